@@ -1,0 +1,13 @@
+"""replicax: the programming model of `tf.distribute`, on JAX. Import it as `rx`."""
+
+from replicax import config as config
+from replicax import distribute as distribute
+from replicax import errors as errors
+from replicax import types as types
+from replicax.devices import device as device
+from replicax.variables import Variable as Variable
+from replicax.variables import VariableAggregation as VariableAggregation
+from replicax.variables import VariableSynchronization as VariableSynchronization
+from replicax.variables import variable_creator_scope as variable_creator_scope
+
+__version__ = "0.1.0"

@@ -1,0 +1,64 @@
+"""Every reach into JAX's private API, in one place, with the reason for each.
+
+Relied on and tested on JAX 0.10 and 0.11. Nothing else in replicax imports `jax._src`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from jax._src import array as _array
+from jax._src import config as _config
+from jax._src import core as _core
+from jax._src import xla_bridge as _xla_bridge
+
+ThreadSettings = Sequence[tuple[Any, Any]]
+
+
+def uncommitted(array: jax.Array) -> jax.Array:
+    """The same single-device buffer, free to be combined with arrays of other devices.
+
+    JAX refuses to mix arrays that are *committed* to different devices. TensorFlow copies instead,
+    and its users write `sum(strategy.experimental_local_results(x))`. There is no public way to
+    clear the flag without a copy.
+    """
+    if not array.committed:
+        return array
+    return _array.ArrayImpl(array.aval, array.sharding, [array], committed=False, _skip_checks=True)
+
+
+def local_shards(array: jax.Array) -> list[jax.Array]:
+    """This process's shards in device order; `addressable_shards` costs 50 times as much."""
+    return array._arrays  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def is_tracing() -> bool:
+    """Whether a JAX transformation (jit, grad, vmap, ...) is tracing on this thread."""
+    return not _core.trace_state_clean()
+
+
+def backends_started() -> bool:
+    """Whether JAX has opened its devices, after which their number is fixed."""
+    return _xla_bridge.backends_are_initialized()
+
+
+def thread_settings() -> ThreadSettings:
+    """The `with jax.<option>(...)` settings of this thread: a new thread inherits none of them."""
+    unset = _config.config_ext.unset
+    return [
+        (state, value)
+        for state in _config.config_states.values()
+        if (value := state.get_local()) is not unset
+    ]
+
+
+@contextlib.contextmanager
+def with_thread_settings(settings: ThreadSettings) -> Iterator[None]:
+    """Applies what `thread_settings` found in another thread."""
+    with contextlib.ExitStack() as stack:
+        for state, value in settings:
+            stack.enter_context(state(value))
+        yield

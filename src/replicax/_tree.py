@@ -1,0 +1,127 @@
+"""Walking nested structures: what is a node, what is a leaf, and how to put it back together.
+
+JAX's pytrees with three differences that `tf.distribute` programs rely on: `None` is a leaf (a
+replica may return nothing), plain dicts keep their order and may have keys that do not sort, and
+dataclasses that nobody registered are nodes too.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+IsLeaf = Callable[[Any], bool]
+Rebuild = Callable[[Sequence[Any]], Any]
+
+
+def _never(_: Any) -> bool:
+    return False
+
+
+def one_level(node: Any, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebuild, Any] | None:
+    """`(children, rebuild, signature)` of a node, or None for a leaf.
+
+    Two nodes may be walked together if their signatures are equal.
+    """
+    if node is None or is_leaf(node):
+        return None
+    kind = type(node)
+    if kind is list:
+        return node, list, (list, len(node))
+    if kind is tuple:
+        return node, tuple, (tuple, len(node))
+    if kind is dict:
+        keys = tuple(node)
+        return list(node.values()), lambda new: dict(zip(keys, new, strict=True)), (dict, set(keys))
+    children, treedef = jax.tree_util.tree_flatten(node, is_leaf=lambda part: part is not node)
+    if not jax.tree_util.treedef_is_leaf(treedef):
+        return children, treedef.unflatten, treedef
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        names = tuple(field.name for field in dataclasses.fields(node))
+        return (
+            [getattr(node, name) for name in names],
+            lambda new: _rebuild_dataclass(node, names, new),
+            (kind, names),
+        )
+    return None
+
+
+def _rebuild_dataclass(node: Any, names: Sequence[str], children: Sequence[Any]) -> Any:
+    new = copy.copy(node)
+    for name, child in zip(names, children, strict=True):
+        object.__setattr__(new, name, child)  # also where the dataclass is frozen
+    return new
+
+
+def map_structure(fn: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf = _never) -> Any:
+    """`fn` of every leaf, in a structure of the same shape."""
+    level = one_level(tree, is_leaf)
+    if level is None:
+        return fn(tree)
+    children, rebuild, _ = level
+    return rebuild([map_structure(fn, child, is_leaf) for child in children])
+
+
+def map_together(
+    fn: Callable[..., Any],
+    trees: Sequence[Any],
+    is_leaf: IsLeaf = _never,
+) -> Any:
+    """`fn(leaf of tree 0, leaf of tree 1, ...)`; raises `StructureMismatch` where they differ."""
+    levels = [one_level(tree, is_leaf) for tree in trees]
+    first = levels[0]
+    if first is None:
+        if any(level is not None for level in levels):
+            raise StructureMismatch(trees)
+        return fn(*trees)
+    if any(level is None or level[2] != first[2] for level in levels):
+        raise StructureMismatch(trees)
+    ordered = [_children_like(trees[0], tree, level[0]) for tree, level in zip(trees, levels) if level]
+    return first[1]([map_together(fn, group, is_leaf) for group in zip(*ordered, strict=True)])
+
+
+def _children_like(first: Any, other: Any, children: Sequence[Any]) -> Sequence[Any]:
+    # Dicts with equal keys in another order are the same structure.
+    return [other[key] for key in first] if type(first) is dict else children
+
+
+def flatten(tree: Any, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebuild]:
+    """All leaves, and a function that puts new ones in their places."""
+    leaves: list[Any] = []
+    map_structure(leaves.append, tree, is_leaf)
+
+    def rebuild(new: Sequence[Any]) -> Any:
+        replacements = iter(new)
+        return map_structure(lambda _: next(replacements), tree, is_leaf)
+
+    return leaves, rebuild
+
+
+class StructureMismatch(Exception):
+    """Internal: trees that should be alike are not. The caller says whose they are."""
+
+    def __init__(self, trees: Sequence[Any]):
+        super().__init__("structures differ")
+        self.trees = tuple(trees)
+
+
+def describe(tree: Any) -> str:
+    """A short text for error messages: the structure, with arrays as dtype[shape]."""
+    level = one_level(tree)
+    if level is None:
+        if hasattr(tree, "shape") and hasattr(tree, "dtype"):
+            return f"{tree.dtype}[{','.join(map(str, tree.shape))}]"
+        return repr(tree) if isinstance(tree, int | float | str | None) else type(tree).__name__
+    children = level[0]
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{k!r}: {describe(c)}" for k, c in zip(tree, children)) + "}"
+    body = ", ".join(describe(child) for child in children)
+    if type(tree) is list:
+        return f"[{body}]"
+    if type(tree) is tuple:
+        return f"({body},)" if len(children) == 1 else f"({body})"
+    return f"{type(tree).__name__}({body})"

@@ -1,0 +1,26 @@
+"""Combining the values of replicas: reductions, gathers, and the classes that carry them out."""
+
+from replicax.collectives._all_reduce import array_of as array_of
+from replicax.collectives._all_reduce import concatenate as concatenate
+from replicax.collectives._cross_device_ops import CrossDeviceOps as CrossDeviceOps
+from replicax.collectives._cross_device_ops import (
+    HierarchicalCopyAllReduce as HierarchicalCopyAllReduce,
+)
+from replicax.collectives._cross_device_ops import NcclAllReduce as NcclAllReduce
+from replicax.collectives._cross_device_ops import ReductionToOneDevice as ReductionToOneDevice
+from replicax.collectives._destinations import component_devices as component_devices
+from replicax.collectives._destinations import default_device as default_device
+from replicax.collectives._destinations import destination_devices as destination_devices
+from replicax.collectives._destinations import mirror as mirror
+from replicax.collectives._differentiable import (
+    all_gather_with_gradient as all_gather_with_gradient,
+)
+from replicax.collectives._differentiable import (
+    all_reduce_with_gradient as all_reduce_with_gradient,
+)
+from replicax.collectives._options import CollectiveHints as CollectiveHints
+from replicax.collectives._options import CommunicationImplementation as CommunicationImplementation
+from replicax.collectives._options import CommunicationOptions as CommunicationOptions
+from replicax.collectives._options import as_options as as_options
+from replicax.collectives._reduce_op import ReduceOp as ReduceOp
+from replicax.collectives._reduce_op import as_reduce_op as as_reduce_op

@@ -1,0 +1,150 @@
+"""All-reduce, gather and checks on concrete per-replica values, each as one compiled program.
+
+A program is compiled once for the shapes it is called with and kept by JAX's own cache.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from replicax.collectives._destinations import component_devices
+from replicax.collectives._fusion import all_reduce_traced
+from replicax.collectives._reduce_op import ReduceOp
+from replicax.devices import ReplicaMesh, put, replica_mesh
+from replicax.values import DistributedValues, Mirrored, PerReplica, ReplicaBuffers
+
+
+@functools.lru_cache(maxsize=256)
+def _all_reduce_program(mesh: ReplicaMesh, op: ReduceOp, bytes_per_pack: int) -> Any:
+    return mesh.spmd(lambda arrays: all_reduce_traced(arrays, op, mesh.size, bytes_per_pack))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _reduce_on_one_device(parts: Sequence[jax.Array], op: ReduceOp) -> jax.Array:
+    total = functools.reduce(jnp.add, parts)
+    return total / len(parts) if op is ReduceOp.MEAN else total
+
+
+def as_components(value: DistributedValues, what: str) -> DistributedValues:
+    """`value` with every component an array, all of one shape and dtype.
+
+    Raises:
+      ValueError: shapes or dtypes differ; the text lists them by replica.
+    """
+    if value._buffers is not None and value._values is None:
+        return value
+    parts = [array_of(part, what) for part in value.values]
+    first = parts[0]
+    if any(part.shape != first.shape or part.dtype != first.dtype for part in parts[1:]):
+        listing = ", ".join(f"replica {i}: {p.dtype}{list(p.shape)}" for i, p in enumerate(parts))
+        raise ValueError(
+            f"{what} needs the same shape and dtype on every replica; got {listing}. If the "
+            "replicas have different numbers of rows, as in a last partial batch, reduce over "
+            "them as well: strategy.reduce(op, value, axis=0)."
+        )
+    if first.dtype == jnp.bool_:
+        raise TypeError(
+            f"{what} cannot add booleans. Convert them first, for example with "
+            "x.astype(jnp.int32)."
+        )
+    return PerReplica(parts)
+
+
+def array_of(part: Any, what: str) -> jax.Array:
+    """A concrete array from one component; `TypeError` for what is no array."""
+    if isinstance(part, jax.core.Tracer):
+        raise TypeError(
+            f"{what} was given a value that JAX is tracing (inside jax.jit, jax.grad, ...). "
+            "Communicate outside of the traced function; for a loss use "
+            "rx.distribute.get_replica_context().all_reduce under rx.value_and_grad, which has a "
+            "gradient."
+        )
+    if isinstance(part, jax.Array):
+        return part
+    try:
+        return jnp.asarray(part)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{what} works on arrays and numbers; a component is {part!r} of type "
+            f"{type(part).__name__}."
+        ) from None
+
+
+def all_reduce(
+    op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int, what: str
+) -> list[Mirrored | jax.Array]:
+    """Reduces many per-replica values at once; each result is where its components were.
+
+    Components that share devices (or are plain numbers) are combined on one device instead.
+    """
+    checked = [as_components(value, what) for value in values]
+    results: list[Any] = [None] * len(checked)
+    by_devices: dict[tuple[jax.Device, ...], list[int]] = {}
+    for index, value in enumerate(checked):
+        by_devices.setdefault(component_devices(value), []).append(index)
+    for devices, indices in by_devices.items():
+        group = [checked[index] for index in indices]
+        if len(devices) > 1 and len(set(devices)) == len(devices):
+            reduced = _all_reduce_over(replica_mesh(devices), op, group, bytes_per_pack)
+        else:
+            reduced = [_combine(op, value.values) for value in group]
+        for index, result in zip(indices, reduced, strict=True):
+            results[index] = result
+    return results
+
+
+def _all_reduce_over(
+    mesh: ReplicaMesh, op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
+) -> list[Mirrored]:
+    assembled = [
+        (value._buffers or ReplicaBuffers(mesh, components=value.values)).assembled
+        for value in values
+    ]
+    reduced = _all_reduce_program(mesh, op, bytes_per_pack)(assembled)
+    return [Mirrored._from_buffers(ReplicaBuffers(mesh, assembled=array)) for array in reduced]
+
+
+def _combine(op: ReduceOp, parts: Sequence[jax.Array]) -> jax.Array:
+    if len(parts) == 1:
+        only = parts[0]
+        floating = jnp.issubdtype(only.dtype, jnp.inexact)
+        return only if op is ReduceOp.SUM or floating else _reduce_on_one_device((only,), op)
+    home = component_devices(PerReplica(parts))[0]
+    return _reduce_on_one_device(tuple(put(part, home) for part in parts), op)
+
+
+def concatenate(parts: Sequence[Any], axis: int, device: jax.Device, what: str) -> jax.Array:
+    """The components joined along `axis`, in replica order, on one device.
+
+    Raises:
+      ValueError: scalars, another number of dimensions, sizes that differ off the axis, or an
+        axis out of range; the text lists the shapes by replica.
+    """
+    arrays = [array_of(part, what) for part in parts]
+    if not isinstance(axis, int) or isinstance(axis, bool):
+        raise TypeError(f"{what}: `axis` must be an integer; got {axis!r}.")
+    listing = ", ".join(f"replica {i}: {a.dtype}{list(a.shape)}" for i, a in enumerate(arrays))
+    rank = arrays[0].ndim
+    if rank == 0 or any(array.ndim != rank for array in arrays):
+        raise ValueError(
+            f"{what} joins arrays with one or more dimensions, as many on every replica; got "
+            f"{listing}. Give scalars a dimension with x[None], or use a reduction."
+        )
+    if not -rank <= axis < rank:
+        raise ValueError(f"{what}: axis {axis} is out of range for {rank} dimension(s): {listing}.")
+    axis %= rank
+    rest = {array.shape[:axis] + array.shape[axis + 1 :] for array in arrays}
+    if len(rest) > 1 or len({array.dtype for array in arrays}) > 1:
+        raise ValueError(
+            f"{what} needs the same dtype and the same sizes except along axis {axis}; got "
+            f"{listing}."
+        )
+    if len(arrays) == 1:
+        return put(arrays[0], device)
+    with jax.default_device(device):
+        return jnp.concatenate([put(array, device) for array in arrays], axis=axis)

@@ -1,0 +1,100 @@
+"""Gradients through collectives of eager replicas.
+
+Each replica differentiates on its own thread. A `custom_vjp` stops JAX's tracing at the collective:
+its forward and its backward both receive concrete arrays and meet the other replicas. The gradient
+of an all-reduce is an all-reduce with the same op; that of an all-gather is the replica's own slice
+of the summed cotangent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Arrays = Sequence[jax.Array]
+
+
+def is_traced(values: Sequence[Any]) -> bool:
+    return any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def _require_concrete(values: Sequence[Any], what: str) -> None:
+    if is_traced(values):
+        raise TypeError(
+            f"{what} was called while JAX traces the function around it (jax.jit, lax.scan, vmap, "
+            "or rx.value_and_grad(..., compile=True)). Eager replicas meet in Python, which a "
+            "traced function cannot do. Move the collective out of the traced function, or drop "
+            "compile=True."
+        )
+
+
+def all_reduce_with_gradient(
+    leaves: Arrays, meet: Callable[[Arrays], list[jax.Array]], what: str
+) -> list[jax.Array]:
+    """`meet(leaves)`, with the all-reduce gradient where a leaf is being differentiated."""
+    floating = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    if not is_traced(leaves) or not floating:
+        _require_concrete(leaves, what)
+        return meet(leaves)
+
+    @jax.custom_vjp
+    def reduce(parts: Arrays) -> list[jax.Array]:
+        _require_concrete(parts, what)
+        return meet(parts)
+
+    def forward(parts: Arrays) -> tuple[list[jax.Array], None]:
+        return reduce(parts), None
+
+    def backward(_: None, cotangents: Arrays) -> tuple[list[jax.Array]]:
+        return (reduce(cotangents),)
+
+    reduce.defvjp(forward, backward)
+    results = list(leaves)
+    for index, value in zip(floating, reduce([leaves[i] for i in floating]), strict=True):
+        results[index] = value
+    others = [i for i in range(len(leaves)) if i not in floating]
+    if others:
+        whole = [leaves[i] for i in others]
+        for index, value in zip(
+            others, all_reduce_with_gradient(whole, meet, what), strict=True
+        ):
+            results[index] = value
+    return results
+
+
+def all_gather_with_gradient(
+    leaves: Arrays,
+    axis: int,
+    meet_gather: Callable[[Arrays], tuple[list[jax.Array], list[int]]],
+    meet_sum: Callable[[Arrays], list[jax.Array]],
+    what: str,
+) -> list[jax.Array]:
+    """`meet_gather(leaves)`, which also tells where this replica's part starts in each result."""
+    if not is_traced(leaves):
+        return meet_gather(leaves)[0]
+    sizes = [leaf.shape[axis] for leaf in leaves]
+
+    @jax.custom_vjp
+    def gather(parts: Arrays) -> list[jax.Array]:
+        _require_concrete(parts, what)
+        return meet_gather(parts)[0]
+
+    def forward(parts: Arrays) -> tuple[list[jax.Array], list[int]]:
+        if is_traced(parts):  # a gradient of a gradient: the offsets come from the level below
+            return gather(parts), meet_gather([jax.lax.stop_gradient(p) for p in parts])[1]
+        return meet_gather(parts)
+
+    def backward(offsets: list[int], cotangents: Arrays) -> tuple[list[jax.Array]]:
+        summed = all_reduce_with_gradient(list(cotangents), meet_sum, what)
+        return (
+            [
+                jax.lax.dynamic_slice_in_dim(total, offset, size, axis)
+                for total, offset, size in zip(summed, offsets, sizes, strict=True)
+            ],
+        )
+
+    gather.defvjp(forward, backward)
+    return gather(list(leaves))

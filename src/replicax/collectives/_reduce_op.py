@@ -1,0 +1,27 @@
+"""`ReduceOp`: how the values of replicas are combined."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+
+class ReduceOp(enum.Enum):
+    """`SUM` adds the replicas' values; `MEAN` divides their sum by the number of replicas."""
+
+    SUM = "SUM"
+    MEAN = "MEAN"
+
+
+def as_reduce_op(op: Any) -> ReduceOp:
+    """A `ReduceOp` from itself, its name in any case, or `VariableAggregation.SUM`/`MEAN`."""
+    if isinstance(op, ReduceOp):
+        return op
+    name = op if isinstance(op, str) else getattr(op, "name", None)
+    if isinstance(name, str) and name.upper() in ReduceOp.__members__:
+        return ReduceOp[name.upper()]
+    kind = ValueError if isinstance(op, str) or isinstance(op, enum.Enum) else TypeError
+    raise kind(
+        f"{op!r} is not a reduction. Use rx.distribute.ReduceOp.SUM or rx.distribute.ReduceOp.MEAN "
+        "(or the strings 'SUM' and 'MEAN')."
+    )

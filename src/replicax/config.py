@@ -1,0 +1,10 @@
+"""`rx.config`: which devices there are, and virtual ones."""
+
+from replicax.devices import LogicalDevice as LogicalDevice
+from replicax.devices import LogicalDeviceConfiguration as LogicalDeviceConfiguration
+from replicax.devices import PhysicalDevice as PhysicalDevice
+from replicax.devices import list_logical_devices as list_logical_devices
+from replicax.devices import list_physical_devices as list_physical_devices
+from replicax.devices import (
+    set_logical_device_configuration as set_logical_device_configuration,
+)

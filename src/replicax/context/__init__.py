@@ -1,0 +1,19 @@
+"""Contexts: default, cross-replica, replica, update; per thread."""
+
+from replicax.context._queries import get_replica_context as get_replica_context
+from replicax.context._queries import get_strategy as get_strategy
+from replicax.context._queries import has_strategy as has_strategy
+from replicax.context._queries import in_cross_replica_context as in_cross_replica_context
+from replicax.context._queries import replica_id_for as replica_id_for
+from replicax.context._queries import require_cross_replica as require_cross_replica
+from replicax.context._queries import require_in_scope as require_in_scope
+from replicax.context._queries import update_replica_id as update_replica_id
+from replicax.context._replica import ReplicaContext as ReplicaContext
+from replicax.context._scope import StrategyScope as StrategyScope
+from replicax.context._scope import experimental_set_strategy as experimental_set_strategy
+from replicax.context._stack import Frame as Frame
+from replicax.context._stack import default_strategy as default_strategy
+from replicax.context._stack import depth as depth
+from replicax.context._stack import entered as entered
+from replicax.context._stack import fill_default_slot as fill_default_slot
+from replicax.context._stack import thread_state as thread_state

@@ -1,0 +1,75 @@
+"""Which context this thread is in: a stack of frames, one stack per thread.
+
+There are four contexts: *default* (the stack is empty: one replica under the default strategy),
+*cross-replica* (`strategy.scope()`, or inside a `merge_call`), *replica* (inside `strategy.run`) and
+*update* (inside `extended.update`). A new thread inherits nothing: whoever starts one hands it its
+frames.
+
+The default strategy lives above this room. It fills the slot below when it is imported, which is
+the one upward link in the package (see `strategies/_default.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from replicax.context._replica import ReplicaContext
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frame:
+    """One context: the strategy, and the replica if there is a single one to speak of."""
+
+    strategy: Any
+    replica_context: ReplicaContext | None = None
+    update_replica_id: int | None = None
+
+
+class ThreadState(threading.local):
+    """Everything that replicax keeps per thread."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.creators: list[Any] = []  # rx.variable_creator_scope and colocate_vars_with
+        self.interceptors: list[Any] = []  # who sees variable reads and writes first
+        self.set_strategy: Any = None  # the scope entered by experimental_set_strategy
+
+
+thread_state = ThreadState()
+_default_frame: list[Frame] = []
+
+
+def fill_default_slot(frame: Frame) -> None:
+    """Called once, by `strategies/_default.py`."""
+    _default_frame[:] = [frame]
+
+
+def top() -> Frame:
+    """The current context of this thread."""
+    frames = thread_state.frames
+    return frames[-1] if frames else _default_frame[0]
+
+
+def default_strategy() -> Any:
+    return _default_frame[0].strategy
+
+
+def depth() -> int:
+    """How many contexts are entered on this thread; 0 in the default context."""
+    return len(thread_state.frames)
+
+
+@contextlib.contextmanager
+def entered(frame: Frame) -> Iterator[None]:
+    """Makes `frame` the current context of this thread."""
+    frames = thread_state.frames
+    frames.append(frame)
+    try:
+        yield
+    finally:
+        frames.pop()

@@ -1,0 +1,23 @@
+"""Device names, virtual devices, placement, and the replica mesh."""
+
+from replicax.devices._mesh import REPLICA_AXIS as REPLICA_AXIS
+from replicax.devices._mesh import ReplicaMesh as ReplicaMesh
+from replicax.devices._mesh import replica_mesh as replica_mesh
+from replicax.devices._names import DeviceLike as DeviceLike
+from replicax.devices._names import canonical_name as canonical_name
+from replicax.devices._names import canonical_names as canonical_names
+from replicax.devices._names import devices_of_kind as devices_of_kind
+from replicax.devices._names import resolve as resolve
+from replicax.devices._names import resolve_all as resolve_all
+from replicax.devices._names import short_name as short_name
+from replicax.devices._placement import device as device
+from replicax.devices._placement import device_of as device_of
+from replicax.devices._placement import put as put
+from replicax.devices._registry import LogicalDevice as LogicalDevice
+from replicax.devices._registry import LogicalDeviceConfiguration as LogicalDeviceConfiguration
+from replicax.devices._registry import PhysicalDevice as PhysicalDevice
+from replicax.devices._registry import list_logical_devices as list_logical_devices
+from replicax.devices._registry import list_physical_devices as list_physical_devices
+from replicax.devices._registry import (
+    set_logical_device_configuration as set_logical_device_configuration,
+)

@@ -1,0 +1,56 @@
+"""The replica mesh: the one owner of the mesh, its axis name, and the layouts on it.
+
+Arrays that belong to replicas are laid out as *replicated* over this mesh: every device holds a
+buffer of the component's own shape. For mirrored state the buffers are equal. For per-replica
+values they differ, which JAX does not check and `shard_map` over the axis reads as it should: each
+device sees its own buffer. That makes one array of n components, and n components of one array,
+without a copy or a reshape. Arrays of the second sort never leave replicax.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+REPLICA_AXIS = "replica"
+
+
+class ReplicaMesh:
+    """The devices of the replicas, one each, as a one-dimensional mesh."""
+
+    def __init__(self, devices: Sequence[jax.Device]):
+        self.devices = tuple(devices)
+        self.mesh = Mesh(np.array(self.devices, dtype=object), (REPLICA_AXIS,))
+        self.replicated = NamedSharding(self.mesh, PartitionSpec())
+
+    @property
+    def size(self) -> int:
+        return len(self.devices)
+
+    def assemble(self, components: Sequence[jax.Array]) -> jax.Array:
+        """One array from a component on each device; all of one shape and dtype."""
+        return jax.make_array_from_single_device_arrays(
+            components[0].shape, self.replicated, list(components)
+        )
+
+    def spmd(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """`fn` compiled as one program in which each device sees its own buffers.
+
+        Not checked for replication (`check_vma=False`): with the check on, JAX would insert
+        reductions by itself where it believes a value to be replicated.
+        """
+        spec = PartitionSpec()
+        return jax.jit(
+            jax.shard_map(fn, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def replica_mesh(devices: tuple[jax.Device, ...]) -> ReplicaMesh:
+    """The mesh over these devices; the same object each time, so that programs can be cached."""
+    return ReplicaMesh(devices)

@@ -1,0 +1,7 @@
+"""`rx.errors`: exceptions that can be caught by name."""
+
+from replicax._errors import AggregationError as AggregationError
+from replicax._errors import DeviceError as DeviceError
+from replicax._errors import PerReplicaValueError as PerReplicaValueError
+from replicax._errors import ReplicaMismatchError as ReplicaMismatchError
+from replicax._errors import WrongContextError as WrongContextError

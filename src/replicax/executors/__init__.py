@@ -1,0 +1,4 @@
+"""Executors: how a replica function is run on every replica."""
+
+from replicax.executors._interface import Executor as Executor
+from replicax.executors._lockstep import LockstepExecutor as LockstepExecutor

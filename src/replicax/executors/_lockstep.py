@@ -1,0 +1,218 @@
+"""The eager executor: a thread per replica, in lock-step, in replica order.
+
+Replica 0 runs until it returns or wants to meet the others; then replica 1; and so on. When all
+have arrived, the calling thread handles the meeting in cross-replica context, and the next round
+begins. Real Python: prints, debuggers and side effects work, once per replica.
+
+A new thread inherits no context. `_Replica._run` hands each one what it needs, in one place.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import enum
+from collections.abc import Callable, Hashable, Sequence
+from types import TracebackType
+from typing import Any
+
+import jax
+
+from replicax import _jax_internals
+from replicax._errors import ReplicaMismatchError
+from replicax.context import Frame, ReplicaContext, entered, thread_state
+from replicax.devices import short_name
+from replicax.executors._interface import ReplicaCall
+from replicax.executors._threads import ReplicaThread, pool
+
+Handler = Callable[[list[Any]], list[Any]]
+
+
+class _State(enum.Enum):
+    READY = enum.auto()
+    MEETING = enum.auto()
+    DONE = enum.auto()
+    FAILED = enum.auto()
+
+
+class _ReplicaEnded(BaseException):
+    """Raised inside a replica that waits at a meeting when another one has failed.
+
+    A BaseException, so that a user's `except Exception` does not keep the replica going.
+    """
+
+
+class _Replica:
+    """One replica's run: its thread, where it stands, and what it brought to a meeting."""
+
+    def __init__(
+        self,
+        thread: ReplicaThread,
+        strategy: Any,
+        device: jax.Device,
+        replica_id: int,
+        shared: dict[str, Any],
+    ):
+        self.thread = thread
+        self.device = device
+        self.replica_id = replica_id
+        self.state = _State.READY
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.key: Hashable = None
+        self.what = ""
+        self.payload: Any = None
+        self.handler: Handler | None = None
+        self.ending = False
+        self.context = ReplicaContext(strategy, replica_id, meet=self._meet, shared=shared)
+
+    def begin(self, fn: Callable[..., Any], call: ReplicaCall, inherited: _Inherited) -> None:
+        self.thread.start(lambda: self._run(fn, call, inherited))
+
+    def _run(self, fn: Callable[..., Any], call: ReplicaCall, inherited: _Inherited) -> None:
+        args, kwargs = call
+        frame = Frame(self.context.strategy, self.context)
+        try:
+            with (
+                _jax_internals.with_thread_settings(inherited.jax_settings),
+                jax.default_device(self.device),
+                entered(frame),
+            ):
+                thread_state.creators = list(inherited.creators)
+                thread_state.interceptors = []
+                self.result = inherited.variables.copy().run(fn, *args, **kwargs)
+            self.state = _State.DONE
+        except BaseException as error:  # handed to the calling thread, whatever it is
+            self.error = error
+            self.state = _State.FAILED
+
+    def _meet(self, key: Hashable, what: str, payload: Any, handler: Handler) -> Any:
+        if self.ending:
+            raise _ReplicaEnded
+        self.key, self.what, self.payload, self.handler = key, what, payload, handler
+        self.state = _State.MEETING
+        self.thread.pause()
+        if self.ending:
+            raise _ReplicaEnded
+        result, self.result = self.result, None
+        return result
+
+    def describe(self) -> str:
+        doing = {
+            _State.READY: "has not started",
+            _State.MEETING: f"called {self.what}",
+            _State.DONE: "returned",
+            _State.FAILED: f"raised {type(self.error).__name__}",
+        }
+        return f"  replica {self.replica_id} ({short_name(self.device)}): {doing[self.state]}"
+
+
+class _Inherited:
+    """What replica threads take over from the thread that called `run`."""
+
+    def __init__(self) -> None:
+        self.jax_settings = _jax_internals.thread_settings()
+        self.variables = contextvars.copy_context()
+        self.creators = list(thread_state.creators)
+
+
+class LockstepExecutor:
+    """Runs replica functions eagerly."""
+
+    def execute(
+        self,
+        strategy: Any,
+        devices: Sequence[jax.Device],
+        fn: Callable[..., Any],
+        calls: Sequence[ReplicaCall],
+    ) -> list[Any]:
+        if len(calls) == 1:
+            return [self._execute_inline(strategy, devices[0], fn, calls[0])]
+        if _jax_internals.is_tracing():
+            raise RuntimeError(
+                "strategy.run with several replicas was called while JAX traces the function "
+                "around it (jax.jit, jax.grad, ...). Eager replicas are Python threads, which a "
+                "traced function cannot start. Call strategy.run outside, and use jax.jit or "
+                "rx.value_and_grad inside the replica function."
+            )
+        shared: dict[str, Any] = {}
+        with pool.borrowed(len(calls)) as threads:
+            replicas = [
+                _Replica(thread, strategy, device, index, shared)
+                for index, (thread, device) in enumerate(zip(threads, devices, strict=True))
+            ]
+            try:
+                return _run_rounds(strategy, replicas, fn, calls)
+            finally:
+                _end_all(replicas)
+
+    def _execute_inline(
+        self, strategy: Any, device: jax.Device, fn: Callable[..., Any], call: ReplicaCall
+    ) -> Any:
+        args, kwargs = call
+        context = ReplicaContext(strategy, 0)
+        with jax.default_device(device), entered(Frame(strategy, context)):
+            return fn(*args, **kwargs)
+
+
+def _run_rounds(
+    strategy: Any,
+    replicas: Sequence[_Replica],
+    fn: Callable[..., Any],
+    calls: Sequence[ReplicaCall],
+) -> list[Any]:
+    inherited = _Inherited()
+    for replica, call in zip(replicas, calls, strict=True):
+        replica.begin(fn, call, inherited)
+        _raise_if_failed(replica, len(replicas))
+    while True:
+        if all(replica.state is _State.DONE for replica in replicas):
+            return [replica.result for replica in replicas]
+        _require_agreement(replicas)
+        handler = replicas[0].handler
+        assert handler is not None
+        with entered(Frame(strategy)):
+            results = handler([replica.payload for replica in replicas])
+        for replica, result in zip(replicas, results, strict=True):
+            replica.payload = replica.handler = None
+            replica.result = result
+            replica.thread.resume()
+            _raise_if_failed(replica, len(replicas))
+
+
+def _require_agreement(replicas: Sequence[_Replica]) -> None:
+    if all(r.state is _State.MEETING and r.key == replicas[0].key for r in replicas):
+        return
+    listing = "\n".join(replica.describe() for replica in replicas)
+    raise ReplicaMismatchError(
+        f"The replicas did not do the same thing:\n{listing}\nEvery replica must make the same "
+        "merge_call, all_reduce, all_gather and aggregated variable updates, in the same order. "
+        "Look for an `if`, a loop or an early return that depends on the replica or its data; make "
+        "all replicas take part, for example with a zero."
+    )
+
+
+def _raise_if_failed(replica: _Replica, count: int) -> None:
+    error = replica.error
+    if error is None:
+        return
+    error.add_note(
+        f"(raised in replica {replica.replica_id} of {count}, on {short_name(replica.device)})"
+    )
+    raise error.with_traceback(_users_part(error.__traceback__))
+
+
+def _users_part(tb: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame that is the user's, without our thread's frames."""
+    start = tb
+    while start is not None and start.tb_frame.f_globals.get("__name__") == __name__:
+        start = start.tb_next
+    return start or tb
+
+
+def _end_all(replicas: Sequence[_Replica]) -> None:
+    """Brings every replica that still waits at a meeting to its end, running its `finally`s."""
+    for replica in replicas:
+        replica.ending = True
+        if replica.state is _State.MEETING:
+            replica.thread.resume()
+        replica.error = None  # its traceback would keep the user's frames alive

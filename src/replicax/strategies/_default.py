@@ -1,0 +1,56 @@
+"""The default strategy: one replica, plain variables, no communication.
+
+It is current wherever no other is in scope. Importing this file fills the slot in
+`context/_stack.py`; that is the one link upwards in the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from replicax.collectives import destination_devices
+from replicax.context import Frame, ReplicaContext, entered, fill_default_slot
+from replicax.strategies._extended import StrategyExtended
+from replicax.strategies._strategy import Strategy
+from replicax.variables import Variable
+
+
+class DefaultExtended(StrategyExtended):
+    """One replica on the default device; variables are plain ones."""
+
+    def _call_for_each_replica(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        # No device is chosen: plain JAX code behaves as it does without replicax.
+        context = ReplicaContext(self._strategy, 0)
+        with entered(Frame(self._strategy, context)):
+            return fn(*args, **kwargs)
+
+    def _make_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Variable:
+        place = kwargs.pop("colocate_with", None)
+        device: jax.Device | None = None if place is None else destination_devices(place)[0]
+        return next_creator(device=device, **kwargs)
+
+    def _non_slot_devices(self, var_list: Any) -> Any:
+        return min(var_list, key=lambda variable: variable.name)
+
+    def variable_created_in_scope(self, v: Any) -> bool:
+        """Whether `v` is a variable of no other strategy."""
+        return isinstance(v, Variable) and v.distribute_strategy is None
+
+    def _validate_colocate_with(self, target: Any) -> None:
+        destination_devices(target)
+
+
+class DefaultStrategy(Strategy):
+    """What `rx.distribute.get_strategy()` returns outside of every scope."""
+
+    def __init__(self) -> None:
+        super().__init__(DefaultExtended(self))
+
+
+_default = DefaultStrategy()
+fill_default_slot(Frame(_default, ReplicaContext(_default, 0)))

@@ -1,0 +1,650 @@
+"""`StrategyExtended`: what authors of strategies implement, and library code calls.
+
+The class is complete: with nothing overridden it is a strategy of one replica on the default
+device. A subclass says which devices it has (`worker_devices`, `parameter_devices`) and overrides
+the hooks whose name starts with an underscore where it does things its own way. The public methods
+check the context and the arguments, then call the hook.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from replicax import _tree
+from replicax.collectives import (
+    CrossDeviceOps,
+    NcclAllReduce,
+    ReduceOp,
+    all_gather_with_gradient,
+    all_reduce_with_gradient,
+    array_of,
+    as_options,
+    as_reduce_op,
+    default_device,
+    destination_devices,
+    mirror,
+)
+from replicax.context import (
+    Frame,
+    ReplicaContext,
+    entered,
+    get_replica_context,
+    require_cross_replica,
+    require_in_scope,
+    thread_state,
+)
+from replicax.devices import canonical_name, put, replica_mesh, resolve
+from replicax.executors import Executor, LockstepExecutor
+from replicax.strategies._shared_variables import shared_by_replicas
+from replicax.values import (
+    ArrayLike,
+    DistributedValues,
+    Mirrored,
+    PerReplica,
+    ReplicaBuffers,
+    check_replica_count,
+    is_leaf,
+    regroup,
+    select_replica,
+)
+from replicax.variables import (
+    ComponentVariable,
+    MirroredVariable,
+    SyncOnReadVariable,
+    Variable,
+    VariableSynchronization,
+)
+
+_USE_RUN = "Return the value from the replica function and do this after strategy.run."
+_USE_ALL_REDUCE = (
+    "Inside strategy.run use rx.distribute.get_replica_context().all_reduce('SUM', x), or return x "
+    "from the replica function and reduce it after strategy.run."
+)
+_USE_MERGE_CALL = (
+    "Inside strategy.run, switch with rx.distribute.get_replica_context().merge_call(merge_fn)."
+)
+
+
+@functools.lru_cache(maxsize=256)
+def _resolved(names: tuple[str, ...]) -> tuple[jax.Device, ...]:
+    return tuple(resolve(name) for name in names)
+
+
+class StrategyExtended:
+    """Lower-level operations of a strategy; reach it as `strategy.extended`.
+
+    Most of its methods need cross-replica context: `strategy.scope()`, or a `merge_fn`.
+    """
+
+    _executor: Executor = LockstepExecutor()
+
+    def __init__(self, container_strategy: Any):
+        self._strategy = container_strategy
+        self._cross_device_ops: CrossDeviceOps = NcclAllReduce()
+
+    def _container_strategy(self) -> Any:
+        """The `Strategy` that this belongs to."""
+        return self._strategy
+
+    # ------------------------------------------------------------------ what the strategy is
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        """The names of the devices that replicas compute on, one for each replica."""
+        return (canonical_name(default_device()),)
+
+    @property
+    def parameter_devices(self) -> tuple[str, ...]:
+        """The names of the devices that variables are placed on."""
+        return self.worker_devices
+
+    @property
+    def experimental_between_graph(self) -> bool:
+        """Whether each replica builds a program of its own; never here."""
+        return False
+
+    @property
+    def experimental_require_static_shapes(self) -> bool:
+        """Whether shapes may not change from step to step; they may."""
+        return False
+
+    @property
+    def experimental_should_init(self) -> bool:
+        """Whether this process is to initialise variables."""
+        return True
+
+    @property
+    def should_checkpoint(self) -> bool:
+        """Whether this process is to write checkpoints."""
+        return True
+
+    @property
+    def should_save_summary(self) -> bool:
+        """Whether this process is to write summaries."""
+        return True
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        return len(self.worker_devices)
+
+    @property
+    def _replica_devices(self) -> tuple[jax.Device, ...]:
+        return _resolved(tuple(self.worker_devices))
+
+    @property
+    def _variable_devices(self) -> tuple[jax.Device, ...]:
+        return _resolved(tuple(self.parameter_devices))
+
+    # ------------------------------------------------------------------ running replicas
+
+    def call_for_each_replica(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Calls `fn` once per replica, as `strategy.run` does; returns the merged results."""
+        self._require_cross_replica(
+            "call_for_each_replica", "Inside strategy.run, call the function itself."
+        )
+        with self._strategy.scope():
+            return self._call_for_each_replica(fn, tuple(args), dict(kwargs or {}))
+
+    def _call_for_each_replica(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        devices = self._replica_devices
+        check_replica_count((args, kwargs), len(devices), "An argument of strategy.run")
+        calls = [select_replica(index, (args, kwargs)) for index in range(len(devices))]
+        return regroup(self._executor.execute(self._strategy, devices, fn, calls))
+
+    def _replica_ctx_merge_call(
+        self,
+        context: ReplicaContext,
+        merge_fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        if self._num_replicas_in_sync > 1:
+            leaves, _ = _tree.flatten((args, kwargs), is_leaf)
+            if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+                raise TypeError(
+                    "merge_call was given a value that JAX is tracing (inside jax.grad, "
+                    "rx.value_and_grad, jax.jit, ...), which the other replicas cannot see. Use "
+                    "get_replica_context().all_reduce or all_gather, which have gradients, or call "
+                    "merge_call after the traced function."
+                )
+
+        def merge(payloads: list[Any]) -> list[Any]:
+            merged = regroup(payloads, what="passed to merge_call")
+            merged_args, merged_kwargs = merged
+            result = merge_fn(self._strategy, *merged_args, **merged_kwargs)
+            check_replica_count(result, len(payloads), "The result of a merge_fn")
+            return [select_replica(index, result) for index in range(len(payloads))]
+
+        what = f"merge_call({_name_of(merge_fn)})"
+        return context._meet(("merge_call", _code_of(merge_fn)), what, (args, kwargs), merge)
+
+    def _replica_ctx_all_reduce(
+        self, context: ReplicaContext, reduce_op: Any, value: Any, options: Any
+    ) -> Any:
+        op, options = as_reduce_op(reduce_op), as_options(options)
+        leaves, rebuild = _as_arrays(value, "all_reduce")
+        if self._num_replicas_in_sync == 1:
+            whole = [x if _is_inexact(x) or op is ReduceOp.SUM else x / 1 for x in leaves]
+            return rebuild(whole)
+        return rebuild(
+            all_reduce_with_gradient(leaves, self._meet_to_reduce(context, op, options), "all_reduce")
+        )
+
+    def _meet_to_reduce(
+        self, context: ReplicaContext, op: ReduceOp, options: Any
+    ) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
+        def reduce(payloads: list[Any]) -> list[Any]:
+            values = [PerReplica(parts) for parts in zip(*payloads, strict=True)]
+            pairs = [(value, self._replica_devices) for value in values]
+            reduced = self.batch_reduce_to(op, pairs, options)
+            return [select_replica(index, reduced) for index in range(len(payloads))]
+
+        def meet(arrays: Sequence[jax.Array]) -> list[jax.Array]:
+            if not arrays:
+                return []
+            what = f"all_reduce({op.name}) of {_tree.describe(list(arrays))}"
+            return context._meet(("all_reduce", op, len(arrays)), what, list(arrays), reduce)
+
+        return meet
+
+    def _replica_ctx_all_gather(
+        self, context: ReplicaContext, value: Any, axis: int, options: Any
+    ) -> Any:
+        options = as_options(options)
+        leaves, rebuild = _as_arrays(value, "all_gather")
+        for leaf in leaves:
+            _check_axes(leaf, axis, "all_gather")
+        if self._num_replicas_in_sync == 1:
+            return rebuild(leaves)
+
+        def gather(payloads: list[Any]) -> list[Any]:
+            joined, starts = [], []
+            for parts in zip(*payloads, strict=True):
+                joined.append(
+                    self._gather_to(PerReplica(parts), self._replica_devices, axis, options)
+                )
+                sizes = [part.shape[axis] for part in parts]
+                starts.append([sum(sizes[:index]) for index in range(len(sizes))])
+            return [
+                (select_replica(index, joined), [start[index] for start in starts])
+                for index in range(len(payloads))
+            ]
+
+        def meet(arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[int]]:
+            what = f"all_gather(axis={axis}) of {_tree.describe(list(arrays))}"
+            return context._meet(("all_gather", axis, len(arrays)), what, list(arrays), gather)
+
+        meet_sum = self._meet_to_reduce(context, ReduceOp.SUM, options)
+        return rebuild(all_gather_with_gradient(leaves, axis, meet, meet_sum, "all_gather"))
+
+    # ------------------------------------------------------------------ combining values
+
+    def reduce_to(
+        self,
+        reduce_op: Any,
+        value: Any,
+        destinations: Any,
+        options: Any = None,
+        experimental_hints: Any = None,
+    ) -> Any:
+        """Combines the replicas' values and puts the result on the destination devices.
+
+        Args:
+          reduce_op: `ReduceOp.SUM` or `MEAN` (or the name, or a `VariableAggregation`).
+          value: a per-replica value. Of what is the same on all replicas, only a MEAN can be taken.
+          destinations: a variable, a per-replica value, a device name, or a list of device names.
+            To reduce to where the value is, pass the value.
+          options: `CommunicationOptions`.
+          experimental_hints: the older name of `options`.
+
+        Returns:
+          A value mirrored to `destinations`, or an array if that is one device.
+        """
+        self._require_cross_replica("extended.reduce_to", _USE_ALL_REDUCE)
+        op, options = as_reduce_op(reduce_op), as_options(options or experimental_hints)
+        settled = self._already_reduced(op, value, destinations)
+        return self._reduce_to(op, value, destinations, options) if settled is None else settled[0]
+
+    def batch_reduce_to(
+        self,
+        reduce_op: Any,
+        value_destination_pairs: Iterable[tuple[Any, Any]],
+        options: Any = None,
+        experimental_hints: Any = None,
+    ) -> list[Any]:
+        """`reduce_to` for many `(value, destinations)` pairs in as few collectives as possible.
+
+        Returns a list of mirrored values, one per pair.
+        """
+        self._require_cross_replica("extended.batch_reduce_to", _USE_ALL_REDUCE)
+        op, options = as_reduce_op(reduce_op), as_options(options or experimental_hints)
+        pairs = [_as_pair(pair) for pair in value_destination_pairs]
+        results: list[Any] = [self._already_reduced(op, *pair) for pair in pairs]
+        open_indices = [index for index, settled in enumerate(results) if settled is None]
+        if open_indices:
+            reduced = self._batch_reduce_to(op, [pairs[i] for i in open_indices], options)
+            for index, value in zip(open_indices, reduced, strict=True):
+                results[index] = (value,)
+        return [result[0] for result in results]
+
+    def _already_reduced(self, op: ReduceOp, value: Any, destinations: Any) -> tuple[Any] | None:
+        """The result, in a tuple, if there is nothing to combine; None if there is."""
+        devices = destination_devices(destinations)
+        if isinstance(value, Mirrored | MirroredVariable):
+            if op is ReduceOp.MEAN:
+                return (value,)
+            raise ValueError(
+                "A Mirrored value is the same on all replicas, so its SUM is not what it seems "
+                f"({self._num_replicas_in_sync} times the value). Use ReduceOp.MEAN, or multiply "
+                "by strategy.num_replicas_in_sync if that is meant."
+            )
+        if isinstance(value, DistributedValues):
+            return None
+        if isinstance(value, int | float) and value == 0:
+            return (0,)
+        if self._num_replicas_in_sync > 1 and op is ReduceOp.SUM:
+            raise ValueError(
+                f"ReduceOp.SUM was given a value that is not per replica: {_tree.describe(value)}. "
+                "One array is the same on every replica, and its sum over them is probably not "
+                "meant. Pass the result of strategy.run, use ReduceOp.MEAN, or multiply by "
+                "strategy.num_replicas_in_sync."
+            )
+        return (mirror(array_of(value, "A reduction"), devices),)
+
+    def _reduce_to(self, reduce_op: ReduceOp, value: Any, destinations: Any, options: Any) -> Any:
+        return self._cross_device_ops.reduce(reduce_op, _copies(value), destinations, options)
+
+    def _batch_reduce_to(
+        self, reduce_op: ReduceOp, value_destination_pairs: Sequence[tuple[Any, Any]], options: Any
+    ) -> list[Any]:
+        pairs = [(_copies(value), destinations) for value, destinations in value_destination_pairs]
+        return self._cross_device_ops.batch_reduce(reduce_op, pairs, options)
+
+    def _gather_to(self, value: Any, destinations: Any, axis: int, options: Any = None) -> Any:
+        return self._cross_device_ops.gather(_copies(value), destinations, axis, options)
+
+    def broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+        """Mirrors one array to the destination devices.
+
+        Args:
+          tensor: the array.
+          destinations: a variable, a value, a device name, or a list of device names; None means
+            the devices of the replicas.
+        """
+        self._require_cross_replica("extended.broadcast_to", _USE_RUN)
+        if isinstance(tensor, DistributedValues) and not isinstance(tensor, ArrayLike):
+            raise ValueError(
+                f"broadcast_to takes one array; got a {type(tensor).__name__}, which has one for "
+                "each replica. Combine them with reduce_to."
+            )
+        return self._broadcast_to(tensor, self.worker_devices if destinations is None else destinations)
+
+    def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+        if isinstance(tensor, ArrayLike):
+            tensor = tensor._array()
+        return self._cross_device_ops.broadcast(tensor, destinations)
+
+    def _local_results(self, value: Any) -> tuple[Any, ...]:
+        if isinstance(value, DistributedValues):
+            return value.values
+        if _tree.one_level(value, is_leaf) is None:
+            return (value,)
+        return tuple(select_components(i, value) for i in range(self._num_replicas_in_sync))
+
+    # ------------------------------------------------------------------ variables
+
+    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        """Makes a variable of this strategy; `next_creator(**kwargs)` would make a plain one."""
+        context = get_replica_context()
+        if context is None or self._num_replicas_in_sync == 1:
+            return self._make_variable(next_creator, **kwargs)
+        return shared_by_replicas(
+            context, kwargs, lambda: self._make_variable(next_creator, **kwargs)
+        )
+
+    def _make_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        devices = self._devices_for(kwargs.pop("colocate_with", None))
+        synchronization = kwargs.get("synchronization")
+        if synchronization is VariableSynchronization.NONE:
+            raise ValueError(
+                f"Variable {kwargs.get('name')!r}: synchronization NONE means one copy that nobody "
+                "keeps in step, which is not possible under a strategy. Use ON_WRITE or ON_READ, "
+                "or make the variable outside of the scope."
+            )
+        on_read = synchronization is VariableSynchronization.ON_READ
+        kind = SyncOnReadVariable if on_read else MirroredVariable
+        return kind(self._strategy, replica_mesh(devices), **kwargs)
+
+    def _devices_for(self, colocate_with: Any) -> tuple[jax.Device, ...]:
+        return self._variable_devices if colocate_with is None else destination_devices(colocate_with)
+
+    def variable_created_in_scope(self, v: Any) -> bool:
+        """Whether variable `v` was made in this strategy's scope."""
+        return isinstance(v, Variable) and v.distribute_strategy is self._strategy
+
+    @contextlib.contextmanager
+    def colocate_vars_with(self, colocate_with_variable: Any) -> Iterator[None]:
+        """Context manager: variables made inside are placed where the given variable is.
+
+        Args:
+          colocate_with_variable: a variable of this strategy, or what `non_slot_devices` returned.
+        """
+        require_in_scope(self._strategy, "extended.colocate_vars_with")
+        self._validate_colocate_with(colocate_with_variable)
+
+        def creator(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+            kwargs.setdefault("colocate_with", colocate_with_variable)
+            return next_creator(**kwargs)
+
+        creators = thread_state.creators
+        creators.append(creator)
+        try:
+            yield
+        finally:
+            creators.pop()
+
+    def _validate_colocate_with(self, target: Any) -> None:
+        if isinstance(target, Variable):
+            if self.variable_created_in_scope(target):
+                return
+            raise ValueError(
+                f"colocate_vars_with takes a variable made in this strategy's scope; {target.name!r} "
+                "was made elsewhere. Make it inside `with strategy.scope():`."
+            )
+        destination_devices(target)
+
+    def update(
+        self,
+        var: Any,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        group: bool = True,
+    ) -> Any:
+        """Calls `fn(copy, *args, **kwargs)` on each device that `var` is on.
+
+        Args:
+          var: the variable.
+          fn: takes the copy of the variable on one device as its first argument.
+          args: further arguments; mirrored values are unwrapped, per-replica ones are refused.
+          kwargs: keyword arguments, likewise.
+          group: if False, the results come as tuples with one item per copy.
+
+        Returns:
+          The merged results; `fn(var, ...)` itself for a variable without copies.
+        """
+        self._require_cross_replica("extended.update", _USE_MERGE_CALL)
+        if not isinstance(var, Variable):
+            raise TypeError(f"extended.update needs a variable to update; got {var!r}.")
+        if not callable(fn):
+            raise TypeError(
+                f"extended.update needs a function update_fn(variable, *args); got {fn!r}."
+            )
+        args, kwargs = _as_arguments(args, kwargs, "extended.update")
+        _refuse_per_replica((args, kwargs))
+        with self._strategy.scope():
+            return self._update(var, fn, args, kwargs, group)
+
+    def _update(
+        self,
+        var: Any,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        group: bool,
+    ) -> Any:
+        if not isinstance(var, DistributedValues):
+            with self._updating(0, destination_devices(var)[0]):
+                result = fn(var, *args, **kwargs)
+            return result if group else _tree.map_structure(lambda x: (x,), result, is_leaf)
+        results = []
+        for index, part in enumerate(var.values):
+            part_args, part_kwargs = select_components(index, (args, kwargs))
+            with self._updating(index, destination_devices(part)[0]):
+                results.append(fn(part, *part_args, **part_kwargs))
+        return self._merged_update(results, group)
+
+    def _merged_update(self, results: list[Any], group: bool) -> Any:
+        merged = regroup(results, Mirrored)
+        if group:
+            return merged
+        return _tree.map_structure(self._local_results, merged, is_leaf)
+
+    @contextlib.contextmanager
+    def _updating(self, index: int, device: jax.Device) -> Iterator[None]:
+        frame = Frame(self._strategy, update_replica_id=index)
+        with jax.default_device(device), entered(frame):
+            yield
+
+    def non_slot_devices(self, var_list: Any) -> Any:
+        """The devices for variables of an optimizer that belong to no single variable."""
+        self._require_cross_replica("extended.non_slot_devices", _USE_MERGE_CALL)
+        return self._non_slot_devices(var_list)
+
+    def _non_slot_devices(self, var_list: Any) -> Any:
+        return self.parameter_devices
+
+    def update_non_slot(
+        self,
+        colocate_with: Any,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        group: bool = True,
+    ) -> Any:
+        """Calls `fn(*args, **kwargs)` on each device of `colocate_with`.
+
+        Args:
+          colocate_with: what `non_slot_devices` returned.
+          fn: the function.
+          args: its arguments; mirrored values are unwrapped.
+          kwargs: keyword arguments, likewise.
+          group: if False, the results come as tuples with one item per device.
+        """
+        self._require_cross_replica("extended.update_non_slot", _USE_MERGE_CALL)
+        if not callable(fn):
+            raise TypeError(f"extended.update_non_slot needs a function; got {fn!r}.")
+        args, kwargs = _as_arguments(args, kwargs, "extended.update_non_slot")
+        _refuse_per_replica((args, kwargs))
+        with self._strategy.scope():
+            return self._update_non_slot(colocate_with, fn, args, kwargs, group)
+
+    def _update_non_slot(
+        self,
+        colocate_with: Any,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        group: bool,
+    ) -> Any:
+        results = []
+        for index, device in enumerate(destination_devices(colocate_with)):
+            part_args, part_kwargs = select_components(index, (args, kwargs))
+            with self._updating(index, device):
+                results.append(fn(*part_args, **part_kwargs))
+        return self._merged_update(results, group)
+
+    def value_container(self, value: Any) -> Any:
+        """The distributed variable that `value` is a copy of, else `value` itself."""
+        return value._distributed_container if isinstance(value, ComponentVariable) else value
+
+    def read_var(self, v: Any) -> jax.Array:
+        """The value of a variable, aggregated over the replicas if it is sync-on-read."""
+        if not isinstance(v, Variable):
+            raise TypeError(f"extended.read_var needs a variable; got {v!r}.")
+        return v.read_value()
+
+    # ------------------------------------------------------------------ small things
+
+    def _require_cross_replica(self, what: str, instead: str) -> None:
+        require_cross_replica(self._strategy, what, instead)
+
+
+def select_components(index: int, structure: Any) -> Any:
+    """One copy's view of `structure`: values and variables alike replaced by their component."""
+
+    def pick(leaf: Any) -> Any:
+        if isinstance(leaf, DistributedValues):
+            return leaf._component(min(index, leaf._count - 1))
+        return leaf
+
+    return _tree.map_structure(pick, structure, is_leaf)
+
+
+def _copies(value: Any) -> Any:
+    """A sync-on-read variable as the per-replica value that its copies are."""
+    if isinstance(value, Variable) and isinstance(value, DistributedValues):
+        buffers: ReplicaBuffers = value._buffers
+        return PerReplica._from_buffers(buffers)
+    return value
+
+
+def _as_pair(pair: Any) -> tuple[Any, Any]:
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        return pair[0], pair[1]
+    raise TypeError(
+        "batch_reduce_to takes (value, destinations) pairs, for example [(gradient, variable), "
+        f"...]; got {_tree.describe(pair)}."
+    )
+
+
+def _as_arguments(
+    args: Any, kwargs: Any, what: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if not isinstance(args, tuple | list):
+        raise TypeError(
+            f"{what}: `args` must be a tuple or list of arguments; got {_tree.describe(args)}. For "
+            "one argument write args=(x,), with the comma."
+        )
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise TypeError(
+            f"{what}: `kwargs` must be a dict of keyword arguments; got {_tree.describe(kwargs)}."
+        )
+    return tuple(args), dict(kwargs or {})
+
+
+def _refuse_per_replica(structure: Any) -> None:
+    leaves, _ = _tree.flatten(structure, is_leaf)
+    if any(isinstance(leaf, PerReplica) for leaf in leaves):
+        raise ValueError(
+            "extended.update was given a PerReplica argument, but every copy of a variable must be "
+            "updated in the same way. Combine it first: extended.reduce_to('SUM', value, variable)."
+        )
+
+
+def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild]:
+    leaves, rebuild = _tree.flatten(value, is_leaf)
+    arrays = []
+    for leaf in leaves:
+        if isinstance(leaf, ArrayLike):
+            leaf = leaf._array()
+        if isinstance(leaf, DistributedValues) or leaf is None:
+            raise TypeError(
+                f"{what} in replica context takes this replica's own arrays; got "
+                f"{_tree.describe(leaf)}. Pass per-replica values to the replica function through "
+                "strategy.run(fn, args=(value,))."
+            )
+        arrays.append(leaf if isinstance(leaf, jax.Array) else array_of(leaf, what))
+    return arrays, rebuild
+
+
+def _check_axes(array: Any, axis: Any, what: str) -> None:
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    for each in axes:
+        if not isinstance(each, int) or isinstance(each, bool):
+            raise TypeError(f"{what}: `axis` must be an integer; got {axis!r}.")
+        if not -array.ndim <= each < array.ndim:
+            raise ValueError(
+                f"{what}: axis {each} is out of range for a value of shape {tuple(array.shape)}, "
+                f"which has {array.ndim} dimension(s)."
+                + (" Use axis=None to combine over replicas only." if what == "reduce" else "")
+            )
+
+
+def _is_inexact(array: jax.Array) -> bool:
+    return jnp.issubdtype(array.dtype, jnp.inexact)
+
+
+def _code_of(fn: Any) -> Any:
+    """What makes two functions the same one, though each replica may define its own."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    fn = getattr(fn, "__func__", fn)
+    return getattr(fn, "__code__", None) or id(fn)
+
+
+def _name_of(fn: Any) -> str:
+    return getattr(fn, "__qualname__", None) or repr(fn)

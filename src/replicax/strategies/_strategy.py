@@ -1,0 +1,248 @@
+"""`Strategy`: what users call. The work is done by its `StrategyExtended`."""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from replicax import _tree
+from replicax.collectives import ReduceOp, array_of, as_reduce_op, default_device
+from replicax.context import StrategyScope, require_cross_replica
+from replicax.devices import device_of, resolve, short_name
+from replicax.strategies._extended import (
+    _USE_ALL_REDUCE,
+    StrategyExtended,
+    _as_arguments,
+    _check_axes,
+)
+from replicax.strategies._value_context import ValueContext
+from replicax.values import ArrayLike, DistributedValues, PerReplica, is_leaf, regroup
+
+RunOptions = collections.namedtuple(
+    "RunOptions",
+    [
+        "experimental_enable_dynamic_batch_size",
+        "experimental_bucketizing_dynamic_shape",
+        "experimental_xla_options",
+    ],
+    defaults=(True, False, None),
+)
+RunOptions.__doc__ = """Options of `strategy.run`, as in TensorFlow, where they concern TPUs.
+
+Shapes may always change from step to step here, so none of them changes a result."""
+
+
+class Strategy:
+    """How state and computation are distributed over devices.
+
+    Make one of the concrete strategies; create variables in its `scope()`; write the training step
+    for one replica and call it with `run`; combine the results with `reduce`.
+
+    >>> import replicax as rx
+    >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    >>> with strategy.scope():
+    ...     v = rx.Variable(1.0, aggregation=rx.VariableAggregation.SUM)
+    >>> def replica_fn(x):
+    ...     v.assign_add(x)
+    ...     return x * 2
+    >>> per_replica = strategy.experimental_distribute_values_from_function(
+    ...     lambda ctx: ctx.replica_id_in_sync_group + 1.0)
+    >>> result = strategy.run(replica_fn, args=(per_replica,))
+    >>> strategy.reduce("SUM", result, axis=None), v.numpy()
+    (Array(6., dtype=float32), array(4., dtype=float32))
+
+    Args:
+      extended: a `StrategyExtended`, which holds all the logic.
+    """
+
+    def __init__(self, extended: StrategyExtended):
+        if not isinstance(extended, StrategyExtended):
+            raise TypeError(
+                f"Strategy takes an instance of a rx.distribute.StrategyExtended subclass; got "
+                f"{extended!r}. To just use one, make rx.distribute.MirroredStrategy()."
+            )
+        self._extended = extended
+        if extended._strategy is None:
+            extended._strategy = self
+
+    @property
+    def extended(self) -> StrategyExtended:
+        """The lower-level object, for library code."""
+        return self._extended
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """How many replicas gradients are aggregated over."""
+        return self._extended._num_replicas_in_sync
+
+    @property
+    def cluster_resolver(self) -> Any:
+        """What describes the cluster; None for strategies of one process."""
+        return getattr(self._extended, "_cluster_resolver", None)
+
+    def scope(self) -> StrategyScope:
+        """Context manager: makes this strategy current, in cross-replica context.
+
+        Variables made inside are distributed as the strategy does it. They remember the strategy,
+        and can be used outside of the scope too.
+        """
+        return StrategyScope(self)
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Any = (),
+        kwargs: dict[str, Any] | None = None,
+        options: Any = None,
+    ) -> Any:
+        """Calls `fn` on each replica and merges what they return.
+
+        Args:
+          fn: the replica function. It may call `rx.distribute.get_replica_context()`.
+          args: its positional arguments; each replica gets its component of distributed values.
+          kwargs: its keyword arguments, likewise.
+          options: `RunOptions`.
+
+        Returns:
+          A structure like the one that `fn` returns. A leaf is what all replicas returned, if that
+          was the same object, else a `PerReplica`. With one replica, what it returned.
+        """
+        if not callable(fn):
+            raise TypeError(
+                f"strategy.run takes the function to run on each replica; got {_tree.describe(fn)}. "
+                "Pass the function itself, without calling it: strategy.run(step, args=(x,))."
+            )
+        args, kwargs = _as_arguments(args, kwargs, "strategy.run")
+        if options is not None and not isinstance(options, RunOptions):
+            raise TypeError(
+                f"strategy.run: `options` must be a rx.distribute.RunOptions; got {options!r}."
+            )
+        require_cross_replica(
+            self, "strategy.run", "Inside a replica function, call the function itself."
+        )
+        with self.scope():
+            return self._extended._call_for_each_replica(fn, args, kwargs)
+
+    def reduce(self, reduce_op: Any, value: Any, axis: Any) -> Any:
+        """Combines a per-replica value into one array.
+
+        Args:
+          reduce_op: `rx.distribute.ReduceOp.SUM` or `MEAN`, or the name.
+          value: a per-replica value, or a nested structure of them.
+          axis: None to combine over the replicas only; a dimension (or a tuple of them) to combine
+            over it as well, typically 0 for the batch. A MEAN then divides by the true number of
+            items, also when the replicas have different numbers of rows.
+
+        Returns:
+          An array, or a structure of arrays like `value`.
+        """
+        require_cross_replica(self, "strategy.reduce", _USE_ALL_REDUCE)
+        op = as_reduce_op(reduce_op)
+        leaves, rebuild = _tree.flatten(value, is_leaf)
+        with self.scope():
+            if axis is None:
+                return rebuild(self._reduce_leaves(op, leaves))
+            numerators = self._reduce_leaves(ReduceOp.SUM, [self._sums(x, axis) for x in leaves])
+            if op is ReduceOp.SUM:
+                return rebuild(numerators)
+            counts = [self._number_of_items(x, axis) for x in leaves]
+            return rebuild([total / n for total, n in zip(numerators, counts, strict=True)])
+
+    def _reduce_leaves(self, op: ReduceOp, leaves: list[Any]) -> list[Any]:
+        device = default_device()
+        reduced = self._extended.batch_reduce_to(op, [(leaf, device) for leaf in leaves])
+        return [x._array() if isinstance(x, ArrayLike) else x for x in reduced]
+
+    def _parts(self, value: Any) -> list[Any]:
+        """What each replica has of `value`, as arrays."""
+        if isinstance(value, DistributedValues):
+            parts = value.values
+        else:
+            parts = (value,) * self.num_replicas_in_sync
+        return [
+            part._array() if isinstance(part, ArrayLike) else array_of(part, "reduce")
+            for part in parts
+        ]
+
+    def _sums(self, value: Any, axis: Any) -> PerReplica:
+        sums = []
+        for part in self._parts(value):
+            _check_axes(part, axis, "reduce")
+            with jax.default_device(device_of(part)):
+                sums.append(jnp.sum(part, axis=_as_axes(axis)))
+        return PerReplica(sums)
+
+    def _number_of_items(self, value: Any, axis: Any) -> int:
+        axes = axis if isinstance(axis, tuple | list) else (axis,)
+        return sum(math.prod(part.shape[each] for each in axes) for part in self._parts(value))
+
+    def gather(self, value: Any, axis: int) -> Any:
+        """Joins the replicas' arrays along `axis`, in replica order, into one array.
+
+        Args:
+          value: a per-replica value, or a nested structure of them; sizes may differ along `axis`.
+          axis: the dimension to join along.
+        """
+        require_cross_replica(
+            self,
+            "strategy.gather",
+            "Inside strategy.run use rx.distribute.get_replica_context().all_gather(x, axis=0).",
+        )
+
+        def gather_leaf(leaf: Any) -> Any:
+            return self._extended._gather_to(PerReplica(self._parts(leaf)), default_device(), axis)
+
+        with self.scope():
+            return _tree.map_structure(gather_leaf, value, is_leaf)
+
+    def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
+        """The components of `value` on this process, as a tuple; `(value,)` for anything else.
+
+        A structure that holds distributed values gives one structure per replica.
+        """
+        return self._extended._local_results(value)
+
+    def experimental_distribute_values_from_function(
+        self, value_fn: Callable[[ValueContext], Any]
+    ) -> Any:
+        """A per-replica value from a function that is called once for each replica.
+
+        Args:
+          value_fn: takes a `ValueContext` (`replica_id_in_sync_group`, `num_replicas_in_sync`) and
+            returns the replica's value, or a structure of values.
+        """
+        if not callable(value_fn):
+            raise TypeError(
+                "experimental_distribute_values_from_function takes a function of a ValueContext, "
+                f"for example lambda ctx: data[ctx.replica_id_in_sync_group]; got {value_fn!r}."
+            )
+        require_cross_replica(
+            self,
+            "strategy.experimental_distribute_values_from_function",
+            "Inside a replica function, make the value itself.",
+        )
+        count = self.num_replicas_in_sync
+        made = [value_fn(ValueContext(index, count)) for index in range(count)]
+        return regroup(made, PerReplica, always_wrap=True, what="were given")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Strategy:
+        return self  # a strategy is its devices; models that hold one can still be copied
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled, because it belongs to devices of this "
+            "process. Make a new one in the other process."
+        )
+
+    def __repr__(self) -> str:
+        names = ", ".join(short_name(resolve(name)) for name in self._extended.worker_devices)
+        return f"<{type(self).__name__} on {names}>"
+
+
+def _as_axes(axis: Any) -> Any:
+    return tuple(axis) if isinstance(axis, list) else axis

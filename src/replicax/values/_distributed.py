@@ -1,0 +1,72 @@
+"""`DistributedValues`: one component per replica, behind one object."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
+
+from replicax.values._buffers import ReplicaBuffers
+
+
+class DistributedValues:
+    """Base of everything that holds one value per replica.
+
+    `PerReplica` values may differ from replica to replica; `Mirrored` ones are the same on all;
+    variables made in a strategy's scope are the third kind. Pass them to `strategy.run`, which
+    hands each replica its component; combine them with `strategy.reduce` or `strategy.gather`;
+    look at them with `strategy.experimental_local_results`.
+    """
+
+    _structure_leaf: ClassVar[bool] = True  # `strategy.run` and friends do not look inside
+    _passed_whole: ClassVar[bool] = False  # variables reach a replica function as they are
+
+    def __init__(self, values: Iterable[Any]):
+        if type(self) is DistributedValues:
+            raise TypeError(
+                "DistributedValues is a base class. Make a rx.distribute.PerReplica or "
+                "rx.distribute.Mirrored, or use strategy.experimental_distribute_values_from_"
+                "function, which makes one value on each replica."
+            )
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise TypeError(
+                f"{type(self).__name__} takes a list or tuple with one value per replica; got "
+                f"{values!r}."
+            )
+        self._values: tuple[Any, ...] | None = tuple(values)
+        self._buffers: ReplicaBuffers | None = None
+        if not self._values:
+            raise ValueError(f"{type(self).__name__} needs at least one value, for one replica.")
+
+    @classmethod
+    def _from_buffers(cls, buffers: ReplicaBuffers) -> Self:
+        new = cls.__new__(cls)
+        new._values = None
+        new._buffers = buffers
+        return new
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The components, in replica order."""
+        if self._values is None:
+            assert self._buffers is not None
+            self._values = self._buffers.components
+        return self._values
+
+    @property
+    def _count(self) -> int:
+        return len(self._values) if self._values is not None else self._buffers.mesh.size  # type: ignore[union-attr]
+
+    def _component(self, replica_id: int) -> Any:
+        if self._values is None:
+            assert self._buffers is not None
+            return self._buffers.component(replica_id)
+        return self._values[replica_id]
+
+    def __repr__(self) -> str:
+        rows = ",\n".join(
+            textwrap.indent(f"{index}: {value!r}", "  ") for index, value in enumerate(self.values)
+        )
+        return f"{type(self).__name__}:{{\n{rows}\n}}"
+
+    __str__ = __repr__

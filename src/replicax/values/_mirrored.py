@@ -1,0 +1,35 @@
+"""`Mirrored`: a value that is the same on every replica."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from replicax.context import get_replica_context, update_replica_id
+from replicax.values._array_like import ArrayLike
+from replicax.values._distributed import DistributedValues
+
+
+@jax.tree_util.register_pytree_node_class
+class Mirrored(ArrayLike, DistributedValues):
+    """The same value on every replica: a reduction's result, for example.
+
+    It can be used as the array it holds. In replica context that is the replica's own copy.
+    """
+
+    def _array(self) -> Any:
+        replica_id = update_replica_id()
+        if replica_id is None:
+            context = get_replica_context()
+            replica_id = 0 if context is None else context._replica_id
+        return self._component(replica_id if replica_id < self._count else 0)
+
+    __hash__ = object.__hash__
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
+        return self.values, None
+
+    @classmethod
+    def tree_unflatten(cls, aux: None, children: Any) -> Mirrored:
+        return cls(children)

@@ -1,0 +1,100 @@
+"""From one structure per replica to one structure of values, and back.
+
+The rules are TensorFlow's: the very same object from every replica stays that object; the
+components of one variable become that variable; anything else becomes `PerReplica`. Identity
+decides, not equality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from replicax import _tree
+from replicax._errors import ReplicaMismatchError
+from replicax.values._distributed import DistributedValues
+from replicax.values._per_replica import PerReplica
+
+
+def is_leaf(value: Any) -> bool:
+    """Whether a walk through a structure stops here: distributed values and variables."""
+    return getattr(type(value), "_structure_leaf", False)
+
+
+def regroup(
+    per_replica: Sequence[Any],
+    wrap: type[DistributedValues] = PerReplica,
+    *,
+    always_wrap: bool = False,
+    what: str = "returned",
+) -> Any:
+    """Merges one structure per replica into one structure.
+
+    Args:
+      per_replica: the structures, in replica order, all alike.
+      wrap: the class for leaves that differ.
+      always_wrap: wrap also what is the same object everywhere.
+      what: what the replicas did with the structures, for the error message.
+
+    Raises:
+      ValueError: the structures are not alike; the text lists them.
+    """
+
+    def merge(*leaves: Any) -> Any:
+        first = leaves[0]
+        same = all(leaf is first for leaf in leaves)
+        if same and (not always_wrap or getattr(type(first), "_passed_whole", False)):
+            return first
+        container = _common_container(leaves)
+        return wrap(leaves) if container is None else container
+
+    try:
+        return _tree.map_together(merge, per_replica, is_leaf)
+    except _tree.StructureMismatch:
+        raise StructureError(what, per_replica) from None
+
+
+class StructureError(ReplicaMismatchError, ValueError):
+    """The replicas gave structures that are not alike."""
+
+    def __init__(self, what: str, per_replica: Sequence[Any]):
+        rows = "\n".join(
+            f"  replica {index}: {_tree.describe(each)}" for index, each in enumerate(per_replica)
+        )
+        super().__init__(
+            f"The replicas {what} different structures:\n{rows}\nEvery replica must give the same "
+            "nesting of lists, tuples and dicts with the same keys; only the leaves may differ."
+        )
+
+
+def _common_container(leaves: Sequence[Any]) -> Any:
+    container = getattr(leaves[0], "_distributed_container", None)
+    if container is None or len(leaves) != container._count:
+        return None
+    parts = container.values
+    return container if all(a is b for a, b in zip(leaves, parts, strict=True)) else None
+
+
+def select_replica(replica_id: int, structure: Any) -> Any:
+    """The structure that one replica sees: distributed values replaced by its component."""
+
+    def pick(leaf: Any) -> Any:
+        if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
+            return leaf._component(replica_id)
+        return leaf
+
+    return _tree.map_structure(pick, structure, is_leaf)
+
+
+def check_replica_count(structure: Any, count: int, what: str) -> None:
+    """`ValueError` if a distributed value in `structure` is for another number of replicas."""
+
+    def check(leaf: Any) -> None:
+        if isinstance(leaf, DistributedValues) and not leaf._passed_whole and leaf._count != count:
+            raise ValueError(
+                f"{what} holds a {type(leaf).__name__} with {leaf._count} components, but the "
+                f"strategy has {count} replica(s). Make it with this strategy: from its data "
+                "sets, its run, or strategy.experimental_distribute_values_from_function."
+            )
+
+    _tree.map_structure(check, structure, is_leaf)

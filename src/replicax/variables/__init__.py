@@ -1,0 +1,13 @@
+"""Variables: mutable arrays that follow the strategy in whose scope they are made."""
+
+from replicax.variables._creator import variable_creator_scope as variable_creator_scope
+from replicax.variables._distributed import AggregatingVariable as AggregatingVariable
+from replicax.variables._distributed import ComponentVariable as ComponentVariable
+from replicax.variables._distributed import DistributedVariable as DistributedVariable
+from replicax.variables._distributed import MirroredVariable as MirroredVariable
+from replicax.variables._distributed import SyncOnReadVariable as SyncOnReadVariable
+from replicax.variables._interception import Interceptor as Interceptor
+from replicax.variables._interception import intercepting as intercepting
+from replicax.variables._policy import VariableAggregation as VariableAggregation
+from replicax.variables._policy import VariableSynchronization as VariableSynchronization
+from replicax.variables._variable import Variable as Variable

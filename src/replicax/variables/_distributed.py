@@ -1,0 +1,232 @@
+"""Variables with several copies: mirrored (equal) and sync-on-read (each replica its own).
+
+The copies live in one `ReplicaBuffers`. What a read or an update means depends on the context:
+replica context speaks for one copy, update context for the copy being updated, cross-replica
+context for all.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+
+from replicax.collectives import ReduceOp, default_device
+from replicax.context import get_replica_context, replica_id_for, update_replica_id
+from replicax.devices import ReplicaMesh, canonical_name
+from replicax.values import DistributedValues, Mirrored, PerReplica, ReplicaBuffers
+from replicax.variables import _creator, _policy
+from replicax.variables._policy import VariableAggregation, VariableSynchronization
+from replicax.variables._variable import Variable, combined
+
+_REDUCE_OPS = {
+    VariableAggregation.SUM: ReduceOp.SUM,
+    VariableAggregation.MEAN: ReduceOp.MEAN,
+}
+
+
+class ComponentVariable(Variable):
+    """One copy of a distributed variable: what `extended.update` hands out."""
+
+    def __init__(self, container: DistributedVariable, index: int):
+        self._container = container
+        self._index = index
+        base = container._name.removesuffix(":0")
+        self._name = f"{base}/replica_{index}:0" if index else container._name
+        for field in ("_synchronization", "_aggregation", "_trainable", "_constraint", "_strategy"):
+            setattr(self, field, getattr(container, field))
+
+    @property
+    def _distributed_container(self) -> DistributedVariable:
+        return self._container
+
+    @property
+    def _template(self) -> jax.Array:
+        return self._container._template
+
+    @property
+    def _placement(self) -> tuple[jax.Device, ...]:
+        return (self._container._buffers.mesh.devices[self._index],)
+
+    @property
+    def _root(self) -> Variable:
+        return self._container
+
+    def _read(self) -> jax.Array:
+        return self._container._buffers.component(self._index)
+
+    def _update(self, kind: str, value: Any) -> None:
+        if isinstance(value, DistributedValues):
+            value = value._component(min(self._index, value._count - 1))
+        device = self._placement[0]
+        new = combined(kind, self._read(), jax.device_put(value, device), device)
+        self._container._set(self._container._buffers.with_component(self._index, new))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return copy.deepcopy(self._container, memo).values[self._index]
+
+
+class DistributedVariable(DistributedValues, Variable):
+    """What variables with copies share. Made by strategies, never directly."""
+
+    def __init__(
+        self,
+        strategy: Any,
+        mesh: ReplicaMesh,
+        initial_value: Any = None,
+        trainable: bool | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+        constraint: Any = None,
+        synchronization: Any = VariableSynchronization.AUTO,
+        aggregation: Any = VariableAggregation.NONE,
+        shape: Any = None,
+    ):
+        self._init_common(name, trainable, constraint, synchronization, aggregation, strategy)
+        # One call of an initialiser for all copies, so that they start equal.
+        value = _creator.initial_array(initial_value, dtype, shape, self._name)
+        self._set(ReplicaBuffers.broadcast(mesh, value))
+        self._parts: tuple[ComponentVariable, ...] | None = None
+
+    def _set(self, buffers: ReplicaBuffers) -> None:
+        self._buffers: ReplicaBuffers = buffers
+
+    @property
+    def values(self) -> tuple[ComponentVariable, ...]:
+        """The copies, as variables of their own, in replica order."""
+        if self._parts is None:
+            self._parts = tuple(ComponentVariable(self, i) for i in range(self._count))
+        return self._parts
+
+    @property
+    def _count(self) -> int:
+        return self._buffers.mesh.size
+
+    def _component(self, replica_id: int) -> ComponentVariable:
+        return self.values[replica_id]
+
+    @property
+    def _template(self) -> jax.Array:
+        buffers = self._buffers
+        return buffers._assembled if buffers._assembled is not None else buffers.component(0)
+
+    @property
+    def _placement(self) -> tuple[jax.Device, ...]:
+        return self._buffers.mesh.devices
+
+    @property
+    def device(self) -> str:
+        """The device of the copy that code here speaks for."""
+        return canonical_name(self._placement[self._local_index() or 0])
+
+    def _local_index(self) -> int | None:
+        """The copy that code here speaks for, or None where it speaks for all."""
+        replica_id = replica_id_for(self._strategy)
+        return None if replica_id is None else min(replica_id, self._count - 1)
+
+    def _read(self) -> jax.Array:
+        index = self._local_index()
+        return self._read_all() if index is None else self._buffers.component(index)
+
+    def _update(self, kind: str, value: Any) -> None:
+        if update_replica_id() is not None and self._local_index() is not None:
+            self.values[self._local_index() or 0]._update(kind, value)
+            return
+        context = get_replica_context()
+        if context is None or context.strategy is not self._strategy:
+            self._update_all(kind, value)
+        else:
+            self._update_in_replica(context, kind, value)
+
+    def _read_all(self) -> jax.Array:
+        raise TypeError(f"{type(self).__name__} cannot be read in cross-replica context.")
+
+    def _update_all(self, kind: str, value: Any) -> None:
+        """Cross-replica: changes every copy in the same way."""
+        mesh = self._buffers.mesh
+        if isinstance(value, Mirrored) and value._count == mesh.size > 1:
+            buffers = value._buffers or ReplicaBuffers(mesh, components=value.values)
+            new = buffers.assembled if buffers.mesh is mesh else None
+        else:
+            new = None
+        if new is None:
+            plain = value._array() if isinstance(value, Mirrored) else value
+            new = jax.device_put(plain, mesh.replicated)
+        if kind != "assign":
+            old = self._buffers.assembled
+            new = jnp.add(old, new) if kind == "assign_add" else jnp.subtract(old, new)
+        self._set(ReplicaBuffers(mesh, assembled=new))
+
+    def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
+        raise TypeError(f"{type(self).__name__} cannot be changed in replica context.")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        new = super().__deepcopy__(memo)
+        new._parts = None
+        return new
+
+    __repr__ = DistributedValues.__repr__
+    __str__ = DistributedValues.__repr__
+    __hash__ = Variable.__hash__
+
+
+@jax.tree_util.register_pytree_node_class
+class MirroredVariable(DistributedVariable):
+    """Equal copies, one on each device, changed together."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._synchronization = VariableSynchronization.ON_WRITE
+
+    def _read_all(self) -> jax.Array:
+        return self._buffers.component(0)
+
+    def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
+        integer = not jnp.issubdtype(self.dtype, jnp.inexact)
+        _policy.require_update_allowed(self._name, self._aggregation, kind, integer)
+
+        def change_all(per_replica: list[Any]) -> list[None]:
+            if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA or len(per_replica) == 1:
+                total = per_replica[0]
+            else:
+                op = _REDUCE_OPS[self._aggregation]
+                total = self._strategy.extended.reduce_to(op, PerReplica(per_replica), self)
+            self._update_all(kind, total)
+            return [None] * len(per_replica)
+
+        if isinstance(value, DistributedValues):
+            value = value._array()  # type: ignore[attr-defined]
+        what = f"{kind} of variable {self._name!r}"
+        context._meet((kind, id(self)), what, value, change_all)
+
+
+@jax.tree_util.register_pytree_node_class
+class SyncOnReadVariable(DistributedVariable):
+    """Each replica changes its own copy; a read in cross-replica context aggregates them."""
+
+    def _read_all(self) -> jax.Array:
+        _policy.require_readable(self._name, self._aggregation)
+        if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA or self._count == 1:
+            return self._buffers.component(0)
+        op = _REDUCE_OPS[self._aggregation]
+        copies = PerReplica._from_buffers(self._buffers)
+        return self._strategy.extended.reduce_to(op, copies, default_device())
+
+    def _update_all(self, kind: str, value: Any) -> None:
+        if kind != "assign":
+            _policy.require_cross_replica_add(self._name, self._aggregation, kind)
+        elif self._aggregation is VariableAggregation.SUM:
+            # The copies add up to the value; integers lose the remainder, as in TensorFlow.
+            whole = value._array() if isinstance(value, Mirrored) else value
+            value = jax.lax.div(whole, jnp.asarray(self._count, whole.dtype))
+        super()._update_all(kind, value)
+
+    def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
+        self.values[self._local_index() or 0]._update(kind, value)
+
+
+@jax.tree_util.register_pytree_node_class
+class AggregatingVariable(MirroredVariable):
+    """One copy on a parameter device, changed by the combined updates of all replicas."""

@@ -1,0 +1,378 @@
+"""`Variable`: a mutable array, and the surface that all kinds of variables share.
+
+`rx.Variable(...)` asks the current strategy which kind to make (see `_creator.py`). Outside a
+strategy that is this class itself: one array, on one device.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from replicax.devices import canonical_name, device_of, put
+from replicax.values import ArrayLike, DistributedValues, PerReplica
+from replicax.variables import _creator, _interception
+from replicax.variables._policy import (
+    VariableAggregation,
+    VariableSynchronization,
+    as_aggregation,
+    as_synchronization,
+    resolve_trainable,
+)
+
+
+class _VariableMeta(type):
+    """Lets `rx.Variable(...)` return the kind of variable that the current strategy makes."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is not Variable:
+            return super().__call__(*args, **kwargs)
+        return _creator.create(_bound(args, kwargs), super().__call__)
+
+
+def _bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `rx.Variable` by name, and the checks that need no strategy."""
+    arguments = inspect.signature(Variable.__init__).bind(None, *args, **kwargs).arguments
+    arguments.pop("self")
+    for argument in ("caching_device", "variable_def", "import_scope"):
+        if arguments.pop(argument, None) is not None:
+            raise ValueError(
+                f"`{argument}` has no meaning on JAX and is kept for ported code only; leave it "
+                "out. To place a variable, make it inside `with rx.device(...)` or a strategy's "
+                "scope."
+            )
+    arguments.pop("validate_shape", None)
+    return arguments
+
+
+@jax.tree_util.register_pytree_node_class
+class Variable(ArrayLike, metaclass=_VariableMeta):
+    """A mutable array that follows the strategy in whose scope it is made.
+
+    Use it wherever an array goes; change it with `assign`, `assign_add`, `assign_sub`. Passed to a
+    JAX function it arrives as its value.
+
+    >>> import jax.numpy as jnp, replicax as rx
+    >>> v = rx.Variable([1.0, 2.0], name="v")
+    >>> v.assign_add([1.0, 1.0])
+    <rx.Variable 'v:0' shape=(2,) dtype=float32, numpy=array([2., 3.], dtype=float32)>
+    >>> jnp.sum(v * 2)
+    Array(10., dtype=float32)
+
+    Args:
+      initial_value: an array, number or nested list, or a function of no arguments that returns
+        one. Required.
+      trainable: whether optimizers should change it; by default True, but False for sync-on-read.
+      validate_shape: kept for ported code; shapes are always checked.
+      caching_device: kept for ported code; must be None.
+      name: for messages and checkpoints.
+      variable_def: kept for ported code; must be None.
+      dtype: converts the initial value.
+      import_scope: kept for ported code; must be None.
+      constraint: a function from the new value to the allowed one, applied by optimizers.
+      synchronization: `rx.VariableSynchronization`.
+      aggregation: `rx.VariableAggregation`.
+      shape: if given, what the initial value's shape must be (None for any size of a dimension).
+    """
+
+    _structure_leaf: ClassVar[bool] = True
+    _passed_whole: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        initial_value: Any = None,
+        trainable: bool | None = None,
+        validate_shape: bool = True,
+        caching_device: Any = None,
+        name: str | None = None,
+        variable_def: Any = None,
+        dtype: Any = None,
+        import_scope: str | None = None,
+        constraint: Callable[[jax.Array], Any] | None = None,
+        synchronization: Any = VariableSynchronization.AUTO,
+        aggregation: Any = VariableAggregation.NONE,
+        shape: Any = None,
+        *,
+        device: jax.Device | None = None,
+        strategy: Any = None,
+    ):
+        self._init_common(name, trainable, constraint, synchronization, aggregation, strategy)
+        value = _creator.initial_array(initial_value, dtype, shape, self.name)
+        self._device = device if device is not None else device_of(value)
+        self._value = put(value, self._device)
+
+    def _init_common(
+        self,
+        name: str | None,
+        trainable: bool | None,
+        constraint: Callable[[jax.Array], Any] | None,
+        synchronization: Any,
+        aggregation: Any,
+        strategy: Any,
+    ) -> None:
+        self._name = f"{name or 'Variable'}:0"
+        self._synchronization = as_synchronization(synchronization)
+        self._aggregation = as_aggregation(aggregation)
+        self._trainable = resolve_trainable(trainable, self._synchronization, self._name)
+        if constraint is not None and not callable(constraint):
+            raise TypeError(f"`constraint` must be a function of the new value; got {constraint!r}.")
+        self._constraint = constraint
+        self._strategy = strategy
+
+    # What it is.
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def trainable(self) -> bool:
+        return self._trainable
+
+    @property
+    def synchronization(self) -> VariableSynchronization:
+        return self._synchronization
+
+    @property
+    def aggregation(self) -> VariableAggregation:
+        return self._aggregation
+
+    @property
+    def constraint(self) -> Callable[[jax.Array], Any] | None:
+        return self._constraint
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._template.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self._template.dtype
+
+    @property
+    def device(self) -> str:
+        """The name of the device that holds the value."""
+        return canonical_name(self._placement[0])
+
+    @property
+    def distribute_strategy(self) -> Any:
+        """The strategy in whose scope it was made, or None."""
+        return self._strategy
+
+    # Reading.
+
+    def _array(self) -> jax.Array:
+        for interceptor in reversed(_interception.active()):
+            found = interceptor.read(self)
+            if found is not None:
+                return found
+        return self._read()
+
+    def value(self) -> jax.Array:
+        """The current value as an array."""
+        return self._array()
+
+    def read_value(self) -> jax.Array:
+        """The current value as an array, which later updates do not change."""
+        return self._array()
+
+    # Writing.
+
+    def assign(
+        self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+    ) -> Self:
+        """Sets the value. In replica context the replicas' values are combined by `aggregation`.
+
+        Returns the variable. `use_locking`, `name` and `read_value` are kept for ported code.
+        """
+        return self._change("assign", value)
+
+    def assign_add(
+        self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+    ) -> Self:
+        """Adds `delta`. In replica context the replicas' deltas are combined first."""
+        return self._change("assign_add", delta)
+
+    def assign_sub(
+        self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+    ) -> Self:
+        """Subtracts `delta`. In replica context the replicas' deltas are combined first."""
+        return self._change("assign_sub", delta)
+
+    def _change(self, kind: str, value: Any) -> Self:
+        value = self._coerced(kind, value)
+        interceptors = _interception.active()
+        if any(each.write(self, kind, value) for each in reversed(interceptors)):
+            return self
+        self._update(kind, self._concrete(kind, value))
+        for each in interceptors:
+            each.written(self)
+        return self
+
+    def _coerced(self, kind: str, value: Any) -> Any:
+        """`value` as an array of this variable's shape and dtype (`Mirrored` values as they are)."""
+        if isinstance(value, PerReplica):
+            raise ValueError(
+                f"{kind} of variable {self._name!r} was given a PerReplica value outside of "
+                "strategy.run. Combine it first: strategy.reduce('SUM', value, axis=None), or "
+                "assign inside strategy.run, where the variable's aggregation does it."
+            )
+        if isinstance(value, ArrayLike) and not isinstance(value, DistributedValues):
+            value = value._array()
+        if isinstance(value, DistributedValues):
+            array = value._array()  # type: ignore[attr-defined]
+        elif isinstance(value, jax.Array):
+            array = value
+        else:
+            try:
+                # jnp.array copies: a NumPy array that the user changes later is not ours.
+                array = value = jnp.array(value)
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"{kind} of variable {self._name!r} takes an array or number; got {value!r} "
+                    f"of type {type(value).__name__}."
+                ) from None
+        if array.shape != self.shape:
+            raise ValueError(
+                f"{kind} of variable {self._name!r}, which has shape {self.shape}, was given a "
+                f"value of shape {array.shape}. Shapes must be equal; use jnp.broadcast_to to "
+                "spread a smaller value."
+            )
+        if array.dtype != self.dtype:
+            if not _can_cast(array.dtype, self.dtype):
+                raise ValueError(
+                    f"{kind} of variable {self._name!r}, which has dtype {self.dtype}, was given "
+                    f"{array.dtype}. Convert it yourself where loss is meant: "
+                    f"x.astype('{self.dtype}')."
+                )
+            value = array.astype(self.dtype)
+        return value
+
+    def _concrete(self, kind: str, value: Any) -> Any:
+        # Under jax.grad a stored value is the number itself, without its derivative.
+        if isinstance(value, jax.core.Tracer):
+            value = jax.lax.stop_gradient(value)
+        if isinstance(value, jax.core.Tracer):
+            raise RuntimeError(
+                f"{kind} of variable {self._name!r} inside a function that JAX traces (jax.jit, "
+                "lax.scan, vmap, ...): the value does not exist yet. Return it from the traced "
+                "function and assign it outside."
+            )
+        return value
+
+    # What the kinds of variables differ in.
+
+    @property
+    def _template(self) -> jax.Array:
+        """Any array of this variable's shape and dtype."""
+        return self._value
+
+    @property
+    def _placement(self) -> tuple[jax.Device, ...]:
+        return (self._device,)
+
+    @property
+    def _root(self) -> Variable:
+        """The variable that this is a copy of, or itself."""
+        return self
+
+    def _read(self) -> jax.Array:
+        return self._value
+
+    def _update(self, kind: str, value: Any) -> None:
+        if isinstance(value, DistributedValues):
+            value = value._array()  # type: ignore[attr-defined]
+        self._value = combined(kind, self._value, put(value, self._device), self._device)
+
+    # Python's own protocols.
+
+    def ref(self) -> Reference:
+        """A hashable stand-in, for use as a dictionary key; `ref().deref()` is the variable."""
+        return Reference(self)
+
+    def __hash__(self) -> int:
+        raise TypeError(
+            "A variable is unhashable, because == compares values. Use variable.ref() as the key."
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        new = copy.copy(self)  # arrays are immutable, so the copy may share them
+        memo[id(self)] = new
+        return new
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"Variable {self._name!r} cannot be pickled, because it belongs to devices of this "
+            "process. Pickle its value, np.asarray(variable), or write a checkpoint."
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<rx.Variable {self._name!r} shape={self.shape} dtype={self.dtype}, "
+            f"numpy={_numpy_text(self)}>"
+        )
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def tree_flatten(self) -> tuple[tuple[Any], None]:
+        return (self._array(),), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: None, children: Any) -> Any:
+        # A JAX function that is given a variable sees its value.
+        return children[0]
+
+
+class Reference:
+    """What `variable.ref()` returns: equal and hashable by identity of the variable."""
+
+    __slots__ = ("_variable",)
+
+    def __init__(self, variable: Variable):
+        self._variable = variable
+
+    def deref(self) -> Variable:
+        return self._variable
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reference) and other._variable is self._variable
+
+    def __hash__(self) -> int:
+        return id(self._variable)
+
+    def __repr__(self) -> str:
+        return f"<Reference wrapping {self._variable!r}>"
+
+
+def combined(kind: str, old: jax.Array, value: jax.Array, device: jax.Device) -> jax.Array:
+    """What a variable holds after the change, on its own device."""
+    if kind == "assign":
+        return value
+    with jax.default_device(device):
+        new = jnp.add(old, value) if kind == "assign_add" else jnp.subtract(old, value)
+    return put(new, device)
+
+
+def _can_cast(source: Any, target: Any) -> bool:
+    """Within a kind, or to a wider kind: integers to floats, but not floats to integers."""
+    order = [jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating]
+
+    def rank(dtype: Any) -> int:
+        return next((i for i, kind in enumerate(order) if jnp.issubdtype(dtype, kind)), len(order))
+
+    return rank(source) <= rank(target) and (rank(source) > 0 or rank(target) == 0)
+
+
+def _numpy_text(variable: Variable) -> str:
+    try:
+        value = np.asarray(variable._read())
+    except Exception as error:  # a repr must not fail; say why there is no value
+        return f"<unavailable: {type(error).__name__}>"
+    return repr(value.item()) if value.ndim == 0 else repr(value)
