@@ -3,8 +3,15 @@
 from replicax import config as config
 from replicax import distribute as distribute
 from replicax import errors as errors
+from replicax import metrics as metrics
+from replicax import nn as nn
 from replicax import types as types
+from replicax.devices import constant as constant
 from replicax.devices import device as device
+from replicax.training import Optimizer as Optimizer
+from replicax.training import accumulate_gradients as accumulate_gradients
+from replicax.training import grad as grad
+from replicax.training import value_and_grad as value_and_grad
 from replicax.variables import Variable as Variable
 from replicax.variables import VariableAggregation as VariableAggregation
 from replicax.variables import VariableSynchronization as VariableSynchronization

@@ -1,5 +1,6 @@
 """Device names, virtual devices, placement, and the replica mesh."""
 
+from replicax.devices._constant import constant as constant
 from replicax.devices._mesh import REPLICA_AXIS as REPLICA_AXIS
 from replicax.devices._mesh import ReplicaMesh as ReplicaMesh
 from replicax.devices._mesh import replica_mesh as replica_mesh

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from replicax.collectives import destination_devices
-from replicax.context import Frame, ReplicaContext, entered, fill_default_slot
+from replicax.context import Frame, ReplicaContext, fill_default_slot
 from replicax.strategies._extended import StrategyExtended
 from replicax.strategies._strategy import Strategy
 from replicax.variables import Variable
@@ -20,14 +20,6 @@ from replicax.variables import Variable
 
 class DefaultExtended(StrategyExtended):
     """One replica on the default device; variables are plain ones."""
-
-    def _call_for_each_replica(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        # No device is chosen: plain JAX code behaves as it does without replicax.
-        context = ReplicaContext(self._strategy, 0)
-        with entered(Frame(self._strategy, context)):
-            return fn(*args, **kwargs)
 
     def _make_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Variable:
         place = kwargs.pop("colocate_with", None)

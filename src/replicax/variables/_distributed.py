@@ -145,19 +145,26 @@ class DistributedVariable(DistributedValues, Variable):
 
     def _update_all(self, kind: str, value: Any) -> None:
         """Cross-replica: changes every copy in the same way."""
-        mesh = self._buffers.mesh
-        if isinstance(value, Mirrored) and value._count == mesh.size > 1:
-            buffers = value._buffers or ReplicaBuffers(mesh, components=value.values)
-            new = buffers.assembled if buffers.mesh is mesh else None
-        else:
-            new = None
-        if new is None:
-            plain = value._array() if isinstance(value, Mirrored) else value
-            new = jax.device_put(plain, mesh.replicated)
+        new = self._laid_out(value)
         if kind != "assign":
-            old = self._buffers.assembled
+            old = self._whole
             new = jnp.add(old, new) if kind == "assign_add" else jnp.subtract(old, new)
-        self._set(ReplicaBuffers(mesh, assembled=new))
+        self._set_whole(new)
+
+    @property
+    def _whole(self) -> jax.Array:
+        return self._buffers.assembled
+
+    def _set_whole(self, array: jax.Array) -> None:
+        self._set(ReplicaBuffers(self._buffers.mesh, assembled=array))
+
+    def _laid_out(self, value: Any) -> jax.Array:
+        mesh = self._buffers.mesh
+        if isinstance(value, Mirrored):
+            if value._buffers is not None and value._buffers.mesh is mesh:
+                return value._buffers.assembled
+            value = value._array()
+        return jax.device_put(value, mesh.replicated)
 
     def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
         raise TypeError(f"{type(self).__name__} cannot be changed in replica context.")

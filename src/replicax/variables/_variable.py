@@ -286,9 +286,23 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         return self._value
 
     def _update(self, kind: str, value: Any) -> None:
+        self._value = combined(kind, self._value, self._laid_out(value), self._device)
+
+    # All copies at once, for programs that update many variables in one call.
+
+    @property
+    def _whole(self) -> jax.Array:
+        """All copies as one array, laid out over the variable's devices."""
+        return self._value
+
+    def _set_whole(self, array: jax.Array) -> None:
+        self._value = put(array, self._device)
+
+    def _laid_out(self, value: Any) -> jax.Array:
+        """A value that is the same on all replicas, laid out as `_whole` is."""
         if isinstance(value, DistributedValues):
             value = value._array()  # type: ignore[attr-defined]
-        self._value = combined(kind, self._value, put(value, self._device), self._device)
+        return put(value, self._device)
 
     # Python's own protocols.
 

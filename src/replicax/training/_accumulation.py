@@ -1,0 +1,72 @@
+"""Gradient accumulation: a batch that does not fit, in parts, with the gradient of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from replicax.training._gradients import value_and_grad
+
+
+def accumulate_gradients(
+    loss_fn: Callable[[Any], Any],
+    variables: Any,
+    batch: Any,
+    steps: int,
+    reduction: str = "SUM",
+    compile: bool = False,
+) -> tuple[jax.Array, Any]:
+    """The loss and gradients of `loss_fn(batch)`, computed in `steps` micro-batches.
+
+    Only one micro-batch's activations are alive at a time, and the gradients cross the replicas
+    once, when an optimizer applies them.
+
+    Args:
+      loss_fn: takes a micro-batch and returns a scalar loss.
+      variables: as for `value_and_grad`.
+      batch: a nested structure of arrays with the examples along the first dimension.
+      steps: how many micro-batches; the rows are dealt out evenly, the first get one more.
+      reduction: "SUM" if the loss adds up over examples, as `rx.nn.compute_average_loss` with a
+        `global_batch_size` does; "MEAN" if it averages over the rows it is given.
+      compile: as for `value_and_grad`.
+
+    Returns:
+      `(loss, gradients)`, equal to those of the whole batch.
+    """
+    rows = _number_of_rows(batch)
+    if not isinstance(steps, int) or not 1 <= steps <= max(rows, 1):
+        raise ValueError(
+            f"`steps` must be a whole number from 1 to the {rows} rows of the batch; got {steps!r}."
+        )
+    if not isinstance(reduction, str) or reduction.upper() not in ("SUM", "MEAN"):
+        raise ValueError(f"`reduction` must be 'SUM' or 'MEAN'; got {reduction!r}.")
+    total: Any = None
+    start = 0
+    for index in range(steps):
+        stop = start + rows // steps + (index < rows % steps)
+        part = jax.tree.map(lambda x, a=start, b=stop: x[a:b], batch)
+        loss, gradients = value_and_grad(_bind(loss_fn, part), variables, compile=compile)
+        weight = (stop - start) / max(rows, 1) if reduction.upper() == "MEAN" else 1.0
+        scaled = jax.tree.map(lambda x, w=weight: x * w, (loss, gradients))
+        total = scaled if total is None else jax.tree.map(jnp.add, total, scaled)
+        start = stop
+    return total
+
+
+def _bind(loss_fn: Callable[[Any], Any], part: Any) -> Callable[[], Any]:
+    return lambda: loss_fn(part)
+
+
+def _number_of_rows(batch: Any) -> int:
+    leaves = jax.tree.leaves(batch)
+    sizes = {jnp.shape(leaf)[0] if jnp.ndim(leaf) else None for leaf in leaves}
+    if len(sizes) != 1 or None in sizes:
+        shapes = [tuple(jnp.shape(leaf)) for leaf in leaves]
+        raise ValueError(
+            "`batch` must hold arrays with the same number of rows along their first dimension; "
+            f"got shapes {shapes}."
+        )
+    return sizes.pop() or 0

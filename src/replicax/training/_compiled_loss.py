@@ -1,0 +1,193 @@
+"""`rx.value_and_grad(..., compile=True)`: the loss and its gradient as one compiled program.
+
+Programs are kept by what the loss captures (see `_captures.py`). A first, abstract trace finds
+which variables the loss reads and writes; the real one takes their values as inputs, and returns
+what it would have written, which is then assigned as usual.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+
+from replicax.context import get_replica_context, get_strategy
+from replicax.training._captures import Capture
+from replicax.training._substitution import checked_loss
+from replicax.variables import MirroredVariable, Variable, intercepting
+
+_KEPT_PROGRAMS = 256
+_WARN_AFTER_PROGRAMS = 12
+
+
+@dataclasses.dataclass
+class _Program:
+    """One compiled loss, for one set of captured constants."""
+
+    call: Callable[..., Any]
+    differentiated: list[Variable]
+    others: list[Variable]
+    writes: list[tuple[Variable, str]]
+    kept: list[Any]
+
+
+_PER_REPLICA = object()  # the program depends on the replica's number: look again with it
+_programs: collections.OrderedDict[Any, Any] = collections.OrderedDict()
+_compilations: collections.Counter[Any] = collections.Counter()
+_lock = threading.RLock()
+
+
+def compiled_value_and_grad(
+    loss_fn: Callable[[], Any], variables: list[Variable], has_aux: bool
+) -> tuple[Any, dict[int, jax.Array]]:
+    """As the eager one in `_gradients.py`, from a compiled program."""
+    capture = Capture(loss_fn)
+    program = _find_program(loss_fn, capture, variables, has_aux)
+    (loss, aux, writes), gradients = program.call(
+        [variable._array() for variable in program.differentiated],
+        [variable._array() for variable in program.others],
+        capture.arrays,
+    )
+    for (variable, kind), value in zip(program.writes, writes, strict=True):
+        variable._change(kind, value)
+    found = {id(v): g for v, g in zip(program.differentiated, gradients, strict=True)}
+    return ((loss, aux) if has_aux else loss), found
+
+
+def _find_program(
+    loss_fn: Callable[[], Any], capture: Capture, variables: list[Variable], has_aux: bool
+) -> _Program:
+    context = get_replica_context()
+    wanted = tuple(id(variable) for variable in variables)
+    key = (capture.key, has_aux, wanted, id(get_strategy()), context is None)
+    with _lock:
+        program = _programs.get(key)
+        if program is _PER_REPLICA:
+            assert context is not None
+            key = (*key, context._replica_id)
+            program = _programs.get(key)
+        if program is not None:
+            _programs.move_to_end(key)
+            return program
+        reads_before = 0 if context is None else context._id_reads
+        program = _trace(loss_fn, capture, variables, has_aux)
+        _warn_if_often(loss_fn)
+        if context is not None and context._id_reads != reads_before and len(key) == 5:
+            _programs[key] = _PER_REPLICA
+            key = (*key, context._replica_id)
+        program.kept.append((variables, get_strategy()))
+        _programs[key] = program
+        while len(_programs) > _KEPT_PROGRAMS:
+            _programs.popitem(last=False)
+        return program
+
+
+def _warn_if_often(loss_fn: Callable[[], Any]) -> None:
+    code = getattr(loss_fn, "__code__", None) or id(loss_fn)
+    _compilations[code] += 1
+    if _compilations[code] == _WARN_AFTER_PROGRAMS:
+        warnings.warn(
+            f"The loss {getattr(loss_fn, '__qualname__', loss_fn)!r} was compiled "
+            f"{_WARN_AFTER_PROGRAMS} times by rx.value_and_grad(..., compile=True), because a "
+            "Python value or an object's attribute that it captures keeps changing. Capture arrays "
+            "instead, in local variables: jnp.asarray(step), x = self.x.",
+            stacklevel=5,
+        )
+
+
+def _trace(
+    loss_fn: Callable[[], Any], capture: Capture, variables: list[Variable], has_aux: bool
+) -> _Program:
+    try:
+        seen = _Discovery()
+        with intercepting(seen):
+            jax.eval_shape(lambda arrays: _run(capture.with_arrays(arrays), has_aux), capture.arrays)
+    except Exception as error:
+        error.add_note(
+            "(while compiling a loss for rx.value_and_grad(..., compile=True); without compile=True "
+            "it runs as plain Python)"
+        )
+        raise
+    wanted = {id(variable) for variable in variables}
+    differentiated = [variable for variable in seen.read_variables if id(variable) in wanted]
+    others = [variable for variable in seen.read_variables if id(variable) not in wanted]
+
+    def program(values: list[Any], other_values: list[Any], arrays: list[Any]) -> Any:
+        def evaluate(values: list[Any]) -> tuple[Any, Any]:
+            replay = _Replay([*zip(differentiated, values), *zip(others, other_values)])
+            with intercepting(replay):
+                loss, aux = _run(capture.with_arrays(arrays), has_aux)
+            return loss, (loss, aux, [jax.lax.stop_gradient(x) for x in replay.written_values])
+
+        gradients, results = jax.grad(evaluate, has_aux=True)(values)
+        return results, gradients
+
+    return _Program(jax.jit(program), differentiated, others, seen.writes, [capture.kept])
+
+
+def _run(loss_fn: Callable[[], Any], has_aux: bool) -> tuple[Any, Any]:
+    return checked_loss(loss_fn(), has_aux)
+
+
+class _Discovery:
+    """Notes which variables a loss reads and writes, and keeps the writes from happening."""
+
+    def __init__(self) -> None:
+        self._read: dict[int, Variable] = {}
+        self.writes: list[tuple[Variable, str]] = []
+
+    @property
+    def read_variables(self) -> list[Variable]:
+        return list(self._read.values())
+
+    def read(self, variable: Variable) -> Any | None:
+        self._read.setdefault(id(variable._root), variable._root)
+        return None
+
+    def write(self, variable: Variable, kind: str, value: Any) -> bool:
+        self.writes.append((variable, kind))
+        if kind != "assign":
+            self.read(variable)
+        return True
+
+    def written(self, variable: Variable) -> None:
+        pass
+
+
+class _Replay:
+    """Answers reads with the program's inputs, and collects what is written."""
+
+    def __init__(self, values: Iterable[tuple[Variable, Any]]):
+        self._values = {id(variable): value for variable, value in values}
+        self._unknown: set[int] = set()
+        self.written_values: list[Any] = []
+
+    def read(self, variable: Variable) -> Any | None:
+        key = id(variable._root)
+        if key in self._unknown:
+            raise RuntimeError(
+                f"The compiled loss reads variable {variable.name!r} after assigning it. The new "
+                "value is combined over the replicas, which happens after the compiled part. Read "
+                "it before the assignment, or drop compile=True."
+            )
+        return self._values.get(key)
+
+    def write(self, variable: Variable, kind: str, value: Any) -> bool:
+        self.written_values.append(value)
+        root = variable._root
+        if isinstance(root, MirroredVariable) and get_strategy().num_replicas_in_sync > 1:
+            self._unknown.add(id(root))
+        elif kind == "assign":
+            self._values[id(root)] = value
+        else:
+            old = self._values[id(root)]
+            self._values[id(root)] = old + value if kind == "assign_add" else old - value
+        return True
+
+    def written(self, variable: Variable) -> None:
+        pass

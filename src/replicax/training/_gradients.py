@@ -1,0 +1,91 @@
+"""`value_and_grad` and `grad`: what JAX has in place of TensorFlow's `GradientTape`.
+
+The loss is a function of no arguments that reads variables. While it runs, an interceptor answers
+those reads with JAX tracers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from replicax import _tree
+from replicax.training._compiled_loss import compiled_value_and_grad
+from replicax.training._substitution import Substitution, checked_loss
+from replicax.values import is_leaf
+from replicax.variables import Variable, intercepting
+
+
+def value_and_grad(
+    loss_fn: Callable[[], Any], variables: Any, has_aux: bool = False, compile: bool = False
+) -> tuple[Any, Any]:
+    """Evaluates `loss_fn()` at once, and its gradients with respect to `variables`.
+
+    In replica context the gradients are this replica's own; an `rx.Optimizer` adds them up over
+    the replicas. Gradients flow through `all_reduce` and `all_gather`. Variables assigned inside
+    the loss (moving averages, metrics) are assigned once.
+
+    >>> import replicax as rx
+    >>> w = rx.Variable(3.0)
+    >>> rx.value_and_grad(lambda: w * w, [w])
+    (Array(9., dtype=float32, weak_type=True), [Array(6., dtype=float32, weak_type=True)])
+
+    Args:
+      loss_fn: returns the loss, a scalar; with `has_aux`, a pair of the loss and anything else.
+      variables: any nested structure with Variables as leaves.
+      has_aux: whether `loss_fn` returns `(loss, aux)`.
+      compile: compile the loss and its gradient. The rest of the replica function stays plain
+        Python. Arrays that the loss captures (closure, globals, defaults, containers) are inputs of
+        the compiled program, so that a new batch does not compile it again; other captured values
+        are constants, and changing them compiles anew. No collectives inside.
+
+    Returns:
+      `(loss, gradients)`, or `((loss, aux), gradients)`. The gradients have the structure of
+      `variables`; where a variable is not trainable, or the loss does not read it, there is None.
+    """
+    if not callable(loss_fn):
+        raise TypeError(
+            f"value_and_grad takes a function of no arguments that returns the loss; got "
+            f"{_tree.describe(loss_fn)}. Write rx.value_and_grad(lambda: loss(x, y), variables)."
+        )
+    leaves, rebuild = _tree.flatten(variables, is_leaf)
+    for leaf in leaves:
+        if not isinstance(leaf, Variable):
+            raise TypeError(
+                f"value_and_grad differentiates with respect to rx.Variables; `variables` holds "
+                f"{_tree.describe(leaf)}. For plain arrays use jax.value_and_grad."
+            )
+    roots = list({id(leaf._root): leaf._root for leaf in leaves}.values())
+    wanted = [v for v in roots if v.trainable and jnp.issubdtype(v.dtype, jnp.inexact)]
+    evaluate = compiled_value_and_grad if compile else _eager_value_and_grad
+    result, gradients = evaluate(loss_fn, wanted, has_aux)
+    return result, rebuild([gradients.get(id(leaf._root)) for leaf in leaves])
+
+
+def grad(
+    loss_fn: Callable[[], Any], variables: Any, has_aux: bool = False, compile: bool = False
+) -> Any:
+    """The gradients of `value_and_grad`; with `has_aux`, `(gradients, aux)`."""
+    result, gradients = value_and_grad(loss_fn, variables, has_aux, compile)
+    return (gradients, result[1]) if has_aux else gradients
+
+
+def _eager_value_and_grad(
+    loss_fn: Callable[[], Any], variables: list[Variable], has_aux: bool
+) -> tuple[Any, dict[int, jax.Array]]:
+    used: set[int] = set()
+
+    def evaluate(values: list[jax.Array]) -> tuple[jax.Array, Any]:
+        substitution = Substitution(zip(variables, values, strict=True))
+        with intercepting(substitution):
+            loss, aux = checked_loss(loss_fn(), has_aux)
+        used.update(substitution.used)
+        return loss, aux
+
+    values = [variable._array() for variable in variables]
+    (loss, aux), gradients = jax.value_and_grad(evaluate, has_aux=True)(values)
+    found = {id(v): g for v, g in zip(variables, gradients, strict=True) if id(v) in used}
+    return ((loss, aux) if has_aux else loss), found

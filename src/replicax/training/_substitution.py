@@ -1,0 +1,70 @@
+"""Putting tracers in the place of variables while a loss runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from replicax.variables import Variable
+
+
+class Substitution:
+    """An interceptor that answers reads of some variables with given values."""
+
+    def __init__(self, values: Iterable[tuple[Variable, Any]]):
+        self._values = {id(variable): value for variable, value in values}
+        self.used: set[int] = set()
+
+    def read(self, variable: Variable) -> Any | None:
+        key = id(variable._root)
+        value = self._values.get(key)
+        if value is not None:
+            self.used.add(key)
+        return value
+
+    def write(self, variable: Variable, kind: str, value: Any) -> bool:
+        return False
+
+    def written(self, variable: Variable) -> None:
+        # A read after the write sees the new number, and still has the derivative of the variable,
+        # as under a TensorFlow tape.
+        key = id(variable._root)
+        tracer = self._values.get(key)
+        if tracer is not None:
+            self._values[key] = variable._read() + (tracer - jax.lax.stop_gradient(tracer))
+
+
+def checked_loss(result: Any, has_aux: bool) -> tuple[jax.Array, Any]:
+    """`(loss, aux)` from what the user's function returned; the loss must be a float scalar."""
+    aux = None
+    if has_aux:
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise TypeError(
+                "With has_aux=True the loss function must return a pair (loss, aux); it returned "
+                f"{type(result).__name__}."
+            )
+        result, aux = result
+    if result is None:
+        raise TypeError("The loss function returned None. Return the loss.")
+    try:
+        loss = jnp.asarray(result)
+    except TypeError as error:
+        if isinstance(result, tuple):
+            raise TypeError(
+                "The loss function returned a tuple. Pass has_aux=True if it returns (loss, aux)."
+            ) from None
+        raise error
+    if loss.shape != ():
+        raise TypeError(
+            f"The loss must be a scalar; it has shape {loss.shape}. Add the examples up, for "
+            "example with rx.nn.compute_average_loss(per_example_loss, global_batch_size=...)."
+        )
+    if not jnp.issubdtype(loss.dtype, jnp.floating):
+        raise TypeError(
+            f"The loss must be a floating-point number; it is {loss.dtype}. Convert it with "
+            "x.astype(jnp.float32)."
+        )
+    return loss, aux
