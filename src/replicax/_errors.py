@@ -6,6 +6,10 @@ All of them derive from the builtin class that TensorFlow raises in the same pla
 
 from __future__ import annotations
 
+from types import TracebackType
+
+_PACKAGE = __name__.partition(".")[0]
+
 
 class ReplicaMismatchError(RuntimeError):
     """The replicas did not do the same thing: one skipped a meeting, or they met differently."""
@@ -25,3 +29,14 @@ class AggregationError(ValueError):
 
 class DeviceError(ValueError):
     """A device was named that does not exist, or named twice."""
+
+
+def users_traceback(traceback: TracebackType | None) -> TracebackType | None:
+    """`traceback` from the first frame that is not ours, so that users see their own line first."""
+    start = traceback
+    while start is not None:
+        module = start.tb_frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] != _PACKAGE:
+            return start
+        start = start.tb_next
+    return traceback

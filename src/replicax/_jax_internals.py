@@ -27,7 +27,8 @@ def uncommitted(array: jax.Array) -> jax.Array:
     """
     if not array.committed:
         return array
-    return _array.ArrayImpl(array.aval, array.sharding, [array], committed=False, _skip_checks=True)
+    buffers: Any = [array]
+    return _array.ArrayImpl(array.aval, array.sharding, buffers, committed=False, _skip_checks=True)
 
 
 def local_shards(array: jax.Array) -> list[jax.Array]:

@@ -80,7 +80,9 @@ def map_together(
         return fn(*trees)
     if any(level is None or level[2] != first[2] for level in levels):
         raise StructureMismatch(trees)
-    ordered = [_children_like(trees[0], tree, level[0]) for tree, level in zip(trees, levels) if level]
+    ordered = [
+        _children_like(trees[0], tree, level[0]) for tree, level in zip(trees, levels) if level
+    ]
     return first[1]([map_together(fn, group, is_leaf) for group in zip(*ordered, strict=True)])
 
 

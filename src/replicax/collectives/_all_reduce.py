@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from replicax._typing import Device, Tracer
 from replicax.collectives._destinations import component_devices
 from replicax.collectives._fusion import all_reduce_traced
 from replicax.collectives._reduce_op import ReduceOp
@@ -49,15 +50,14 @@ def as_components(value: DistributedValues, what: str) -> DistributedValues:
         )
     if first.dtype == jnp.bool_:
         raise TypeError(
-            f"{what} cannot add booleans. Convert them first, for example with "
-            "x.astype(jnp.int32)."
+            f"{what} cannot add booleans. Convert them first, for example with x.astype(jnp.int32)."
         )
     return PerReplica(parts)
 
 
 def array_of(part: Any, what: str) -> jax.Array:
     """A concrete array from one component; `TypeError` for what is no array."""
-    if isinstance(part, jax.core.Tracer):
+    if isinstance(part, Tracer):
         raise TypeError(
             f"{what} was given a value that JAX is tracing (inside jax.jit, jax.grad, ...). "
             "Communicate outside of the traced function; for a loss use "
@@ -84,7 +84,7 @@ def all_reduce(
     """
     checked = [as_components(value, what) for value in values]
     results: list[Any] = [None] * len(checked)
-    by_devices: dict[tuple[jax.Device, ...], list[int]] = {}
+    by_devices: dict[tuple[Device, ...], list[int]] = {}
     for index, value in enumerate(checked):
         by_devices.setdefault(component_devices(value), []).append(index)
     for devices, indices in by_devices.items():
@@ -118,7 +118,7 @@ def _combine(op: ReduceOp, parts: Sequence[jax.Array]) -> jax.Array:
     return _reduce_on_one_device(tuple(put(part, home) for part in parts), op)
 
 
-def concatenate(parts: Sequence[Any], axis: int, device: jax.Device, what: str) -> jax.Array:
+def concatenate(parts: Sequence[Any], axis: int, device: Device, what: str) -> jax.Array:
     """The components joined along `axis`, in replica order, on one device.
 
     Raises:

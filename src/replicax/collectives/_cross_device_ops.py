@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 
+from replicax._typing import Device
 from replicax.collectives._all_reduce import all_reduce, array_of, as_components, concatenate
 from replicax.collectives._destinations import destination_devices, mirror
 from replicax.collectives._options import CommunicationOptions, as_options
@@ -155,9 +156,7 @@ class _PackedAllReduce(CrossDeviceOps):
         values = [as_components(value, "A reduction") for value, _ in value_destination_pairs]
         return all_reduce(reduce_op, values, self._pack_size(values, options), "A reduction")
 
-    def _pack_size(
-        self, values: Sequence[DistributedValues], options: CommunicationOptions
-    ) -> int:
+    def _pack_size(self, values: Sequence[DistributedValues], options: CommunicationOptions) -> int:
         if self._num_packs == 0:
             return 1  # no two tensors fit
         if self._num_packs == 1 or options.bytes_per_pack:
@@ -225,7 +224,7 @@ def _as_per_replica(value: Any) -> DistributedValues:
     return PerReplica([array_of(value, "A reduction")])
 
 
-def _delivered(result: Any, devices: tuple[jax.Device, ...]) -> Any:
+def _delivered(result: Any, devices: tuple[Device, ...]) -> Any:
     """`result` on exactly the destination devices."""
     if isinstance(result, DistributedValues):
         placed = result._buffers.mesh.devices if result._buffers is not None else None

@@ -8,10 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from replicax._typing import Device
 from replicax.devices import device_of, put, replica_mesh, resolve
 from replicax.values import DistributedValues, Mirrored, ReplicaBuffers
 
-Devices = tuple[jax.Device, ...]
+Devices = tuple[Device, ...]
 
 
 def destination_devices(destinations: Any) -> Devices:
@@ -20,7 +21,7 @@ def destination_devices(destinations: Any) -> Devices:
     Raises:
       TypeError, ValueError: it stands for no device.
     """
-    if isinstance(destinations, str | jax.Device):
+    if isinstance(destinations, str | Device):
         return (resolve(destinations),)
     placed = getattr(destinations, "_placement", None)  # variables say where they live
     if placed is not None:
@@ -49,10 +50,10 @@ def component_devices(value: DistributedValues) -> Devices:
     )
 
 
-def default_device() -> jax.Device:
+def default_device() -> Device:
     """Where plain computations of this thread run."""
     chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-    return chosen if isinstance(chosen, jax.Device) else jax.local_devices()[0]
+    return chosen if isinstance(chosen, Device) else jax.local_devices()[0]
 
 
 def mirror(array: jax.Array, devices: Devices) -> Any:

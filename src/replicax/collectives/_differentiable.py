@@ -14,11 +14,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from replicax._typing import Tracer
+
 Arrays = Sequence[jax.Array]
 
 
 def is_traced(values: Sequence[Any]) -> bool:
-    return any(isinstance(value, jax.core.Tracer) for value in values)
+    return any(isinstance(value, Tracer) for value in values)
 
 
 def _require_concrete(values: Sequence[Any], what: str) -> None:
@@ -58,9 +60,7 @@ def all_reduce_with_gradient(
     others = [i for i in range(len(leaves)) if i not in floating]
     if others:
         whole = [leaves[i] for i in others]
-        for index, value in zip(
-            others, all_reduce_with_gradient(whole, meet, what), strict=True
-        ):
+        for index, value in zip(others, all_reduce_with_gradient(whole, meet, what), strict=True):
             results[index] = value
     return results
 

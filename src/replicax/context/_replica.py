@@ -33,7 +33,7 @@ class ReplicaContext:
         strategy: Any,
         replica_id_in_sync_group: int,
         meet: Meet | None = None,
-        shared: dict[str, Any] | None = None,
+        shared: dict[Any, Any] | None = None,
     ):
         """Made by the executors.
 
@@ -46,7 +46,7 @@ class ReplicaContext:
         self._strategy = strategy
         self._replica_id = replica_id_in_sync_group
         self._meet_others = meet
-        self._shared = {} if shared is None else shared
+        self._shared: dict[Any, Any] = {} if shared is None else shared
         self._id_reads = 0  # so that a compiled loss knows whether it depends on the replica
 
     @property

@@ -1,9 +1,9 @@
 """Which context this thread is in: a stack of frames, one stack per thread.
 
 There are four contexts: *default* (the stack is empty: one replica under the default strategy),
-*cross-replica* (`strategy.scope()`, or inside a `merge_call`), *replica* (inside `strategy.run`) and
-*update* (inside `extended.update`). A new thread inherits nothing: whoever starts one hands it its
-frames.
+*cross-replica* (`strategy.scope()`, or inside a `merge_call`), *replica* (inside `strategy.run`)
+and *update* (inside `extended.update`). A new thread inherits nothing: whoever starts one hands it
+its frames.
 
 The default strategy lives above this room. It fills the slot below when it is imported, which is
 the one upward link in the package (see `strategies/_default.py`).

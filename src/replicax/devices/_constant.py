@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 
 
-def constant(value: Any, dtype: Any = None, shape: Any = None, name: str | None = None) -> jax.Array:
+def constant(
+    value: Any, dtype: Any = None, shape: Any = None, name: str | None = None
+) -> jax.Array:
     """An array of `value`, converted to `dtype` and spread to `shape` if they are given.
 
     >>> import replicax as rx

@@ -17,13 +17,15 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from replicax._typing import Device
+
 REPLICA_AXIS = "replica"
 
 
 class ReplicaMesh:
     """The devices of the replicas, one each, as a one-dimensional mesh."""
 
-    def __init__(self, devices: Sequence[jax.Device]):
+    def __init__(self, devices: Sequence[Device]):
         self.devices = tuple(devices)
         self.mesh = Mesh(np.array(self.devices, dtype=object), (REPLICA_AXIS,))
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
@@ -51,6 +53,6 @@ class ReplicaMesh:
 
 
 @functools.lru_cache(maxsize=256)
-def replica_mesh(devices: tuple[jax.Device, ...]) -> ReplicaMesh:
+def replica_mesh(devices: tuple[Device, ...]) -> ReplicaMesh:
     """The mesh over these devices; the same object each time, so that programs can be cached."""
     return ReplicaMesh(devices)

@@ -13,8 +13,9 @@ from typing import Any
 import jax
 
 from replicax._errors import DeviceError
+from replicax._typing import Device
 
-DeviceLike = str | jax.Device
+DeviceLike = str | Device
 
 _PATTERN = re.compile(
     r"^(?:/?job:(?P<job>[a-z0-9_\-]+))?(?:/?replica:(?P<replica>\d+))?(?:/?task:(?P<task>\d+))?"
@@ -24,12 +25,13 @@ _PATTERN = re.compile(
 _KIND_OF_PLATFORM = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}
 
 
-def kind_of(device: jax.Device) -> str:
+def kind_of(device: Device) -> str:
     """`"CPU"`, `"GPU"` or `"TPU"` (or the platform's own name in capitals)."""
-    return _KIND_OF_PLATFORM.get(device.platform, device.platform.upper())
+    platform: str = device.platform
+    return _KIND_OF_PLATFORM.get(platform, platform.upper())
 
 
-def devices_of_kind(kind: str) -> list[jax.Device]:
+def devices_of_kind(kind: str) -> list[Device]:
     """This process's devices of one kind, in JAX's order; empty where there are none."""
     try:
         return jax.local_devices(backend=kind.lower())
@@ -37,12 +39,12 @@ def devices_of_kind(kind: str) -> list[jax.Device]:
         return []
 
 
-def all_devices() -> list[jax.Device]:
+def all_devices() -> list[Device]:
     """Every device of this process: CPU, then GPU, then TPU."""
     return [device for kind in ("CPU", "GPU", "TPU") for device in devices_of_kind(kind)]
 
 
-def short_name(device: jax.Device) -> str:
+def short_name(device: Device) -> str:
     """`"CPU:0"`: the kind and the position among this process's devices of that kind."""
     kind = kind_of(device)
     siblings = devices_of_kind(kind)
@@ -50,14 +52,14 @@ def short_name(device: jax.Device) -> str:
     return f"{kind}:{index}"
 
 
-def canonical_name(device: jax.Device) -> str:
+def canonical_name(device: Device) -> str:
     """The full name that TensorFlow would print."""
     return f"/job:localhost/replica:0/task:{device.process_index}/device:{short_name(device)}"
 
 
-def resolve(device: Any) -> jax.Device:
+def resolve(device: Any) -> Device:
     """The `jax.Device` that a string or device object means; `DeviceError` if there is none."""
-    if isinstance(device, jax.Device):
+    if isinstance(device, Device):
         return device
     if not isinstance(device, str):
         raise TypeError(
@@ -85,16 +87,18 @@ def resolve(device: Any) -> jax.Device:
                 "rx.config.list_physical_devices('CPU')[0], "
                 f"[rx.config.LogicalDeviceConfiguration()] * {index + 1}) before JAX is first used."
             )
-        raise DeviceError(f"There is no device {device!r} on this machine. {_what_there_is()}{hint}")
+        raise DeviceError(
+            f"There is no device {device!r} on this machine. {_what_there_is()}{hint}"
+        )
     return siblings[index]
 
 
-def resolve_all(devices: Iterable[Any] | None) -> tuple[jax.Device, ...]:
+def resolve_all(devices: Iterable[Any] | None) -> tuple[Device, ...]:
     """The devices named; all the best ones there are for None or an empty list.
 
     "Best" is all GPUs, else all TPUs, else all (virtual) CPU devices.
     """
-    if isinstance(devices, str | jax.Device):
+    if isinstance(devices, str | Device):
         raise TypeError(
             f"`devices` is a list of devices; got the single device {devices!r}. "
             f"Write devices=[{devices!r}]."
@@ -112,7 +116,7 @@ def resolve_all(devices: Iterable[Any] | None) -> tuple[jax.Device, ...]:
     return found
 
 
-def canonical_names(devices: Sequence[jax.Device]) -> tuple[str, ...]:
+def canonical_names(devices: Sequence[Device]) -> tuple[str, ...]:
     return tuple(canonical_name(device) for device in devices)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from replicax._jax_internals import uncommitted
+from replicax._typing import Device
 from replicax.devices._names import resolve
 
 
@@ -25,14 +26,16 @@ def device(device_name: Any) -> contextlib.AbstractContextManager[Any]:
     return jax.default_device(None if device_name is None else resolve(device_name))
 
 
-def device_of(array: jax.Array) -> jax.Device:
+def device_of(array: jax.Array) -> Device:
     """The device of a single-device array (the first one of a sharded array)."""
-    return next(iter(array.sharding.device_set)) if array.sharding.num_devices == 1 else min(
-        array.sharding.device_set, key=lambda each: each.id
+    return (
+        next(iter(array.sharding.device_set))
+        if array.sharding.num_devices == 1
+        else min(array.sharding.device_set, key=lambda each: each.id)
     )
 
 
-def put(array: Any, target: jax.Device) -> jax.Array:
+def put(array: Any, target: Device) -> jax.Array:
     """`array` on `target`, without a copy if it is there, free to be mixed with other devices'."""
     if isinstance(array, jax.Array) and array.sharding.device_set == {target}:
         return uncommitted(array)

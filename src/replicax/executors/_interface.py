@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import jax
+from replicax._typing import Device
 
 ReplicaCall = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -16,7 +16,7 @@ class Executor(Protocol):
     def execute(
         self,
         strategy: Any,
-        devices: Sequence[jax.Device],
+        devices: Sequence[Device],
         fn: Callable[..., Any],
         calls: Sequence[ReplicaCall],
     ) -> list[Any]:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import contextvars
 import enum
 from collections.abc import Callable, Hashable, Sequence
-from types import TracebackType
 from typing import Any
 
 import jax
 
 from replicax import _jax_internals
-from replicax._errors import ReplicaMismatchError
+from replicax._errors import ReplicaMismatchError, users_traceback
+from replicax._typing import Device
 from replicax.context import Frame, ReplicaContext, entered, thread_state
 from replicax.devices import short_name
 from replicax.executors._interface import ReplicaCall
@@ -48,9 +48,9 @@ class _Replica:
         self,
         thread: ReplicaThread,
         strategy: Any,
-        device: jax.Device,
+        device: Device,
         replica_id: int,
-        shared: dict[str, Any],
+        shared: dict[Any, Any],
     ):
         self.thread = thread
         self.device = device
@@ -121,7 +121,7 @@ class LockstepExecutor:
     def execute(
         self,
         strategy: Any,
-        devices: Sequence[jax.Device],
+        devices: Sequence[Device],
         fn: Callable[..., Any],
         calls: Sequence[ReplicaCall],
     ) -> list[Any]:
@@ -134,7 +134,7 @@ class LockstepExecutor:
                 "traced function cannot start. Call strategy.run outside, and use jax.jit or "
                 "rx.value_and_grad inside the replica function."
             )
-        shared: dict[str, Any] = {}
+        shared: dict[Any, Any] = {}
         with pool.borrowed(len(calls)) as threads:
             replicas = [
                 _Replica(thread, strategy, device, index, shared)
@@ -146,7 +146,7 @@ class LockstepExecutor:
                 _end_all(replicas)
 
     def _execute_inline(
-        self, strategy: Any, device: jax.Device, fn: Callable[..., Any], call: ReplicaCall
+        self, strategy: Any, device: Device, fn: Callable[..., Any], call: ReplicaCall
     ) -> Any:
         args, kwargs = call
         context = ReplicaContext(strategy, 0)
@@ -198,15 +198,7 @@ def _raise_if_failed(replica: _Replica, count: int) -> None:
     error.add_note(
         f"(raised in replica {replica.replica_id} of {count}, on {short_name(replica.device)})"
     )
-    raise error.with_traceback(_users_part(error.__traceback__))
-
-
-def _users_part(tb: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame that is the user's, without our thread's frames."""
-    start = tb
-    while start is not None and start.tb_frame.f_globals.get("__name__") == __name__:
-        start = start.tb_next
-    return start or tb
+    raise error.with_traceback(users_traceback(error.__traceback__))
 
 
 def _end_all(replicas: Sequence[_Replica]) -> None:

@@ -58,7 +58,5 @@ class CentralStorageStrategy(Strategy):
       parameter_device: where variables live; by default the only compute device, else the CPU.
     """
 
-    def __init__(
-        self, compute_devices: Sequence[Any] | None = None, parameter_device: Any = None
-    ):
+    def __init__(self, compute_devices: Sequence[Any] | None = None, parameter_device: Any = None):
         super().__init__(CentralStorageExtended(self, compute_devices, parameter_device))

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
+from replicax._typing import Device
 from replicax.collectives import destination_devices
 from replicax.context import Frame, ReplicaContext, fill_default_slot
 from replicax.strategies._extended import StrategyExtended
@@ -23,7 +22,7 @@ class DefaultExtended(StrategyExtended):
 
     def _make_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Variable:
         place = kwargs.pop("colocate_with", None)
-        device: jax.Device | None = None if place is None else destination_devices(place)[0]
+        device: Device | None = None if place is None else destination_devices(place)[0]
         return next_creator(device=device, **kwargs)
 
     def _non_slot_devices(self, var_list: Any) -> Any:

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax import _tree
+from replicax._typing import Device, Tracer
 from replicax.collectives import (
     CrossDeviceOps,
     NcclAllReduce,
@@ -39,7 +40,7 @@ from replicax.context import (
     require_in_scope,
     thread_state,
 )
-from replicax.devices import canonical_name, put, replica_mesh, resolve
+from replicax.devices import canonical_name, replica_mesh, resolve
 from replicax.executors import Executor, LockstepExecutor
 from replicax.strategies._shared_variables import shared_by_replicas
 from replicax.values import (
@@ -47,7 +48,6 @@ from replicax.values import (
     DistributedValues,
     Mirrored,
     PerReplica,
-    ReplicaBuffers,
     check_replica_count,
     is_leaf,
     regroup,
@@ -55,6 +55,7 @@ from replicax.values import (
 )
 from replicax.variables import (
     ComponentVariable,
+    DistributedVariable,
     MirroredVariable,
     SyncOnReadVariable,
     Variable,
@@ -72,7 +73,7 @@ _USE_MERGE_CALL = (
 
 
 @functools.lru_cache(maxsize=256)
-def _resolved(names: tuple[str, ...]) -> tuple[jax.Device, ...]:
+def _resolved(names: tuple[str, ...]) -> tuple[Device, ...]:
     return tuple(resolve(name) for name in names)
 
 
@@ -134,11 +135,11 @@ class StrategyExtended:
         return len(self.worker_devices)
 
     @property
-    def _replica_devices(self) -> tuple[jax.Device, ...]:
+    def _replica_devices(self) -> tuple[Device, ...]:
         return _resolved(tuple(self.worker_devices))
 
     @property
-    def _variable_devices(self) -> tuple[jax.Device, ...]:
+    def _variable_devices(self) -> tuple[Device, ...]:
         return _resolved(tuple(self.parameter_devices))
 
     # ------------------------------------------------------------------ running replicas
@@ -173,7 +174,7 @@ class StrategyExtended:
     ) -> Any:
         if self._num_replicas_in_sync > 1:
             leaves, _ = _tree.flatten((args, kwargs), is_leaf)
-            if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            if any(isinstance(leaf, Tracer) for leaf in leaves):
                 raise TypeError(
                     "merge_call was given a value that JAX is tracing (inside jax.grad, "
                     "rx.value_and_grad, jax.jit, ...), which the other replicas cannot see. Use "
@@ -200,7 +201,9 @@ class StrategyExtended:
             whole = [x if _is_inexact(x) or op is ReduceOp.SUM else x / 1 for x in leaves]
             return rebuild(whole)
         return rebuild(
-            all_reduce_with_gradient(leaves, self._meet_to_reduce(context, op, options), "all_reduce")
+            all_reduce_with_gradient(
+                leaves, self._meet_to_reduce(context, op, options), "all_reduce"
+            )
         )
 
     def _meet_to_reduce(
@@ -350,7 +353,9 @@ class StrategyExtended:
                 f"broadcast_to takes one array; got a {type(tensor).__name__}, which has one for "
                 "each replica. Combine them with reduce_to."
             )
-        return self._broadcast_to(tensor, self.worker_devices if destinations is None else destinations)
+        return self._broadcast_to(
+            tensor, self.worker_devices if destinations is None else destinations
+        )
 
     def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
         if isinstance(tensor, ArrayLike):
@@ -388,8 +393,10 @@ class StrategyExtended:
         kind = SyncOnReadVariable if on_read else MirroredVariable
         return kind(self._strategy, replica_mesh(devices), **kwargs)
 
-    def _devices_for(self, colocate_with: Any) -> tuple[jax.Device, ...]:
-        return self._variable_devices if colocate_with is None else destination_devices(colocate_with)
+    def _devices_for(self, colocate_with: Any) -> tuple[Device, ...]:
+        return (
+            self._variable_devices if colocate_with is None else destination_devices(colocate_with)
+        )
 
     def variable_created_in_scope(self, v: Any) -> bool:
         """Whether variable `v` was made in this strategy's scope."""
@@ -421,8 +428,8 @@ class StrategyExtended:
             if self.variable_created_in_scope(target):
                 return
             raise ValueError(
-                f"colocate_vars_with takes a variable made in this strategy's scope; {target.name!r} "
-                "was made elsewhere. Make it inside `with strategy.scope():`."
+                "colocate_vars_with takes a variable made in this strategy's scope; "
+                f"{target.name!r} was made elsewhere. Make it inside `with strategy.scope():`."
             )
         destination_devices(target)
 
@@ -484,7 +491,7 @@ class StrategyExtended:
         return _tree.map_structure(self._local_results, merged, is_leaf)
 
     @contextlib.contextmanager
-    def _updating(self, index: int, device: jax.Device) -> Iterator[None]:
+    def _updating(self, index: int, device: Device) -> Iterator[None]:
         frame = Frame(self._strategy, update_replica_id=index)
         with jax.default_device(device), entered(frame):
             yield
@@ -566,9 +573,8 @@ def select_components(index: int, structure: Any) -> Any:
 
 def _copies(value: Any) -> Any:
     """A sync-on-read variable as the per-replica value that its copies are."""
-    if isinstance(value, Variable) and isinstance(value, DistributedValues):
-        buffers: ReplicaBuffers = value._buffers
-        return PerReplica._from_buffers(buffers)
+    if isinstance(value, DistributedVariable):
+        return PerReplica._from_buffers(value._buffers)
     return value
 
 
@@ -581,9 +587,7 @@ def _as_pair(pair: Any) -> tuple[Any, Any]:
     )
 
 
-def _as_arguments(
-    args: Any, kwargs: Any, what: str
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _as_arguments(args: Any, kwargs: Any, what: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if not isinstance(args, tuple | list):
         raise TypeError(
             f"{what}: `args` must be a tuple or list of arguments; got {_tree.describe(args)}. For "

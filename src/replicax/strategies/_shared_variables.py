@@ -30,9 +30,9 @@ def shared_by_replicas(
     if context._replica_id != 0:
         raise ReplicaMismatchError(
             f"Replica {context._replica_id} made a variable ({arguments.get('name') or 'unnamed'}, "
-            f"{place[1]}:{place[2]}) that replica 0 did not make. Variables made inside strategy.run "
-            "are shared by all replicas, so all of them must make the same ones. Make it before "
-            "strategy.run, in strategy.scope()."
+            f"{place[1]}:{place[2]}) that replica 0 did not make. Variables made inside "
+            "strategy.run are shared by all replicas, so all of them must make the same ones. Make "
+            "it before strategy.run, in strategy.scope()."
         )
     variable = make()
     so_far.append(variable)

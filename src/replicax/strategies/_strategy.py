@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax import _tree
+from replicax._errors import users_traceback
 from replicax.collectives import ReduceOp, array_of, as_reduce_op, default_device
 from replicax.context import StrategyScope, require_cross_replica
 from replicax.devices import device_of, resolve, short_name
@@ -114,8 +115,9 @@ class Strategy:
         """
         if not callable(fn):
             raise TypeError(
-                f"strategy.run takes the function to run on each replica; got {_tree.describe(fn)}. "
-                "Pass the function itself, without calling it: strategy.run(step, args=(x,))."
+                "strategy.run takes the function to run on each replica; got "
+                f"{_tree.describe(fn)}. Pass the function itself, without calling it: "
+                "strategy.run(step, args=(x,))."
             )
         args, kwargs = _as_arguments(args, kwargs, "strategy.run")
         if options is not None and not isinstance(options, RunOptions):
@@ -126,7 +128,11 @@ class Strategy:
             self, "strategy.run", "Inside a replica function, call the function itself."
         )
         with self.scope():
-            return self._extended._call_for_each_replica(fn, args, kwargs)
+            try:
+                return self._extended._call_for_each_replica(fn, args, kwargs)
+            except BaseException as error:
+                error.__traceback__ = users_traceback(error.__traceback__)
+                raise
 
     def reduce(self, reduce_op: Any, value: Any, axis: Any) -> Any:
         """Combines a per-replica value into one array.

@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from replicax import _tree
+from replicax._typing import Tracer
 from replicax.context import ReplicaContext
 from replicax.variables import Variable
 
@@ -145,7 +146,7 @@ class _Rebuilder:
 
 
 def _is_liftable(value: Any) -> bool:
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return True
     if isinstance(value, np.ndarray):
         return value.dtype != object and value.dtype.kind not in "USMm"

@@ -106,11 +106,13 @@ def _trace(
     try:
         seen = _Discovery()
         with intercepting(seen):
-            jax.eval_shape(lambda arrays: _run(capture.with_arrays(arrays), has_aux), capture.arrays)
+            jax.eval_shape(
+                lambda arrays: _run(capture.with_arrays(arrays), has_aux), capture.arrays
+            )
     except Exception as error:
         error.add_note(
-            "(while compiling a loss for rx.value_and_grad(..., compile=True); without compile=True "
-            "it runs as plain Python)"
+            "(while compiling a loss for rx.value_and_grad(..., compile=True); without "
+            "compile=True it runs as plain Python)"
         )
         raise
     wanted = {id(variable) for variable in variables}

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax._errors import WrongContextError
+from replicax._typing import Tracer
 from replicax.context import get_strategy, has_strategy, in_cross_replica_context
 
 
@@ -92,7 +93,7 @@ def _broadcast_weight(weight: jax.Array, losses: jax.Array) -> jax.Array:
 
 
 def _checked_batch_size(size: Any) -> Any:
-    if isinstance(size, jax.core.Tracer):
+    if isinstance(size, Tracer):
         return size
     array = np.asarray(size)
     if array.shape != ():

@@ -137,7 +137,11 @@ class MeanMetricWrapper(Mean):
     """
 
     def __init__(
-        self, fn: Callable[..., Any], name: str | None = None, dtype: Any = jnp.float32, **kwargs: Any
+        self,
+        fn: Callable[..., Any],
+        name: str | None = None,
+        dtype: Any = jnp.float32,
+        **kwargs: Any,
     ):
         super().__init__(name or getattr(fn, "__name__", "mean"), dtype)
         if not callable(fn):
@@ -288,8 +292,9 @@ def _labels(y_true: jax.Array, y_pred: jax.Array) -> jax.Array:
     labels = y_true[..., 0] if y_true.ndim == y_pred.ndim and y_true.shape[-1] == 1 else y_true
     if labels.shape != y_pred.shape[:-1]:
         raise ValueError(
-            f"`y_true` must be integer labels of shape {y_pred.shape[:-1]} for predictions of shape "
-            f"{y_pred.shape}; got shape {y_true.shape}. For one-hot labels use CategoricalAccuracy."
+            f"`y_true` must be integer labels of shape {y_pred.shape[:-1]} for predictions of "
+            f"shape {y_pred.shape}; got shape {y_true.shape}. For one-hot labels use "
+            "CategoricalAccuracy."
         )
     return labels
 

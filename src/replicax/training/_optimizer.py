@@ -8,7 +8,7 @@ variables is one compiled program.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -174,8 +174,8 @@ class Optimizer:
         if all(gradient is None for gradient in gradients):
             names = ", ".join(variable.name for variable in variables)
             raise ValueError(
-                f"No gradients provided for any variable: {names}. Does the loss read them, and are "
-                "they trainable?"
+                f"No gradients provided for any variable: {names}. Check that the loss reads them, "
+                "and that they are trainable."
             )
         positions = self._positions(variables)
         assert self._built is not None
@@ -196,17 +196,15 @@ class Optimizer:
             strange = next(v.name for v in variables if id(v) not in known)
             raise ValueError(
                 f"The optimizer was built for other variables: {strange!r} is not among them. Call "
-                "optimizer.build(variables) with all the variables before the first update, or make "
-                "an optimizer for each set."
+                "optimizer.build(variables) with all the variables before the first update, or "
+                "make an optimizer for each set."
             ) from None
 
 
 class _Built:
     """The state of an optimizer for a list of variables, and the program that updates them."""
 
-    def __init__(
-        self, transformation: Any, variables: list[Variable], strategy: Any, name: str
-    ):
+    def __init__(self, transformation: Any, variables: list[Variable], strategy: Any, name: str):
         self.variables = variables
         self.strategy = strategy
         self._transformation = transformation
@@ -387,8 +385,9 @@ def _checked(gradient: Any, variable: Variable) -> Any:
         array = gradient = jnp.asarray(gradient)
     if getattr(array, "shape", None) != variable.shape:
         raise ValueError(
-            f"The gradient of variable {variable.name!r} has shape {getattr(array, 'shape', None)}, "
-            f"but the variable has shape {variable.shape}. Pair each gradient with its own variable."
+            f"The gradient of variable {variable.name!r} has shape "
+            f"{getattr(array, 'shape', None)}, but the variable has shape {variable.shape}. Pair "
+            "each gradient with its own variable."
         )
     return gradient
 
@@ -397,8 +396,7 @@ def _check_same_variables(payloads: list[Any]) -> None:
     first = [id(variable) for variable in payloads[0][1]]
     if any([id(variable) for variable in variables] != first for _, variables in payloads):
         listing = "; ".join(
-            f"replica {i}: {[v.name for v in variables]}" for i, (_, variables) in enumerate(payloads)
+            f"replica {i}: {[v.name for v in variables]}"
+            for i, (_, variables) in enumerate(payloads)
         )
         raise ValueError(f"The replicas gave apply_gradients different variables. {listing}.")
-
-

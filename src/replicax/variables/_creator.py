@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from replicax._typing import Tracer
 from replicax.context import get_strategy, thread_state
 from replicax.values import ArrayLike, PerReplica
 
@@ -69,14 +70,14 @@ def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.
         )
     if isinstance(value, ArrayLike):
         value = value._array()
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         raise RuntimeError(
             f"Variable {name!r} cannot start from a value that JAX is tracing (inside jax.jit, "
             "jax.grad, ...), which does not exist yet. Make variables outside of the traced "
             "function, or from a function of no arguments."
         )
     try:
-        array = value if _usable(value, dtype) else jnp.array(value, dtype=dtype)
+        array: Any = value if _usable(value, dtype) else jnp.array(value, dtype=dtype)
     except (TypeError, ValueError) as error:
         raise type(error)(
             f"Variable {name!r} cannot start from {initial_value!r}: {error} Pass an array, a "

@@ -13,6 +13,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
+from replicax._typing import Device
 from replicax.collectives import ReduceOp, default_device
 from replicax.context import get_replica_context, replica_id_for, update_replica_id
 from replicax.devices import ReplicaMesh, canonical_name
@@ -47,7 +48,7 @@ class ComponentVariable(Variable):
         return self._container._template
 
     @property
-    def _placement(self) -> tuple[jax.Device, ...]:
+    def _placement(self) -> tuple[Device, ...]:
         return (self._container._buffers.mesh.devices[self._index],)
 
     @property
@@ -64,7 +65,7 @@ class ComponentVariable(Variable):
         new = combined(kind, self._read(), jax.device_put(value, device), device)
         self._container._set(self._container._buffers.with_component(self._index, new))
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(self._container, memo).values[self._index]
 
 
@@ -113,7 +114,7 @@ class DistributedVariable(DistributedValues, Variable):
         return buffers._assembled if buffers._assembled is not None else buffers.component(0)
 
     @property
-    def _placement(self) -> tuple[jax.Device, ...]:
+    def _placement(self) -> tuple[Device, ...]:
         return self._buffers.mesh.devices
 
     @property

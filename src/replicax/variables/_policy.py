@@ -55,11 +55,11 @@ def as_aggregation(value: Any) -> VariableAggregation:
     return _as_member(VariableAggregation, "aggregation", value)
 
 
-def _as_member(kind: type[Any], argument: str, value: Any) -> Any:
+def _as_member(kind: Any, argument: str, value: Any) -> Any:
     if isinstance(value, kind):
         return value
     if isinstance(value, str) and value.upper() in kind.__members__:
-        return kind[value.upper()]
+        return kind.__members__[value.upper()]
     if value is None:
         return kind(0)
     choices = ", ".join(f"rx.{kind.__name__}.{member}" for member in kind.__members__)

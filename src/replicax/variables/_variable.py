@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from replicax._typing import Device, Tracer
 from replicax.devices import canonical_name, device_of, put
 from replicax.values import ArrayLike, DistributedValues, PerReplica
 from replicax.variables import _creator, _interception
@@ -99,7 +100,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         aggregation: Any = VariableAggregation.NONE,
         shape: Any = None,
         *,
-        device: jax.Device | None = None,
+        device: Device | None = None,
         strategy: Any = None,
     ):
         self._init_common(name, trainable, constraint, synchronization, aggregation, strategy)
@@ -121,7 +122,9 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         self._aggregation = as_aggregation(aggregation)
         self._trainable = resolve_trainable(trainable, self._synchronization, self._name)
         if constraint is not None and not callable(constraint):
-            raise TypeError(f"`constraint` must be a function of the new value; got {constraint!r}.")
+            raise TypeError(
+                f"`constraint` must be a function of the new value; got {constraint!r}."
+            )
         self._constraint = constraint
         self._strategy = strategy
 
@@ -185,7 +188,11 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
     # Writing.
 
     def assign(
-        self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+        self,
+        value: Any,
+        use_locking: bool = False,
+        name: str | None = None,
+        read_value: bool = True,
     ) -> Self:
         """Sets the value. In replica context the replicas' values are combined by `aggregation`.
 
@@ -194,13 +201,21 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         return self._change("assign", value)
 
     def assign_add(
-        self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+        self,
+        delta: Any,
+        use_locking: bool = False,
+        name: str | None = None,
+        read_value: bool = True,
     ) -> Self:
         """Adds `delta`. In replica context the replicas' deltas are combined first."""
         return self._change("assign_add", delta)
 
     def assign_sub(
-        self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+        self,
+        delta: Any,
+        use_locking: bool = False,
+        name: str | None = None,
+        read_value: bool = True,
     ) -> Self:
         """Subtracts `delta`. In replica context the replicas' deltas are combined first."""
         return self._change("assign_sub", delta)
@@ -216,7 +231,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         return self
 
     def _coerced(self, kind: str, value: Any) -> Any:
-        """`value` as an array of this variable's shape and dtype (`Mirrored` values as they are)."""
+        """`value` as an array of this variable's shape and dtype; `Mirrored` values stay so."""
         if isinstance(value, PerReplica):
             raise ValueError(
                 f"{kind} of variable {self._name!r} was given a PerReplica value outside of "
@@ -256,9 +271,9 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
     def _concrete(self, kind: str, value: Any) -> Any:
         # Under jax.grad a stored value is the number itself, without its derivative.
-        if isinstance(value, jax.core.Tracer):
+        if isinstance(value, Tracer):
             value = jax.lax.stop_gradient(value)
-        if isinstance(value, jax.core.Tracer):
+        if isinstance(value, Tracer):
             raise RuntimeError(
                 f"{kind} of variable {self._name!r} inside a function that JAX traces (jax.jit, "
                 "lax.scan, vmap, ...): the value does not exist yet. Return it from the traced "
@@ -274,7 +289,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         return self._value
 
     @property
-    def _placement(self) -> tuple[jax.Device, ...]:
+    def _placement(self) -> tuple[Device, ...]:
         return (self._device,)
 
     @property
@@ -365,7 +380,7 @@ class Reference:
         return f"<Reference wrapping {self._variable!r}>"
 
 
-def combined(kind: str, old: jax.Array, value: jax.Array, device: jax.Device) -> jax.Array:
+def combined(kind: str, old: jax.Array, value: jax.Array, device: Device) -> jax.Array:
     """What a variable holds after the change, on its own device."""
     if kind == "assign":
         return value
