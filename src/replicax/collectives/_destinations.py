@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from replicax._typing import Device
 from replicax.devices import device_of, put, replica_mesh, resolve
@@ -32,8 +31,6 @@ def destination_devices(destinations: Any) -> Devices:
         return (device_of(destinations),)
     if isinstance(destinations, Sequence) and destinations:
         return tuple(dict.fromkeys(resolve(each) for each in destinations))
-    if isinstance(destinations, np.ndarray | np.generic | int | float):
-        return (default_device(),)
     raise TypeError(
         f"`destinations` must be a variable, a value of replicas, a device name such as 'GPU:0' or "
         f"a non-empty list of device names; got {destinations!r}. To reduce to where the value is, "

@@ -6,7 +6,8 @@ It is current wherever no other is in scope. Importing this file fills the slot 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from replicax._typing import Device
@@ -31,6 +32,10 @@ class DefaultExtended(StrategyExtended):
     def variable_created_in_scope(self, v: Any) -> bool:
         """Whether `v` is a variable of no other strategy."""
         return isinstance(v, Variable) and v.distribute_strategy is None
+
+    @contextlib.contextmanager
+    def _updating(self, index: int, device: Device) -> Iterator[None]:
+        yield  # the one replica's context is where updates happen anyway
 
     def _validate_colocate_with(self, target: Any) -> None:
         destination_devices(target)

@@ -431,7 +431,13 @@ class StrategyExtended:
                 "colocate_vars_with takes a variable made in this strategy's scope; "
                 f"{target.name!r} was made elsewhere. Make it inside `with strategy.scope():`."
             )
-        destination_devices(target)
+        names = (target,) if isinstance(target, str) else target
+        if not isinstance(names, tuple | list) or not all(isinstance(n, str) for n in names):
+            raise ValueError(
+                "colocate_vars_with takes a variable made in this strategy's scope, or the devices "
+                f"that non_slot_devices returned; got {_tree.describe(target)}."
+            )
+        destination_devices(names)
 
     def update(
         self,

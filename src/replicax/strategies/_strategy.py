@@ -201,7 +201,9 @@ class Strategy:
         )
 
         def gather_leaf(leaf: Any) -> Any:
-            return self._extended._gather_to(PerReplica(self._parts(leaf)), default_device(), axis)
+            # One array for all replicas is gathered already.
+            parts = self._parts(leaf) if isinstance(leaf, DistributedValues) else [leaf]
+            return self._extended._gather_to(PerReplica(parts), default_device(), axis)
 
         with self.scope():
             return _tree.map_structure(gather_leaf, value, is_leaf)

@@ -34,13 +34,13 @@ def compute_average_loss(
     losses = _as_floats(per_example_loss, "per_example_loss")
     if sample_weight is not None:
         losses = losses * _broadcast_weight(_as_floats(sample_weight, "sample_weight"), losses)
+    if losses.ndim == 0:
+        raise ValueError(
+            "`per_example_loss` is a scalar, but an average needs one loss per example. Leave out "
+            "the jnp.mean or jnp.sum over the examples."
+        )
     if global_batch_size is None:
         _require_replica("compute_average_loss")
-        if losses.ndim == 0:
-            raise ValueError(
-                "`per_example_loss` is a scalar, so the batch size is not known. Pass one loss per "
-                "example, or global_batch_size=..."
-            )
         size: Any = losses.shape[0] * get_strategy().num_replicas_in_sync
     else:
         size = _checked_batch_size(global_batch_size)

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from replicax.context import get_replica_context
+from replicax.context import in_cross_replica_context
 from replicax.variables import Variable, VariableAggregation, VariableSynchronization
 
 Measure = Callable[[jax.Array, jax.Array], jax.Array]
@@ -43,6 +43,13 @@ class Metric:
         self._weights.append(weight)
         return weight
 
+    def _add(self, weight: Variable, amount: jax.Array) -> None:
+        """Adds to a sum: this replica's copy, or in cross-replica context the whole."""
+        if in_cross_replica_context():
+            weight.assign(weight.read_value() + amount)
+        else:
+            weight.assign_add(amount)
+
     @property
     def variables(self) -> list[Variable]:
         """The sums."""
@@ -58,12 +65,9 @@ class Metric:
     def result(self) -> jax.Array:
         """The metric over everything added so far, on all replicas.
 
-        In replica context the replicas meet to add up their sums.
+        In replica context, over what this replica has added, as in Keras.
         """
-        context = get_replica_context()
-        if context is None or context.num_replicas_in_sync == 1:
-            return self._result()
-        return context.merge_call(_result_of, args=(self,))
+        return self._result()
 
     def reset_state(self) -> None:
         """Sets the sums to zero."""
@@ -81,10 +85,6 @@ class Metric:
         return f"<{type(self).__name__} name={self.name!r}>"
 
 
-def _result_of(strategy: Any, metric: Metric) -> jax.Array:
-    return metric._result()
-
-
 class Sum(Metric):
     """The (weighted) sum of all values."""
 
@@ -95,7 +95,7 @@ class Sum(Metric):
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         """Adds `values`, each times its weight."""
         total, _ = _weighted_total(values, sample_weight, self.dtype)
-        self.total.assign_add(total)
+        self._add(self.total, total)
 
     def _result(self) -> jax.Array:
         return self.total.read_value()
@@ -120,8 +120,8 @@ class Mean(Metric):
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         """Adds `values`, each with its weight."""
         total, count = _weighted_total(values, sample_weight, self.dtype)
-        self.total.assign_add(total)
-        self.count.assign_add(count)
+        self._add(self.total, total)
+        self._add(self.count, count)
 
     def _result(self) -> jax.Array:
         return _ratio(self.total.read_value(), self.count.read_value())

@@ -79,7 +79,8 @@ def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.
     try:
         array: Any = value if _usable(value, dtype) else jnp.array(value, dtype=dtype)
     except (TypeError, ValueError) as error:
-        raise type(error)(
+        kind = TypeError if isinstance(value, str | bytes) else type(error)
+        raise kind(
             f"Variable {name!r} cannot start from {initial_value!r}: {error} Pass an array, a "
             "number or a regular nested list of numbers."
         ) from None

@@ -8,14 +8,21 @@ context for all.
 from __future__ import annotations
 
 import copy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 
+from replicax._errors import WrongContextError
 from replicax._typing import Device
 from replicax.collectives import ReduceOp, default_device
-from replicax.context import get_replica_context, replica_id_for, update_replica_id
+from replicax.context import (
+    get_replica_context,
+    get_strategy,
+    has_strategy,
+    replica_id_for,
+    update_replica_id,
+)
 from replicax.devices import ReplicaMesh, canonical_name
 from replicax.values import DistributedValues, Mirrored, PerReplica, ReplicaBuffers
 from replicax.variables import _creator, _policy
@@ -72,6 +79,8 @@ class ComponentVariable(Variable):
 class DistributedVariable(DistributedValues, Variable):
     """What variables with copies share. Made by strategies, never directly."""
 
+    _passed_whole: ClassVar[bool] = True
+
     def __init__(
         self,
         strategy: Any,
@@ -88,6 +97,7 @@ class DistributedVariable(DistributedValues, Variable):
         self._init_common(name, trainable, constraint, synchronization, aggregation, strategy)
         # One call of an initialiser for all copies, so that they start equal.
         value = _creator.initial_array(initial_value, dtype, shape, self._name)
+        _policy.require_fitting_dtype(self._name, self._aggregation, value.dtype)
         self._set(ReplicaBuffers.broadcast(mesh, value))
         self._parts: tuple[ComponentVariable, ...] | None = None
 
@@ -132,6 +142,12 @@ class DistributedVariable(DistributedValues, Variable):
         return self._read_all() if index is None else self._buffers.component(index)
 
     def _update(self, kind: str, value: Any) -> None:
+        if get_strategy() is not self._strategy and has_strategy():
+            raise WrongContextError(
+                f"{kind} of variable {self._name!r} in a context of {get_strategy()!r}, but it "
+                f"belongs to {self._strategy!r}. Update it outside of the other strategy's scope, "
+                "or make it in that scope."
+            )
         if update_replica_id() is not None and self._local_index() is not None:
             self.values[self._local_index() or 0]._update(kind, value)
             return
@@ -186,14 +202,14 @@ class MirroredVariable(DistributedVariable):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._synchronization = VariableSynchronization.ON_WRITE
+        if self._synchronization is VariableSynchronization.AUTO:
+            self._synchronization = VariableSynchronization.ON_WRITE
 
     def _read_all(self) -> jax.Array:
         return self._buffers.component(0)
 
     def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
-        integer = not jnp.issubdtype(self.dtype, jnp.inexact)
-        _policy.require_update_allowed(self._name, self._aggregation, kind, integer)
+        _policy.require_update_allowed(self._name, self._aggregation, kind)
 
         def change_all(per_replica: list[Any]) -> list[None]:
             if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA or len(per_replica) == 1:

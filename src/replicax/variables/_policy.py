@@ -8,6 +8,8 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import jax.numpy as jnp
+
 from replicax._errors import AggregationError
 
 
@@ -66,22 +68,23 @@ def _as_member(kind: Any, argument: str, value: Any) -> Any:
     raise ValueError(f"`{argument}` must be one of {choices}; got {value!r}.")
 
 
-def resolve_trainable(
-    trainable: bool | None, synchronization: VariableSynchronization, name: str
-) -> bool:
-    """Sync-on-read variables are not trainable; everything else is unless told otherwise."""
-    on_read = synchronization is VariableSynchronization.ON_READ
-    if trainable and on_read:
-        raise ValueError(
-            f"Variable {name!r}: a sync-on-read variable cannot be trainable, because its copies "
-            "differ. Drop trainable=True, or use synchronization=ON_WRITE."
+def resolve_trainable(trainable: bool | None, synchronization: VariableSynchronization) -> bool:
+    """Unless told otherwise, everything but sync-on-read variables is trainable."""
+    if trainable is None:
+        return synchronization is not VariableSynchronization.ON_READ
+    return bool(trainable)
+
+
+def require_fitting_dtype(name: str, aggregation: VariableAggregation, dtype: Any) -> None:
+    if aggregation is VariableAggregation.MEAN and not jnp.issubdtype(dtype, jnp.inexact):
+        raise AggregationError(
+            f"Variable {name!r} has dtype {dtype} and aggregation MEAN, but the mean of integers "
+            "is not an integer. Make it with a float dtype, or with aggregation SUM or "
+            "ONLY_FIRST_REPLICA."
         )
-    return not on_read if trainable is None else bool(trainable)
 
 
-def require_update_allowed(
-    name: str, aggregation: VariableAggregation, kind: str, integer: bool
-) -> None:
+def require_update_allowed(name: str, aggregation: VariableAggregation, kind: str) -> None:
     """`AggregationError` unless replicas may update an on-write variable."""
     if aggregation is VariableAggregation.NONE:
         raise AggregationError(
@@ -89,12 +92,6 @@ def require_update_allowed(
             "there is no telling how to combine the replicas' updates. Make it with "
             "aggregation=rx.VariableAggregation.SUM (or MEAN, or ONLY_FIRST_REPLICA), or update it "
             "in cross-replica context, after strategy.run."
-        )
-    if aggregation is VariableAggregation.MEAN and integer:
-        raise AggregationError(
-            f"{kind} of variable {name!r} in replica context: the MEAN of integers is not an "
-            "integer. Make the variable with a float dtype, or with aggregation SUM or "
-            "ONLY_FIRST_REPLICA."
         )
 
 

@@ -6,7 +6,6 @@ strategy that is this class itself: one array, on one device.
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
@@ -120,7 +119,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         self._name = f"{name or 'Variable'}:0"
         self._synchronization = as_synchronization(synchronization)
         self._aggregation = as_aggregation(aggregation)
-        self._trainable = resolve_trainable(trainable, self._synchronization, self._name)
+        self._trainable = resolve_trainable(trainable, self._synchronization)
         if constraint is not None and not callable(constraint):
             raise TypeError(
                 f"`constraint` must be a function of the new value; got {constraint!r}."
@@ -331,7 +330,8 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        new = copy.copy(self)  # arrays are immutable, so the copy may share them
+        new = object.__new__(type(self))
+        vars(new).update(vars(self))  # arrays are immutable, so the copy may share them
         memo[id(self)] = new
         return new
 
