@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from replicax._arrays import as_array
 from replicax._typing import Device, Tracer
 from replicax.collectives._destinations import component_devices
 from replicax.collectives._fusion import all_reduce_traced
@@ -64,10 +65,8 @@ def array_of(part: Any, what: str) -> jax.Array:
             "rx.distribute.get_replica_context().all_reduce under rx.value_and_grad, which has a "
             "gradient."
         )
-    if isinstance(part, jax.Array):
-        return part
     try:
-        return jnp.asarray(part)
+        return as_array(part)
     except (TypeError, ValueError):
         raise TypeError(
             f"{what} works on arrays and numbers; a component is {part!r} of type "

@@ -7,6 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from replicax._arrays import as_array
+
 
 def constant(
     value: Any, dtype: Any = None, shape: Any = None, name: str | None = None
@@ -17,7 +19,7 @@ def constant(
     >>> rx.constant(3.0, shape=(2,))
     Array([3., 3.], dtype=float32)
     """
-    array = jnp.array(value, dtype=dtype)
+    array = as_array(value, dtype)
     if shape is None:
         return array
     wanted = (shape,) if isinstance(shape, int) else tuple(shape)

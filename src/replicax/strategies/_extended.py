@@ -627,7 +627,7 @@ def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild]:
                 f"{_tree.describe(leaf)}. Pass per-replica values to the replica function through "
                 "strategy.run(fn, args=(value,))."
             )
-        arrays.append(leaf if isinstance(leaf, jax.Array) else array_of(leaf, what))
+        arrays.append(leaf if isinstance(leaf, Tracer) else array_of(leaf, what))
     return arrays, rebuild
 
 

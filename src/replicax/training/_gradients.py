@@ -31,7 +31,7 @@ def value_and_grad(
     >>> import replicax as rx
     >>> w = rx.Variable(3.0)
     >>> rx.value_and_grad(lambda: w * w, [w])
-    (Array(9., dtype=float32, weak_type=True), [Array(6., dtype=float32, weak_type=True)])
+    (Array(9., dtype=float32), [Array(6., dtype=float32)])
 
     Args:
       loss_fn: returns the loss, a scalar; with `has_aux`, a pair of the loss and anything else.

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from replicax._arrays import as_array
 from replicax._typing import Tracer
 from replicax.context import get_strategy, thread_state
 from replicax.values import ArrayLike, PerReplica
@@ -77,7 +77,7 @@ def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.
             "function, or from a function of no arguments."
         )
     try:
-        array: Any = value if _usable(value, dtype) else jnp.array(value, dtype=dtype)
+        array = as_array(value, dtype)
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(value, str | bytes) else type(error)
         raise kind(
@@ -87,10 +87,6 @@ def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.
     if shape is not None:
         _check_shape(array.shape, shape, name)
     return array
-
-
-def _usable(value: Any, dtype: Any) -> bool:
-    return isinstance(value, jax.Array) and (dtype is None or value.dtype == jnp.dtype(dtype))
 
 
 def _check_shape(actual: tuple[int, ...], declared: Any, name: str) -> None:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from replicax._arrays import as_array
 from replicax._typing import Device, Tracer
 from replicax.devices import canonical_name, device_of, put
 from replicax.values import ArrayLike, DistributedValues, PerReplica
@@ -241,12 +242,9 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
             value = value._array()
         if isinstance(value, DistributedValues):
             array = value._array()  # type: ignore[attr-defined]
-        elif isinstance(value, jax.Array):
-            array = value
         else:
             try:
-                # jnp.array copies: a NumPy array that the user changes later is not ours.
-                array = value = jnp.array(value)
+                array = value = as_array(value)
             except (TypeError, ValueError):
                 raise TypeError(
                     f"{kind} of variable {self._name!r} takes an array or number; got {value!r} "

@@ -1,0 +1,25 @@
+"""Arrays from whatever users pass, with a definite dtype.
+
+JAX gives Python numbers a *weak* dtype that bends to what they are combined with. State and results
+must not bend: a float32 variable stays float32, and a compiled step is not compiled again because
+one step's value was weak.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def strong(array: jax.Array) -> jax.Array:
+    """`array` with its dtype made definite; the same object if it is so already."""
+    return jax.lax.convert_element_type(array, array.dtype) if array.weak_type else array
+
+
+def as_array(value: Any, dtype: Any = None) -> jax.Array:
+    """A `jax.Array` of `value`; NumPy arrays are copied, since users may change them later."""
+    if isinstance(value, jax.Array) and (dtype is None or value.dtype == jnp.dtype(dtype)):
+        return strong(value)
+    return strong(jnp.array(value, dtype=dtype))
