@@ -77,15 +77,18 @@ def all_gather_with_gradient(
         return meet_gather(leaves)[0]
     sizes = [leaf.shape[axis] for leaf in leaves]
 
+    def meet(parts: Arrays) -> tuple[list[jax.Array], list[int]]:
+        _require_concrete(parts, what)
+        return meet_gather(parts)
+
     @jax.custom_vjp
     def gather(parts: Arrays) -> list[jax.Array]:
-        _require_concrete(parts, what)
-        return meet_gather(parts)[0]
+        return meet(parts)[0]
 
     def forward(parts: Arrays) -> tuple[list[jax.Array], list[int]]:
         if is_traced(parts):  # a gradient of a gradient: the offsets come from the level below
-            return gather(parts), meet_gather([jax.lax.stop_gradient(p) for p in parts])[1]
-        return meet_gather(parts)
+            return gather(parts), meet([jax.lax.stop_gradient(part) for part in parts])[1]
+        return meet(parts)
 
     def backward(offsets: list[int], cotangents: Arrays) -> tuple[list[jax.Array]]:
         summed = all_reduce_with_gradient(list(cotangents), meet_sum, what)

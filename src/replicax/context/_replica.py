@@ -110,6 +110,13 @@ class ReplicaContext:
         and returns one result for each. `key` must be equal on all replicas; `what` says in error
         messages what this replica did.
         """
+        compiling = _stack.thread_state.compiling
+        if compiling is not None and self.num_replicas_in_sync > 1:
+            raise WrongContextError(
+                f"{what} was called inside {compiling}. Eager replicas meet in Python, which a "
+                "compiled function cannot do. Move it out of the compiled function, or run that as "
+                "plain Python, without compile=True."
+            )
         if self._meet_others is not None:
             return self._meet_others(key, what, payload, handler)
         if self._strategy.num_replicas_in_sync != 1:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+GRACE_SECONDS = 10.0
 NAME_PREFIX = "replicax-replica-"
 _numbers = itertools.count()
 
@@ -55,12 +56,13 @@ class ReplicaThread:
         self._go.release()
         try:
             self._stopped.acquire()
-        except KeyboardInterrupt:
-            # Ctrl-C reaches the waiting thread; hand it to the one that is doing the work, and
-            # wait for it to stop. A second Ctrl-C ends the wait.
+        except BaseException:
+            # Ctrl-C, or another signal's exception, reaches the waiting thread. Hand it to the
+            # one that is doing the work and give it some time to stop; a second Ctrl-C, or the
+            # end of that time, abandons it.
             self.reusable = False
             self._interrupt()
-            self._stopped.acquire()
+            self._stopped.acquire(timeout=GRACE_SECONDS)
             raise
 
     def _interrupt(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from replicax.context import get_replica_context, get_strategy
+from replicax.context import get_replica_context, get_strategy, thread_state
 from replicax.training._captures import Capture
 from replicax.training._substitution import checked_loss
 from replicax.variables import MirroredVariable, Variable, intercepting
@@ -133,7 +133,11 @@ def _trace(
 
 
 def _run(loss_fn: Callable[[], Any], has_aux: bool) -> tuple[Any, Any]:
-    return checked_loss(loss_fn(), has_aux)
+    thread_state.compiling = "a loss that rx.value_and_grad(..., compile=True) compiles"
+    try:
+        return checked_loss(loss_fn(), has_aux)
+    finally:
+        thread_state.compiling = None
 
 
 class _Discovery:
