@@ -70,7 +70,8 @@ def array_of(part: Any, what: str) -> jax.Array:
     except (TypeError, ValueError):
         raise TypeError(
             f"{what} works on arrays and numbers; a component is {part!r} of type "
-            f"{type(part).__name__}."
+            f"{type(part).__name__}. To look at such values use "
+            "strategy.experimental_local_results(value)."
         ) from None
 
 
@@ -135,7 +136,10 @@ def concatenate(parts: Sequence[Any], axis: int, device: Device, what: str) -> j
             f"{listing}. Give scalars a dimension with x[None], or use a reduction."
         )
     if not -rank <= axis < rank:
-        raise ValueError(f"{what}: axis {axis} is out of range for {rank} dimension(s): {listing}.")
+        raise ValueError(
+            f"{what}: axis {axis} is out of range for {rank} dimension(s): {listing}. It must be "
+            f"from {-rank} to {rank - 1}."
+        )
     axis %= rank
     rest = {array.shape[:axis] + array.shape[axis + 1 :] for array in arrays}
     if len(rest) > 1 or len({array.dtype for array in arrays}) > 1:

@@ -226,6 +226,11 @@ def _as_per_replica(value: Any) -> DistributedValues:
 
 def _delivered(result: Any, devices: tuple[Device, ...]) -> Any:
     """`result` on exactly the destination devices."""
+    if result is None:
+        raise TypeError(
+            "A CrossDeviceOps' reduce_implementation returned None. Return the reduced value, for "
+            "example `return self.broadcast(total, destinations)`."
+        )
     if isinstance(result, DistributedValues):
         placed = result._buffers.mesh.devices if result._buffers is not None else None
         if placed == devices and len(devices) > 1:

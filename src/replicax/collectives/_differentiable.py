@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from replicax._errors import WrongContextError
 from replicax._typing import Tracer
 
 Arrays = Sequence[jax.Array]
@@ -25,7 +26,7 @@ def is_traced(values: Sequence[Any]) -> bool:
 
 def _require_concrete(values: Sequence[Any], what: str) -> None:
     if is_traced(values):
-        raise TypeError(
+        raise WrongContextError(
             f"{what} was called while JAX traces the function around it (jax.jit, lax.scan, vmap, "
             "or rx.value_and_grad(..., compile=True)). Eager replicas meet in Python, which a "
             "traced function cannot do. Move the collective out of the traced function, or drop "

@@ -41,6 +41,11 @@ class CommunicationOptions:
             raise ValueError(
                 f"`bytes_per_pack` must be 0 (the default size) or more; got {self.bytes_per_pack}."
             )
+        if not isinstance(self.timeout_seconds, int | float | None):
+            raise TypeError(
+                f"`timeout_seconds` must be a number of seconds, or None; got "
+                f"{self.timeout_seconds!r}."
+            )
         if self.timeout_seconds is not None and not self.timeout_seconds > 0:
             raise ValueError(
                 f"`timeout_seconds` must be more than 0, or None for no limit of its own; got "

@@ -100,7 +100,9 @@ class ReplicaContext:
             )
         if isinstance(args, str) or not isinstance(args, Sequence):
             raise TypeError(f"`args` must be a tuple or list of arguments; got {args!r}.")
-        kwargs = {} if kwargs is None else dict(kwargs)
+        if kwargs is not None and not isinstance(kwargs, dict):
+            raise TypeError(f"`kwargs` must be a dict of keyword arguments; got {kwargs!r}.")
+        kwargs = dict(kwargs or {})
         return self._strategy.extended._replica_ctx_merge_call(self, merge_fn, tuple(args), kwargs)
 
     def _meet(self, key: Hashable, what: str, payload: Any, handler: Handler) -> Any:

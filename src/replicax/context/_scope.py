@@ -44,7 +44,10 @@ class StrategyScope:
         traceback: TracebackType | None,
     ) -> None:
         if not self._entered:
-            raise WrongContextError("This scope was left more often than it was entered.")
+            raise WrongContextError(
+                "This scope was left more often than it was entered. Use `with strategy.scope():`, "
+                "which leaves it once."
+            )
         if self._entered.pop():
             frames = _stack.thread_state.frames
             if not frames or frames[-1].strategy is not self._strategy:

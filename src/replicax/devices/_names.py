@@ -98,10 +98,13 @@ def resolve_all(devices: Iterable[Any] | None) -> tuple[Device, ...]:
 
     "Best" is all GPUs, else all TPUs, else all (virtual) CPU devices.
     """
-    if isinstance(devices, str | Device):
+    if devices is not None and (
+        isinstance(devices, str | Device) or not isinstance(devices, Iterable)
+    ):
+        one = isinstance(devices, str | Device)
         raise TypeError(
-            f"`devices` is a list of devices; got the single device {devices!r}. "
-            f"Write devices=[{devices!r}]."
+            f"`devices` is a list of devices; got {'the single device ' if one else ''}{devices!r}. "
+            f"Write devices=[{devices if one else 'GPU:0'!r}], or None for all devices."
         )
     named = list(devices) if devices is not None else []
     if not named:

@@ -154,8 +154,9 @@ class StrategyExtended:
         self._require_cross_replica(
             "call_for_each_replica", "Inside strategy.run, call the function itself."
         )
+        args, kwargs = checked_call(fn, args, kwargs, "extended.call_for_each_replica")
         with self._strategy.scope():
-            return self._call_for_each_replica(fn, tuple(args), dict(kwargs or {}))
+            return self._call_for_each_replica(fn, args, kwargs)
 
     def _call_for_each_replica(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -593,6 +594,18 @@ def _as_pair(pair: Any) -> tuple[Any, Any]:
     )
 
 
+def checked_call(
+    fn: Any, args: Any, kwargs: Any, what: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a function to run on each replica, if they can be."""
+    if not callable(fn):
+        raise TypeError(
+            f"{what} takes the function to run on each replica; got {_tree.describe(fn)}. Pass the "
+            f"function itself, without calling it: {what}(step, args=(x,))."
+        )
+    return _as_arguments(args, kwargs, what)
+
+
 def _as_arguments(args: Any, kwargs: Any, what: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if not isinstance(args, tuple | list):
         raise TypeError(
@@ -631,16 +644,22 @@ def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild]:
     return arrays, rebuild
 
 
+_AXIS_ADVICE = {
+    "reduce": "Use axis=None to combine over replicas only.",
+    "all_gather": "Give scalars a dimension with x[None], or use all_reduce.",
+}
+
+
 def _check_axes(array: Any, axis: Any, what: str) -> None:
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     for each in axes:
         if not isinstance(each, int) or isinstance(each, bool):
-            raise TypeError(f"{what}: `axis` must be an integer; got {axis!r}.")
+            more = ", a tuple of integers, or None for none" if what == "reduce" else ""
+            raise TypeError(f"{what}: `axis` must be an integer{more}; got {axis!r}.")
         if not -array.ndim <= each < array.ndim:
             raise ValueError(
                 f"{what}: axis {each} is out of range for a value of shape {tuple(array.shape)}, "
-                f"which has {array.ndim} dimension(s)."
-                + (" Use axis=None to combine over replicas only." if what == "reduce" else "")
+                f"which has {array.ndim} dimension(s). " + _AXIS_ADVICE.get(what, "")
             )
 
 

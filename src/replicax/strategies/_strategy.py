@@ -18,11 +18,18 @@ from replicax.devices import device_of, resolve, short_name
 from replicax.strategies._extended import (
     _USE_ALL_REDUCE,
     StrategyExtended,
-    _as_arguments,
     _check_axes,
+    checked_call,
 )
 from replicax.strategies._value_context import ValueContext
-from replicax.values import ArrayLike, DistributedValues, PerReplica, is_leaf, regroup
+from replicax.values import (
+    ArrayLike,
+    DistributedValues,
+    PerReplica,
+    check_replica_count,
+    is_leaf,
+    regroup,
+)
 
 RunOptions = collections.namedtuple(
     "RunOptions",
@@ -113,13 +120,7 @@ class Strategy:
           A structure like the one that `fn` returns. A leaf is what all replicas returned, if that
           was the same object, else a `PerReplica`. With one replica, what it returned.
         """
-        if not callable(fn):
-            raise TypeError(
-                "strategy.run takes the function to run on each replica; got "
-                f"{_tree.describe(fn)}. Pass the function itself, without calling it: "
-                "strategy.run(step, args=(x,))."
-            )
-        args, kwargs = _as_arguments(args, kwargs, "strategy.run")
+        args, kwargs = checked_call(fn, args, kwargs, "strategy.run")
         if options is not None and not isinstance(options, RunOptions):
             raise TypeError(
                 f"strategy.run: `options` must be a rx.distribute.RunOptions; got {options!r}."
@@ -149,6 +150,7 @@ class Strategy:
         """
         require_cross_replica(self, "strategy.reduce", _USE_ALL_REDUCE)
         op = as_reduce_op(reduce_op)
+        check_replica_count(value, self.num_replicas_in_sync, "The value of strategy.reduce")
         leaves, rebuild = _tree.flatten(value, is_leaf)
         with self.scope():
             if axis is None:
@@ -164,15 +166,14 @@ class Strategy:
         reduced = self._extended.batch_reduce_to(op, [(leaf, device) for leaf in leaves])
         return [x._array() if isinstance(x, ArrayLike) else x for x in reduced]
 
-    def _parts(self, value: Any) -> list[Any]:
+    def _parts(self, value: Any, what: str = "reduce") -> list[Any]:
         """What each replica has of `value`, as arrays."""
         if isinstance(value, DistributedValues):
             parts = value.values
         else:
             parts = (value,) * self.num_replicas_in_sync
         return [
-            part._array() if isinstance(part, ArrayLike) else array_of(part, "reduce")
-            for part in parts
+            part._array() if isinstance(part, ArrayLike) else array_of(part, what) for part in parts
         ]
 
     def _sums(self, value: Any, axis: Any) -> PerReplica:
@@ -200,9 +201,11 @@ class Strategy:
             "Inside strategy.run use rx.distribute.get_replica_context().all_gather(x, axis=0).",
         )
 
+        check_replica_count(value, self.num_replicas_in_sync, "The value of strategy.gather")
+
         def gather_leaf(leaf: Any) -> Any:
             # One array for all replicas is gathered already.
-            parts = self._parts(leaf) if isinstance(leaf, DistributedValues) else [leaf]
+            parts = self._parts(leaf, "gather") if isinstance(leaf, DistributedValues) else [leaf]
             return self._extended._gather_to(PerReplica(parts), default_device(), axis)
 
         with self.scope():

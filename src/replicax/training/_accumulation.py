@@ -36,6 +36,8 @@ def accumulate_gradients(
     Returns:
       `(loss, gradients)`, equal to those of the whole batch.
     """
+    if not callable(loss_fn):
+        raise TypeError(f"`loss_fn` must be a function of a micro-batch; got {loss_fn!r}.")
     rows = _number_of_rows(batch)
     if not isinstance(steps, int) or not 1 <= steps <= max(rows, 1):
         raise ValueError(

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax import _tree
-from replicax.context import default_strategy, get_replica_context
+from replicax.context import default_strategy, get_replica_context, get_strategy, has_strategy
 from replicax.values import ArrayLike, DistributedValues, Mirrored, PerReplica, is_leaf
 from replicax.variables import Variable, VariableAggregation
 
@@ -338,13 +338,12 @@ def _variables_of(variables: Any) -> list[Variable]:
 
 
 def _split_pairs(grads_and_vars: Any) -> tuple[list[Any], list[Variable]]:
-    pairs = list(grads_and_vars)
-    for pair in pairs:
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TypeError(
-                "apply_gradients takes (gradient, variable) pairs: "
-                "optimizer.apply_gradients(zip(gradients, variables))."
-            )
+    pairs = list(grads_and_vars) if isinstance(grads_and_vars, Iterable) else [grads_and_vars]
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise TypeError(
+            "apply_gradients takes (gradient, variable) pairs: "
+            "optimizer.apply_gradients(zip(gradients, variables))."
+        )
     variables = _variables_of([variable for _, variable in pairs])
     if len({id(variable) for variable in variables}) != len(variables):
         raise ValueError(
@@ -361,7 +360,14 @@ def _common_strategy(variables: Sequence[Variable]) -> Any:
             f"The variables of an optimizer must belong to one strategy; got {listing}. Make them "
             "all in the same `with strategy.scope():`."
         )
-    return next(iter(strategies.values())) or default_strategy()
+    strategy = next(iter(strategies.values())) or default_strategy()
+    if has_strategy() and get_strategy() is not strategy:
+        raise ValueError(
+            f"Variable {variables[0].name!r} does not belong to {get_strategy()!r}, which is "
+            "current, so its updates would not be distributed. Make it inside "
+            "`with strategy.scope():`."
+        )
+    return strategy
 
 
 def _merged(parts: Sequence[Any], skip_aggregation: bool) -> Any:
@@ -399,4 +405,7 @@ def _check_same_variables(payloads: list[Any]) -> None:
             f"replica {i}: {[v.name for v in variables]}"
             for i, (_, variables) in enumerate(payloads)
         )
-        raise ValueError(f"The replicas gave apply_gradients different variables. {listing}.")
+        raise ValueError(
+            f"The replicas gave apply_gradients different variables. {listing}. Pass the same "
+            "variables on every replica."
+        )

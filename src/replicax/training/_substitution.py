@@ -49,14 +49,12 @@ def checked_loss(result: Any, has_aux: bool) -> tuple[jax.Array, Any]:
         result, aux = result
     if result is None:
         raise TypeError("The loss function returned None. Return the loss.")
-    try:
-        loss = jnp.asarray(result)
-    except TypeError as error:
-        if isinstance(result, tuple):
-            raise TypeError(
-                "The loss function returned a tuple. Pass has_aux=True if it returns (loss, aux)."
-            ) from None
-        raise error
+    if isinstance(result, tuple | list | dict):
+        raise TypeError(
+            f"The loss function returned a {type(result).__name__}, but the loss must be a scalar. "
+            "Pass has_aux=True if it returns (loss, aux)."
+        )
+    loss = jnp.asarray(result)
     if loss.shape != ():
         raise TypeError(
             f"The loss must be a scalar; it has shape {loss.shape}. Add the examples up, for "

@@ -41,6 +41,14 @@ class PerReplica(DistributedValues):
     def __getitem__(self, key: Any) -> NoReturn:
         self._refuse(f"[{key!r}]")
 
+    def __contains__(self, item: Any) -> NoReturn:
+        self._refuse("'in'")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            self._refuse(f"The format {spec!r}")
+        return repr(self)
+
     def __iter__(self) -> NoReturn:
         self._refuse("Iteration")
 
