@@ -14,6 +14,7 @@ from jax._src import array as _array
 from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import xla_bridge as _xla_bridge
+from jax._src.interpreters import partial_eval as _partial_eval
 
 ThreadSettings = Sequence[tuple[Any, Any]]
 
@@ -39,6 +40,20 @@ def local_shards(array: jax.Array) -> list[jax.Array]:
 def is_tracing() -> bool:
     """Whether a JAX transformation (jit, grad, vmap, ...) is tracing on this thread."""
     return not _core.trace_state_clean()
+
+
+def is_staging() -> bool:
+    """Whether operations here go into a program (jit, scan, ...) instead of being carried out.
+
+    Under `jax.grad` alone they are carried out. Side effects in a staged function happen once, when
+    it is traced, and never again: they must be refused.
+    """
+    trace = _core.trace_ctx.trace
+    while trace is not None:
+        if isinstance(trace, _partial_eval.DynamicJaxprTrace):
+            return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
 
 
 def backends_started() -> bool:

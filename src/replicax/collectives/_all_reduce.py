@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax._arrays import as_array
+from replicax._errors import PerReplicaValueError
 from replicax._typing import Device, Tracer
 from replicax.collectives._destinations import component_devices
 from replicax.collectives._fusion import all_reduce_traced
@@ -67,6 +68,8 @@ def array_of(part: Any, what: str) -> jax.Array:
         )
     try:
         return as_array(part)
+    except PerReplicaValueError:
+        raise
     except (TypeError, ValueError):
         raise TypeError(
             f"{what} works on arrays and numbers; a component is {part!r} of type "

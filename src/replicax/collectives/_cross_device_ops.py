@@ -72,6 +72,11 @@ class CrossDeviceOps(abc.ABC):
         devices = [destination_devices(each) for _, each in value_destination_pairs]
         pairs = [(_as_per_replica(value), each) for value, each in value_destination_pairs]
         results = self.batch_reduce_implementation(op, pairs, as_options(options))
+        if not isinstance(results, Sequence) or len(results) != len(pairs):
+            raise TypeError(
+                f"{type(self).__name__}.batch_reduce_implementation must return a list with one "
+                f"result for each of the {len(pairs)} pairs; got {results!r}."
+            )
         return [_delivered(one, each) for one, each in zip(results, devices, strict=True)]
 
     def broadcast(self, tensor: Any, destinations: Any) -> Any:

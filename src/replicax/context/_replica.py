@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from replicax._errors import WrongContextError
+from replicax._jax_internals import is_staging
 from replicax.context import _stack
 
 Handler = Callable[[list[Any]], list[Any]]
@@ -112,12 +113,12 @@ class ReplicaContext:
         and returns one result for each. `key` must be equal on all replicas; `what` says in error
         messages what this replica did.
         """
-        compiling = _stack.thread_state.compiling
-        if compiling is not None and self.num_replicas_in_sync > 1:
+        if self.num_replicas_in_sync > 1 and is_staging():
             raise WrongContextError(
-                f"{what} was called inside {compiling}. Eager replicas meet in Python, which a "
-                "compiled function cannot do. Move it out of the compiled function, or run that as "
-                "plain Python, without compile=True."
+                f"{what} was called inside a function that JAX compiles (jax.jit, lax.scan, "
+                "rx.value_and_grad(..., compile=True), ...). Eager replicas meet in Python, which "
+                "a compiled function cannot do. Move it out of the compiled function, or run that "
+                "as plain Python, without jax.jit or compile=True."
             )
         if self._meet_others is not None:
             return self._meet_others(key, what, payload, handler)

@@ -37,7 +37,6 @@ class ThreadState(threading.local):
         self.frames: list[Frame] = []
         self.creators: list[Any] = []  # rx.variable_creator_scope and colocate_vars_with
         self.interceptors: list[Any] = []  # who sees variable reads and writes first
-        self.compiling: str | None = None  # what is being compiled, where replicas cannot meet
         self.set_strategy: Any = None  # the scope entered by experimental_set_strategy
 
 

@@ -103,7 +103,7 @@ def resolve_all(devices: Iterable[Any] | None) -> tuple[Device, ...]:
     ):
         one = isinstance(devices, str | Device)
         raise TypeError(
-            f"`devices` is a list of devices; got {'the single device ' if one else ''}{devices!r}. "
+            f"`devices` is a list of devices; got {'the single device ' * one}{devices!r}. "
             f"Write devices=[{devices if one else 'GPU:0'!r}], or None for all devices."
         )
     named = list(devices) if devices is not None else []

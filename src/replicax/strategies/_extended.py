@@ -652,6 +652,9 @@ _AXIS_ADVICE = {
 
 def _check_axes(array: Any, axis: Any, what: str) -> None:
     axes = axis if isinstance(axis, tuple | list) else (axis,)
+    if len({each % max(array.ndim, 1) for each in axes if isinstance(each, int)}) < len(axes):
+        if all(isinstance(each, int) for each in axes):
+            raise ValueError(f"{what}: axis {axis} names a dimension twice. Name each once.")
     for each in axes:
         if not isinstance(each, int) or isinstance(each, bool):
             more = ", a tuple of integers, or None for none" if what == "reduce" else ""

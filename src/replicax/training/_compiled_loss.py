@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from replicax.context import get_replica_context, get_strategy, thread_state
+from replicax.context import get_replica_context, get_strategy
 from replicax.training._captures import Capture
 from replicax.training._substitution import checked_loss
 from replicax.variables import MirroredVariable, Variable, intercepting
@@ -107,7 +107,7 @@ def _trace(
         seen = _Discovery()
         with intercepting(seen):
             jax.eval_shape(
-                lambda arrays: _run(capture.with_arrays(arrays), has_aux), capture.arrays
+                lambda arrays: checked_loss(capture.with_arrays(arrays)(), has_aux), capture.arrays
             )
     except Exception as error:
         error.add_note(
@@ -123,21 +123,13 @@ def _trace(
         def evaluate(values: list[Any]) -> tuple[Any, Any]:
             replay = _Replay([*zip(differentiated, values), *zip(others, other_values)])
             with intercepting(replay):
-                loss, aux = _run(capture.with_arrays(arrays), has_aux)
+                loss, aux = checked_loss(capture.with_arrays(arrays)(), has_aux)
             return loss, (loss, aux, [jax.lax.stop_gradient(x) for x in replay.written_values])
 
         gradients, results = jax.grad(evaluate, has_aux=True)(values)
         return results, gradients
 
     return _Program(jax.jit(program), differentiated, others, seen.writes, [capture.kept])
-
-
-def _run(loss_fn: Callable[[], Any], has_aux: bool) -> tuple[Any, Any]:
-    thread_state.compiling = "a loss that rx.value_and_grad(..., compile=True) compiles"
-    try:
-        return checked_loss(loss_fn(), has_aux)
-    finally:
-        thread_state.compiling = None
 
 
 class _Discovery:

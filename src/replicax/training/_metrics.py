@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from replicax._errors import PerReplicaValueError
 from replicax.context import in_cross_replica_context
 from replicax.variables import Variable, VariableAggregation, VariableSynchronization
 
@@ -222,6 +223,17 @@ class RootMeanSquaredError(MeanMetricWrapper):
         return jnp.sqrt(super()._result())
 
 
+def _numbers(value: Any, argument: str) -> jax.Array:
+    try:
+        return jnp.asarray(value)
+    except PerReplicaValueError:
+        raise
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"A metric's {argument} must be arrays or numbers; got {value!r}."
+        ) from None
+
+
 @functools.partial(jax.jit, static_argnums=2)
 def _weighted_total_arrays(values: Any, weight: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:
     values = values.astype(dtype)
@@ -239,8 +251,8 @@ def _weighted_total_arrays(values: Any, weight: Any, dtype: Any) -> tuple[jax.Ar
 
 
 def _weighted_total(values: Any, weight: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:
-    values = jnp.asarray(values)
-    weight = None if weight is None else jnp.asarray(weight)
+    values = _numbers(values, "values")
+    weight = None if weight is None else _numbers(weight, "`sample_weight`")
     try:
         return _weighted_total_arrays(values, weight, dtype)
     except ValueError:
@@ -305,7 +317,8 @@ def _sparse_categorical_match(y_true: jax.Array, y_pred: jax.Array) -> jax.Array
 
 def _sparse_top_k_match(y_true: jax.Array, y_pred: jax.Array, k: int) -> jax.Array:
     labels = _labels(y_true, y_pred)
-    return jnp.any(jax.lax.top_k(y_pred, k)[1] == labels[..., None], axis=-1)
+    best = jax.lax.top_k(y_pred, min(k, y_pred.shape[-1]))[1]
+    return jnp.any(best == labels[..., None], axis=-1)
 
 
 def _squared_error(y_true: jax.Array, y_pred: jax.Array) -> jax.Array:

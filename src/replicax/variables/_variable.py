@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax._arrays import as_array
+from replicax._jax_internals import is_staging
 from replicax._typing import Device, Tracer
 from replicax.devices import canonical_name, device_of, put
 from replicax.values import ArrayLike, DistributedValues, PerReplica
@@ -270,11 +271,11 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         # Under jax.grad a stored value is the number itself, without its derivative.
         if isinstance(value, Tracer):
             value = jax.lax.stop_gradient(value)
-        if isinstance(value, Tracer):
+        if isinstance(value, Tracer) or is_staging():
             raise RuntimeError(
                 f"{kind} of variable {self._name!r} inside a function that JAX traces (jax.jit, "
-                "lax.scan, vmap, ...): the value does not exist yet. Return it from the traced "
-                "function and assign it outside."
+                "lax.scan, vmap, ...): it would happen when the function is traced, and not when "
+                "it runs. Return the value from the traced function and assign it outside."
             )
         return value
 

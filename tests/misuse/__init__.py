@@ -1,0 +1,29 @@
+"""The rows of `test_misuse.py`: wrong programs, each with the error that it must end in."""
+
+from tests.misuse import (
+    collectives,
+    contexts,
+    devices,
+    extended,
+    metrics,
+    reduce_and_gather,
+    run,
+    training,
+    values,
+    variables,
+)
+from tests.misuse.table import MISUSES
+
+__all__ = [
+    "MISUSES",
+    "collectives",
+    "contexts",
+    "devices",
+    "extended",
+    "metrics",
+    "reduce_and_gather",
+    "run",
+    "training",
+    "values",
+    "variables",
+]

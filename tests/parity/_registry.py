@@ -1,0 +1,119 @@
+"""How scenarios are declared: `@scenario` over parameters, `@ours` for differences on purpose."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ._library import Library
+from ._observation import Observation
+
+Body = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A case in which replicax deliberately does otherwise than TensorFlow."""
+
+    reason: str
+    expected: Observation
+    where: Mapping[str, Any]
+
+    def applies_to(self, parameters: Mapping[str, Any]) -> bool:
+        """Says whether the case with these parameters is one of ours."""
+        return all(
+            parameters[name] in (wanted if isinstance(wanted, tuple) else (wanted,))
+            for name, wanted in self.where.items()
+        )
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One playable case: a function, and the values of its parameters."""
+
+    topic: str
+    body: Body
+    parameters: Mapping[str, Any]
+    difference: Difference | None
+    eager_only: str
+    """Why the case has no meaning for a compiled executor; empty where it has one."""
+
+    @property
+    def name(self) -> str:
+        """The function and its parameters, as in `sums[mirrored2-int32]`."""
+        labels = "-".join(str(value) for value in self.parameters.values())
+        return f"{self.body.__name__}[{labels}]" if labels else self.body.__name__
+
+    @property
+    def ours(self) -> Observation:
+        """What replicax is to do where it differs from TensorFlow on purpose."""
+        if self.difference is None:
+            return None
+        expected = self.difference.expected
+        return expected(**self.parameters) if callable(expected) else expected
+
+    def play(self, library: Library) -> Observation:
+        """Plays the case in a library and describes what it returned."""
+        arguments = dict(self.parameters)
+        if "strategy" in arguments:
+            arguments["strategy"] = library.strategy(arguments["strategy"])
+        return library.observe(self.body(library, **arguments))
+
+
+_SCENARIOS: dict[tuple[str, str], Scenario] = {}
+
+
+def scenario(
+    *strategies: str, eager_only: str = "", **axes: tuple[Any, ...]
+) -> Callable[[Body], Body]:
+    """Registers a function once for each strategy and each combination of the other parameters.
+
+    Args:
+        *strategies: Labels that `Library.strategy` knows. None: the function takes no strategy.
+        eager_only: Why a compiled executor need not play it, if it need not.
+        **axes: The values of each further parameter.
+    """
+
+    def register(body: Body) -> Body:
+        topic = body.__module__.rpartition(".")[2]
+        table = {"strategy": strategies, **axes} if strategies else axes
+        unmatched = list(_differences(body))
+        for values in itertools.product(*table.values()):
+            parameters = dict(zip(table, values, strict=True))
+            found = [each for each in _differences(body) if each.applies_to(parameters)]
+            unmatched = [each for each in unmatched if each not in found]
+            case = Scenario(topic, body, parameters, found[0] if found else None, eager_only)
+            if _SCENARIOS.setdefault((topic, case.name), case) is not case:
+                raise ValueError(f"two scenarios are called {topic}.{case.name}; rename one")
+        if unmatched:
+            raise ValueError(f"no case of {topic}.{body.__name__} has {unmatched[0].where}")
+        return body
+
+    return register
+
+
+def ours(reason: str, expected: Observation, **where: Any) -> Callable[[Body], Body]:
+    """Says what replicax does where it differs from TensorFlow on purpose; goes below `@scenario`.
+
+    Args:
+        reason: Why, in one line.
+        expected: The observation to expect, or a function that makes it from the parameters.
+        **where: The parameter values (one, or a tuple of them) for which it holds; all if none.
+    """
+
+    def note(body: Body) -> Body:
+        _differences(body).insert(0, Difference(reason, expected, where))
+        return body
+
+    return note
+
+
+def _differences(body: Body) -> list[Difference]:
+    return body.__dict__.setdefault("differences", [])
+
+
+def all_scenarios() -> Iterator[Scenario]:
+    """Yields every scenario that has been registered, in the order of declaration."""
+    yield from _SCENARIOS.values()

@@ -1,0 +1,22 @@
+"""The scenarios, one module a topic. Importing this package registers them all."""
+
+from .._registry import all_scenarios as all_scenarios
+from . import (  # noqa: F401
+    contexts,
+    cross_device_ops,
+    devices,
+    distributed_values,
+    extended,
+    gathering,
+    losses,
+    merging,
+    metrics,
+    optimizers,
+    reducing,
+    replica_collectives,
+    running,
+    values,
+    variable_creation,
+    variable_updates,
+    variables,
+)

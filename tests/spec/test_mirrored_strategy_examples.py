@@ -1,0 +1,113 @@
+"""The examples of the `tf.compat.v1.distribute.MirroredStrategy` page, with `tf.` as `rx.`.
+
+Left out are those that need a data set; `@tf.function` lines are dropped. Those of `run` are the
+same as on the `Strategy` page, and are written here as well.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import replicax
+from tests.under_test import cpus
+
+rx: Any = replicax  # the page's programs are not annotated
+
+# What the page prints for a variable, for one replica and for two.
+PRINTED = {
+    1: """MirroredVariable:{
+  0: <rx.Variable 'Variable:0' shape=() dtype=float32, numpy=1.0>
+}""",
+    2: """MirroredVariable:{
+  0: <rx.Variable 'Variable:0' shape=() dtype=float32, numpy=1.0>,
+  1: <rx.Variable 'Variable/replica_1:0' shape=() dtype=float32, numpy=1.0>
+}""",
+}
+
+
+@pytest.fixture(params=[1, 2], ids=["one_replica", "two_replicas"])
+def devices(request: pytest.FixtureRequest) -> list[str]:
+    return cpus(request.param)
+
+
+# The class description, example 1.
+def test_variable_under_the_strategy_is_mirrored(devices):
+    strategy = rx.distribute.MirroredStrategy(devices)
+    with strategy.scope():
+        x = rx.Variable(1.0)
+    assert repr(x) == PRINTED[len(devices)]
+
+
+# The class description, example 2 (there with `@tf.function`).
+def test_variable_made_by_a_function_is_mirrored(devices, capsys):
+    x = []
+
+    def create_variable():
+        if not x:
+            x.append(rx.Variable(1.0))
+
+    strategy = rx.distribute.MirroredStrategy(devices)
+    with strategy.scope():
+        create_variable()
+        print(x[0])
+    assert capsys.readouterr().out == PRINTED[len(devices)] + "\n"
+
+
+# Section "Args", `devices`: "a list of device strings such as ['/gpu:0', '/gpu:1']", and "If
+# `None`, all available GPUs are used. If no GPUs are found, CPU is used."
+def test_devices_as_strings():
+    strategy = rx.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    assert strategy.num_replicas_in_sync == 2
+    assert strategy.extended.worker_devices == (
+        "/job:localhost/replica:0/task:0/device:CPU:0",
+        "/job:localhost/replica:0/task:0/device:CPU:1",
+    )
+
+
+def test_all_devices_by_default():
+    kind = "GPU" if rx.config.list_logical_devices("GPU") else "CPU"
+    strategy = rx.distribute.MirroredStrategy()
+    assert strategy.num_replicas_in_sync == len(rx.config.list_logical_devices(kind))
+
+
+# Section "run", example 1.
+def test_run_with_constant_tensor_input(devices):
+    strategy = rx.distribute.MirroredStrategy(devices)
+    tensor_input = rx.constant(3.0)
+
+    def replica_fn(input):
+        return input * 2.0
+
+    result = strategy.run(replica_fn, args=(tensor_input,))
+    for each in strategy.experimental_local_results(result):
+        assert each.shape == () and each.dtype == np.float32 and each == 6.0
+
+
+# Section "run", example 2.
+def test_run_with_distributed_values_input(devices):
+    strategy = rx.distribute.MirroredStrategy(devices)
+
+    def run():
+        def value_fn(value_context):
+            return value_context.num_replicas_in_sync
+
+        distributed_values = strategy.experimental_distribute_values_from_function(value_fn)
+
+        def replica_fn2(input):
+            return input * 2
+
+        return strategy.run(replica_fn2, args=(distributed_values,))
+
+    result = run()
+    assert set(strategy.experimental_local_results(result)) == {2 * len(devices)}
+
+
+# Section "scope": "Inside a `with strategy.scope():` code block, this thread will use a variable
+# creator set by `strategy`, and will enter its cross-replica context."
+def test_scope_enters_cross_replica_context(devices):
+    strategy = rx.distribute.MirroredStrategy(devices)
+    with strategy.scope():
+        assert rx.distribute.in_cross_replica_context()
+        assert rx.distribute.get_replica_context() is None
+        assert strategy.extended.variable_created_in_scope(rx.Variable(1.0))
