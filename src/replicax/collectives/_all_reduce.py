@@ -79,19 +79,18 @@ def array_of(part: Any, what: str) -> jax.Array:
 
 
 def all_reduce(
-    op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int, what: str
+    op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
 ) -> list[Mirrored | jax.Array]:
-    """Reduces many per-replica values at once; each result is where its components were.
+    """Reduces many values, as `as_components` makes them, at once; results are where they were.
 
-    Components that share devices (or are plain numbers) are combined on one device instead.
+    Components that share devices (or were plain numbers) are combined on one device instead.
     """
-    checked = [as_components(value, what) for value in values]
-    results: list[Any] = [None] * len(checked)
+    results: list[Any] = [None] * len(values)
     by_devices: dict[tuple[Device, ...], list[int]] = {}
-    for index, value in enumerate(checked):
+    for index, value in enumerate(values):
         by_devices.setdefault(component_devices(value), []).append(index)
     for devices, indices in by_devices.items():
-        group = [checked[index] for index in indices]
+        group = [values[index] for index in indices]
         if len(devices) > 1 and len(set(devices)) == len(devices):
             reduced = _all_reduce_over(replica_mesh(devices), op, group, bytes_per_pack)
         else:

@@ -159,7 +159,7 @@ class _PackedAllReduce(CrossDeviceOps):
         options: CommunicationOptions,
     ) -> list[Any]:
         values = [as_components(value, "A reduction") for value, _ in value_destination_pairs]
-        return all_reduce(reduce_op, values, self._pack_size(values, options), "A reduction")
+        return all_reduce(reduce_op, values, self._pack_size(values, options))
 
     def _pack_size(self, values: Sequence[DistributedValues], options: CommunicationOptions) -> int:
         if self._num_packs == 0:

@@ -45,6 +45,8 @@ def compute_average_loss(
     else:
         size = _checked_batch_size(global_batch_size)
     total = jnp.sum(losses)
+    if isinstance(size, int):  # known beforehand, and two operations fewer under jax.grad
+        return total / size if size else jnp.zeros_like(total)
     return jnp.where(size == 0, jnp.zeros_like(total), total / jnp.where(size == 0, 1, size))
 
 

@@ -59,7 +59,8 @@ class ArrayLike:
         raise TypeError(f"{type(self).__name__} does not stand for an array here.")
 
     def __jax_array__(self) -> jax.Array:
-        return jnp.asarray(self._array())
+        array = self._array()
+        return array if isinstance(array, jax.Array) else jnp.asarray(array)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self._array(), dtype=dtype)
