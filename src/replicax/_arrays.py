@@ -15,7 +15,8 @@ import jax.numpy as jnp
 
 def strong(array: jax.Array) -> jax.Array:
     """`array` with its dtype made definite; the same object if it is so already."""
-    return jax.lax.convert_element_type(array, array.dtype) if array.weak_type else array
+    weak = getattr(array, "weak_type", False)  # random keys have no such thing
+    return jax.lax.convert_element_type(array, array.dtype) if weak else array
 
 
 def as_array(value: Any, dtype: Any = None) -> jax.Array:

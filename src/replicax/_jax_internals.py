@@ -26,7 +26,7 @@ def uncommitted(array: jax.Array) -> jax.Array:
     and its users write `sum(strategy.experimental_local_results(x))`. There is no public way to
     clear the flag without a copy.
     """
-    if not array.committed:
+    if not isinstance(array, _array.ArrayImpl) or not array.committed:
         return array
     buffers: Any = [array]
     return _array.ArrayImpl(array.aval, array.sharding, buffers, committed=False, _skip_checks=True)
@@ -34,7 +34,9 @@ def uncommitted(array: jax.Array) -> jax.Array:
 
 def local_shards(array: jax.Array) -> list[jax.Array]:
     """This process's shards in device order; `addressable_shards` costs 50 times as much."""
-    return array._arrays  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(array, _array.ArrayImpl):
+        return list[jax.Array](array._arrays)
+    return [shard.data for shard in array.addressable_shards]  # random keys, for example
 
 
 def is_tracing() -> bool:

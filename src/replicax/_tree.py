@@ -18,6 +18,9 @@ IsLeaf = Callable[[Any], bool]
 Rebuild = Callable[[Sequence[Any]], Any]
 
 
+_LEAF = jax.tree_util.tree_structure(0)
+
+
 def _never(_: Any) -> bool:
     return False
 
@@ -38,7 +41,7 @@ def one_level(node: Any, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebui
         keys = tuple(node)
         return list(node.values()), lambda new: dict(zip(keys, new, strict=True)), (dict, set(keys))
     children, treedef = jax.tree_util.tree_flatten(node, is_leaf=lambda part: part is not node)
-    if not jax.tree_util.treedef_is_leaf(treedef):
+    if treedef != _LEAF:
         return children, treedef.unflatten, treedef
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
         names = tuple(field.name for field in dataclasses.fields(node))

@@ -34,19 +34,35 @@ def _require_concrete(values: Sequence[Any], what: str) -> None:
         )
 
 
+def _apart(
+    leaves: Arrays, differentiated: Callable[[Arrays], Arrays], plain: Callable[[Arrays], Arrays]
+) -> list[jax.Array]:
+    """`differentiated` of the floating-point leaves if JAX traces one, `plain` of the others."""
+    floating = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    if not is_traced([leaves[i] for i in floating]):
+        return list(plain(leaves))
+    others = [i for i in range(len(leaves)) if i not in floating]
+    results = list(leaves)
+    for indices, collective in ((floating, differentiated), (others, plain)):
+        if indices:
+            values = collective([leaves[i] for i in indices])
+            for index, value in zip(indices, values, strict=True):
+                results[index] = value
+    return results
+
+
 def all_reduce_with_gradient(
     leaves: Arrays, meet: Callable[[Arrays], list[jax.Array]], what: str
 ) -> list[jax.Array]:
     """`meet(leaves)`, with the all-reduce gradient where a leaf is being differentiated."""
-    floating = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    if not is_traced(leaves) or not floating:
-        _require_concrete(leaves, what)
-        return meet(leaves)
+
+    def plain(parts: Arrays) -> list[jax.Array]:
+        _require_concrete(parts, what)
+        return meet(parts)
 
     @jax.custom_vjp
     def reduce(parts: Arrays) -> list[jax.Array]:
-        _require_concrete(parts, what)
-        return meet(parts)
+        return plain(parts)
 
     def forward(parts: Arrays) -> tuple[list[jax.Array], None]:
         return reduce(parts), None
@@ -55,15 +71,7 @@ def all_reduce_with_gradient(
         return (reduce(cotangents),)
 
     reduce.defvjp(forward, backward)
-    results = list(leaves)
-    for index, value in zip(floating, reduce([leaves[i] for i in floating]), strict=True):
-        results[index] = value
-    others = [i for i in range(len(leaves)) if i not in floating]
-    if others:
-        whole = [leaves[i] for i in others]
-        for index, value in zip(others, all_reduce_with_gradient(whole, meet, what), strict=True):
-            results[index] = value
-    return results
+    return _apart(leaves, reduce, plain)
 
 
 def all_gather_with_gradient(
@@ -74,9 +82,6 @@ def all_gather_with_gradient(
     what: str,
 ) -> list[jax.Array]:
     """`meet_gather(leaves)`, which also tells where this replica's part starts in each result."""
-    if not is_traced(leaves):
-        return meet_gather(leaves)[0]
-    sizes = [leaf.shape[axis] for leaf in leaves]
 
     def meet(parts: Arrays) -> tuple[list[jax.Array], list[int]]:
         _require_concrete(parts, what)
@@ -86,19 +91,24 @@ def all_gather_with_gradient(
     def gather(parts: Arrays) -> list[jax.Array]:
         return meet(parts)[0]
 
-    def forward(parts: Arrays) -> tuple[list[jax.Array], list[int]]:
+    def forward(parts: Arrays) -> tuple[list[jax.Array], tuple[list[int], list[int]]]:
+        sizes = [part.shape[axis] for part in parts]
         if is_traced(parts):  # a gradient of a gradient: the offsets come from the level below
-            return gather(parts), meet([jax.lax.stop_gradient(part) for part in parts])[1]
-        return meet(parts)
+            starts = meet([jax.lax.stop_gradient(part) for part in parts])[1]
+            return gather(parts), (starts, sizes)
+        joined, starts = meet(parts)
+        return joined, (starts, sizes)
 
-    def backward(offsets: list[int], cotangents: Arrays) -> tuple[list[jax.Array]]:
+    def backward(
+        residuals: tuple[list[int], list[int]], cotangents: Arrays
+    ) -> tuple[list[jax.Array]]:
         summed = all_reduce_with_gradient(list(cotangents), meet_sum, what)
         return (
             [
-                jax.lax.dynamic_slice_in_dim(total, offset, size, axis)
-                for total, offset, size in zip(summed, offsets, sizes, strict=True)
+                jax.lax.slice_in_dim(total, int(start), int(start) + int(size), axis=axis)
+                for total, start, size in zip(summed, *residuals, strict=True)
             ],
         )
 
     gather.defvjp(forward, backward)
-    return gather(list(leaves))
+    return _apart(leaves, gather, lambda parts: meet(parts)[0])

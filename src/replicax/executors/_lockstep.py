@@ -195,9 +195,9 @@ def _raise_if_failed(replica: _Replica, count: int) -> None:
     error = replica.error
     if error is None:
         return
-    error.add_note(
-        f"(raised in replica {replica.replica_id} of {count}, on {short_name(replica.device)})"
-    )
+    note = f"(raised in replica {replica.replica_id} of {count}, on {short_name(replica.device)})"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
     raise error.with_traceback(users_traceback(error.__traceback__))
 
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 5.0
 NAME_PREFIX = "replicax-replica-"
 _numbers = itertools.count()
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from replicax import _tree
 from replicax.training._gradients import value_and_grad
 
 
@@ -49,13 +50,23 @@ def accumulate_gradients(
     start = 0
     for index in range(steps):
         stop = start + rows // steps + (index < rows % steps)
-        part = jax.tree.map(lambda x, a=start, b=stop: x[a:b], batch)
+        part = _tree.map_structure(lambda x, a=start, b=stop: x[a:b], batch)
         loss, gradients = value_and_grad(_bind(loss_fn, part), variables, compile=compile)
         weight = (stop - start) / max(rows, 1) if reduction.upper() == "MEAN" else 1.0
-        scaled = jax.tree.map(lambda x, w=weight: x * w, (loss, gradients))
-        total = scaled if total is None else jax.tree.map(jnp.add, total, scaled)
+        scaled = _tree.map_structure(lambda x, w=weight: _scaled(x, w), (loss, gradients))
+        total = scaled if total is None else _tree.map_together(_added, [total, scaled])
         start = stop
     return total
+
+
+def _scaled(value: Any, weight: float) -> Any:
+    return value if value is None or weight == 1.0 else value * weight
+
+
+def _added(total: Any, value: Any) -> Any:
+    if total is None or value is None:  # the loss did not read this variable in some micro-batch
+        return value if total is None else total
+    return total + value
 
 
 def _bind(loss_fn: Callable[[Any], Any], part: Any) -> Callable[[], Any]:
@@ -63,7 +74,7 @@ def _bind(loss_fn: Callable[[Any], Any], part: Any) -> Callable[[], Any]:
 
 
 def _number_of_rows(batch: Any) -> int:
-    leaves = jax.tree.leaves(batch)
+    leaves, _ = _tree.flatten(batch)
     sizes = {jnp.shape(leaf)[0] if jnp.ndim(leaf) else None for leaf in leaves}
     if len(sizes) != 1 or None in sizes:
         shapes = [tuple(jnp.shape(leaf)) for leaf in leaves]

@@ -1,18 +1,22 @@
 """What a function captures: its arrays as inputs, everything else as a key.
 
 A loss in a training loop is a new closure at every step, over a new batch. Its code is the same.
-`Capture` walks closure cells, defaults, globals and the functions and containers they hold. It
+`Capture` walks closure cells, defaults, globals, and the functions and containers they hold. It
 collects the arrays, and describes the rest by a key: two functions with equal keys run the same
-program, whatever their arrays are. `with_arrays` makes the function anew with other arrays in
-their places; this is needed only to trace it.
+program, whatever their arrays are. `Capture.plan` takes a snapshot that can be called with other
+arrays in their places; it is needed only to trace a function.
+
+Arrays that cannot be swapped, such as attributes of a user's object, are part of the key. A new
+array there compiles anew, which is slow but right: a stale result is never an option.
 """
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -21,164 +25,254 @@ import numpy as np
 from replicax import _tree
 from replicax._typing import Tracer
 from replicax.context import ReplicaContext
+from replicax.values import DistributedValues
 from replicax.variables import Variable
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), np.generic, enum.Enum)
 _LIBRARIES = frozenset(
     {"jax", "jaxlib", "numpy", "scipy", "optax", "flax", "haiku", "equinox", "keras", "replicax"}
 )
-_MAX_OBJECT_DEPTH = 3
+_BY_IDENTITY = (
+    Variable,
+    DistributedValues,
+    types.ModuleType,
+    type,
+    types.BuiltinFunctionType,
+    types.CodeType,
+)
+_UNORDERED = (set, frozenset)
+_ORDERED = (list, tuple, collections.deque)
+
+Assemble = Callable[[Sequence[Any]], Any]
+Rebuild = Callable[["_Build"], Any]
 
 
 class Capture:
-    """One walk over a function."""
+    """One walk over a function: its `key`, and its `arrays` in the order of the walk."""
 
     def __init__(self, fn: Callable[..., Any]):
         self.arrays: list[Any] = []
-        self.kept: list[Any] = []  # objects known by their id, which must not be reused
+        self.kept: list[Any] = []  # known by their id, which must not be given to something else
+        self.codes: list[types.CodeType] = []
         self._fn = fn
         self._seen: dict[int, int] = {}
-        self.key = self._walk(fn, 0)
+        self.key = self._walk(fn, swappable=True)
 
-    def with_arrays(self, arrays: Sequence[Any]) -> Callable[..., Any]:
-        """The function with these in the places of `self.arrays`."""
-        return _Rebuilder({id(old): new for old, new in zip(self.arrays, arrays)}).rebuild(self._fn)
+    def plan(self) -> Callable[[Sequence[Any]], Callable[..., Any]]:
+        """A snapshot of the function as it is now, which makes it anew with other arrays."""
+        rebuild = _Planner().plan(self._fn)
+        return lambda arrays: rebuild(_Build(arrays))
 
     def _identity(self, value: Any) -> tuple[Any, ...]:
         self.kept.append(value)
         return ("id", id(value))
 
-    def _walk(self, value: Any, depth: int) -> Any:
-        if isinstance(value, _PLAIN):
-            return (type(value), value)
-        if _is_liftable(value):
-            if id(value) not in self._seen:
-                self._seen[id(value)] = len(self._seen)
-                self.arrays.append(value)
-            return ("array", self._seen[id(value)])
-        if isinstance(value, Variable | types.ModuleType | type | types.BuiltinFunctionType):
+    def _walk(self, value: Any, swappable: bool) -> Any:
+        plain = _plain_key(value)
+        if plain is not None:
+            return plain
+        if _is_array(value):
+            return self._array_key(value, swappable)
+        if isinstance(value, _BY_IDENTITY):
             return self._identity(value)
         if isinstance(value, ReplicaContext):
             return ("replica context",)  # a new one each run; what it is asked is tracked apart
         if id(value) in self._seen:
             return ("seen", self._seen[id(value)])
         self._seen[id(value)] = len(self._seen)
-        parts = _parts_of_callable(value)
-        if parts is None:
-            level = _tree.one_level(value, _is_opaque)
-            parts = None if level is None else (level[2], list(level[0]))
-        if parts is not None:
-            label, children = parts
-            key = tuple(self._walk(child, depth) for child in children)
-            return (_hashable(label), key)
-        return self._walk_object(value, depth)
+        self.kept.append(value)  # some nodes flatten into new objects each time
+        node = _node(value)
+        if node is not None:
+            label, children, _ = node
+            if isinstance(label, tuple) and isinstance(label[0], types.CodeType):
+                self.codes.append(label[0])
+            swappable = swappable and not (callable(value) and _from_library(value))
+            return (label, tuple(self._walk(child, swappable) for child in children))
+        return self._object_key(value)
 
-    def _walk_object(self, value: Any, depth: int) -> Any:
-        """An object of the user's: known by identity and by what its attributes hold now.
+    def _array_key(self, value: Any, swappable: bool) -> Any:
+        if swappable:
+            index = self._seen.get(id(value))
+            if index is None:
+                index = self._seen[id(value)] = len(self._seen)
+                self.kept.append(value)
+                self.arrays.append(value)
+            return ("array", index)
+        if isinstance(value, np.ndarray):  # the user may write into it
+            return ("numpy", value.shape, value.dtype.str, value.tobytes())
+        return self._identity(value)
 
-        Its arrays cannot be swapped for inputs, so they are part of the key: a new array there
-        compiles anew, which is slow but right.
-        """
+    def _object_key(self, value: Any) -> Any:
+        """An object that cannot be made anew: who it is, and what it holds now."""
         identity = self._identity(value)
-        attributes = getattr(value, "__dict__", None)
-        if attributes is None or depth >= _MAX_OBJECT_DEPTH or _from_library(type(value)):
+        if _from_library(type(value)):
             return identity
-        return (identity, tuple((k, self._walk_attribute(v, depth)) for k, v in attributes.items()))
-
-    def _walk_attribute(self, value: Any, depth: int) -> Any:
-        if isinstance(value, jax.Array | np.ndarray) or callable(value):
-            return self._identity(value)
-        level = _tree.one_level(value, _is_opaque)
-        if level is not None:
-            return tuple(self._walk_attribute(child, depth + 1) for child in level[0])
-        return self._walk(value, depth + 1)
-
-
-class _Rebuilder:
-    """Copies of functions and containers with some arrays replaced."""
-
-    def __init__(self, replacements: dict[int, Any]):
-        self._replacements = replacements
-        self._done: dict[int, Any] = {}
-
-    def rebuild(self, value: Any) -> Any:
-        if id(value) in self._replacements:
-            return self._replacements[id(value)]
-        if isinstance(value, (*_PLAIN, Variable, types.ModuleType, type)):
-            return value
-        if id(value) in self._done:
-            return self._done[id(value)]
-        if isinstance(value, types.FunctionType) and not _from_library(value):
-            return self._rebuild_function(value)
-        if isinstance(value, types.MethodType):
-            # The object stays; a method's own closure and globals may hold arrays.
-            return types.MethodType(self.rebuild(value.__func__), value.__self__)
-        if isinstance(value, functools.partial):
-            return functools.partial(
-                self.rebuild(value.func),
-                *map(self.rebuild, value.args),
-                **{k: self.rebuild(v) for k, v in value.keywords.items()},
-            )
-        level = _tree.one_level(value, _is_opaque)
-        if level is None:
-            return value
-        children = [self.rebuild(child) for child in level[0]]
-        changed = any(new is not old for new, old in zip(children, level[0]))
-        return level[1](children) if changed else value
-
-    def _rebuild_function(self, fn: types.FunctionType) -> types.FunctionType:
-        cells = tuple(types.CellType() for _ in fn.__closure__ or ())
-        scope = dict(fn.__globals__)
-        new = types.FunctionType(fn.__code__, scope, fn.__name__, None, cells)
-        self._done[id(fn)] = new  # before looking inside: functions may refer to themselves
-        for cell, old in zip(cells, fn.__closure__ or ()):
-            try:
-                cell.cell_contents = self.rebuild(old.cell_contents)
-            except ValueError:  # a name that is not bound yet
-                continue
-        for name in _global_names(fn.__code__):
-            if name in scope:
-                scope[name] = self.rebuild(scope[name])
-        new.__defaults__ = self.rebuild(fn.__defaults__)
-        new.__kwdefaults__ = self.rebuild(fn.__kwdefaults__)
-        new.__dict__.update(fn.__dict__)
-        return new
+        held: list[Any] = []
+        if isinstance(value, _UNORDERED):
+            held.append(frozenset(self._walk(item, swappable=False) for item in value))
+        elif isinstance(value, dict):
+            held.extend((self._walk(k, False), self._walk(v, False)) for k, v in value.items())
+        elif isinstance(value, _ORDERED):
+            held.extend(self._walk(item, swappable=False) for item in value)
+        for name, attribute in _attributes(value):
+            held.append((name, self._walk(attribute, swappable=False)))
+        return (identity, tuple(held))
 
 
-def _is_liftable(value: Any) -> bool:
-    if isinstance(value, Tracer):
-        return True
-    if isinstance(value, np.ndarray):
-        return value.dtype != object and value.dtype.kind not in "USMm"
-    return isinstance(value, jax.Array)
+class _Build:
+    """One making of the function: the arrays to use, and the functions made so far."""
+
+    def __init__(self, arrays: Sequence[Any]):
+        self.arrays = arrays
+        self.functions: dict[int, Any] = {}
 
 
-def _is_opaque(value: Any) -> bool:
-    return isinstance(value, Variable) or _is_liftable(value)
+class _Planner:
+    """Walks as `Capture` does, and notes how to put each part together again."""
+
+    def __init__(self) -> None:
+        self._indices: dict[int, int] = {}
+        self._plans: dict[int, Rebuild] = {}
+        self._alive: list[Any] = []
+
+    def plan(self, value: Any) -> Rebuild:
+        if _plain_key(value) is not None:
+            return lambda build: value
+        if _is_array(value):
+            index = self._indices.setdefault(id(value), len(self._indices))
+            self._alive.append(value)
+            return lambda build: build.arrays[index]
+        if isinstance(value, (*_BY_IDENTITY, ReplicaContext)):
+            return lambda build: value
+        if id(value) in self._plans:
+            return self._plans[id(value)]
+        # Set before looking inside: functions may refer to themselves.
+        self._plans[id(value)] = lambda build: build.functions[id(value)]
+        self._alive.append(value)
+        node = _node(value)
+        if node is None:
+            rebuild: Rebuild = lambda build: value  # noqa: E731
+        elif isinstance(value, types.FunctionType):
+            rebuild = self._plan_function(value)
+        else:
+            _, children, assemble = node
+            before = len(self._indices)
+            parts = [self.plan(child) for child in children]
+            if len(self._indices) == before and not isinstance(value, list | dict):
+                rebuild = lambda build: value  # noqa: E731
+            else:
+                rebuild = lambda build: assemble([part(build) for part in parts])  # noqa: E731
+        self._plans[id(value)] = rebuild
+        return rebuild
+
+    def _plan_function(self, fn: types.FunctionType) -> Rebuild:
+        if _from_library(fn):
+            return lambda build: fn
+        names = _globals_of(fn)
+        cells = [self.plan(_cell_contents(cell)) for cell in fn.__closure__ or ()]
+        defaults, keyword_defaults = self.plan(fn.__defaults__), self.plan(fn.__kwdefaults__)
+        scope = [(name, self.plan(fn.__globals__[name])) for name in names]
+
+        def rebuild(build: _Build) -> Any:
+            if id(fn) in build.functions:
+                return build.functions[id(fn)]
+            new_cells = tuple(types.CellType() for _ in cells)
+            new_scope = dict(fn.__globals__)
+            new = types.FunctionType(fn.__code__, new_scope, fn.__name__, None, new_cells)
+            build.functions[id(fn)] = new
+            for cell, part in zip(new_cells, cells):
+                contents = part(build)
+                if contents is not _UNBOUND:
+                    cell.cell_contents = contents
+            new_scope.update({name: part(build) for name, part in scope})
+            new.__defaults__, new.__kwdefaults__ = defaults(build), keyword_defaults(build)
+            vars(new).update(vars(fn))
+            return new
+
+        return rebuild
 
 
-def _parts_of_callable(value: Any) -> tuple[Any, list[Any]] | None:
-    """A label and the captured values of a function, method or partial; None for anything else."""
-    if isinstance(value, types.FunctionType):
-        if _from_library(value):
-            return (("function", id(value)), [])
-        scope = value.__globals__
-        names = [name for name in _global_names(value.__code__) if name in scope]
-        children = [_cell_contents(cell) for cell in value.__closure__ or ()]
-        children += [value.__defaults__, value.__kwdefaults__, *(scope[name] for name in names)]
-        return (("function", value.__code__, id(scope), tuple(names)), children)
-    if isinstance(value, types.MethodType):
-        return ("method", [value.__func__, value.__self__])
-    if isinstance(value, functools.partial):
-        return ("partial", [value.func, value.args, value.keywords])
+class _Unbound(enum.Enum):
+    """What a closure cell holds before its name is bound."""
+
+    UNBOUND = 0
+
+
+_UNBOUND = _Unbound.UNBOUND
+
+
+def _plain_key(value: Any) -> Any:
+    """A key for numbers, texts and the like, by exact value; None for anything else."""
+    if isinstance(value, float | complex):
+        return (type(value), repr(value))  # repr tells -0.0 from 0.0, and one nan is another
+    if isinstance(value, np.generic):
+        return (type(value), value.tobytes())
+    if value is None or isinstance(value, bool | int | str | bytes | enum.Enum | type(Ellipsis)):
+        return (type(value), value)
     return None
+
+
+def _is_array(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return type(value) is np.ndarray and value.dtype.kind in "biufc"
+    return isinstance(value, jax.Array | Tracer)
+
+
+def _node(value: Any) -> tuple[Any, list[Any], Assemble] | None:
+    """A label, the parts, and how to put parts together again; None for what cannot be."""
+    if isinstance(value, types.FunctionType):
+        cells = [_cell_contents(cell) for cell in value.__closure__ or ()]
+        if _from_library(value):
+            return (value.__code__, "library"), [*cells, value.__defaults__], lambda parts: value
+        names = _globals_of(value)
+        scope = [value.__globals__[name] for name in names]
+        parts = [*cells, value.__defaults__, value.__kwdefaults__, *scope]
+        return (value.__code__, id(value.__globals__), names), parts, lambda parts: value
+    if isinstance(value, types.MethodType):
+        return "method", [value.__func__, value.__self__], lambda p: types.MethodType(p[0], p[1])
+    if type(value) is functools.partial:
+        parts = [value.func, value.args, value.keywords]
+        return "partial", parts, lambda p: functools.partial(p[0], *p[1], **p[2])
+    if type(value) is dict:
+        keys = tuple(value)
+        if not all(_plain_key(key) is not None for key in keys):
+            return None
+        return ("dict", keys), list(value.values()), lambda p: dict(zip(keys, p))
+    if isinstance(value, list | dict) and type(value) not in (list, collections.OrderedDict):
+        return None  # a user's container, which may hold more than its items
+    level = _tree.one_level(value)
+    if level is None or _from_library(type(value)) and not _is_registered(value):
+        return None
+    children, rebuild, label = level
+    try:
+        hash(label)
+    except TypeError:
+        return None
+    return label, list(children), rebuild
+
+
+def _is_registered(value: Any) -> bool:
+    return not jax.tree_util.all_leaves([value])
+
+
+def _attributes(value: Any) -> Iterable[tuple[str, Any]]:
+    """The instance attributes, from `__dict__` and `__slots__`."""
+    yield from getattr(value, "__dict__", {}).items()
+    for base in type(value).__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                yield name, getattr(value, name)
 
 
 def _cell_contents(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
-        return "<unbound>"
+        return _UNBOUND
+
+
+def _globals_of(fn: types.FunctionType) -> tuple[str, ...]:
+    return tuple(name for name in _global_names(fn.__code__) if name in fn.__globals__)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -193,9 +287,3 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
 
 def _from_library(value: Any) -> bool:
     return (getattr(value, "__module__", None) or "").partition(".")[0] in _LIBRARIES
-
-
-def _hashable(label: Any) -> Any:
-    if isinstance(label, tuple):
-        return tuple(frozenset(part) if isinstance(part, set) else part for part in label)
-    return label

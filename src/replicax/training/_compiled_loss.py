@@ -64,10 +64,13 @@ def _find_program(
 ) -> _Program:
     context = get_replica_context()
     wanted = tuple(id(variable) for variable in variables)
-    key = (capture.key, has_aux, wanted, id(get_strategy()), context is None)
+    # The shapes too: for another shape the loss may read and write other variables.
+    shapes = tuple((array.shape, array.dtype) for array in capture.arrays)
+    key = (capture.key, shapes, has_aux, wanted, id(get_strategy()), context is None)
     with _lock:
         program = _programs.get(key)
-        if program is _PER_REPLICA:
+        per_replica = program is _PER_REPLICA
+        if per_replica:
             assert context is not None
             key = (*key, context._replica_id)
             program = _programs.get(key)
@@ -76,8 +79,8 @@ def _find_program(
             return program
         reads_before = 0 if context is None else context._id_reads
         program = _trace(loss_fn, capture, variables, has_aux)
-        _warn_if_often(loss_fn)
-        if context is not None and context._id_reads != reads_before and len(key) == 5:
+        _warn_if_often(loss_fn, capture)
+        if context is not None and context._id_reads != reads_before and not per_replica:
             _programs[key] = _PER_REPLICA
             key = (*key, context._replica_id)
         program.kept.append((variables, get_strategy()))
@@ -87,15 +90,15 @@ def _find_program(
         return program
 
 
-def _warn_if_often(loss_fn: Callable[[], Any]) -> None:
-    code = getattr(loss_fn, "__code__", None) or id(loss_fn)
+def _warn_if_often(loss_fn: Callable[[], Any], capture: Capture) -> None:
+    code = tuple(capture.codes)
     _compilations[code] += 1
-    if _compilations[code] == _WARN_AFTER_PROGRAMS:
+    if _compilations[code] == _WARN_AFTER_PROGRAMS * get_strategy().num_replicas_in_sync:
         warnings.warn(
-            f"The loss {getattr(loss_fn, '__qualname__', loss_fn)!r} was compiled "
-            f"{_WARN_AFTER_PROGRAMS} times by rx.value_and_grad(..., compile=True), because a "
-            "Python value or an object's attribute that it captures keeps changing. Capture arrays "
-            "instead, in local variables: jnp.asarray(step), x = self.x.",
+            f"The loss {getattr(loss_fn, '__qualname__', loss_fn)!r} was compiled many times by "
+            "rx.value_and_grad(..., compile=True), because a Python value or an object's attribute "
+            "that it captures keeps changing. Capture arrays instead, in local variables: "
+            "jnp.asarray(step), x = self.x.",
             stacklevel=5,
         )
 
@@ -103,11 +106,12 @@ def _warn_if_often(loss_fn: Callable[[], Any]) -> None:
 def _trace(
     loss_fn: Callable[[], Any], capture: Capture, variables: list[Variable], has_aux: bool
 ) -> _Program:
+    loss_with = capture.plan()
     try:
         seen = _Discovery()
         with intercepting(seen):
             jax.eval_shape(
-                lambda arrays: checked_loss(capture.with_arrays(arrays)(), has_aux), capture.arrays
+                lambda arrays: checked_loss(loss_with(arrays)(), has_aux), capture.arrays
             )
     except Exception as error:
         error.add_note(
@@ -123,7 +127,7 @@ def _trace(
         def evaluate(values: list[Any]) -> tuple[Any, Any]:
             replay = _Replay([*zip(differentiated, values), *zip(others, other_values)])
             with intercepting(replay):
-                loss, aux = checked_loss(capture.with_arrays(arrays)(), has_aux)
+                loss, aux = checked_loss(loss_with(arrays)(), has_aux)
             return loss, (loss, aux, [jax.lax.stop_gradient(x) for x in replay.written_values])
 
         gradients, results = jax.grad(evaluate, has_aux=True)(values)

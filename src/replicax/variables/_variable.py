@@ -50,6 +50,12 @@ def _bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
                 "scope."
             )
     arguments.pop("validate_shape", None)
+    for argument, as_member in (
+        ("synchronization", as_synchronization),
+        ("aggregation", as_aggregation),
+    ):
+        if argument in arguments:
+            arguments[argument] = as_member(arguments[argument])
     return arguments
 
 
