@@ -42,7 +42,8 @@ def one_level(node: Any, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebui
         return list(node.values()), lambda new: dict(zip(keys, new, strict=True)), (dict, set(keys))
     children, treedef = jax.tree_util.tree_flatten(node, is_leaf=lambda part: part is not node)
     if treedef != _LEAF:
-        return children, treedef.unflatten, treedef
+        # The type first: a PyTreeDef takes itself for equal to what is none.
+        return children, treedef.unflatten, (kind, treedef)
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
         names = tuple(field.name for field in dataclasses.fields(node))
         return (

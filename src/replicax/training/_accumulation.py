@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +52,9 @@ def accumulate_gradients(
     for index in range(steps):
         stop = start + rows // steps + (index < rows % steps)
         part = _tree.map_structure(lambda x, a=start, b=stop: x[a:b], batch)
-        loss, gradients = value_and_grad(_bind(loss_fn, part), variables, compile=compile)
+        loss, gradients = value_and_grad(
+            functools.partial(loss_fn, part), variables, compile=compile
+        )
         weight = (stop - start) / max(rows, 1) if reduction.upper() == "MEAN" else 1.0
         scaled = _tree.map_structure(lambda x, w=weight: _scaled(x, w), (loss, gradients))
         total = scaled if total is None else _tree.map_together(_added, [total, scaled])
@@ -67,10 +70,6 @@ def _added(total: Any, value: Any) -> Any:
     if total is None or value is None:  # the loss did not read this variable in some micro-batch
         return value if total is None else total
     return total + value
-
-
-def _bind(loss_fn: Callable[[Any], Any], part: Any) -> Callable[[], Any]:
-    return lambda: loss_fn(part)
 
 
 def _number_of_rows(batch: Any) -> int:
