@@ -29,8 +29,9 @@ def _all_reduce_program(mesh: ReplicaMesh, op: ReduceOp, bytes_per_pack: int) ->
 
 @functools.partial(jax.jit, static_argnums=1)
 def _reduce_on_one_device(parts: Sequence[jax.Array], op: ReduceOp) -> jax.Array:
-    total = functools.reduce(jnp.add, parts)
-    return total / len(parts) if op is ReduceOp.MEAN else total
+    if op is ReduceOp.SUM:
+        return functools.reduce(jnp.add, parts)
+    return functools.reduce(jnp.add, [part / 1 for part in parts]) / len(parts)
 
 
 def as_components(value: DistributedValues, what: str) -> DistributedValues:

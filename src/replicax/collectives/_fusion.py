@@ -45,6 +45,9 @@ def all_reduce_traced(
     arrays: Sequence[jax.Array], op: ReduceOp, replicas: int, bytes_per_pack: int
 ) -> list[jax.Array]:
     """The reduction of each array over the replica axis, fused; for use inside `shard_map`."""
+    if op is ReduceOp.MEAN:
+        # Integers are averaged as floats: small ones would overflow in the sum.
+        arrays = [x if jnp.issubdtype(x.dtype, jnp.inexact) else x / 1 for x in arrays]
     reduced: list[Any] = [None] * len(arrays)
     for pack in plan_packs(arrays, bytes_per_pack):
         if len(pack) == 1:

@@ -30,7 +30,8 @@ def accumulate_gradients(
       loss_fn: takes a micro-batch and returns a scalar loss.
       variables: as for `value_and_grad`.
       batch: a nested structure of arrays with the examples along the first dimension.
-      steps: how many micro-batches; the rows are dealt out evenly, the first get one more.
+      steps: how many micro-batches; the rows are dealt out evenly, the first get one more. A batch
+        with fewer rows is computed in as many parts as it has.
       reduction: "SUM" if the loss adds up over examples, as `rx.nn.compute_average_loss` with a
         `global_batch_size` does; "MEAN" if it averages over the rows it is given.
       compile: as for `value_and_grad`.
@@ -41,10 +42,9 @@ def accumulate_gradients(
     if not callable(loss_fn):
         raise TypeError(f"`loss_fn` must be a function of a micro-batch; got {loss_fn!r}.")
     rows = _number_of_rows(batch)
-    if not isinstance(steps, int) or not 1 <= steps <= max(rows, 1):
-        raise ValueError(
-            f"`steps` must be a whole number from 1 to the {rows} rows of the batch; got {steps!r}."
-        )
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        raise ValueError(f"`steps` must be a whole number of at least 1; got {steps!r}.")
+    steps = min(steps, max(rows, 1))  # a short last batch has fewer parts
     if not isinstance(reduction, str) or reduction.upper() not in ("SUM", "MEAN"):
         raise ValueError(f"`reduction` must be 'SUM' or 'MEAN'; got {reduction!r}.")
     total: Any = None

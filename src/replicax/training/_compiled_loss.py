@@ -22,7 +22,7 @@ from replicax.training._substitution import checked_loss
 from replicax.variables import MirroredVariable, Variable, intercepting
 
 _KEPT_PROGRAMS = 256
-_WARN_AFTER_PROGRAMS = 12
+_WARN_AFTER_CONSTANTS = 12
 
 
 @dataclasses.dataclass
@@ -38,7 +38,7 @@ class _Program:
 
 _PER_REPLICA = object()  # the program depends on the replica's number: look again with it
 _programs: collections.OrderedDict[Any, Any] = collections.OrderedDict()
-_compilations: collections.Counter[Any] = collections.Counter()
+_constants_seen: collections.defaultdict[Any, set[int]] = collections.defaultdict(set)
 _lock = threading.RLock()
 
 
@@ -91,9 +91,11 @@ def _find_program(
 
 
 def _warn_if_often(loss_fn: Callable[[], Any], capture: Capture) -> None:
-    code = tuple(capture.codes)
-    _compilations[code] += 1
-    if _compilations[code] == _WARN_AFTER_PROGRAMS * get_strategy().num_replicas_in_sync:
+    # By what is captured: other shapes and other replicas have programs of their own by right.
+    constants = _constants_seen[tuple(capture.codes)]
+    before = len(constants)
+    constants.add(hash(capture.key))
+    if before < _WARN_AFTER_CONSTANTS == len(constants):
         warnings.warn(
             f"The loss {getattr(loss_fn, '__qualname__', loss_fn)!r} was compiled many times by "
             "rx.value_and_grad(..., compile=True), because a Python value or an object's attribute "

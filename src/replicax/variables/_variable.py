@@ -334,6 +334,9 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
             "A variable is unhashable, because == compares values. Use variable.ref() as the key."
         )
 
+    def __copy__(self) -> Self:
+        return self.__deepcopy__({})
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         new = object.__new__(type(self))
         vars(new).update(vars(self))  # arrays are immutable, so the copy may share them

@@ -1,0 +1,77 @@
+# Everything a newcomer needs: Python 3.11 or newer, and make.
+#
+#   make demo              train on handwritten digits over 4 virtual replicas
+#   make demo REPLICAS=8   the same over 8
+#   make test              run all tests
+#
+# Each target sets up what it needs in .venv the first time, and again when pyproject.toml changes.
+
+PYTHON ?= python3
+VENV ?= .venv
+REPLICAS ?= 4
+DEMO_ARGS ?=
+PYTEST_ARGS ?= -n auto
+
+PY := $(VENV)/bin/python
+PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check
+
+.PHONY: help demo test lint format format-check types docs docs-serve setup clean
+.NOTPARALLEL:
+
+help:
+	@echo "make demo [REPLICAS=n]  train a classifier over n virtual replicas (default 4)"
+	@echo "make test               run all tests (PYTEST_ARGS='-k name' to choose)"
+	@echo "make lint               ruff check"
+	@echo "make format             rewrite the code as ruff formats it (format-check only looks)"
+	@echo "make types              pyright"
+	@echo "make docs               build the documentation into site/"
+	@echo "make setup              set up everything for development"
+	@echo "make clean              remove .venv and everything that was built"
+
+demo: $(VENV)/.ready-demo
+	@$(PY) examples/digits.py --replicas $(REPLICAS) $(DEMO_ARGS)
+
+test: $(VENV)/.ready-dev $(VENV)/.ready-demo
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.ready-dev
+	$(PY) -m ruff check .
+
+format: $(VENV)/.ready-dev
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+format-check: $(VENV)/.ready-dev
+	$(PY) -m ruff format --check .
+
+types: $(VENV)/.ready-dev $(VENV)/.ready-demo
+	$(PY) -m pyright --pythonpath $(PY)
+
+docs: $(VENV)/.ready-docs
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "The documentation is in site/index.html"
+
+docs-serve: $(VENV)/.ready-docs
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve
+
+setup: $(VENV)/.ready-dev $(VENV)/.ready-demo $(VENV)/.ready-docs
+
+clean:
+	rm -rf $(VENV) site dist build demo_digits.png .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "replicax needs Python 3.11 or newer, and '$(PYTHON)' is not. Name another one, for" \
+	       "example: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Set-up: creating a virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu it is in the package python3-venv."; \
+	  exit 1; }
+	@touch $@
+
+# One stamp for each extra: `make demo` does not wait for what only tests need.
+$(VENV)/.ready-%: pyproject.toml | $(VENV)/.created
+	@echo "Set-up: installing replicax[$*] into $(VENV) (once; this can take a minute or two)"
+	@$(PIP_INSTALL) --editable ".[$*]"
+	@touch $@

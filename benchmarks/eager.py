@@ -1,0 +1,494 @@
+"""What does an eager training step cost, and how much of it is replicax's own?
+
+One step of `strategy.run` with Adam, in median milliseconds, four ways on the same data:
+
+- limit: JAX's own eager `jax.value_and_grad` of the loss, once per replica, and nothing else;
+- plain: `rx.value_and_grad` and `rx.Optimizer` in the replica function;
+- compiled: the same with `rx.value_and_grad(..., compile=True)`;
+- TensorFlow: its eager `MirroredStrategy` with a Keras Adam, where TensorFlow is installed.
+
+The four take turns, so that a busy machine slows them all. Before any time is taken, each must give
+the losses of a plain JAX loop on the whole batch. Run with `--help` for the options.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from _eager_cases import (
+    CASES,
+    CLASSES,
+    CLOCKS,
+    EPSILON,
+    LEARNING_RATE,
+    Case,
+    initial_weights,
+    replica_batches,
+)
+
+import replicax as rx
+
+OWN_COST_GOAL = 1.25
+SPEEDUP_GOAL = 4.0
+MEAN_SPEEDUP_GOAL = 10.0
+TOLERANCE = 1e-4
+
+
+# The model, in two ways of writing it that JAX runs eagerly at different speed
+
+
+def nn_activation(x):
+    return jax.nn.relu(x)
+
+
+def nn_losses(logits, labels):
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+
+
+def jnp_activation(x):
+    return jnp.maximum(x, 0)
+
+
+def jnp_losses(logits, labels):
+    return -jnp.sum(jax.nn.log_softmax(logits) * jax.nn.one_hot(labels, CLASSES), axis=-1)
+
+
+IDIOMS = {"nn": (nn_activation, nn_losses), "jnp": (jnp_activation, jnp_losses)}
+
+
+def make_loss(case: Case, idiom: str) -> Callable[..., Any]:
+    """The loss as a function of arrays or of Variables, as a share of the whole batch's mean."""
+    activation, example_losses = IDIOMS[idiom]
+
+    def loss(weights, inputs, labels):
+        hidden = inputs
+        for kernel, bias in zip(weights[:-2:2], weights[1:-2:2], strict=True):
+            hidden = activation(hidden @ kernel + bias)
+        logits = hidden @ weights[-2] + weights[-1]
+        return jnp.sum(example_losses(logits, labels)) / case.batch
+
+    return loss
+
+
+# The variants: each is a function that runs k steps and returns their losses and seconds
+
+
+class Steps(NamedTuple):
+    losses: list[float]
+    seconds: list[float]
+
+
+def timed(step: Callable[[], float], clock: str) -> Callable[[int], Steps]:
+    """Turns a function that makes one step into one that makes k and times each."""
+    now = CLOCKS[clock]
+
+    def run(steps: int) -> Steps:
+        losses, seconds = [], []
+        for _ in range(steps):
+            begin = now()
+            losses.append(step())
+            seconds.append(now() - begin)
+        return Steps(losses, seconds)
+
+    return run
+
+
+def make_limit(case: Case, replicas: int, idiom: str, clock: str) -> Callable[[int], Steps]:
+    """JAX's own eager cost: gradients per replica, one after the other, with no update."""
+    loss = make_loss(case, idiom)
+    devices = jax.devices()[:replicas]
+    weights = initial_weights(case)
+    batches = replica_batches(case, replicas)
+    placed = [
+        jax.device_put((weights, *batch), device)
+        for device, batch in zip(devices, batches, strict=True)
+    ]
+
+    def step() -> float:
+        results = []
+        for device, (weights, inputs, labels) in zip(devices, placed, strict=True):
+            with jax.default_device(device):
+                results.append(jax.value_and_grad(loss)(weights, inputs, labels))
+        jax.block_until_ready(results)
+        return sum(float(value) for value, _ in results)
+
+    return timed(step, clock)
+
+
+def make_replicax(
+    case: Case, replicas: int, idiom: str, clock: str, compiled: bool
+) -> Callable[[int], Steps]:
+    """A whole training step of ours, written as a user would."""
+    loss = make_loss(case, idiom)
+    strategy = rx.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    with strategy.scope():
+        variables = [rx.Variable(weight) for weight in initial_weights(case)]
+        optimizer = rx.Optimizer(optax.adam(LEARNING_RATE, eps=EPSILON))
+        optimizer.build(variables)
+    batches = replica_batches(case, replicas)
+
+    def part(index: int):
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: jnp.asarray(batches[context.replica_id_in_sync_group][index])
+        )
+
+    def replica_step(inputs, labels):
+        value, gradients = rx.value_and_grad(
+            lambda: loss(variables, inputs, labels), variables, compile=compiled
+        )
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return value
+
+    inputs, labels = part(0), part(1)
+
+    def step() -> float:
+        values = strategy.run(replica_step, args=(inputs, labels))
+        total = sum(float(value) for value in strategy.experimental_local_results(values))
+        # The update is one program per device: when one variable is there, all are.
+        jax.block_until_ready(variables[0].read_value())
+        return total
+
+    return timed(step, clock)
+
+
+class TensorFlow:
+    """The child process that runs TensorFlow's side, see `_eager_tensorflow.py`."""
+
+    def __init__(self, python: str, replicas: int, clock: str):
+        script = Path(__file__).with_name("_eager_tensorflow.py")
+        environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [python, str(script), str(replicas), clock],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env=environment,
+        )
+        self.version = self._answer()["version"]
+
+    def prepare(self, case: Case) -> Callable[[int], Steps]:
+        self._ask(case=case.name)
+
+        def run(steps: int) -> Steps:
+            return Steps(**self._ask(steps=steps))
+
+        return run
+
+    def close(self) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
+
+    def _ask(self, **request) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            self.log.seek(0)
+            raise RuntimeError(f"The TensorFlow process ended:\n{self.log.read()[-2000:]}")
+        return json.loads(line)
+
+
+# Measuring
+
+
+def reference_losses(case: Case, idiom: str, steps: int) -> list[float]:
+    """The losses of a plain JAX and optax loop on the whole batch, on one device."""
+    loss = make_loss(case, idiom)
+    transformation = optax.adam(LEARNING_RATE, eps=EPSILON)
+    weights = [jnp.asarray(weight) for weight in initial_weights(case)]
+    state = transformation.init(weights)
+    ((inputs, labels),) = replica_batches(case, 1)
+
+    @jax.jit
+    def step(weights, state):
+        value, gradients = jax.value_and_grad(loss)(weights, inputs, labels)
+        updates, state = transformation.update(gradients, state)
+        return value, optax.apply_updates(weights, updates), state
+
+    losses = []
+    for _ in range(steps):
+        value, weights, state = step(weights, state)
+        losses.append(float(value))
+    return losses
+
+
+def check_losses(name: str, losses: Sequence[float], expected: Sequence[float]) -> None:
+    """Raises unless a variant trains as the reference does: wrong answers can be fast."""
+    if not np.allclose(losses, expected, rtol=TOLERANCE, atol=TOLERANCE):
+        raise SystemExit(
+            f"{name} computes other losses than plain JAX: {list(losses)}, expected"
+            f" {list(expected)}. The times would not be comparable."
+        )
+
+
+class Row(NamedTuple):
+    """The median milliseconds of each variant for one model on a number of replicas."""
+
+    case: str
+    title: str
+    replicas: int
+    limit: float
+    plain: float
+    compiled: float
+    tensorflow: float | None
+
+    @property
+    def own_cost(self) -> float:
+        return self.plain / self.limit
+
+    @property
+    def plain_speedup(self) -> float | None:
+        return self.tensorflow / self.plain if self.tensorflow else None
+
+    @property
+    def compiled_speedup(self) -> float | None:
+        return self.tensorflow / self.compiled if self.tensorflow else None
+
+
+def measure(case: Case, replicas: int, tensorflow: TensorFlow | None, options) -> Row:
+    """Checks all variants, then times them in turns."""
+    variants = {
+        "limit": make_limit(case, replicas, options.idiom, options.clock),
+        "plain": make_replicax(case, replicas, options.idiom, options.clock, compiled=False),
+        "compiled": make_replicax(case, replicas, options.idiom, options.clock, compiled=True),
+    }
+    if tensorflow is not None:
+        variants["tensorflow"] = tensorflow.prepare(case)
+    expected = reference_losses(case, options.idiom, options.check_steps)
+    steps = {}
+    for name, run in variants.items():
+        warm = run(options.check_steps)
+        # The limit never updates its weights.
+        wanted = [expected[0]] * len(expected) if name == "limit" else expected
+        check_losses(f"{name} ({case.title}, replicas: {replicas})", warm.losses, wanted)
+        fit = round(options.seconds / statistics.median(warm.seconds))
+        steps[name] = min(max(fit, 1), options.max_steps)
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    names = list(variants)
+    for turn in range(options.rounds):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            seconds[name] += variants[name](steps[name]).seconds
+    medians = {name: 1e3 * statistics.median(times) for name, times in seconds.items()}
+    return Row(
+        case.name,
+        case.title,
+        replicas,
+        medians["limit"],
+        medians["plain"],
+        medians["compiled"],
+        medians.get("tensorflow"),
+    )
+
+
+# Reporting
+
+
+HEADINGS: tuple[str, ...] = (
+    "model",
+    "replicas",
+    "limit",
+    "plain",
+    "plain / limit",
+    "compiled",
+    "TensorFlow",
+    "TensorFlow / plain",
+    "TensorFlow / compiled",
+)
+
+
+def geometric_mean(ratios: Sequence[float | None]) -> float | None:
+    known = [ratio for ratio in ratios if ratio is not None]
+    return statistics.geometric_mean(known) if known else None
+
+
+def as_text(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def table_cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """The table with its headings and a last line of geometric means."""
+    cells: list[tuple[str, ...]] = [HEADINGS]
+    for row in rows:
+        cells.append(
+            (
+                row.title,
+                str(row.replicas),
+                as_text(row.limit, 1),
+                as_text(row.plain, 1),
+                as_text(row.own_cost),
+                as_text(row.compiled, 1),
+                as_text(row.tensorflow, 1),
+                as_text(row.plain_speedup),
+                as_text(row.compiled_speedup),
+            )
+        )
+    means = [
+        as_text(geometric_mean([getattr(row, name) for row in rows]))
+        for name in ("own_cost", "plain_speedup", "compiled_speedup")
+    ]
+    cells.append(("geometric mean", "", "", "", means[0], "", "", means[1], means[2]))
+    return cells
+
+
+def format_table(cells: Sequence[tuple[str, ...]], markdown: bool) -> str:
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADINGS))]
+    lines = []
+    for line in cells:
+        padded = [line[0].ljust(widths[0])]
+        padded += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        lines.append("| " + " | ".join(padded) + " |" if markdown else "  ".join(padded))
+    if markdown:
+        rule = ["-" * widths[0]] + ["-" * (width - 1) + ":" for width in widths[1:]]
+        lines.insert(1, "| " + " | ".join(rule) + " |")
+    return "\n".join(lines)
+
+
+def goal_lines(rows: Sequence[Row]) -> list[str]:
+    """Each goal, the row that comes nearest to missing it, and whether it is met."""
+
+    def line(goal: str, reached: float, met: bool, where: str) -> str:
+        return f"{'met' if met else 'MISSED'}: {goal}; {reached:.2f}{where}"
+
+    def place(row: Row) -> str:
+        return f" at worst ({row.title}, replicas: {row.replicas})"
+
+    worst = max(rows, key=lambda row: row.own_cost)
+    lines = [
+        line(
+            f"plain costs at most {OWN_COST_GOAL} times JAX's own eager work",
+            worst.own_cost,
+            worst.own_cost <= OWN_COST_GOAL,
+            place(worst),
+        )
+    ]
+    if any(row.tensorflow is None for row in rows):
+        return lines
+    worst = min(rows, key=lambda row: row.plain_speedup or 0)
+    speedup = worst.plain_speedup or 0
+    goal = "plain is never slower than TensorFlow's eager step"
+    lines.append(line(goal, speedup, speedup >= 1, place(worst)))
+    worst = min(rows, key=lambda row: row.compiled_speedup or 0)
+    speedup = worst.compiled_speedup or 0
+    goal = f"compiled is at least {SPEEDUP_GOAL:g} times faster than TensorFlow's eager step"
+    lines.append(line(goal, speedup, speedup >= SPEEDUP_GOAL, place(worst)))
+    mean = geometric_mean([row.compiled_speedup for row in rows]) or 0
+    goal = f"and {MEAN_SPEEDUP_GOAL:g} times in the geometric mean"
+    lines.append(line(goal, mean, mean >= MEAN_SPEEDUP_GOAL, ""))
+    return lines
+
+
+def machine_facts(tensorflow_version: str | None) -> dict[str, str]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    facts = {
+        "cores": f"{cores} ({platform.machine()})",
+        "Python": platform.python_version(),
+        "JAX": jax.__version__,
+        "optax": optax.__version__,
+    }
+    if tensorflow_version is not None:
+        facts["TensorFlow"] = tensorflow_version
+    return facts
+
+
+def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--replicas", nargs="+", type=int, default=[1, 2, 4])
+    parser.add_argument(
+        "--idiom",
+        choices=IDIOMS,
+        default="nn",
+        help="how the loss is written: jax.nn.relu and optax's cross-entropy, or jnp.maximum and a"
+        " one-hot product",
+    )
+    parser.add_argument(
+        "--clock",
+        choices=CLOCKS,
+        default="wall",
+        help="cpu counts the processor time of all threads, which a busy machine disturbs less",
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="turns that each variant takes")
+    parser.add_argument("--seconds", type=float, default=0.25, help="length of a turn, about")
+    parser.add_argument("--max-steps", type=int, default=50, help="most steps in a turn")
+    parser.add_argument("--check-steps", type=int, default=5, help="steps whose losses are checked")
+    parser.add_argument("--quick", action="store_true", help="a trial run of a few seconds")
+    parser.add_argument(
+        "--tensorflow-python",
+        metavar="PATH",
+        help="an interpreter that has TensorFlow (default: this one, if it has)",
+    )
+    parser.add_argument("--no-tensorflow", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.cases, options.replicas = ["two-small"], [1, 2]
+        options.rounds, options.seconds, options.check_steps = 1, 0.05, 3
+    if options.no_tensorflow:
+        options.tensorflow_python = None
+    elif options.tensorflow_python is None and importlib.util.find_spec("tensorflow"):
+        options.tensorflow_python = sys.executable
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse_options(arguments)
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", max(options.replicas))
+    results: dict[tuple[str, int], Row] = {}
+    version = None
+    for replicas in options.replicas:
+        tensorflow = None
+        if options.tensorflow_python:
+            tensorflow = TensorFlow(options.tensorflow_python, replicas, options.clock)
+            version = tensorflow.version
+        try:
+            for name in options.cases:
+                print(f"{CASES[name].title}, replicas: {replicas} ...", file=sys.stderr)
+                results[name, replicas] = measure(CASES[name], replicas, tensorflow, options)
+        finally:
+            if tensorflow is not None:
+                tensorflow.close()
+    rows = [results[name, replicas] for name in options.cases for replicas in options.replicas]
+    facts = machine_facts(version)
+    print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    unit = "milliseconds" if options.clock == "wall" else "CPU milliseconds"
+    print(f"Median {unit} per step; the losses of all variants agree.\n")
+    print(format_table(table_cells(rows), options.markdown))
+    print()
+    for line in goal_lines(rows):
+        print(f"- {line}" if options.markdown else line)
+    if options.json:
+        report = {"machine": facts, "idiom": options.idiom, "clock": options.clock}
+        report["rows"] = [row._asdict() for row in rows]
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

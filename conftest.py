@@ -1,0 +1,37 @@
+"""What every test and doctest needs: eight virtual CPU devices, and guards against leaks.
+
+The devices must be asked for before JAX uses its first one, so that happens here, on import.
+The guards are written in `tests/guards.py`; fixtures that only tests need in `tests/conftest.py`.
+"""
+
+import os
+
+import jax
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests import guards
+
+# `REPLICAX_TEST_PLATFORM=cuda` runs the same tests beside a GPU; the CPU devices stay.
+_platform = os.environ.get("REPLICAX_TEST_PLATFORM")
+jax.config.update("jax_platforms", f"{_platform},cpu" if _platform else "cpu")
+jax.config.update("jax_num_cpu_devices", 8)
+
+# Compiling a new shape takes longer than hypothesis expects of one example; and the fixtures that
+# it would have made anew for each (`strategy`, `executor`) keep nothing from one to the next.
+settings.register_profile(
+    "replicax",
+    deadline=None,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("replicax")
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(request: pytest.FixtureRequest):
+    """Fails a test that leaves behind a context, a thread, an environment variable or a file."""
+    before = guards.take_snapshot()
+    yield
+    if problems := guards.clean_up_and_list(before):
+        pytest.fail(f"{request.node.nodeid} leaked " + "; ".join(problems), pytrace=False)

@@ -1,0 +1,57 @@
+"""A training loop in plain JAX and optax, on one device.
+
+`02_mirrored.py` is the same loop over four replicas; diff the two files.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+BATCH = 64
+STEPS = 50
+
+
+def make_data() -> tuple[np.ndarray, np.ndarray]:
+    """Points in the plane, and the wave that the network is to learn."""
+    x = np.random.default_rng(0).uniform(-2, 2, size=(BATCH * STEPS, 2)).astype(np.float32)
+    return x, np.sin(2 * x[:, 0]) * np.cos(x[:, 1])
+
+
+def initial_weights() -> list[np.ndarray]:
+    """Two layers: weight, bias, weight, bias."""
+    random = np.random.default_rng(1)
+    shapes = [(2, 64), (64,), (64, 1), (1,)]
+    return [random.normal(scale=0.5, size=shape).astype(np.float32) for shape in shapes]
+
+
+def predict(weights, x):
+    w1, b1, w2, b2 = weights
+    return (jnp.tanh(x @ w1 + b1) @ w2 + b2)[:, 0]
+
+
+weights = initial_weights()
+optimizer = optax.adam(1e-2)
+state = optimizer.init(weights)
+
+
+def train_step(x, y):
+    global weights, state
+
+    def loss_fn(weights):
+        errors = (predict(weights, x) - y) ** 2
+        return jnp.mean(errors)
+
+    loss, gradients = jax.value_and_grad(loss_fn)(weights)
+    updates, state = optimizer.update(gradients, state, weights)
+    weights = optax.apply_updates(weights, updates)
+    return loss
+
+
+xs, ys = make_data()
+for step in range(STEPS):
+    batch = slice(step * BATCH, (step + 1) * BATCH)
+    x, y = xs[batch], ys[batch]
+    loss = train_step(x, y)
+    if step % 10 == 9:
+        print(f"step {step + 1:2}: loss {float(loss):.4f}")

@@ -1,0 +1,84 @@
+"""Packs of small tensors: a partition, within the limit, that changes no result."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import replicax as rx
+from replicax.collectives._fusion import DEFAULT_BYTES_PER_PACK, plan_packs
+from tests.replicas import mirrored, on_devices
+
+SHAPES = st.lists(st.integers(0, 9), max_size=3).map(tuple)
+DTYPES = st.sampled_from(["float32", "int32", "float16", "int8", "complex64"])
+TENSORS = st.lists(st.tuples(SHAPES, DTYPES), max_size=12)
+
+
+def size_of(tensor: Any) -> int:
+    return math.prod(tensor.shape) * tensor.dtype.itemsize
+
+
+@given(TENSORS, st.sampled_from([0, 1, 16, 200, 1 << 12, 1 << 30]))
+def test_packs_partition_the_tensors_in_order(tensors: Any, limit: int):
+    arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in tensors]
+    packs = plan_packs(arrays, limit)
+    assert sorted(index for pack in packs for index in pack) == list(range(len(arrays)))
+    for pack in packs:
+        assert pack == sorted(pack)
+        assert len({arrays[index].dtype for index in pack}) == 1
+        if len(pack) > 1:
+            assert sum(size_of(arrays[i]) for i in pack) <= (limit or DEFAULT_BYTES_PER_PACK)
+    for dtype in {array.dtype for array in arrays}:
+        packed = [i for pack in packs for i in pack if len(pack) > 1 and arrays[i].dtype == dtype]
+        assert packed == sorted(packed), "tensors of one dtype are packed in their order"
+
+
+def test_small_tensors_go_together_and_large_ones_alone():
+    small, large = (
+        jax.ShapeDtypeStruct((8,), "float32"),
+        jax.ShapeDtypeStruct((1 << 20,), "float32"),
+    )
+    assert plan_packs([small, large, small, small], 0) == [[0, 2, 3], [1]]
+    assert plan_packs([small, small], 1) == [[0], [1]]
+
+
+@settings(max_examples=8)
+@given(
+    st.lists(st.tuples(SHAPES, DTYPES), min_size=1, max_size=5),
+    st.sampled_from([0, 1, 40]),
+    st.sampled_from(["SUM", "MEAN"]),
+)
+def test_packing_changes_no_result(tensors: Any, limit: int, op: str):
+    strategy = mirrored(2)
+    parts = [
+        [(np.arange(math.prod(shape)).reshape(shape) % 7 + i).astype(dtype) for i in range(2)]
+        for shape, dtype in tensors
+    ]
+    values = [on_devices(strategy, each) for each in parts]
+    options = rx.distribute.experimental.CommunicationOptions(bytes_per_pack=limit)
+    with strategy.scope():
+        reduced = strategy.extended.batch_reduce_to(op, [(v, v) for v in values], options)
+    for result, (first, second) in zip(reduced, parts, strict=True):
+        expected = (first + second) / (2 if op == "MEAN" else 1)
+        for part in result.values:
+            np.testing.assert_allclose(part, expected, rtol=1e-3)
+            assert part.shape == expected.shape
+
+
+@pytest.mark.parametrize("num_packs", [0, 1, 2, 100])
+@pytest.mark.parametrize(
+    "kind", [rx.distribute.NcclAllReduce, rx.distribute.HierarchicalCopyAllReduce]
+)
+def test_any_number_of_packs_gives_the_same_sums(kind: Any, num_packs: int):
+    strategy = mirrored(3, cross_device_ops=kind(num_packs=num_packs))
+    values = [
+        on_devices(strategy, [jnp.full(size, float(i)) for i in range(3)]) for size in (1, 5, 0, 7)
+    ]
+    total = strategy.reduce("SUM", values, axis=None)
+    for array, size in zip(total, (1, 5, 0, 7), strict=True):
+        np.testing.assert_array_equal(array, np.full(size, 3.0))

@@ -1,0 +1,58 @@
+"""Every example runs, and the pairs that are meant to be diffed tell the truth."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.guards import ROOT
+from tests.scripts import run_python
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+# Enough to go through every line, in seconds.
+ARGUMENTS = {"digits.py": ["--epochs", "1", "--replicas", "3", "--batch-size", "400"]}
+MARK = "  # new"
+
+
+def run_example(path: Path, folder: Path, *arguments: str) -> str:
+    return run_python([str(path), *(arguments or ARGUMENTS.get(path.name, []))], folder)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_example_runs(path: Path, tmp_path: Path):
+    assert run_example(path, tmp_path).strip()
+
+
+def test_demo_writes_its_picture_and_accuracy(tmp_path: Path):
+    output = run_example(
+        *(ROOT / "examples" / "digits.py", tmp_path, "--epochs", "2", "--replicas", "2"),
+        *("--out", "curve.png"),
+    )
+    accuracy = re.search(r"test accuracy (\d\.\d+) after 2\s+epochs on 2 replica", output)
+    assert accuracy and float(accuracy[1]) > 0.8, output
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_mirrored_example_is_the_single_device_one_and_marked_lines():
+    single = (ROOT / "examples" / "01_single_device.py").read_text(encoding="utf-8")
+    mirrored = (ROOT / "examples" / "02_mirrored.py").read_text(encoding="utf-8")
+    rest = iter(_code_lines(single))
+    unmarked = [line for line in _code_lines(mirrored) if not line.endswith(MARK)]
+    strangers = [line for line in unmarked if line not in rest]
+    assert not strangers, f"not in 01_single_device.py, in this order, and not marked: {strangers}"
+
+
+def test_mirrored_example_has_the_losses_of_the_single_device_one(tmp_path: Path):
+    def losses(name: str) -> list[float]:
+        output = run_example(ROOT / "examples" / name, tmp_path)
+        return [float(loss) for loss in re.findall(r"loss (\S+)", output)]
+
+    single, mirrored = losses("01_single_device.py"), losses("02_mirrored.py")
+    assert len(single) == 5
+    np.testing.assert_allclose(mirrored, single, atol=2e-4)
+
+
+def _code_lines(text: str) -> list[str]:
+    """Returns the lines after the module's docstring that are not blank."""
+    return [line for line in text.split('"""', 2)[2].splitlines() if line.strip()]

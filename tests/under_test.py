@@ -1,0 +1,59 @@
+"""The strategies and executors that the `strategy` and `executor` fixtures run a test over.
+
+A new strategy or executor is a new line here: every test that takes the fixture then covers it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import replicax as rx
+
+
+def cpus(count: int) -> list[str]:
+    """Returns the names of the first `count` virtual CPU devices."""
+    return [f"CPU:{index}" for index in range(count)]
+
+
+STRATEGIES: dict[str, Callable[[], Any]] = {
+    "default": rx.distribute.get_strategy,
+    "one_device": lambda: rx.distribute.OneDeviceStrategy("CPU:0"),
+    "mirrored_1": lambda: rx.distribute.MirroredStrategy(cpus(1)),
+    "mirrored_2": lambda: rx.distribute.MirroredStrategy(cpus(2)),
+    "mirrored_3": lambda: rx.distribute.MirroredStrategy(cpus(3)),
+    "mirrored_8": lambda: rx.distribute.MirroredStrategy(cpus(8)),
+    "central_storage_2": lambda: rx.distribute.experimental.CentralStorageStrategy(
+        cpus(2), parameter_device="CPU:0"
+    ),
+}
+
+
+class Executor(Protocol):
+    """One way to run a replica function; all ways must give the same numbers."""
+
+    name: str
+
+    def run(
+        self,
+        strategy: Any,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any: ...
+
+
+class Eager:
+    """`strategy.run` as it stands: one Python call per replica."""
+
+    name = "eager"
+
+    def run(
+        self,
+        strategy: Any,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return strategy.run(fn, args=tuple(args), kwargs=dict(kwargs or {}))
+
+
+EXECUTORS: dict[str, Callable[[], Executor]] = {"eager": Eager}
