@@ -288,12 +288,6 @@ def regularization_loss_in_scope(strategy):
         rx.nn.scale_regularization_loss(jnp.ones(4))
 
 
-@misuse(ValueError, r"`steps`.*got 9", r"from 1 to the 4 rows")
-def more_micro_batches_than_rows(strategy):
-    w = variable(strategy)
-    rx.accumulate_gradients(lambda x: jnp.sum(x) * w, [w], jnp.ones(4), steps=9)
-
-
 @misuse(ValueError, r"`reduction`.*got 'MAX'", r"must be 'SUM' or 'MEAN'")
 def accumulate_by_an_unknown_reduction(strategy):
     w = variable(strategy)
