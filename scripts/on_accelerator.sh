@@ -17,7 +17,7 @@ echo "== the accelerator"
 "$python" scripts/accelerator_check.py || failed=1
 
 echo "== the test suite, on virtual CPU devices"
-"$python" -m pytest tests src -q -n 8 -p no:cacheprovider \
+"$python" -m pytest tests src -q -n 8 -p no:cacheprovider -p no:benchmark \
   --ignore tests/test_docs.py --ignore tests/test_examples.py 2>&1 | tail -n 40
 [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
 

@@ -89,7 +89,12 @@ def all_reduce(
     results: list[Any] = [None] * len(values)
     by_devices: dict[tuple[Device, ...], list[int]] = {}
     for index, value in enumerate(values):
-        by_devices.setdefault(component_devices(value), []).append(index)
+        if value._component(0).size == 0:
+            # Nothing to send; and on the CPU, JAX 0.11 ends the process when a program with a
+            # collective takes an array without items.
+            results[index] = _combine(op, value.values)
+        else:
+            by_devices.setdefault(component_devices(value), []).append(index)
     for devices, indices in by_devices.items():
         group = [values[index] for index in indices]
         if len(devices) > 1 and len(set(devices)) == len(devices):

@@ -22,7 +22,7 @@ from replicax.training._substitution import checked_loss
 from replicax.variables import MirroredVariable, Variable, intercepting
 
 _KEPT_PROGRAMS = 256
-_WARN_AFTER_CONSTANTS = 12
+_WARN_EVERY_CONSTANTS = 12
 
 
 @dataclasses.dataclass
@@ -36,9 +36,33 @@ class _Program:
     kept: list[Any]
 
 
+class _History:
+    """How often a loss was compiled for other constants, and how often a program was found."""
+
+    def __init__(self) -> None:
+        self._constants: set[int] = set()
+        self.found = 0
+
+    def note(self, loss_fn: Callable[[], Any], capture: Capture) -> None:
+        """Warns if the loss is compiled at about every step."""
+        known = len(self._constants)
+        self._constants.add(hash(capture.key))
+        compiled = len(self._constants)
+        if compiled == known or compiled % _WARN_EVERY_CONSTANTS:
+            return
+        if self.found < compiled * get_strategy().num_replicas_in_sync:
+            warnings.warn(
+                f"The loss {getattr(loss_fn, '__qualname__', loss_fn)!r} was compiled {compiled} "
+                "times by rx.value_and_grad(..., compile=True), because a Python value or an "
+                "object's attribute that it captures keeps changing. Capture arrays instead, in "
+                "local variables: jnp.asarray(step), x = self.x.",
+                stacklevel=5,
+            )
+
+
 _PER_REPLICA = object()  # the program depends on the replica's number: look again with it
 _programs: collections.OrderedDict[Any, Any] = collections.OrderedDict()
-_constants_seen: collections.defaultdict[Any, set[int]] = collections.defaultdict(set)
+_histories: collections.defaultdict[Any, _History] = collections.defaultdict(_History)
 _lock = threading.RLock()
 
 
@@ -74,12 +98,14 @@ def _find_program(
             assert context is not None
             key = (*key, context._replica_id)
             program = _programs.get(key)
+        history = _histories[tuple(capture.codes)]
         if program is not None:
             _programs.move_to_end(key)
+            history.found += 1
             return program
         reads_before = 0 if context is None else context._id_reads
         program = _trace(loss_fn, capture, variables, has_aux)
-        _warn_if_often(loss_fn, capture)
+        history.note(loss_fn, capture)
         if context is not None and context._id_reads != reads_before and not per_replica:
             _programs[key] = _PER_REPLICA
             key = (*key, context._replica_id)
@@ -88,21 +114,6 @@ def _find_program(
         while len(_programs) > _KEPT_PROGRAMS:
             _programs.popitem(last=False)
         return program
-
-
-def _warn_if_often(loss_fn: Callable[[], Any], capture: Capture) -> None:
-    # By what is captured: other shapes and other replicas have programs of their own by right.
-    constants = _constants_seen[tuple(capture.codes)]
-    before = len(constants)
-    constants.add(hash(capture.key))
-    if before < _WARN_AFTER_CONSTANTS == len(constants):
-        warnings.warn(
-            f"The loss {getattr(loss_fn, '__qualname__', loss_fn)!r} was compiled many times by "
-            "rx.value_and_grad(..., compile=True), because a Python value or an object's attribute "
-            "that it captures keeps changing. Capture arrays instead, in local variables: "
-            "jnp.asarray(step), x = self.x.",
-            stacklevel=5,
-        )
 
 
 def _trace(
