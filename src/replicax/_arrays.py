@@ -21,6 +21,8 @@ def strong(array: jax.Array) -> jax.Array:
 
 def as_array(value: Any, dtype: Any = None) -> jax.Array:
     """A `jax.Array` of `value`; NumPy arrays are copied, since users may change them later."""
-    if isinstance(value, jax.Array) and (dtype is None or value.dtype == jnp.dtype(dtype)):
+    if isinstance(value, jax.Array) and (dtype is None or value.dtype == dtype):
         return strong(value)
+    if dtype is not None:  # without x64, int64 means int32, and there is no need to warn each time
+        dtype = jax.dtypes.canonicalize_dtype(dtype)
     return strong(jnp.array(value, dtype=dtype))

@@ -44,18 +44,18 @@ def is_tracing() -> bool:
     return not _core.trace_state_clean()
 
 
-def is_staging() -> bool:
-    """Whether operations here go into a program (jit, scan, ...) instead of being carried out.
+def staging_trace() -> Any:
+    """The trace that collects operations into a program (jit, scan, ...), or None without one.
 
-    Under `jax.grad` alone they are carried out. Side effects in a staged function happen once, when
-    it is traced, and never again: they must be refused.
+    Under `jax.grad` alone operations are carried out. In a staged function, side effects happen and
+    state is read once, when it is traced, and never again: both must be refused.
     """
     trace = _core.trace_ctx.trace
     while trace is not None:
         if isinstance(trace, _partial_eval.DynamicJaxprTrace):
-            return True
+            return trace
         trace = getattr(trace, "parent_trace", None)
-    return False
+    return None
 
 
 def backends_started() -> bool:

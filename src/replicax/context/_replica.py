@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from replicax._errors import WrongContextError
-from replicax._jax_internals import is_staging
+from replicax._jax_internals import staging_trace
 from replicax.context import _stack
 
 Handler = Callable[[list[Any]], list[Any]]
@@ -113,7 +113,7 @@ class ReplicaContext:
         and returns one result for each. `key` must be equal on all replicas; `what` says in error
         messages what this replica did.
         """
-        if self.num_replicas_in_sync > 1 and is_staging():
+        if self.num_replicas_in_sync > 1 and staging_trace() is not None:
             raise WrongContextError(
                 f"{what} was called inside a function that JAX compiles (jax.jit, lax.scan, "
                 "rx.value_and_grad(..., compile=True), ...). Eager replicas meet in Python, which "

@@ -183,6 +183,11 @@ def _require_agreement(replicas: Sequence[_Replica]) -> None:
     if all(r.state is _State.MEETING and r.key == replicas[0].key for r in replicas):
         return
     listing = "\n".join(replica.describe() for replica in replicas)
+    if len({(replica.state, replica.what) for replica in replicas}) == 1:
+        listing += (
+            "\nThey did it with different objects: make optimizers and variables once, before "
+            "strategy.run, and not in the replica function."
+        )
     raise ReplicaMismatchError(
         f"The replicas did not do the same thing:\n{listing}\nEvery replica must make the same "
         "merge_call, all_reduce, all_gather and aggregated variable updates, in the same order. "

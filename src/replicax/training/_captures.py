@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -34,8 +35,6 @@ _LIBRARIES = frozenset(
 _BY_IDENTITY = (
     Variable,
     DistributedValues,
-    types.ModuleType,
-    type,
     types.BuiltinFunctionType,
     types.CodeType,
 )
@@ -74,6 +73,8 @@ class Capture:
             return self._array_key(value, swappable)
         if isinstance(value, _BY_IDENTITY):
             return self._identity(value)
+        if isinstance(value, types.ModuleType | type):
+            return self._identity(value) if _from_library(value) else self._namespace_key(value)
         if isinstance(value, ReplicaContext):
             return ("replica context",)  # a new one each run; what it is asked is tracked apart
         if id(value) in self._seen:
@@ -115,7 +116,24 @@ class Capture:
             held.extend(self._walk(item, swappable=False) for item in value)
         for name, attribute in _attributes(value):
             held.append((name, self._walk(attribute, swappable=False)))
-        return (identity, tuple(held))
+        return (identity, self._walk(type(value), swappable=False), tuple(held))
+
+    def _namespace_key(self, value: Any) -> Any:
+        """A module or class of the user's: the values in it, and which functions it has."""
+        if id(value) in self._seen:
+            return ("seen", self._seen[id(value)])
+        self._seen[id(value)] = len(self._seen)
+        held: list[Any] = [self._identity(value)]
+        bases = value.__mro__[1:] if isinstance(value, type) else ()
+        held.extend(self._walk(base, swappable=False) for base in bases)
+        for name, member in list(vars(value).items()):
+            if name.startswith("__") and name.endswith("__"):
+                continue
+            if _plain_key(member) is not None or _is_array(member):
+                held.append((name, self._walk(member, swappable=False)))
+            else:
+                held.append((name, self._identity(member)))
+        return tuple(held)
 
 
 class _Build:
@@ -141,7 +159,7 @@ class _Planner:
             index = self._indices.setdefault(id(value), len(self._indices))
             self._alive.append(value)
             return lambda build: build.arrays[index]
-        if isinstance(value, (*_BY_IDENTITY, ReplicaContext)):
+        if isinstance(value, (*_BY_IDENTITY, ReplicaContext, types.ModuleType, type)):
             return lambda build: value
         if id(value) in self._plans:
             return self._plans[id(value)]
@@ -286,4 +304,7 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
 
 
 def _from_library(value: Any) -> bool:
-    return (getattr(value, "__module__", None) or "").partition(".")[0] in _LIBRARIES
+    """Whether a function, class or module is not the user's, and so is taken as it is."""
+    name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
+    root = (name or "").partition(".")[0]
+    return root in _LIBRARIES or root in sys.stdlib_module_names and root != "__main__"

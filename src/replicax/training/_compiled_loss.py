@@ -21,6 +21,9 @@ from replicax.training._captures import Capture
 from replicax.training._substitution import checked_loss
 from replicax.variables import MirroredVariable, Variable, intercepting
 
+# JAX keeps what it traced by the function and this value. A value of its own for each trace of ours
+# makes JAX look again into jitted functions, scan bodies and the like, which may read variables.
+_tracing = jax.make_user_context(None)
 _KEPT_PROGRAMS = 256
 _WARN_EVERY_CONSTANTS = 12
 
@@ -72,11 +75,16 @@ def compiled_value_and_grad(
     """As the eager one in `_gradients.py`, from a compiled program."""
     capture = Capture(loss_fn)
     program = _find_program(loss_fn, capture, variables, has_aux)
-    (loss, aux, writes), gradients = program.call(
+    inputs = (
         [variable._array() for variable in program.differentiated],
         [variable._array() for variable in program.others],
         capture.arrays,
     )
+    try:
+        (loss, aux, writes), gradients = program.call(*inputs)
+    except Exception as error:
+        _note_compilation(error)
+        raise
     for (variable, kind), value in zip(program.writes, writes, strict=True):
         variable._change(kind, value)
     found = {id(v): g for v, g in zip(program.differentiated, gradients, strict=True)}
@@ -116,21 +124,25 @@ def _find_program(
         return program
 
 
+def _note_compilation(error: Exception) -> None:
+    error.add_note(
+        "(in a loss that rx.value_and_grad(..., compile=True) compiles; without compile=True it "
+        "runs as plain Python)"
+    )
+
+
 def _trace(
     loss_fn: Callable[[], Any], capture: Capture, variables: list[Variable], has_aux: bool
 ) -> _Program:
     loss_with = capture.plan()
     try:
         seen = _Discovery()
-        with intercepting(seen):
+        with intercepting(seen), _tracing(object()):
             jax.eval_shape(
                 lambda arrays: checked_loss(loss_with(arrays)(), has_aux), capture.arrays
             )
     except Exception as error:
-        error.add_note(
-            "(while compiling a loss for rx.value_and_grad(..., compile=True); without "
-            "compile=True it runs as plain Python)"
-        )
+        _note_compilation(error)
         raise
     wanted = {id(variable) for variable in variables}
     differentiated = [variable for variable in seen.read_variables if id(variable) in wanted]
@@ -139,7 +151,7 @@ def _trace(
     def program(values: list[Any], other_values: list[Any], arrays: list[Any]) -> Any:
         def evaluate(values: list[Any]) -> tuple[Any, Any]:
             replay = _Replay([*zip(differentiated, values), *zip(others, other_values)])
-            with intercepting(replay):
+            with intercepting(replay), _tracing(object()):
                 loss, aux = checked_loss(loss_with(arrays)(), has_aux)
             return loss, (loss, aux, [jax.lax.stop_gradient(x) for x in replay.written_values])
 
@@ -162,7 +174,7 @@ class _Discovery:
 
     def read(self, variable: Variable) -> Any | None:
         self._read.setdefault(id(variable._root), variable._root)
-        return None
+        return variable._read()
 
     def write(self, variable: Variable, kind: str, value: Any) -> bool:
         self.writes.append((variable, kind))

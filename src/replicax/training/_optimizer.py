@@ -55,6 +55,11 @@ class Optimizer:
         self._transformation = transformation
         self._name = name
         self._built: _Built | None = None
+        self._iterations = _state_variable(
+            jnp.zeros((), jnp.int32),
+            name=f"{name}/iterations",
+            aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
+        )
 
     # ------------------------------------------------------------------ state
 
@@ -83,25 +88,27 @@ class Optimizer:
         if self._built is None:
             strategy = _common_strategy(variables)
             with strategy.scope():
-                self._built = _Built(self._transformation, variables, strategy, self._name)
+                self._built = _Built(
+                    self._transformation, variables, strategy, self._name, self._iterations
+                )
 
     @property
-    def iterations(self) -> Any:
-        """A variable that counts the updates made; the number 0 before the first."""
-        return 0 if self._built is None else self._built.iterations
+    def iterations(self) -> Variable:
+        """A variable that counts the updates made."""
+        return self._iterations
 
     @property
     def variables(self) -> list[Variable]:
         """The optimizer's own variables: `iterations`, then the state."""
-        return [] if self._built is None else [self._built.iterations, *self._built.state]
+        return [self._iterations, *([] if self._built is None else self._built.state)]
 
     @property
     def learning_rate(self) -> Any:
-        """The learning rate, if it is a hyperparameter in the state; can be set.
+        """The learning rate as a variable, if it is a hyperparameter in the state; can be set.
 
         Make the transformation with `optax.inject_hyperparams(optax.adam)(learning_rate=1e-3)`.
         """
-        return self._hyperparameter("learning_rate").read_value()
+        return self._hyperparameter("learning_rate")
 
     @learning_rate.setter
     def learning_rate(self, value: Any) -> None:
@@ -111,7 +118,8 @@ class Optimizer:
         if self._built is None:
             raise AttributeError(
                 f"The optimizer has no state yet, so its {name} cannot be read or set. Call "
-                "optimizer.build(variables) first."
+                "optimizer.build(variables) first, and make the optimizer with "
+                f"optax.inject_hyperparams(optax.adam)({name}=...)."
             )
         found = self._built.hyperparameters.get(name)
         if found is None:
@@ -140,6 +148,9 @@ class Optimizer:
         grads_and_vars: Iterable[tuple[Any, Any]],
         name: str | None = None,
         skip_aggregation: bool = False,
+        *,
+        skip_gradients_aggregation: bool = False,
+        experimental_aggregate_gradients: bool = True,
     ) -> None:
         """Updates the variables.
 
@@ -151,7 +162,11 @@ class Optimizer:
             the variable's state, as they are.
           name: kept for ported code.
           skip_aggregation: the gradients are the same on all replicas already.
+          skip_gradients_aggregation: TensorFlow's name of `skip_aggregation`.
+          experimental_aggregate_gradients: an older one, with the opposite meaning.
         """
+        reduced = skip_aggregation or skip_gradients_aggregation
+        reduced = reduced or not experimental_aggregate_gradients
         gradients, variables = _split_pairs(grads_and_vars)
         context = get_replica_context()
         if context is None:
@@ -162,7 +177,7 @@ class Optimizer:
         def apply_merged(payloads: list[Any]) -> list[None]:
             _check_same_variables(payloads)
             self._build(variables)
-            merged = [_merged(parts, skip_aggregation) for parts in zip(*(p[0] for p in payloads))]
+            merged = [_merged(parts, reduced) for parts in zip(*(p[0] for p in payloads))]
             self._apply(merged, variables)
             return [None] * len(payloads)
 
@@ -204,8 +219,16 @@ class Optimizer:
 class _Built:
     """The state of an optimizer for a list of variables, and the program that updates them."""
 
-    def __init__(self, transformation: Any, variables: list[Variable], strategy: Any, name: str):
+    def __init__(
+        self,
+        transformation: Any,
+        variables: list[Variable],
+        strategy: Any,
+        name: str,
+        iterations: Variable,
+    ):
         self.variables = variables
+        self.iterations = iterations
         self.strategy = strategy
         self._transformation = transformation
         initial = transformation.init([variable._array() for variable in variables])
@@ -215,12 +238,6 @@ class _Built:
             self._make_slot(path, leaf, owner, name)
             for (path, leaf), owner in zip(paths, self._owners, strict=True)
         ]
-        with self._colocated(None):
-            self.iterations = rx_variable(
-                jnp.zeros((), jnp.int32),
-                name=f"{name}/iterations",
-                aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
-            )
         self.hyperparameters = {
             path[-1].key: slot
             for (path, _), slot in zip(paths, self.state, strict=True)
@@ -233,7 +250,7 @@ class _Built:
         primary = None if owner is None else self.variables[owner]
         prefix = name if primary is None else primary.name.removesuffix(":0")
         with self._colocated(primary):
-            return rx_variable(leaf, name=f"{prefix}/{label or 'state'}")
+            return _state_variable(leaf, name=f"{prefix}/{label or 'state'}")
 
     def _colocated(self, primary: Variable | None) -> contextlib.AbstractContextManager[Any]:
         extended = self.strategy.extended
@@ -299,7 +316,7 @@ class _Built:
         return new_values, new_state, count + 1
 
 
-def rx_variable(value: Any, **kwargs: Any) -> Variable:
+def _state_variable(value: Any, **kwargs: Any) -> Variable:
     return Variable(value, trainable=False, **kwargs)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from replicax._jax_internals import staging_trace
 from replicax.variables import Variable
 
 
@@ -16,12 +17,14 @@ class Substitution:
 
     def __init__(self, values: Iterable[tuple[Variable, Any]]):
         self._values = {id(variable): value for variable, value in values}
+        self._staging = staging_trace()
         self.used: set[int] = set()
 
     def read(self, variable: Variable) -> Any | None:
         key = id(variable._root)
         value = self._values.get(key)
         if value is not None:
+            variable._require_unstaged(allowed=self._staging)
             self.used.add(key)
         return value
 

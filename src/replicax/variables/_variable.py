@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax._arrays import as_array
-from replicax._jax_internals import is_staging
+from replicax._jax_internals import staging_trace
 from replicax._typing import Device, Tracer
 from replicax.devices import canonical_name, device_of, put
 from replicax.values import ArrayLike, DistributedValues, PerReplica
@@ -182,7 +182,22 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
             found = interceptor.read(self)
             if found is not None:
                 return found
+        self._require_unstaged()
         return self._read()
+
+    def _require_unstaged(self, allowed: Any = None) -> None:
+        """Refuses a read in a staged function, other than the one given.
+
+        JAX keeps what it traced by the function: the next call would see the old value.
+        """
+        if staging_trace() is not allowed:
+            raise RuntimeError(
+                f"Variable {self._name!r} was read inside a function that JAX traces and keeps "
+                "(jax.jit, lax.scan, lax.cond, jax.checkpoint, ...): it would keep the value that "
+                "the variable has now. Read it outside, value = variable.read_value(), or pass it "
+                "as an argument: jax.jit(fn)(x, variable). In a loss, "
+                "rx.value_and_grad(..., compile=True) takes care of it."
+            )
 
     def value(self) -> jax.Array:
         """The current value as an array."""
@@ -277,7 +292,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         # Under jax.grad a stored value is the number itself, without its derivative.
         if isinstance(value, Tracer):
             value = jax.lax.stop_gradient(value)
-        if isinstance(value, Tracer) or is_staging():
+        if isinstance(value, Tracer) or staging_trace() is not None:
             raise RuntimeError(
                 f"{kind} of variable {self._name!r} inside a function that JAX traces (jax.jit, "
                 "lax.scan, vmap, ...): it would happen when the function is traced, and not when "
