@@ -6,7 +6,7 @@ All of them derive from the builtin class that TensorFlow raises in the same pla
 
 from __future__ import annotations
 
-from types import TracebackType
+import contextlib
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -31,12 +31,20 @@ class DeviceError(ValueError):
     """A device was named that does not exist, or named twice."""
 
 
-def users_traceback(traceback: TracebackType | None) -> TracebackType | None:
-    """`traceback` from the first frame that is not ours, so that users see their own line first."""
-    start = traceback
+def add_note(error: BaseException, note: str) -> None:
+    """Adds a note once, if the exception takes notes."""
+    with contextlib.suppress(Exception):
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+
+
+def show_users_part(error: BaseException) -> None:
+    """Cuts our own frames off the start of the traceback: users see their own line first."""
+    start = error.__traceback__
     while start is not None:
         module = start.tb_frame.f_globals.get("__name__", "")
         if module.partition(".")[0] != _PACKAGE:
-            return start
+            with contextlib.suppress(Exception):  # some exceptions refuse every change
+                error.__traceback__ = start
+            return
         start = start.tb_next
-    return traceback

@@ -16,6 +16,8 @@ from jax._src import core as _core
 from jax._src import xla_bridge as _xla_bridge
 from jax._src.interpreters import partial_eval as _partial_eval
 
+# The whole surface of a concrete array; jax.Array declares a part of it.
+ARRAY_ATTRIBUTES = frozenset(dir(_array.ArrayImpl))
 ThreadSettings = Sequence[tuple[Any, Any]]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -30,7 +30,7 @@ def one_level(node: Any, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebui
 
     Two nodes may be walked together if their signatures are equal.
     """
-    if node is None or is_leaf(node):
+    if node is None or is_leaf(node) or isinstance(node, Iterator):
         return None
     kind = type(node)
     if kind is list:
@@ -45,7 +45,8 @@ def one_level(node: Any, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebui
         # The type first: a PyTreeDef takes itself for equal to what is none.
         return children, treedef.unflatten, (kind, treedef)
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        names = tuple(field.name for field in dataclasses.fields(node))
+        fields = dataclasses.fields(node)
+        names = tuple(field.name for field in fields if hasattr(node, field.name))
         return (
             [getattr(node, name) for name in names],
             lambda new: _rebuild_dataclass(node, names, new),
@@ -67,7 +68,9 @@ def map_structure(fn: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf = _never)
     if level is None:
         return fn(tree)
     children, rebuild, _ = level
-    return rebuild([map_structure(fn, child, is_leaf) for child in children])
+    new = [map_structure(fn, child, is_leaf) for child in children]
+    # What did not change is handed on as it is: a replica may keep its state in a dataclass.
+    return tree if all(a is b for a, b in zip(new, children)) else rebuild(new)
 
 
 def map_together(
@@ -105,6 +108,39 @@ def flatten(tree: Any, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebuild]:
         return map_structure(lambda _: next(replacements), tree, is_leaf)
 
     return leaves, rebuild
+
+
+def flatten_sorted(tree: Any, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebuild, str]:
+    """As `flatten`, with the items of dicts in an order that does not depend on how they were made.
+
+    The third item is a text for the structure: equal texts, equal meaning of the leaves.
+    """
+    places: list[str] = []
+    _map_with_places(lambda leaf, place: places.append(place), tree, "", is_leaf)
+    order = sorted(range(len(places)), key=places.__getitem__)
+    leaves, rebuild = flatten(tree, is_leaf)
+
+    def rebuild_sorted(new: Sequence[Any]) -> Any:
+        back = [None] * len(order)
+        for position, value in zip(order, new, strict=True):
+            back[position] = value
+        return rebuild(back)
+
+    return [leaves[i] for i in order], rebuild_sorted, " ".join(places[i] for i in order) or "it"
+
+
+def _map_with_places(fn: Callable[[Any, str], Any], tree: Any, place: str, is_leaf: IsLeaf) -> None:
+    level = one_level(tree, is_leaf)
+    if level is None:
+        fn(tree, place)
+        return
+    keys = list(tree) if isinstance(tree, dict) else list(range(len(level[0])))
+    kind = "" if type(tree) in (dict, list, tuple) else type(tree).__name__
+    opening = "(" if isinstance(tree, tuple) else "["
+    if len(keys) != len(level[0]):
+        keys = list(range(len(level[0])))
+    for key, child in zip(keys, level[0]):
+        _map_with_places(fn, child, f"{place}{kind}{opening}{key!r}]", is_leaf)
 
 
 class StructureMismatch(Exception):

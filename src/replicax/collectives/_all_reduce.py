@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from replicax._arrays import as_array
 from replicax._errors import PerReplicaValueError
@@ -134,7 +135,7 @@ def concatenate(parts: Sequence[Any], axis: int, device: Device, what: str) -> j
         axis out of range; the text lists the shapes by replica.
     """
     arrays = [array_of(part, what) for part in parts]
-    if not isinstance(axis, int) or isinstance(axis, bool):
+    if not isinstance(axis, int | np.integer) or isinstance(axis, bool):
         raise TypeError(f"{what}: `axis` must be an integer; got {axis!r}.")
     listing = ", ".join(f"replica {i}: {a.dtype}{list(a.shape)}" for i, a in enumerate(arrays))
     rank = arrays[0].ndim

@@ -108,7 +108,8 @@ def resolve_all(devices: Iterable[Any] | None) -> tuple[Device, ...]:
         )
     named = list(devices) if devices is not None else []
     if not named:
-        return tuple(devices_of_kind("GPU") or devices_of_kind("TPU") or devices_of_kind("CPU"))
+        best = devices_of_kind("GPU") or devices_of_kind("TPU") or devices_of_kind("CPU")
+        return tuple(best or jax.local_devices())  # which raises JAX's own error if it has none
     found = tuple(resolve(device) for device in named)
     if len(set(found)) != len(found):
         twice = sorted({short_name(d) for d in found if found.count(d) > 1})

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import contextvars
 import enum
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
 
 from replicax import _jax_internals
-from replicax._errors import ReplicaMismatchError, users_traceback
+from replicax._errors import ReplicaMismatchError, add_note, show_users_part
 from replicax._typing import Device
 from replicax.context import Frame, ReplicaContext, entered, thread_state
 from replicax.devices import short_name
@@ -134,6 +135,11 @@ class LockstepExecutor:
                 "traced function cannot start. Call strategy.run outside, and use jax.jit or "
                 "rx.value_and_grad inside the replica function."
             )
+        if sys.is_finalizing():
+            raise RuntimeError(
+                "strategy.run with several replicas was called while Python shuts down, when "
+                "threads no longer run. Call it before the program ends, or from atexit."
+            )
         shared: dict[Any, Any] = {}
         with pool.borrowed(len(calls)) as threads:
             replicas = [
@@ -201,15 +207,24 @@ def _raise_if_failed(replica: _Replica, count: int) -> None:
     if error is None:
         return
     note = f"(raised in replica {replica.replica_id} of {count}, on {short_name(replica.device)})"
-    if note not in getattr(error, "__notes__", ()):
-        error.add_note(note)
-    raise error.with_traceback(users_traceback(error.__traceback__))
+    add_note(error, note)
+    show_users_part(error)
+    raise error
 
 
 def _end_all(replicas: Sequence[_Replica]) -> None:
     """Brings every replica that still waits at a meeting to its end, running its `finally`s."""
+    interruption: BaseException | None = None
     for replica in replicas:
         replica.ending = True
+    for replica in replicas:
         if replica.state is _State.MEETING:
-            replica.thread.resume()
+            try:
+                replica.thread.resume()
+            except BaseException as error:  # Ctrl-C in here: the others must end nevertheless
+                interruption = error
+        if replica.state is _State.MEETING:
+            replica.thread.reusable = False
         replica.error = None  # its traceback would keep the user's frames alive
+    if interruption is not None:
+        raise interruption

@@ -30,6 +30,7 @@ class ReplicaThread:
         self._go.acquire()
         self._stopped.acquire()
         self._task: Callable[[], None] | None = None
+        self._moving = False  # between a resume and the next pause
         self.reusable = True  # idle, and never interrupted
         self._thread = threading.Thread(
             target=self._loop, name=f"{NAME_PREFIX}{next(_numbers)}", daemon=True
@@ -44,6 +45,7 @@ class ReplicaThread:
                 return
             task()  # tasks catch everything themselves
             del task
+            self._moving = False
             self._stopped.release()
 
     def start(self, task: Callable[[], None]) -> None:
@@ -53,16 +55,20 @@ class ReplicaThread:
 
     def resume(self) -> None:
         """Lets the task move on; returns when it pauses or has ended."""
-        self._go.release()
+        self._moving = True
         try:
+            self._go.release()
             self._stopped.acquire()
         except BaseException:
             # Ctrl-C, or another signal's exception, reaches the waiting thread. Hand it to the
             # one that is doing the work and give it some time to stop; a second Ctrl-C, or the
             # end of that time, abandons it.
             self.reusable = False
-            self._interrupt()
-            self._stopped.acquire(timeout=GRACE_SECONDS)
+            if self._moving:
+                self._interrupt()
+                self._stopped.acquire(timeout=GRACE_SECONDS)
+            else:  # it had stopped; take its signal if that was not taken yet
+                self._stopped.acquire(blocking=False)
             raise
 
     def _interrupt(self) -> None:
@@ -73,6 +79,7 @@ class ReplicaThread:
 
     def pause(self) -> None:
         """Called by the task: gives the turn back and waits for the next `resume`."""
+        self._moving = False
         self._stopped.release()
         self._go.acquire()
 

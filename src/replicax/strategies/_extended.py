@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from replicax import _tree
 from replicax._typing import Device, Tracer
@@ -197,18 +198,15 @@ class StrategyExtended:
         self, context: ReplicaContext, reduce_op: Any, value: Any, options: Any
     ) -> Any:
         op, options = as_reduce_op(reduce_op), as_options(options)
-        leaves, rebuild = _as_arrays(value, "all_reduce")
+        leaves, rebuild, structure = _as_arrays(value, "all_reduce")
         if self._num_replicas_in_sync == 1:
             whole = [x if _is_inexact(x) or op is ReduceOp.SUM else x / 1 for x in leaves]
             return rebuild(whole)
-        return rebuild(
-            all_reduce_with_gradient(
-                leaves, self._meet_to_reduce(context, op, options), "all_reduce"
-            )
-        )
+        meet = self._meet_to_reduce(context, op, options, structure)
+        return rebuild(all_reduce_with_gradient(leaves, meet, "all_reduce"))
 
     def _meet_to_reduce(
-        self, context: ReplicaContext, op: ReduceOp, options: Any
+        self, context: ReplicaContext, op: ReduceOp, options: Any, structure: Any
     ) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
         def reduce(payloads: list[Any]) -> list[Any]:
             values = [PerReplica(parts) for parts in zip(*payloads, strict=True)]
@@ -219,8 +217,9 @@ class StrategyExtended:
         def meet(arrays: Sequence[jax.Array]) -> list[jax.Array]:
             if not arrays:
                 return []
-            what = f"all_reduce({op.name}) of {_tree.describe(list(arrays))}"
-            return context._meet(("all_reduce", op, len(arrays)), what, list(arrays), reduce)
+            what = f"all_reduce({op.name}) of {structure}: {_tree.describe(list(arrays))}"
+            key = ("all_reduce", op, structure, len(arrays))
+            return context._meet(key, what, list(arrays), reduce)
 
         return meet
 
@@ -228,7 +227,7 @@ class StrategyExtended:
         self, context: ReplicaContext, value: Any, axis: int, options: Any
     ) -> Any:
         options = as_options(options)
-        leaves, rebuild = _as_arrays(value, "all_gather")
+        leaves, rebuild, structure = _as_arrays(value, "all_gather")
         for leaf in leaves:
             _check_axes(leaf, axis, "all_gather")
         if self._num_replicas_in_sync == 1:
@@ -248,10 +247,11 @@ class StrategyExtended:
             ]
 
         def meet(arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[int]]:
-            what = f"all_gather(axis={axis}) of {_tree.describe(list(arrays))}"
-            return context._meet(("all_gather", axis, len(arrays)), what, list(arrays), gather)
+            what = f"all_gather(axis={axis}) of {structure}: {_tree.describe(list(arrays))}"
+            key = ("all_gather", axis, structure, len(arrays))
+            return context._meet(key, what, list(arrays), gather)
 
-        meet_sum = self._meet_to_reduce(context, ReduceOp.SUM, options)
+        meet_sum = self._meet_to_reduce(context, ReduceOp.SUM, options, structure)
         return rebuild(all_gather_with_gradient(leaves, axis, meet, meet_sum, "all_gather"))
 
     # ------------------------------------------------------------------ combining values
@@ -628,8 +628,12 @@ def _refuse_per_replica(structure: Any) -> None:
         )
 
 
-def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild]:
-    leaves, rebuild = _tree.flatten(value, is_leaf)
+def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild, str]:
+    """The arrays of a replica's structure, how to put others there, and the structure as a text.
+
+    Replicas must agree on the text: it has the keys of dicts, and the arrays come in their order.
+    """
+    leaves, rebuild, structure = _tree.flatten_sorted(value, is_leaf)
     arrays = []
     for leaf in leaves:
         if isinstance(leaf, ArrayLike):
@@ -641,7 +645,7 @@ def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild]:
                 "strategy.run(fn, args=(value,))."
             )
         arrays.append(leaf if isinstance(leaf, Tracer) else array_of(leaf, what))
-    return arrays, rebuild
+    return arrays, rebuild, structure
 
 
 _AXIS_ADVICE = {
@@ -656,7 +660,7 @@ def _check_axes(array: Any, axis: Any, what: str) -> None:
         if all(isinstance(each, int) for each in axes):
             raise ValueError(f"{what}: axis {axis} names a dimension twice. Name each once.")
     for each in axes:
-        if not isinstance(each, int) or isinstance(each, bool):
+        if not isinstance(each, int | np.integer) or isinstance(each, bool):
             more = ", a tuple of integers, or None for none" if what == "reduce" else ""
             raise TypeError(f"{what}: `axis` must be an integer{more}; got {axis!r}.")
         if not -array.ndim <= each < array.ndim:
@@ -675,7 +679,7 @@ def _code_of(fn: Any) -> Any:
     while isinstance(fn, functools.partial):
         fn = fn.func
     fn = getattr(fn, "__func__", fn)
-    return getattr(fn, "__code__", None) or id(fn)
+    return getattr(fn, "__code__", None) or type(fn)
 
 
 def _name_of(fn: Any) -> str:

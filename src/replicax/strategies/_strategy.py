@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax import _tree
-from replicax._errors import users_traceback
+from replicax._errors import show_users_part
 from replicax.collectives import ReduceOp, array_of, as_reduce_op, default_device
 from replicax.context import StrategyScope, require_cross_replica
 from replicax.devices import device_of, resolve, short_name
@@ -132,7 +132,7 @@ class Strategy:
             try:
                 return self._extended._call_for_each_replica(fn, args, kwargs)
             except BaseException as error:
-                error.__traceback__ = users_traceback(error.__traceback__)
+                show_users_part(error)
                 raise
 
     def reduce(self, reduce_op: Any, value: Any, axis: Any) -> Any:

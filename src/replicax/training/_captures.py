@@ -12,6 +12,7 @@ array there compiles anew, which is slow but right: a stale result is never an o
 
 from __future__ import annotations
 
+import array
 import collections
 import enum
 import functools
@@ -35,11 +36,11 @@ _LIBRARIES = frozenset(
 _BY_IDENTITY = (
     Variable,
     DistributedValues,
-    types.BuiltinFunctionType,
     types.CodeType,
 )
 _UNORDERED = (set, frozenset)
 _ORDERED = (list, tuple, collections.deque)
+_CONTAINERS = (*_UNORDERED, *_ORDERED, dict)
 
 Assemble = Callable[[Sequence[Any]], Any]
 Rebuild = Callable[["_Build"], Any]
@@ -50,11 +51,13 @@ class Capture:
 
     def __init__(self, fn: Callable[..., Any]):
         self.arrays: list[Any] = []
-        self.kept: list[Any] = []  # known by their id, which must not be given to something else
+        self.kept: list[Any] = []  # in the key by their id, which nothing else may get meanwhile
         self.codes: list[types.CodeType] = []
         self._fn = fn
         self._seen: dict[int, int] = {}
+        self._alive: list[Any] = []  # the same for the length of the walk
         self.key = self._walk(fn, swappable=True)
+        self._alive.clear()
 
     def plan(self) -> Callable[[Sequence[Any]], Callable[..., Any]]:
         """A snapshot of the function as it is now, which makes it anew with other arrays."""
@@ -73,20 +76,23 @@ class Capture:
             return self._array_key(value, swappable)
         if isinstance(value, _BY_IDENTITY):
             return self._identity(value)
-        if isinstance(value, types.ModuleType | type):
-            return self._identity(value) if _from_library(value) else self._namespace_key(value)
         if isinstance(value, ReplicaContext):
             return ("replica context",)  # a new one each run; what it is asked is tracked apart
+        if isinstance(value, _Named):
+            return self._named_key(value)
         if id(value) in self._seen:
             return ("seen", self._seen[id(value)])
         self._seen[id(value)] = len(self._seen)
-        self.kept.append(value)  # some nodes flatten into new objects each time
+        self._alive.append(value)  # some nodes flatten into new objects each time
+        if isinstance(value, type):
+            return self._class_key(value)
         node = _node(value)
         if node is not None:
             label, children, _ = node
             if isinstance(label, tuple) and isinstance(label[0], types.CodeType):
                 self.codes.append(label[0])
-            swappable = swappable and not (callable(value) and _from_library(value))
+            if isinstance(value, types.FunctionType):
+                swappable = swappable and not _from_library(value)
             return (label, tuple(self._walk(child, swappable) for child in children))
         return self._object_key(value)
 
@@ -95,7 +101,7 @@ class Capture:
             index = self._seen.get(id(value))
             if index is None:
                 index = self._seen[id(value)] = len(self._seen)
-                self.kept.append(value)
+                self._alive.append(value)
                 self.arrays.append(value)
             return ("array", index)
         if isinstance(value, np.ndarray):  # the user may write into it
@@ -105,7 +111,11 @@ class Capture:
     def _object_key(self, value: Any) -> Any:
         """An object that cannot be made anew: who it is, and what it holds now."""
         identity = self._identity(value)
-        if _from_library(type(value)):
+        if isinstance(value, np.ndarray | bytearray | memoryview | array.array):
+            return (identity, self._content(value))
+        if isinstance(value, types.BuiltinMethodType):
+            return (identity, self._walk(value.__self__, swappable=False))
+        if _root_of(type(value)) in _LIBRARIES and not isinstance(value, _CONTAINERS):
             return identity
         held: list[Any] = []
         if isinstance(value, _UNORDERED):
@@ -118,22 +128,37 @@ class Capture:
             held.append((name, self._walk(attribute, swappable=False)))
         return (identity, self._walk(type(value), swappable=False), tuple(held))
 
-    def _namespace_key(self, value: Any) -> Any:
-        """A module or class of the user's: the values in it, and which functions it has."""
-        if id(value) in self._seen:
-            return ("seen", self._seen[id(value)])
-        self._seen[id(value)] = len(self._seen)
+    def _content(self, value: Any) -> Any:
+        """What is in a buffer that the user may write into."""
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            return tuple(self._walk(item, swappable=False) for item in value.flat)
+        return bytes(value) if not isinstance(value, np.ndarray) else value.tobytes()
+
+    def _class_key(self, value: type) -> Any:
+        """A class of the user's: its attributes and functions, and those of its bases."""
         held: list[Any] = [self._identity(value)]
-        bases = value.__mro__[1:] if isinstance(value, type) else ()
-        held.extend(self._walk(base, swappable=False) for base in bases)
-        for name, member in list(vars(value).items()):
-            if name.startswith("__") and name.endswith("__"):
+        for base in value.__mro__:
+            if _from_library(base):
                 continue
-            if _plain_key(member) is not None or _is_array(member):
-                held.append((name, self._walk(member, swappable=False)))
-            else:
-                held.append((name, self._identity(member)))
+            for name, member in list(vars(base).items()):
+                if not name.startswith("__") or name == "__call__":
+                    held.append((name, self._walk(_unwrapped(member), swappable=False)))
         return tuple(held)
+
+    def _named_key(self, value: _Named) -> Any:
+        """What a function may read of a module: the attributes that it names."""
+        held = [self._identity(value.module)]
+        members = vars(value.module)
+        held.extend(self._walk(members[n], swappable=False) for n in value.names if n in members)
+        return tuple(held)
+
+
+class _Named:
+    """A module of the user's, as far as one function reads it."""
+
+    def __init__(self, module: types.ModuleType, names: tuple[str, ...]):
+        self.module = module
+        self.names = names
 
 
 class _Build:
@@ -159,12 +184,13 @@ class _Planner:
             index = self._indices.setdefault(id(value), len(self._indices))
             self._alive.append(value)
             return lambda build: build.arrays[index]
-        if isinstance(value, (*_BY_IDENTITY, ReplicaContext, types.ModuleType, type)):
+        if isinstance(value, (*_BY_IDENTITY, ReplicaContext, types.ModuleType, _Named, type)):
             return lambda build: value
         if id(value) in self._plans:
             return self._plans[id(value)]
         # Set before looking inside: functions may refer to themselves.
-        self._plans[id(value)] = lambda build: build.functions[id(value)]
+        identity = id(value)
+        self._plans[identity] = lambda build: build.functions[identity]
         self._alive.append(value)
         node = _node(value)
         if node is None:
@@ -189,21 +215,24 @@ class _Planner:
         cells = [self.plan(_cell_contents(cell)) for cell in fn.__closure__ or ()]
         defaults, keyword_defaults = self.plan(fn.__defaults__), self.plan(fn.__kwdefaults__)
         scope = [(name, self.plan(fn.__globals__[name])) for name in names]
+        # Not the function itself: its cells hold the arrays of this call.
+        identity, code, name, attributes = id(fn), fn.__code__, fn.__name__, dict(vars(fn))
+        all_globals = fn.__globals__
 
         def rebuild(build: _Build) -> Any:
-            if id(fn) in build.functions:
-                return build.functions[id(fn)]
+            if identity in build.functions:
+                return build.functions[identity]
             new_cells = tuple(types.CellType() for _ in cells)
-            new_scope = dict(fn.__globals__)
-            new = types.FunctionType(fn.__code__, new_scope, fn.__name__, None, new_cells)
-            build.functions[id(fn)] = new
+            new_scope = dict(all_globals)
+            new = types.FunctionType(code, new_scope, name, None, new_cells)
+            build.functions[identity] = new
             for cell, part in zip(new_cells, cells):
                 contents = part(build)
                 if contents is not _UNBOUND:
                     cell.cell_contents = contents
             new_scope.update({name: part(build) for name, part in scope})
             new.__defaults__, new.__kwdefaults__ = defaults(build), keyword_defaults(build)
-            vars(new).update(vars(fn))
+            vars(new).update(attributes)
             return new
 
         return rebuild
@@ -242,7 +271,7 @@ def _node(value: Any) -> tuple[Any, list[Any], Assemble] | None:
         if _from_library(value):
             return (value.__code__, "library"), [*cells, value.__defaults__], lambda parts: value
         names = _globals_of(value)
-        scope = [value.__globals__[name] for name in names]
+        scope = [_as_read(value.__globals__[name], value.__code__) for name in names]
         parts = [*cells, value.__defaults__, value.__kwdefaults__, *scope]
         return (value.__code__, id(value.__globals__), names), parts, lambda parts: value
     if isinstance(value, types.MethodType):
@@ -266,6 +295,19 @@ def _node(value: Any) -> tuple[Any, list[Any], Assemble] | None:
     except TypeError:
         return None
     return label, list(children), rebuild
+
+
+def _as_read(value: Any, code: types.CodeType) -> Any:
+    if isinstance(value, types.ModuleType):
+        return _Named(value, () if _from_library(value) else _global_names(code))
+    return value
+
+
+def _unwrapped(member: Any) -> Any:
+    """The function behind a static method, class method or property."""
+    if isinstance(member, property):
+        return (member.fget, member.fset)
+    return getattr(member, "__func__", member)
 
 
 def _is_registered(value: Any) -> bool:
@@ -305,6 +347,10 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
 
 def _from_library(value: Any) -> bool:
     """Whether a function, class or module is not the user's, and so is taken as it is."""
-    name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
-    root = (name or "").partition(".")[0]
+    root = _root_of(value)
     return root in _LIBRARIES or root in sys.stdlib_module_names and root != "__main__"
+
+
+def _root_of(value: Any) -> str:
+    name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
+    return (name or "").partition(".")[0]

@@ -15,7 +15,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
+import numpy as np
 
+from replicax._arrays import as_array
+from replicax._errors import add_note
 from replicax.context import get_replica_context, get_strategy
 from replicax.training._captures import Capture
 from replicax.training._substitution import checked_loss
@@ -66,7 +69,7 @@ class _History:
 _PER_REPLICA = object()  # the program depends on the replica's number: look again with it
 _programs: collections.OrderedDict[Any, Any] = collections.OrderedDict()
 _histories: collections.defaultdict[Any, _History] = collections.defaultdict(_History)
-_lock = threading.RLock()
+_lock = threading.Lock()
 
 
 def compiled_value_and_grad(
@@ -78,7 +81,7 @@ def compiled_value_and_grad(
     inputs = (
         [variable._array() for variable in program.differentiated],
         [variable._array() for variable in program.others],
-        capture.arrays,
+        [as_array(x) if isinstance(x, np.ndarray) else x for x in capture.arrays],
     )
     try:
         (loss, aux, writes), gradients = program.call(*inputs)
@@ -99,6 +102,7 @@ def _find_program(
     # The shapes too: for another shape the loss may read and write other variables.
     shapes = tuple((array.shape, array.dtype) for array in capture.arrays)
     key = (capture.key, shapes, has_aux, wanted, id(get_strategy()), context is None)
+    history = _histories[tuple(capture.codes)]
     with _lock:
         program = _programs.get(key)
         per_replica = program is _PER_REPLICA
@@ -106,14 +110,15 @@ def _find_program(
             assert context is not None
             key = (*key, context._replica_id)
             program = _programs.get(key)
-        history = _histories[tuple(capture.codes)]
         if program is not None:
             _programs.move_to_end(key)
             history.found += 1
             return program
-        reads_before = 0 if context is None else context._id_reads
-        program = _trace(loss_fn, capture, variables, has_aux)
-        history.note(loss_fn, capture)
+    # Not under the lock: the user's code runs here, and may compile a loss of its own.
+    reads_before = 0 if context is None else context._id_reads
+    program = _trace(loss_fn, capture, variables, has_aux)
+    history.note(loss_fn, capture)
+    with _lock:
         if context is not None and context._id_reads != reads_before and not per_replica:
             _programs[key] = _PER_REPLICA
             key = (*key, context._replica_id)
@@ -121,13 +126,14 @@ def _find_program(
         _programs[key] = program
         while len(_programs) > _KEPT_PROGRAMS:
             _programs.popitem(last=False)
-        return program
+    return program
 
 
 def _note_compilation(error: Exception) -> None:
-    error.add_note(
+    add_note(
+        error,
         "(in a loss that rx.value_and_grad(..., compile=True) compiles; without compile=True it "
-        "runs as plain Python)"
+        "runs as plain Python)",
     )
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from replicax import _tree
 from replicax.context import default_strategy, get_replica_context, get_strategy, has_strategy
-from replicax.values import ArrayLike, DistributedValues, Mirrored, PerReplica, is_leaf
+from replicax.values import ArrayLike, Mirrored, PerReplica, is_leaf
 from replicax.variables import Variable, VariableAggregation
 
 
@@ -134,14 +134,20 @@ class Optimizer:
 
     def apply(self, grads: Any, variables: Any) -> None:
         """`apply_gradients` for gradients and variables in two structures of the same shape."""
-        gradients, _ = _tree.flatten(grads, is_leaf)
-        targets = _variables_of(variables)
-        if len(gradients) != len(targets):
-            raise ValueError(
-                f"There are {len(gradients)} gradients for {len(targets)} variables. Pass the "
-                "structure that rx.value_and_grad returned for these variables."
+        pairs: list[tuple[Any, Any]] = []
+        try:
+            _tree.map_together(
+                lambda variable, gradient: pairs.append((gradient, variable)),
+                [variables, grads],
+                is_leaf,
             )
-        self.apply_gradients(zip(gradients, targets, strict=True))
+        except _tree.StructureMismatch:
+            raise ValueError(
+                f"The gradients are {_tree.describe(grads)}, but the variables are "
+                f"{_tree.describe(variables)}. Pass the structure that rx.value_and_grad returned "
+                "for these variables."
+            ) from None
+        self.apply_gradients(pairs)
 
     def apply_gradients(
         self,
@@ -402,15 +408,12 @@ def _merged(parts: Sequence[Any], skip_aggregation: bool) -> Any:
 
 
 def _checked(gradient: Any, variable: Variable) -> Any:
-    if isinstance(gradient, DistributedValues | jax.Array):
-        array = gradient._component(0) if isinstance(gradient, Mirrored) else gradient
-    else:
-        array = gradient = jnp.asarray(gradient)
-    if getattr(array, "shape", None) != variable.shape:
+    if not isinstance(gradient, Mirrored | jax.Array):
+        gradient = jnp.asarray(gradient)
+    if gradient.shape != variable.shape:
         raise ValueError(
-            f"The gradient of variable {variable.name!r} has shape "
-            f"{getattr(array, 'shape', None)}, but the variable has shape {variable.shape}. Pair "
-            "each gradient with its own variable."
+            f"The gradient of variable {variable.name!r} has shape {gradient.shape}, but the "
+            f"variable has shape {variable.shape}. Pair each gradient with its own variable."
         )
     return gradient
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax._jax_internals import staging_trace
+from replicax.values import ArrayLike
 from replicax.variables import Variable
 
 
@@ -52,12 +53,15 @@ def checked_loss(result: Any, has_aux: bool) -> tuple[jax.Array, Any]:
         result, aux = result
     if result is None:
         raise TypeError("The loss function returned None. Return the loss.")
+    if isinstance(result, ArrayLike):
+        result = result._array()
     if isinstance(result, tuple | list | dict):
         raise TypeError(
             f"The loss function returned a {type(result).__name__}, but the loss must be a scalar. "
             "Pass has_aux=True if it returns (loss, aux)."
         )
-    loss = jnp.asarray(result)
+    # Not jnp.asarray of an array: under jax.grad that is an operation of its own.
+    loss = result if isinstance(result, jax.Array) else jnp.asarray(result)
     if loss.shape != ():
         raise TypeError(
             f"The loss must be a scalar; it has shape {loss.shape}. Add the examples up, for "

@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from replicax._jax_internals import ARRAY_ATTRIBUTES
+
 BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -38,7 +40,6 @@ UNARY_OPERATORS: dict[str, Callable[[Any], Any]] = {
     "pos": operator.pos,
     "abs": operator.abs,
     "invert": operator.invert,
-    "round": round,
     "bool": bool,
     "int": int,
     "float": float,
@@ -63,7 +64,8 @@ class ArrayLike:
         return array if isinstance(array, jax.Array) else jnp.asarray(array)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self._array(), dtype=dtype)
+        array = np.asarray(self._array(), dtype=dtype)
+        return np.array(array) if copy else array
 
     def numpy(self) -> np.ndarray:
         """The current value as a NumPy array."""
@@ -83,12 +85,15 @@ class ArrayLike:
     def __iter__(self) -> Iterator[Any]:
         return iter(self._array())
 
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return round(self._array(), ndigits or 0)
+
     def __format__(self, spec: str) -> str:
         return format(self._array(), spec) if spec else str(self)
 
     def __getattr__(self, name: str) -> Any:
         # The rest of jax.Array's surface (`w.T`, `w.at[...]`, `w.sum()`), on the current value.
-        if name.startswith("_") or not hasattr(jax.Array, name):
+        if name.startswith("_") or name not in ARRAY_ATTRIBUTES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._array(), name)
 

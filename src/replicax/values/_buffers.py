@@ -41,6 +41,11 @@ class ReplicaBuffers:
         return found
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a component."""
+        return (self._assembled if self._assembled is not None else self.component(0)).shape
+
+    @property
     def components(self) -> tuple[jax.Array, ...]:
         return tuple(self.component(index) for index in range(self.mesh.size))
 

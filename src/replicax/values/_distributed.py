@@ -28,7 +28,8 @@ class DistributedValues:
                 "rx.distribute.Mirrored, or use strategy.experimental_distribute_values_from_"
                 "function, which makes one value on each replica."
             )
-        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        unordered = (str, bytes, set, frozenset, dict)
+        if isinstance(values, unordered) or not isinstance(values, Iterable):
             raise TypeError(
                 f"{type(self).__name__} takes a list or tuple with one value per replica; got "
                 f"{values!r}."

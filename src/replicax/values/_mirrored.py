@@ -25,6 +25,15 @@ class Mirrored(ArrayLike, DistributedValues):
             replica_id = 0 if context is None else context._replica_id
         return self._component(replica_id if replica_id < self._count else 0)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self._buffers is not None:  # without taking the copies apart
+            return self._buffers.shape
+        return super().shape
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Mirrored:
+        return self  # immutable
+
     __hash__ = object.__hash__
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:

@@ -49,6 +49,9 @@ class PerReplica(DistributedValues):
             self._refuse(f"The format {spec!r}")
         return repr(self)
 
+    def __round__(self, ndigits: int | None = None) -> NoReturn:
+        self._refuse("round()")
+
     def __iter__(self) -> NoReturn:
         self._refuse("Iteration")
 

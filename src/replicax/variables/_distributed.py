@@ -27,7 +27,7 @@ from replicax.devices import ReplicaMesh, canonical_name, put
 from replicax.values import DistributedValues, Mirrored, PerReplica, ReplicaBuffers
 from replicax.variables import _creator, _policy
 from replicax.variables._policy import VariableAggregation, VariableSynchronization
-from replicax.variables._variable import Variable, combined
+from replicax.variables._variable import UPDATING, Variable, combined
 
 _REDUCE_OPS = {
     VariableAggregation.SUM: ReduceOp.SUM,
@@ -69,8 +69,10 @@ class ComponentVariable(Variable):
         if isinstance(value, DistributedValues):
             value = value._component(min(self._index, value._count - 1))
         device = self._placement[0]
-        new = combined(kind, self._read(), jax.device_put(value, device), device)
-        self._container._set(self._container._buffers.with_component(self._index, new))
+        value = put(value, device)
+        with UPDATING:
+            new = combined(kind, self._read(), value, device)
+            self._container._set(self._container._buffers.with_component(self._index, new))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(self._container, memo).values[self._index]
@@ -163,10 +165,11 @@ class DistributedVariable(DistributedValues, Variable):
     def _update_all(self, kind: str, value: Any) -> None:
         """Cross-replica: changes every copy in the same way."""
         new = self._laid_out(value)
-        if kind != "assign":
-            old = self._whole
-            new = jnp.add(old, new) if kind == "assign_add" else jnp.subtract(old, new)
-        self._set_whole(new)
+        with UPDATING:
+            if kind != "assign":
+                old = self._whole
+                new = jnp.add(old, new) if kind == "assign_add" else jnp.subtract(old, new)
+            self._set_whole(new)
 
     @property
     def _whole(self) -> jax.Array:
@@ -222,8 +225,8 @@ class MirroredVariable(DistributedVariable):
             self._update_all(kind, total)
             return [None] * len(per_replica)
 
-        if isinstance(value, DistributedValues):
-            value = value._array()  # type: ignore[attr-defined]
+        if isinstance(value, Mirrored):
+            value = value._array()
         what = f"{kind} of variable {self._name!r}"
         context._meet((kind, id(self)), what, value, change_all)
 

@@ -7,6 +7,7 @@ strategy that is this class itself: one array, on one device.
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -18,7 +19,7 @@ from replicax._arrays import as_array
 from replicax._jax_internals import staging_trace
 from replicax._typing import Device, Tracer
 from replicax.devices import canonical_name, device_of, put
-from replicax.values import ArrayLike, DistributedValues, PerReplica
+from replicax.values import ArrayLike, Mirrored, PerReplica
 from replicax.variables import _creator, _interception
 from replicax.variables._policy import (
     VariableAggregation,
@@ -27,6 +28,9 @@ from replicax.variables._policy import (
     as_synchronization,
     resolve_trainable,
 )
+
+# Held while a variable is read, changed and written back: threads may share variables.
+UPDATING = threading.RLock()
 
 
 class _VariableMeta(type):
@@ -260,10 +264,10 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
                 "strategy.run. Combine it first: strategy.reduce('SUM', value, axis=None), or "
                 "assign inside strategy.run, where the variable's aggregation does it."
             )
-        if isinstance(value, ArrayLike) and not isinstance(value, DistributedValues):
+        if isinstance(value, ArrayLike) and not isinstance(value, Mirrored):
             value = value._array()
-        if isinstance(value, DistributedValues):
-            array = value._array()  # type: ignore[attr-defined]
+        if isinstance(value, Mirrored):
+            array = value._array()
         else:
             try:
                 array = value = as_array(value)
@@ -320,7 +324,8 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         return self._value
 
     def _update(self, kind: str, value: Any) -> None:
-        self._value = combined(kind, self._value, self._laid_out(value), self._device)
+        with UPDATING:
+            self._value = combined(kind, self._value, self._laid_out(value), self._device)
 
     # All copies at once, for programs that update many variables in one call.
 
@@ -334,9 +339,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
     def _laid_out(self, value: Any) -> jax.Array:
         """A value that is the same on all replicas, laid out as `_whole` is."""
-        if isinstance(value, DistributedValues):
-            value = value._array()  # type: ignore[attr-defined]
-        return put(value, self._device)
+        return put(value._array() if isinstance(value, Mirrored) else value, self._device)
 
     # Python's own protocols.
 
