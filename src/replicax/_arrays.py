@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def strong(array: jax.Array) -> jax.Array:
@@ -25,4 +26,7 @@ def as_array(value: Any, dtype: Any = None) -> jax.Array:
         return strong(value)
     if dtype is not None:  # without x64, int64 means int32, and there is no need to warn each time
         dtype = jax.dtypes.canonicalize_dtype(dtype)
+    if isinstance(value, np.ndarray):
+        # jnp.array copies too, but on the CPU it may do so after it has returned.
+        return jnp.asarray(np.array(value), dtype=dtype)
     return strong(jnp.array(value, dtype=dtype))

@@ -6,7 +6,7 @@ Relied on and tested on JAX 0.10 and 0.11. Nothing else in replicax imports `jax
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -63,6 +63,12 @@ def staging_trace() -> Any:
 def backends_started() -> bool:
     """Whether JAX has opened its devices, after which their number is fixed."""
     return _xla_bridge.backends_are_initialized()
+
+
+def trace_settings() -> Hashable:
+    """What JAX's own traces depend on besides their inputs, but for the default device."""
+    with jax.default_device(None):
+        return _config.trace_context()
 
 
 def thread_settings() -> ThreadSettings:

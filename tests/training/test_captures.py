@@ -503,3 +503,42 @@ def test_a_warning_when_a_loss_compiles_again_and_again(w: Any):
     with pytest.warns(UserWarning, match="keeps changing"):
         for step in range(13):
             rx.value_and_grad(lambda: w * step, [w], compile=True)  # noqa: B023
+
+
+class Scaled:
+    """A class whose attribute, method and global the tests below change."""
+
+    scale = 2.0
+
+    def __call__(self, value: Any) -> Any:
+        return value * self.scale * FACTOR
+
+
+FACTOR = 1.0
+
+
+def test_class_attributes_and_globals_that_methods_read(monkeypatch: pytest.MonkeyPatch):
+    w = rx.Variable(1.0)
+    layer = Scaled()
+
+    def loss() -> Any:
+        return layer(w)
+
+    assert float(rx.value_and_grad(loss, [w], compile=True)[0]) == 2.0
+    monkeypatch.setattr(Scaled, "scale", 5.0)
+    assert float(rx.value_and_grad(loss, [w], compile=True)[0]) == 5.0
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    assert float(rx.value_and_grad(loss, [w], compile=True)[0]) == 15.0
+
+
+def test_attributes_of_the_users_modules():
+    models = types.ModuleType("models")
+    exec("SCALE = 2.0\ndef forward(w): return w * SCALE", vars(models))
+    w = rx.Variable(1.0)
+
+    def loss() -> Any:
+        return models.forward(w)
+
+    assert float(rx.value_and_grad(loss, [w], compile=True)[0]) == 2.0
+    models.SCALE = 7.0  # type: ignore[attr-defined]
+    assert float(rx.value_and_grad(loss, [w], compile=True)[0]) == 7.0

@@ -50,7 +50,9 @@ def component_devices(value: DistributedValues) -> Devices:
 def default_device() -> Device:
     """Where plain computations of this thread run."""
     chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-    return chosen if isinstance(chosen, Device) else jax.local_devices()[0]
+    if isinstance(chosen, Device):
+        return chosen
+    return jax.local_devices(backend=chosen)[0]  # the name of a platform, or None
 
 
 def mirror(array: jax.Array, devices: Devices) -> Any:

@@ -17,7 +17,7 @@ def as_reduce_op(op: Any) -> ReduceOp:
     """A `ReduceOp` from itself, its name in any case, or `VariableAggregation.SUM`/`MEAN`."""
     if isinstance(op, ReduceOp):
         return op
-    name = op if isinstance(op, str) else getattr(op, "name", None)
+    name = op.name if isinstance(op, enum.Enum) else op
     if isinstance(name, str) and name.upper() in ReduceOp.__members__:
         return ReduceOp[name.upper()]
     kind = ValueError if isinstance(op, str) or isinstance(op, enum.Enum) else TypeError

@@ -10,6 +10,7 @@ without a copy or a reshape. Arrays of the second sort never leave replicax.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from replicax._typing import Device
 
 REPLICA_AXIS = "replica"
+_collective = threading.Lock()
 
 
 class ReplicaMesh:
@@ -47,9 +49,24 @@ class ReplicaMesh:
         reductions by itself where it believes a value to be replicated.
         """
         spec = PartitionSpec()
-        return jax.jit(
+        program = jax.jit(
             jax.shard_map(fn, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)
         )
+        on_cpu = self.devices[0].platform == "cpu"
+
+        def call(*args: Any) -> Any:
+            # Programs with collectives must reach every device in one order, whichever threads
+            # call them. On the CPU they also share one pool of threads with what computes their
+            # inputs, and would wait for those with no thread left to make them.
+            with _collective:
+                if on_cpu:
+                    jax.block_until_ready(args)
+                if jax.sharding.get_abstract_mesh().empty:
+                    return program(*args)
+                with jax.set_mesh(self.mesh):  # the user's own mesh is not ours
+                    return program(*args)
+
+        return call
 
 
 @functools.lru_cache(maxsize=256)

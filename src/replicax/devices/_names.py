@@ -117,6 +117,11 @@ def resolve_all(devices: Iterable[Any] | None) -> tuple[Device, ...]:
             f"The devices {named} name {', '.join(twice)} more than once; each replica needs a "
             f"device of its own. {_what_there_is()}"
         )
+    if len({device.platform for device in found}) > 1:
+        raise DeviceError(
+            f"The devices {named} are of different kinds, and cannot work as one group. Use "
+            f"devices of one kind. {_what_there_is()}"
+        )
     return found
 
 

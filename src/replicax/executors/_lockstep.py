@@ -225,6 +225,7 @@ def _end_all(replicas: Sequence[_Replica]) -> None:
                 interruption = error
         if replica.state is _State.MEETING:
             replica.thread.reusable = False
-        replica.error = None  # its traceback would keep the user's frames alive
+        # No cycles: results must go when the user drops them, not when Python collects garbage.
+        replica.error = replica.result = replica.context._meet_others = None
     if interruption is not None:
         raise interruption

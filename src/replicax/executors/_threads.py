@@ -119,4 +119,5 @@ class ThreadPool:
 
 
 pool = ThreadPool()
-os.register_at_fork(after_in_child=pool.forget)
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=pool.forget)

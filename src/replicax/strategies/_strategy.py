@@ -155,7 +155,9 @@ class Strategy:
         with self.scope():
             if axis is None:
                 return rebuild(self._reduce_leaves(op, leaves))
-            numerators = self._reduce_leaves(ReduceOp.SUM, [self._sums(x, axis) for x in leaves])
+            numerators = self._reduce_leaves(
+                ReduceOp.SUM, [self._sums(x, axis, op) for x in leaves]
+            )
             if op is ReduceOp.SUM:
                 return rebuild(numerators)
             counts = [self._number_of_items(x, axis) for x in leaves]
@@ -176,11 +178,13 @@ class Strategy:
             part._array() if isinstance(part, ArrayLike) else array_of(part, what) for part in parts
         ]
 
-    def _sums(self, value: Any, axis: Any) -> PerReplica:
+    def _sums(self, value: Any, axis: Any, op: ReduceOp) -> PerReplica:
         sums = []
         for part in self._parts(value):
             _check_axes(part, axis, "reduce")
             with jax.default_device(device_of(part)):
+                if op is ReduceOp.MEAN and not jnp.issubdtype(part.dtype, jnp.inexact):
+                    part = part / 1  # integers are averaged as floats, which do not overflow
                 sums.append(jnp.sum(part, axis=_as_axes(axis)))
         return PerReplica(sums)
 

@@ -12,16 +12,20 @@ array there compiles anew, which is slow but right: a stale result is never an o
 
 from __future__ import annotations
 
+import argparse
 import array
 import collections
 import enum
 import functools
+import hashlib
 import sys
+import sysconfig
 import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from replicax import _tree
@@ -30,9 +34,7 @@ from replicax.context import ReplicaContext
 from replicax.values import DistributedValues
 from replicax.variables import Variable
 
-_LIBRARIES = frozenset(
-    {"jax", "jaxlib", "numpy", "scipy", "optax", "flax", "haiku", "equinox", "keras", "replicax"}
-)
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _BY_IDENTITY = (
     Variable,
     DistributedValues,
@@ -40,7 +42,16 @@ _BY_IDENTITY = (
 )
 _UNORDERED = (set, frozenset)
 _ORDERED = (list, tuple, collections.deque)
-_CONTAINERS = (*_UNORDERED, *_ORDERED, dict)
+_CONTAINERS = (
+    *_UNORDERED,
+    *_ORDERED,
+    dict,
+    types.MappingProxyType,
+    types.SimpleNamespace,
+    argparse.Namespace,
+    collections.UserDict,
+    collections.UserList,
+)
 
 Assemble = Callable[[Sequence[Any]], Any]
 Rebuild = Callable[["_Build"], Any]
@@ -105,7 +116,8 @@ class Capture:
                 self.arrays.append(value)
             return ("array", index)
         if isinstance(value, np.ndarray):  # the user may write into it
-            return ("numpy", value.shape, value.dtype.str, value.tobytes())
+            digest = hashlib.blake2b(value.tobytes(), digest_size=16).digest()
+            return ("numpy", value.shape, value.dtype.str, digest)
         return self._identity(value)
 
     def _object_key(self, value: Any) -> Any:
@@ -115,12 +127,15 @@ class Capture:
             return (identity, self._content(value))
         if isinstance(value, types.BuiltinMethodType):
             return (identity, self._walk(value.__self__, swappable=False))
-        if _root_of(type(value)) in _LIBRARIES and not isinstance(value, _CONTAINERS):
+        wrapped = getattr(value, "__wrapped__", None)
+        if isinstance(wrapped, types.FunctionType):  # lru_cache, custom_vjp, jit, ...
+            return (identity, self._walk(wrapped, swappable=False))
+        if _from_library(type(value)) and not isinstance(value, _CONTAINERS):
             return identity
         held: list[Any] = []
         if isinstance(value, _UNORDERED):
             held.append(frozenset(self._walk(item, swappable=False) for item in value))
-        elif isinstance(value, dict):
+        elif isinstance(value, dict | types.MappingProxyType):
             held.extend((self._walk(k, False), self._walk(v, False)) for k, v in value.items())
         elif isinstance(value, _ORDERED):
             held.extend(self._walk(item, swappable=False) for item in value)
@@ -132,7 +147,9 @@ class Capture:
         """What is in a buffer that the user may write into."""
         if isinstance(value, np.ndarray) and value.dtype == object:
             return tuple(self._walk(item, swappable=False) for item in value.flat)
-        return bytes(value) if not isinstance(value, np.ndarray) else value.tobytes()
+        if isinstance(value, np.ndarray):
+            return np.ma.getdata(value).tobytes(), np.ma.getmaskarray(value).tobytes()
+        return bytes(value)
 
     def _class_key(self, value: type) -> Any:
         """A class of the user's: its attributes and functions, and those of its bases."""
@@ -260,19 +277,21 @@ def _plain_key(value: Any) -> Any:
 
 def _is_array(value: Any) -> bool:
     if isinstance(value, np.ndarray):
-        return type(value) is np.ndarray and value.dtype.kind in "biufc"
+        number = jnp.issubdtype(value.dtype, np.number) or value.dtype == np.bool_
+        return type(value) is np.ndarray and number
     return isinstance(value, jax.Array | Tracer)
 
 
 def _node(value: Any) -> tuple[Any, list[Any], Assemble] | None:
     """A label, the parts, and how to put parts together again; None for what cannot be."""
     if isinstance(value, types.FunctionType):
-        cells = [_cell_contents(cell) for cell in value.__closure__ or ()]
+        code = value.__code__
+        cells = [_as_read(_cell_contents(cell), code) for cell in value.__closure__ or ()]
         if _from_library(value):
             return (value.__code__, "library"), [*cells, value.__defaults__], lambda parts: value
         names = _globals_of(value)
         scope = [_as_read(value.__globals__[name], value.__code__) for name in names]
-        parts = [*cells, value.__defaults__, value.__kwdefaults__, *scope]
+        parts = [*cells, value.__defaults__, value.__kwdefaults__, *scope, dict(vars(value))]
         return (value.__code__, id(value.__globals__), names), parts, lambda parts: value
     if isinstance(value, types.MethodType):
         return "method", [value.__func__, value.__self__], lambda p: types.MethodType(p[0], p[1])
@@ -281,9 +300,10 @@ def _node(value: Any) -> tuple[Any, list[Any], Assemble] | None:
         return "partial", parts, lambda p: functools.partial(p[0], *p[1], **p[2])
     if type(value) is dict:
         keys = tuple(value)
-        if not all(_plain_key(key) is not None for key in keys):
+        key_keys = tuple(_plain_key(key) for key in keys)
+        if None in key_keys:
             return None
-        return ("dict", keys), list(value.values()), lambda p: dict(zip(keys, p))
+        return ("dict", key_keys), list(value.values()), lambda p: dict(zip(keys, p))
     if isinstance(value, list | dict) and type(value) not in (list, collections.OrderedDict):
         return None  # a user's container, which may hold more than its items
     level = _tree.one_level(value)
@@ -347,10 +367,16 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
 
 def _from_library(value: Any) -> bool:
     """Whether a function, class or module is not the user's, and so is taken as it is."""
-    root = _root_of(value)
-    return root in _LIBRARIES or root in sys.stdlib_module_names and root != "__main__"
-
-
-def _root_of(value: Any) -> str:
     name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
-    return (name or "").partition(".")[0]
+    return _is_library((name or "").partition(".")[0])
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_library(package: str) -> bool:
+    """Whether a package comes with Python or is installed, and is not the program itself."""
+    if package == "__main__" or not package:
+        return False
+    if package in sys.stdlib_module_names or package == __name__.partition(".")[0]:
+        return True
+    file = getattr(sys.modules.get(package), "__file__", None)
+    return file is not None and file.startswith(_INSTALLED)

@@ -11,12 +11,15 @@ import collections
 import dataclasses
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
+from replicax import _jax_internals
 from replicax._arrays import as_array
 from replicax._errors import add_note
 from replicax.context import get_replica_context, get_strategy
@@ -33,13 +36,30 @@ _WARN_EVERY_CONSTANTS = 12
 
 @dataclasses.dataclass
 class _Program:
-    """One compiled loss, for one set of captured constants."""
+    """One compiled loss, for one set of captured constants.
+
+    It holds variables weakly: a model that the user drops takes its programs along.
+    """
 
     call: Callable[..., Any]
-    differentiated: list[Variable]
-    others: list[Variable]
-    writes: list[tuple[Variable, str]]
-    kept: list[Any]
+    differentiated: list[weakref.ref[Variable]]
+    others: list[weakref.ref[Variable]]
+    writes: list[tuple[weakref.ref[Variable], str]]
+    kept: list[Any] = dataclasses.field(default_factory=list)
+
+    def keep(self, objects: Iterable[Any], key: Any) -> None:
+        """The key has these objects' ids in it: it is void when one of them is gone."""
+        for each in {id(each): each for each in objects}.values():
+            try:
+                weakref.finalize(each, _programs.pop, key, None).atexit = False
+            except TypeError:  # without weak references; it stays, and so does its id
+                self.kept.append(each)
+
+
+def _alive(reference: weakref.ref[Variable]) -> Variable:
+    variable = reference()
+    assert variable is not None  # the caller's loss holds it
+    return variable
 
 
 class _History:
@@ -78,19 +98,15 @@ def compiled_value_and_grad(
     """As the eager one in `_gradients.py`, from a compiled program."""
     capture = Capture(loss_fn)
     program = _find_program(loss_fn, capture, variables, has_aux)
-    inputs = (
-        [variable._array() for variable in program.differentiated],
-        [variable._array() for variable in program.others],
+    differentiated = [_alive(reference) for reference in program.differentiated]
+    (loss, aux, writes), gradients = program.call(
+        [variable._array() for variable in differentiated],
+        [_alive(reference)._array() for reference in program.others],
         [as_array(x) if isinstance(x, np.ndarray) else x for x in capture.arrays],
     )
-    try:
-        (loss, aux, writes), gradients = program.call(*inputs)
-    except Exception as error:
-        _note_compilation(error)
-        raise
-    for (variable, kind), value in zip(program.writes, writes, strict=True):
-        variable._change(kind, value)
-    found = {id(v): g for v, g in zip(program.differentiated, gradients, strict=True)}
+    for (reference, kind), value in zip(program.writes, writes, strict=True):
+        _alive(reference)._change(kind, value)
+    found = {id(v): g for v, g in zip(differentiated, gradients, strict=True)}
     return ((loss, aux) if has_aux else loss), found
 
 
@@ -101,7 +117,8 @@ def _find_program(
     wanted = tuple(id(variable) for variable in variables)
     # The shapes too: for another shape the loss may read and write other variables.
     shapes = tuple((array.shape, array.dtype) for array in capture.arrays)
-    key = (capture.key, shapes, has_aux, wanted, id(get_strategy()), context is None)
+    key: Any = (capture.key, shapes, has_aux, wanted, id(get_strategy()), context is None)
+    key = (*key, _jax_internals.trace_settings())
     history = _histories[tuple(capture.codes)]
     with _lock:
         program = _programs.get(key)
@@ -116,40 +133,36 @@ def _find_program(
             return program
     # Not under the lock: the user's code runs here, and may compile a loss of its own.
     reads_before = 0 if context is None else context._id_reads
-    program = _trace(loss_fn, capture, variables, has_aux)
+    program = _trace(capture, variables, has_aux)
     history.note(loss_fn, capture)
     with _lock:
         if context is not None and context._id_reads != reads_before and not per_replica:
             _programs[key] = _PER_REPLICA
             key = (*key, context._replica_id)
-        program.kept.append((variables, get_strategy()))
+        program.keep([*capture.kept, *variables, get_strategy()], key)
         _programs[key] = program
         while len(_programs) > _KEPT_PROGRAMS:
             _programs.popitem(last=False)
     return program
 
 
-def _note_compilation(error: Exception) -> None:
-    add_note(
-        error,
-        "(in a loss that rx.value_and_grad(..., compile=True) compiles; without compile=True it "
-        "runs as plain Python)",
-    )
-
-
-def _trace(
-    loss_fn: Callable[[], Any], capture: Capture, variables: list[Variable], has_aux: bool
-) -> _Program:
-    loss_with = capture.plan()
+def _trace(capture: Capture, variables: list[Variable], has_aux: bool) -> _Program:
     try:
-        seen = _Discovery()
-        with intercepting(seen), _tracing(object()):
-            jax.eval_shape(
-                lambda arrays: checked_loss(loss_with(arrays)(), has_aux), capture.arrays
-            )
+        return _traced(capture, variables, has_aux)
     except Exception as error:
-        _note_compilation(error)
+        add_note(
+            error,
+            "(in a loss that rx.value_and_grad(..., compile=True) compiles; without compile=True "
+            "it runs as plain Python)",
+        )
         raise
+
+
+def _traced(capture: Capture, variables: list[Variable], has_aux: bool) -> _Program:
+    loss_with = capture.plan()
+    seen = _Discovery()
+    with intercepting(seen), _tracing(object()):
+        jax.eval_shape(lambda arrays: checked_loss(loss_with(arrays)(), has_aux), capture.arrays)
     wanted = {id(variable) for variable in variables}
     differentiated = [variable for variable in seen.read_variables if id(variable) in wanted]
     others = [variable for variable in seen.read_variables if id(variable) not in wanted]
@@ -164,7 +177,31 @@ def _trace(
         gradients, results = jax.grad(evaluate, has_aux=True)(values)
         return results, gradients
 
-    return _Program(jax.jit(program), differentiated, others, seen.writes, [capture.kept])
+    inputs = (
+        [variable._template for variable in differentiated],
+        [variable._template for variable in others],
+        capture.arrays,
+    )
+    return _Program(
+        _compiled(program, inputs),
+        [weakref.ref(variable) for variable in differentiated],
+        [weakref.ref(variable) for variable in others],
+        [(weakref.ref(variable), kind) for variable, kind in seen.writes],
+    )
+
+
+def _compiled(program: Callable[..., Any], inputs: tuple[list[Any], ...]) -> Callable[..., Any]:
+    """`program` traced now, once for all devices, so that it needs the user's objects no more."""
+    with _tracing(object()):
+        traced, outputs = jax.make_jaxpr(program, return_shape=True)(*inputs)
+    run = jax.jit(jaxpr_as_fun(traced))
+    structure = jax.tree_util.tree_structure(outputs)
+
+    def call(*inputs: list[Any]) -> Any:
+        flat = [value for group in inputs for value in group]
+        return jax.tree_util.tree_unflatten(structure, run(*flat))
+
+    return call
 
 
 class _Discovery:
@@ -180,7 +217,8 @@ class _Discovery:
 
     def read(self, variable: Variable) -> Any | None:
         self._read.setdefault(id(variable._root), variable._root)
-        return variable._read()
+        with jax.ensure_compile_time_eval():  # sync-on-read variables add up their copies
+            return variable._read()
 
     def write(self, variable: Variable, kind: str, value: Any) -> bool:
         self.writes.append((variable, kind))

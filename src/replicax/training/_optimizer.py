@@ -15,9 +15,11 @@ import jax
 import jax.numpy as jnp
 
 from replicax import _tree
+from replicax._errors import WrongContextError
+from replicax._typing import Tracer
 from replicax.context import default_strategy, get_replica_context, get_strategy, has_strategy
 from replicax.values import ArrayLike, Mirrored, PerReplica, is_leaf
-from replicax.variables import Variable, VariableAggregation
+from replicax.variables import Variable, VariableAggregation, active_interceptors
 
 
 class Optimizer:
@@ -192,6 +194,12 @@ class Optimizer:
 
     def _apply(self, gradients: list[Any], variables: list[Variable]) -> None:
         """The update itself, in cross-replica context."""
+        if active_interceptors() or any(isinstance(g, Tracer) for g in gradients):
+            raise WrongContextError(
+                "apply_gradients was called inside a function that is being differentiated or "
+                "compiled (rx.value_and_grad, jax.grad, jax.jit, ...). Apply the gradients after "
+                "that function has returned them."
+            )
         if all(gradient is None for gradient in gradients):
             names = ", ".join(variable.name for variable in variables)
             raise ValueError(

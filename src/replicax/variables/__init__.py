@@ -7,6 +7,7 @@ from replicax.variables._distributed import DistributedVariable as DistributedVa
 from replicax.variables._distributed import MirroredVariable as MirroredVariable
 from replicax.variables._distributed import SyncOnReadVariable as SyncOnReadVariable
 from replicax.variables._interception import Interceptor as Interceptor
+from replicax.variables._interception import active_interceptors as active_interceptors
 from replicax.variables._interception import intercepting as intercepting
 from replicax.variables._policy import VariableAggregation as VariableAggregation
 from replicax.variables._policy import VariableSynchronization as VariableSynchronization

@@ -60,7 +60,8 @@ class ComponentVariable(Variable):
 
     @property
     def _root(self) -> Variable:
-        return self._container
+        # The copies of a sync-on-read variable differ, so each is a variable of its own.
+        return self if isinstance(self._container, SyncOnReadVariable) else self._container
 
     def _read(self) -> jax.Array:
         return self._container._buffers.component(self._index)

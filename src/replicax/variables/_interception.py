@@ -39,6 +39,6 @@ def intercepting(interceptor: Interceptor) -> Iterator[None]:
         stack.pop()
 
 
-def active() -> list[Any]:
+def active_interceptors() -> list[Any]:
     """The interceptors of this thread, outermost first."""
     return thread_state.interceptors

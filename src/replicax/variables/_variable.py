@@ -182,7 +182,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
     # Reading.
 
     def _array(self) -> jax.Array:
-        for interceptor in reversed(_interception.active()):
+        for interceptor in reversed(_interception.active_interceptors()):
             found = interceptor.read(self)
             if found is not None:
                 return found
@@ -248,7 +248,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
     def _change(self, kind: str, value: Any) -> Self:
         value = self._coerced(kind, value)
-        interceptors = _interception.active()
+        interceptors = _interception.active_interceptors()
         if any(each.write(self, kind, value) for each in reversed(interceptors)):
             return self
         self._update(kind, self._concrete(kind, value))
