@@ -14,17 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from replicax import _tree
-from replicax._typing import Device, Tracer
+from replicax._typing import Device
 from replicax.collectives import (
     CrossDeviceOps,
     NcclAllReduce,
     ReduceOp,
-    all_gather_with_gradient,
-    all_reduce_with_gradient,
     array_of,
     as_options,
     as_reduce_op,
@@ -43,6 +39,16 @@ from replicax.context import (
 )
 from replicax.devices import canonical_name, replica_mesh, resolve
 from replicax.executors import Executor, LockstepExecutor
+from replicax.strategies import _replica_calls
+from replicax.strategies._arguments import (
+    USE_ALL_REDUCE,
+    USE_MERGE_CALL,
+    USE_RUN,
+    as_arguments,
+    as_pair,
+    checked_call,
+    refuse_per_replica,
+)
 from replicax.strategies._shared_variables import shared_by_replicas
 from replicax.values import (
     ArrayLike,
@@ -61,15 +67,6 @@ from replicax.variables import (
     SyncOnReadVariable,
     Variable,
     VariableSynchronization,
-)
-
-_USE_RUN = "Return the value from the replica function and do this after strategy.run."
-_USE_ALL_REDUCE = (
-    "Inside strategy.run use rx.distribute.get_replica_context().all_reduce('SUM', x), or return x "
-    "from the replica function and reduce it after strategy.run."
-)
-_USE_MERGE_CALL = (
-    "Inside strategy.run, switch with rx.distribute.get_replica_context().merge_call(merge_fn)."
 )
 
 
@@ -174,85 +171,17 @@ class StrategyExtended:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        if self._num_replicas_in_sync > 1:
-            leaves, _ = _tree.flatten((args, kwargs), is_leaf)
-            if any(isinstance(leaf, Tracer) for leaf in leaves):
-                raise TypeError(
-                    "merge_call was given a value that JAX is tracing (inside jax.grad, "
-                    "rx.value_and_grad, jax.jit, ...), which the other replicas cannot see. Use "
-                    "get_replica_context().all_reduce or all_gather, which have gradients, or call "
-                    "merge_call after the traced function."
-                )
-
-        def merge(payloads: list[Any]) -> list[Any]:
-            merged = regroup(payloads, what="passed to merge_call")
-            merged_args, merged_kwargs = merged
-            result = merge_fn(self._strategy, *merged_args, **merged_kwargs)
-            check_replica_count(result, len(payloads), "The result of a merge_fn")
-            return [select_replica(index, result) for index in range(len(payloads))]
-
-        what = f"merge_call({_name_of(merge_fn)})"
-        return context._meet(("merge_call", _code_of(merge_fn)), what, (args, kwargs), merge)
+        return _replica_calls.merge_call(self, context, merge_fn, args, kwargs)
 
     def _replica_ctx_all_reduce(
         self, context: ReplicaContext, reduce_op: Any, value: Any, options: Any
     ) -> Any:
-        op, options = as_reduce_op(reduce_op), as_options(options)
-        leaves, rebuild, structure = _as_arrays(value, "all_reduce")
-        if self._num_replicas_in_sync == 1:
-            whole = [x if _is_inexact(x) or op is ReduceOp.SUM else x / 1 for x in leaves]
-            return rebuild(whole)
-        meet = self._meet_to_reduce(context, op, options, structure)
-        return rebuild(all_reduce_with_gradient(leaves, meet, "all_reduce"))
-
-    def _meet_to_reduce(
-        self, context: ReplicaContext, op: ReduceOp, options: Any, structure: Any
-    ) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
-        def reduce(payloads: list[Any]) -> list[Any]:
-            values = [PerReplica(parts) for parts in zip(*payloads, strict=True)]
-            pairs = [(value, self._replica_devices) for value in values]
-            reduced = self.batch_reduce_to(op, pairs, options)
-            return [select_replica(index, reduced) for index in range(len(payloads))]
-
-        def meet(arrays: Sequence[jax.Array]) -> list[jax.Array]:
-            if not arrays:
-                return []
-            what = f"all_reduce({op.name}) of {structure}: {_tree.describe(list(arrays))}"
-            key = ("all_reduce", op, structure, len(arrays))
-            return context._meet(key, what, list(arrays), reduce)
-
-        return meet
+        return _replica_calls.all_reduce(self, context, reduce_op, value, options)
 
     def _replica_ctx_all_gather(
         self, context: ReplicaContext, value: Any, axis: int, options: Any
     ) -> Any:
-        options = as_options(options)
-        leaves, rebuild, structure = _as_arrays(value, "all_gather")
-        for leaf in leaves:
-            _check_axes(leaf, axis, "all_gather")
-        if self._num_replicas_in_sync == 1:
-            return rebuild(leaves)
-
-        def gather(payloads: list[Any]) -> list[Any]:
-            joined, starts = [], []
-            for parts in zip(*payloads, strict=True):
-                joined.append(
-                    self._gather_to(PerReplica(parts), self._replica_devices, axis, options)
-                )
-                sizes = [part.shape[axis] for part in parts]
-                starts.append([sum(sizes[:index]) for index in range(len(sizes))])
-            return [
-                (select_replica(index, joined), [start[index] for start in starts])
-                for index in range(len(payloads))
-            ]
-
-        def meet(arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[int]]:
-            what = f"all_gather(axis={axis}) of {structure}: {_tree.describe(list(arrays))}"
-            key = ("all_gather", axis, structure, len(arrays))
-            return context._meet(key, what, list(arrays), gather)
-
-        meet_sum = self._meet_to_reduce(context, ReduceOp.SUM, options, structure)
-        return rebuild(all_gather_with_gradient(leaves, axis, meet, meet_sum, "all_gather"))
+        return _replica_calls.all_gather(self, context, value, axis, options)
 
     # ------------------------------------------------------------------ combining values
 
@@ -277,7 +206,7 @@ class StrategyExtended:
         Returns:
           A value mirrored to `destinations`, or an array if that is one device.
         """
-        self._require_cross_replica("extended.reduce_to", _USE_ALL_REDUCE)
+        self._require_cross_replica("extended.reduce_to", USE_ALL_REDUCE)
         op, options = as_reduce_op(reduce_op), as_options(options or experimental_hints)
         settled = self._already_reduced(op, value, destinations)
         return self._reduce_to(op, value, destinations, options) if settled is None else settled[0]
@@ -293,9 +222,9 @@ class StrategyExtended:
 
         Returns a list of mirrored values, one per pair.
         """
-        self._require_cross_replica("extended.batch_reduce_to", _USE_ALL_REDUCE)
+        self._require_cross_replica("extended.batch_reduce_to", USE_ALL_REDUCE)
         op, options = as_reduce_op(reduce_op), as_options(options or experimental_hints)
-        pairs = [_as_pair(pair) for pair in value_destination_pairs]
+        pairs = [as_pair(pair) for pair in value_destination_pairs]
         results: list[Any] = [self._already_reduced(op, *pair) for pair in pairs]
         open_indices = [index for index, settled in enumerate(results) if settled is None]
         if open_indices:
@@ -348,7 +277,7 @@ class StrategyExtended:
           destinations: a variable, a value, a device name, or a list of device names; None means
             the devices of the replicas.
         """
-        self._require_cross_replica("extended.broadcast_to", _USE_RUN)
+        self._require_cross_replica("extended.broadcast_to", USE_RUN)
         if isinstance(tensor, DistributedValues) and not isinstance(tensor, ArrayLike):
             raise ValueError(
                 f"broadcast_to takes one array; got a {type(tensor).__name__}, which has one for "
@@ -460,15 +389,15 @@ class StrategyExtended:
         Returns:
           The merged results; `fn(var, ...)` itself for a variable without copies.
         """
-        self._require_cross_replica("extended.update", _USE_MERGE_CALL)
+        self._require_cross_replica("extended.update", USE_MERGE_CALL)
         if not isinstance(var, Variable):
             raise TypeError(f"extended.update needs a variable to update; got {var!r}.")
         if not callable(fn):
             raise TypeError(
                 f"extended.update needs a function update_fn(variable, *args); got {fn!r}."
             )
-        args, kwargs = _as_arguments(args, kwargs, "extended.update")
-        _refuse_per_replica((args, kwargs))
+        args, kwargs = as_arguments(args, kwargs, "extended.update")
+        refuse_per_replica((args, kwargs))
         with self._strategy.scope():
             return self._update(var, fn, args, kwargs, group)
 
@@ -505,7 +434,7 @@ class StrategyExtended:
 
     def non_slot_devices(self, var_list: Any) -> Any:
         """The devices for variables of an optimizer that belong to no single variable."""
-        self._require_cross_replica("extended.non_slot_devices", _USE_MERGE_CALL)
+        self._require_cross_replica("extended.non_slot_devices", USE_MERGE_CALL)
         return self._non_slot_devices(var_list)
 
     def _non_slot_devices(self, var_list: Any) -> Any:
@@ -528,11 +457,11 @@ class StrategyExtended:
           kwargs: keyword arguments, likewise.
           group: if False, the results come as tuples with one item per device.
         """
-        self._require_cross_replica("extended.update_non_slot", _USE_MERGE_CALL)
+        self._require_cross_replica("extended.update_non_slot", USE_MERGE_CALL)
         if not callable(fn):
             raise TypeError(f"extended.update_non_slot needs a function; got {fn!r}.")
-        args, kwargs = _as_arguments(args, kwargs, "extended.update_non_slot")
-        _refuse_per_replica((args, kwargs))
+        args, kwargs = as_arguments(args, kwargs, "extended.update_non_slot")
+        refuse_per_replica((args, kwargs))
         with self._strategy.scope():
             return self._update_non_slot(colocate_with, fn, args, kwargs, group)
 
@@ -583,104 +512,3 @@ def _copies(value: Any) -> Any:
     if isinstance(value, DistributedVariable):
         return PerReplica._from_buffers(value._buffers)
     return value
-
-
-def _as_pair(pair: Any) -> tuple[Any, Any]:
-    if isinstance(pair, tuple | list) and len(pair) == 2:
-        return pair[0], pair[1]
-    raise TypeError(
-        "batch_reduce_to takes (value, destinations) pairs, for example [(gradient, variable), "
-        f"...]; got {_tree.describe(pair)}."
-    )
-
-
-def checked_call(
-    fn: Any, args: Any, kwargs: Any, what: str
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a function to run on each replica, if they can be."""
-    if not callable(fn):
-        raise TypeError(
-            f"{what} takes the function to run on each replica; got {_tree.describe(fn)}. Pass the "
-            f"function itself, without calling it: {what}(step, args=(x,))."
-        )
-    return _as_arguments(args, kwargs, what)
-
-
-def _as_arguments(args: Any, kwargs: Any, what: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if not isinstance(args, tuple | list):
-        raise TypeError(
-            f"{what}: `args` must be a tuple or list of arguments; got {_tree.describe(args)}. For "
-            "one argument write args=(x,), with the comma."
-        )
-    if kwargs is not None and not isinstance(kwargs, dict):
-        raise TypeError(
-            f"{what}: `kwargs` must be a dict of keyword arguments; got {_tree.describe(kwargs)}."
-        )
-    return tuple(args), dict(kwargs or {})
-
-
-def _refuse_per_replica(structure: Any) -> None:
-    leaves, _ = _tree.flatten(structure, is_leaf)
-    if any(isinstance(leaf, PerReplica) for leaf in leaves):
-        raise ValueError(
-            "extended.update was given a PerReplica argument, but every copy of a variable must be "
-            "updated in the same way. Combine it first: extended.reduce_to('SUM', value, variable)."
-        )
-
-
-def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild, str]:
-    """The arrays of a replica's structure, how to put others there, and the structure as a text.
-
-    Replicas must agree on the text: it has the keys of dicts, and the arrays come in their order.
-    """
-    leaves, rebuild, structure = _tree.flatten_sorted(value, is_leaf)
-    arrays = []
-    for leaf in leaves:
-        if isinstance(leaf, ArrayLike):
-            leaf = leaf._array()
-        if isinstance(leaf, DistributedValues) or leaf is None:
-            raise TypeError(
-                f"{what} in replica context takes this replica's own arrays; got "
-                f"{_tree.describe(leaf)}. Pass per-replica values to the replica function through "
-                "strategy.run(fn, args=(value,))."
-            )
-        arrays.append(leaf if isinstance(leaf, Tracer) else array_of(leaf, what))
-    return arrays, rebuild, structure
-
-
-_AXIS_ADVICE = {
-    "reduce": "Use axis=None to combine over replicas only.",
-    "all_gather": "Give scalars a dimension with x[None], or use all_reduce.",
-}
-
-
-def _check_axes(array: Any, axis: Any, what: str) -> None:
-    axes = axis if isinstance(axis, tuple | list) else (axis,)
-    if len({each % max(array.ndim, 1) for each in axes if isinstance(each, int)}) < len(axes):
-        if all(isinstance(each, int) for each in axes):
-            raise ValueError(f"{what}: axis {axis} names a dimension twice. Name each once.")
-    for each in axes:
-        if not isinstance(each, int | np.integer) or isinstance(each, bool):
-            more = ", a tuple of integers, or None for none" if what == "reduce" else ""
-            raise TypeError(f"{what}: `axis` must be an integer{more}; got {axis!r}.")
-        if not -array.ndim <= each < array.ndim:
-            raise ValueError(
-                f"{what}: axis {each} is out of range for a value of shape {tuple(array.shape)}, "
-                f"which has {array.ndim} dimension(s). " + _AXIS_ADVICE.get(what, "")
-            )
-
-
-def _is_inexact(array: jax.Array) -> bool:
-    return jnp.issubdtype(array.dtype, jnp.inexact)
-
-
-def _code_of(fn: Any) -> Any:
-    """What makes two functions the same one, though each replica may define its own."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    fn = getattr(fn, "__func__", fn)
-    return getattr(fn, "__code__", None) or type(fn)
-
-
-def _name_of(fn: Any) -> str:
-    return getattr(fn, "__qualname__", None) or repr(fn)

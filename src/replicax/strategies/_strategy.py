@@ -15,12 +15,8 @@ from replicax._errors import show_users_part
 from replicax.collectives import ReduceOp, array_of, as_reduce_op, default_device
 from replicax.context import StrategyScope, require_cross_replica
 from replicax.devices import device_of, resolve, short_name
-from replicax.strategies._extended import (
-    _USE_ALL_REDUCE,
-    StrategyExtended,
-    _check_axes,
-    checked_call,
-)
+from replicax.strategies._arguments import USE_ALL_REDUCE, check_axes, checked_call
+from replicax.strategies._extended import StrategyExtended
 from replicax.strategies._value_context import ValueContext
 from replicax.values import (
     ArrayLike,
@@ -148,7 +144,7 @@ class Strategy:
         Returns:
           An array, or a structure of arrays like `value`.
         """
-        require_cross_replica(self, "strategy.reduce", _USE_ALL_REDUCE)
+        require_cross_replica(self, "strategy.reduce", USE_ALL_REDUCE)
         op = as_reduce_op(reduce_op)
         check_replica_count(value, self.num_replicas_in_sync, "The value of strategy.reduce")
         leaves, rebuild = _tree.flatten(value, is_leaf)
@@ -181,7 +177,7 @@ class Strategy:
     def _sums(self, value: Any, axis: Any, op: ReduceOp) -> PerReplica:
         sums = []
         for part in self._parts(value):
-            _check_axes(part, axis, "reduce")
+            check_axes(part, axis, "reduce")
             with jax.default_device(device_of(part)):
                 if op is ReduceOp.MEAN and not jnp.issubdtype(part.dtype, jnp.inexact):
                     part = part / 1  # integers are averaged as floats, which do not overflow

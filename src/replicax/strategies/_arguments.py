@@ -1,0 +1,82 @@
+"""Arguments of strategies' methods: what is taken, and what the errors advise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from replicax import _tree
+from replicax.values import PerReplica, is_leaf
+
+USE_RUN = "Return the value from the replica function and do this after strategy.run."
+USE_ALL_REDUCE = (
+    "Inside strategy.run use rx.distribute.get_replica_context().all_reduce('SUM', x), or return x "
+    "from the replica function and reduce it after strategy.run."
+)
+USE_MERGE_CALL = (
+    "Inside strategy.run, switch with rx.distribute.get_replica_context().merge_call(merge_fn)."
+)
+_AXIS_ADVICE = {
+    "reduce": "Use axis=None to combine over replicas only.",
+    "all_gather": "Give scalars a dimension with x[None], or use all_reduce.",
+}
+
+
+def checked_call(
+    fn: Any, args: Any, kwargs: Any, what: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a function to run on each replica, if they can be."""
+    if not callable(fn):
+        raise TypeError(
+            f"{what} takes the function to run on each replica; got {_tree.describe(fn)}. Pass the "
+            f"function itself, without calling it: {what}(step, args=(x,))."
+        )
+    return as_arguments(args, kwargs, what)
+
+
+def as_arguments(args: Any, kwargs: Any, what: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if not isinstance(args, tuple | list):
+        raise TypeError(
+            f"{what}: `args` must be a tuple or list of arguments; got {_tree.describe(args)}. For "
+            "one argument write args=(x,), with the comma."
+        )
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise TypeError(
+            f"{what}: `kwargs` must be a dict of keyword arguments; got {_tree.describe(kwargs)}."
+        )
+    return tuple(args), dict(kwargs or {})
+
+
+def as_pair(pair: Any) -> tuple[Any, Any]:
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        return pair[0], pair[1]
+    raise TypeError(
+        "batch_reduce_to takes (value, destinations) pairs, for example [(gradient, variable), "
+        f"...]; got {_tree.describe(pair)}."
+    )
+
+
+def refuse_per_replica(structure: Any) -> None:
+    leaves, _ = _tree.flatten(structure, is_leaf)
+    if any(isinstance(leaf, PerReplica) for leaf in leaves):
+        raise ValueError(
+            "extended.update was given a PerReplica argument, but every copy of a variable must be "
+            "updated in the same way. Combine it first: extended.reduce_to('SUM', value, variable)."
+        )
+
+
+def check_axes(array: Any, axis: Any, what: str) -> None:
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    if len({each % max(array.ndim, 1) for each in axes if isinstance(each, int)}) < len(axes):
+        if all(isinstance(each, int) for each in axes):
+            raise ValueError(f"{what}: axis {axis} names a dimension twice. Name each once.")
+    for each in axes:
+        if not isinstance(each, int | np.integer) or isinstance(each, bool):
+            more = ", a tuple of integers, or None for none" if what == "reduce" else ""
+            raise TypeError(f"{what}: `axis` must be an integer{more}; got {axis!r}.")
+        if not -array.ndim <= each < array.ndim:
+            raise ValueError(
+                f"{what}: axis {each} is out of range for a value of shape {tuple(array.shape)}, "
+                f"which has {array.ndim} dimension(s). " + _AXIS_ADVICE.get(what, "")
+            )

@@ -1,0 +1,157 @@
+"""What a replica's context does for it: meet the others, and combine or join their arrays."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from replicax import _tree
+from replicax._typing import Tracer
+from replicax.collectives import (
+    ReduceOp,
+    all_gather_with_gradient,
+    all_reduce_with_gradient,
+    array_of,
+    as_options,
+    as_reduce_op,
+)
+from replicax.context import ReplicaContext
+from replicax.strategies._arguments import check_axes
+from replicax.values import (
+    ArrayLike,
+    DistributedValues,
+    PerReplica,
+    check_replica_count,
+    is_leaf,
+    regroup,
+    select_replica,
+)
+
+
+def merge_call(
+    extended: Any,
+    context: ReplicaContext,
+    merge_fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    if extended._num_replicas_in_sync > 1:
+        leaves, _ = _tree.flatten((args, kwargs), is_leaf)
+        if any(isinstance(leaf, Tracer) for leaf in leaves):
+            raise TypeError(
+                "merge_call was given a value that JAX is tracing (inside jax.grad, "
+                "rx.value_and_grad, jax.jit, ...), which the other replicas cannot see. Use "
+                "get_replica_context().all_reduce or all_gather, which have gradients, or call "
+                "merge_call after the traced function."
+            )
+
+    def merge(payloads: list[Any]) -> list[Any]:
+        merged = regroup(payloads, what="passed to merge_call")
+        merged_args, merged_kwargs = merged
+        result = merge_fn(extended._strategy, *merged_args, **merged_kwargs)
+        check_replica_count(result, len(payloads), "The result of a merge_fn")
+        return [select_replica(index, result) for index in range(len(payloads))]
+
+    what = f"merge_call({_name_of(merge_fn)})"
+    return context._meet(("merge_call", _code_of(merge_fn)), what, (args, kwargs), merge)
+
+
+def all_reduce(
+    extended: Any, context: ReplicaContext, reduce_op: Any, value: Any, options: Any
+) -> Any:
+    op, options = as_reduce_op(reduce_op), as_options(options)
+    leaves, rebuild, structure = _as_arrays(value, "all_reduce")
+    if extended._num_replicas_in_sync == 1:
+        whole = [x if _is_inexact(x) or op is ReduceOp.SUM else x / 1 for x in leaves]
+        return rebuild(whole)
+    meet = _meet_to_reduce(extended, context, op, options, structure)
+    return rebuild(all_reduce_with_gradient(leaves, meet, "all_reduce"))
+
+
+def _meet_to_reduce(
+    extended: Any, context: ReplicaContext, op: ReduceOp, options: Any, structure: Any
+) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
+    def reduce(payloads: list[Any]) -> list[Any]:
+        values = [PerReplica(parts) for parts in zip(*payloads, strict=True)]
+        pairs = [(value, extended._replica_devices) for value in values]
+        reduced = extended.batch_reduce_to(op, pairs, options)
+        return [select_replica(index, reduced) for index in range(len(payloads))]
+
+    def meet(arrays: Sequence[jax.Array]) -> list[jax.Array]:
+        if not arrays:
+            return []
+        what = f"all_reduce({op.name}) of {structure}: {_tree.describe(list(arrays))}"
+        key = ("all_reduce", op, structure, len(arrays))
+        return context._meet(key, what, list(arrays), reduce)
+
+    return meet
+
+
+def all_gather(extended: Any, context: ReplicaContext, value: Any, axis: int, options: Any) -> Any:
+    options = as_options(options)
+    leaves, rebuild, structure = _as_arrays(value, "all_gather")
+    for leaf in leaves:
+        check_axes(leaf, axis, "all_gather")
+    if extended._num_replicas_in_sync == 1:
+        return rebuild(leaves)
+
+    def gather(payloads: list[Any]) -> list[Any]:
+        joined, starts = [], []
+        for parts in zip(*payloads, strict=True):
+            joined.append(
+                extended._gather_to(PerReplica(parts), extended._replica_devices, axis, options)
+            )
+            sizes = [part.shape[axis] for part in parts]
+            starts.append([sum(sizes[:index]) for index in range(len(sizes))])
+        return [
+            (select_replica(index, joined), [start[index] for start in starts])
+            for index in range(len(payloads))
+        ]
+
+    def meet(arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[int]]:
+        what = f"all_gather(axis={axis}) of {structure}: {_tree.describe(list(arrays))}"
+        key = ("all_gather", axis, structure, len(arrays))
+        return context._meet(key, what, list(arrays), gather)
+
+    meet_sum = _meet_to_reduce(extended, context, ReduceOp.SUM, options, structure)
+    return rebuild(all_gather_with_gradient(leaves, axis, meet, meet_sum, "all_gather"))
+
+
+def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild, str]:
+    """The arrays of a replica's structure, how to put others there, and the structure as a text.
+
+    Replicas must agree on the text: it has the keys of dicts, and the arrays come in their order.
+    """
+    leaves, rebuild, structure = _tree.flatten_sorted(value, is_leaf)
+    arrays = []
+    for leaf in leaves:
+        if isinstance(leaf, ArrayLike):
+            leaf = leaf._array()
+        if isinstance(leaf, DistributedValues) or leaf is None:
+            raise TypeError(
+                f"{what} in replica context takes this replica's own arrays; got "
+                f"{_tree.describe(leaf)}. Pass per-replica values to the replica function through "
+                "strategy.run(fn, args=(value,))."
+            )
+        arrays.append(leaf if isinstance(leaf, Tracer) else array_of(leaf, what))
+    return arrays, rebuild, structure
+
+
+def _is_inexact(array: jax.Array) -> bool:
+    return jnp.issubdtype(array.dtype, jnp.inexact)
+
+
+def _code_of(fn: Any) -> Any:
+    """What makes two functions the same one, though each replica may define its own."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    fn = getattr(fn, "__func__", fn)
+    return getattr(fn, "__code__", None) or type(fn)
+
+
+def _name_of(fn: Any) -> str:
+    return getattr(fn, "__qualname__", None) or repr(fn)
