@@ -68,7 +68,12 @@ def backends_started() -> bool:
 def trace_settings() -> Hashable:
     """What JAX's own traces depend on besides their inputs, but for the default device."""
     with jax.default_device(None):
-        return _config.trace_context()
+        settings = _config.trace_context()
+    try:
+        hash(settings)
+    except TypeError:  # JAX 0.11 has a setting without a hash
+        return repr(settings)
+    return settings
 
 
 def thread_settings() -> ThreadSettings:

@@ -66,6 +66,7 @@ class ReplicaMesh:
                 with jax.set_mesh(self.mesh):  # the user's own mesh is not ours
                     return program(*args)
 
+        call.__wrapped__ = program  # type: ignore[attr-defined]
         return call
 
 

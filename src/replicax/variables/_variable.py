@@ -67,8 +67,9 @@ def _bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
 class Variable(ArrayLike, metaclass=_VariableMeta):
     """A mutable array that follows the strategy in whose scope it is made.
 
-    Use it wherever an array goes; change it with `assign`, `assign_add`, `assign_sub`. Passed to a
-    JAX function it arrives as its value.
+    Use it as an array, in operators and in `jax.numpy` and `jax.nn` functions (`jax.lax` takes
+    arrays only: `variable.value()`); change it with `assign`, `assign_add`, `assign_sub`. Passed to
+    a function that JAX transforms, it arrives as its value.
 
     >>> import jax.numpy as jnp, replicax as rx
     >>> v = rx.Variable([1.0, 2.0], name="v")
