@@ -1,8 +1,8 @@
 """`Optimizer`: any optax transformation, with its state in variables of the strategy.
 
 `apply_gradients` does what the four steps of `tf.distribute` do: the replicas meet, their gradients
-are added up by one `batch_reduce_to`, and the variables are updated where they live. In place of one
-`extended.update` per variable there is one compiled program for all of them.
+are added up by one `batch_reduce_to`, and the variables are updated where they live. In place of
+one `extended.update` per variable there is one compiled program for all of them.
 """
 
 from __future__ import annotations
