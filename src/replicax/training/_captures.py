@@ -270,7 +270,9 @@ def _plain_key(value: Any) -> Any:
         return (type(value), repr(value))  # repr tells -0.0 from 0.0, and one nan is another
     if isinstance(value, np.generic):
         return (type(value), value.tobytes())
-    if value is None or isinstance(value, bool | int | str | bytes | enum.Enum | type(Ellipsis)):
+    if isinstance(value, enum.Enum):
+        return (type(value), value.name)  # its value need not be hashable
+    if value is None or isinstance(value, bool | int | str | bytes | type(Ellipsis)):
         return (type(value), value)
     return None
 
