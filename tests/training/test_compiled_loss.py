@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import weakref
 from typing import Any
 
 import jax
@@ -397,3 +398,47 @@ def test_live_arrays_do_not_grow(strategy: Any):
 
     before = live_after(5)
     assert live_after(50) <= before
+
+
+def test_an_update_inside_a_differentiated_function_is_refused():
+    w = rx.Variable(1.0)
+    optimizer = rx.Optimizer(optax.sgd(0.1))
+
+    def loss() -> Any:
+        optimizer.apply_gradients([(1.0, w)])
+        return w * w
+
+    for compile in (False, True):
+        with pytest.raises(rx.errors.WrongContextError, match="after that function"):
+            rx.value_and_grad(loss, [w], compile=compile)
+    assert float(w) == 1.0
+
+
+def test_sync_on_read_variables_read_by_a_compiled_loss():
+    strategy = mirrored(2)
+    with strategy.scope():
+        w = rx.Variable(2.0)
+        total = rx.Variable(0.0, synchronization="ON_READ", aggregation="SUM")
+    context = rx.get_replica_context
+    strategy.run(lambda: total.assign(10.0 * (context().replica_id_in_sync_group + 1)))  # type: ignore[union-attr]
+    with strategy.scope():
+        assert float(rx.value_and_grad(lambda: w * total, [w], compile=True)[0]) == 60.0
+    own, first = strategy.run(
+        lambda: tuple(
+            rx.value_and_grad(lambda v=v: w * v, [w], compile=True)[0]
+            for v in (total, total.values[0])
+        )
+    )
+    assert [float(x) for x in own.values] == [20.0, 40.0]
+    assert [float(x) for x in first.values] == [20.0, 20.0]
+
+
+def test_dropped_variables_are_freed_with_their_programs():
+    def train() -> Any:
+        w = rx.Variable(1.0)
+        rx.value_and_grad(lambda: w * w, [w], compile=True)
+        return weakref.ref(w)
+
+    seen = train()
+    gc.collect()
+    assert seen() is None
