@@ -20,6 +20,11 @@ def strong(array: jax.Array) -> jax.Array:
     return jax.lax.convert_element_type(array, array.dtype) if weak else array
 
 
+def for_mean(array: jax.Array) -> jax.Array:
+    """Integers as floats: a mean need not be whole, and the sum of small integers overflows."""
+    return array if jnp.issubdtype(array.dtype, jnp.inexact) else array / 1
+
+
 def as_array(value: Any, dtype: Any = None) -> jax.Array:
     """A `jax.Array` of `value`; NumPy arrays are copied, since users may change them later."""
     if isinstance(value, jax.Array) and (dtype is None or value.dtype == dtype):

@@ -98,16 +98,24 @@ def _children_like(first: Any, other: Any, children: Sequence[Any]) -> Sequence[
     return [other[key] for key in first] if type(first) is dict else children
 
 
+def leaves_of(tree: Any, is_leaf: IsLeaf = _never) -> Iterator[Any]:
+    """All leaves, in order; nothing is put together again."""
+    level = one_level(tree, is_leaf)
+    if level is None:
+        yield tree
+    else:
+        for child in level[0]:
+            yield from leaves_of(child, is_leaf)
+
+
 def flatten(tree: Any, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebuild]:
     """All leaves, and a function that puts new ones in their places."""
-    leaves: list[Any] = []
-    map_structure(leaves.append, tree, is_leaf)
 
     def rebuild(new: Sequence[Any]) -> Any:
         replacements = iter(new)
         return map_structure(lambda _: next(replacements), tree, is_leaf)
 
-    return leaves, rebuild
+    return list(leaves_of(tree, is_leaf)), rebuild
 
 
 def flatten_sorted(tree: Any, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebuild, str]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from replicax._arrays import as_array
+from replicax._arrays import as_array, for_mean
 from replicax._errors import PerReplicaValueError
 from replicax._typing import Device, Tracer
 from replicax.collectives._destinations import component_devices
@@ -32,7 +32,7 @@ def _all_reduce_program(mesh: ReplicaMesh, op: ReduceOp, bytes_per_pack: int) ->
 def _reduce_on_one_device(parts: Sequence[jax.Array], op: ReduceOp) -> jax.Array:
     if op is ReduceOp.SUM:
         return functools.reduce(jnp.add, parts)
-    return functools.reduce(jnp.add, [part / 1 for part in parts]) / len(parts)
+    return functools.reduce(jnp.add, [for_mean(part) for part in parts]) / len(parts)
 
 
 def as_components(value: DistributedValues, what: str) -> DistributedValues:
@@ -120,9 +120,7 @@ def _all_reduce_over(
 
 def _combine(op: ReduceOp, parts: Sequence[jax.Array]) -> jax.Array:
     if len(parts) == 1:
-        only = parts[0]
-        floating = jnp.issubdtype(only.dtype, jnp.inexact)
-        return only if op is ReduceOp.SUM or floating else _reduce_on_one_device((only,), op)
+        return for_mean(parts[0]) if op is ReduceOp.MEAN else parts[0]
     home = component_devices(PerReplica(parts))[0]
     return _reduce_on_one_device(tuple(put(part, home) for part in parts), op)
 

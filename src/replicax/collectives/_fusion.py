@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from replicax._arrays import for_mean
 from replicax.collectives._reduce_op import ReduceOp
 from replicax.devices import REPLICA_AXIS
 
@@ -46,8 +47,7 @@ def all_reduce_traced(
 ) -> list[jax.Array]:
     """The reduction of each array over the replica axis, fused; for use inside `shard_map`."""
     if op is ReduceOp.MEAN:
-        # Integers are averaged as floats: small ones would overflow in the sum.
-        arrays = [x if jnp.issubdtype(x.dtype, jnp.inexact) else x / 1 for x in arrays]
+        arrays = [for_mean(array) for array in arrays]
     reduced: list[Any] = [None] * len(arrays)
     for pack in plan_packs(arrays, bytes_per_pack):
         if len(pack) == 1:

@@ -4,7 +4,6 @@ from replicax.devices._constant import constant as constant
 from replicax.devices._mesh import REPLICA_AXIS as REPLICA_AXIS
 from replicax.devices._mesh import ReplicaMesh as ReplicaMesh
 from replicax.devices._mesh import replica_mesh as replica_mesh
-from replicax.devices._names import DeviceLike as DeviceLike
 from replicax.devices._names import canonical_name as canonical_name
 from replicax.devices._names import canonical_names as canonical_names
 from replicax.devices._names import devices_of_kind as devices_of_kind

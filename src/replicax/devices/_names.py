@@ -15,8 +15,6 @@ import jax
 from replicax._errors import DeviceError
 from replicax._typing import Device
 
-DeviceLike = str | Device
-
 _PATTERN = re.compile(
     r"^(?:/?job:(?P<job>[a-z0-9_\-]+))?(?:/?replica:(?P<replica>\d+))?(?:/?task:(?P<task>\d+))?"
     r"/?(?:device:)?(?P<kind>cpu|gpu|tpu)(?::(?P<index>\d+))?$",

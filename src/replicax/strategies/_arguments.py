@@ -58,8 +58,7 @@ def as_pair(pair: Any) -> tuple[Any, Any]:
 
 
 def refuse_per_replica(structure: Any) -> None:
-    leaves, _ = _tree.flatten(structure, is_leaf)
-    if any(isinstance(leaf, PerReplica) for leaf in leaves):
+    if any(isinstance(leaf, PerReplica) for leaf in _tree.leaves_of(structure, is_leaf)):
         raise ValueError(
             "extended.update was given a PerReplica argument, but every copy of a variable must be "
             "updated in the same way. Combine it first: extended.reduce_to('SUM', value, variable)."
@@ -68,9 +67,6 @@ def refuse_per_replica(structure: Any) -> None:
 
 def check_axes(array: Any, axis: Any, what: str) -> None:
     axes = axis if isinstance(axis, tuple | list) else (axis,)
-    if len({each % max(array.ndim, 1) for each in axes if isinstance(each, int)}) < len(axes):
-        if all(isinstance(each, int) for each in axes):
-            raise ValueError(f"{what}: axis {axis} names a dimension twice. Name each once.")
     for each in axes:
         if not isinstance(each, int | np.integer) or isinstance(each, bool):
             more = ", a tuple of integers, or None for none" if what == "reduce" else ""
@@ -80,3 +76,5 @@ def check_axes(array: Any, axis: Any, what: str) -> None:
                 f"{what}: axis {each} is out of range for a value of shape {tuple(array.shape)}, "
                 f"which has {array.ndim} dimension(s). " + _AXIS_ADVICE.get(what, "")
             )
+    if len({each % array.ndim for each in axes}) < len(axes):
+        raise ValueError(f"{what}: axis {axis} names a dimension twice. Name each once.")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from replicax import _tree
+from replicax._arrays import for_mean
 from replicax._typing import Tracer
 from replicax.collectives import (
     ReduceOp,
@@ -40,7 +40,7 @@ def merge_call(
     kwargs: dict[str, Any],
 ) -> Any:
     if extended._num_replicas_in_sync > 1:
-        leaves, _ = _tree.flatten((args, kwargs), is_leaf)
+        leaves = _tree.leaves_of((args, kwargs), is_leaf)
         if any(isinstance(leaf, Tracer) for leaf in leaves):
             raise TypeError(
                 "merge_call was given a value that JAX is tracing (inside jax.grad, "
@@ -50,8 +50,7 @@ def merge_call(
             )
 
     def merge(payloads: list[Any]) -> list[Any]:
-        merged = regroup(payloads, what="passed to merge_call")
-        merged_args, merged_kwargs = merged
+        merged_args, merged_kwargs = regroup(payloads, what="passed to merge_call")
         result = merge_fn(extended._strategy, *merged_args, **merged_kwargs)
         check_replica_count(result, len(payloads), "The result of a merge_fn")
         return [select_replica(index, result) for index in range(len(payloads))]
@@ -66,8 +65,7 @@ def all_reduce(
     op, options = as_reduce_op(reduce_op), as_options(options)
     leaves, rebuild, structure = _as_arrays(value, "all_reduce")
     if extended._num_replicas_in_sync == 1:
-        whole = [x if _is_inexact(x) or op is ReduceOp.SUM else x / 1 for x in leaves]
-        return rebuild(whole)
+        return rebuild([for_mean(x) for x in leaves] if op is ReduceOp.MEAN else leaves)
     meet = _meet_to_reduce(extended, context, op, options, structure)
     return rebuild(all_reduce_with_gradient(leaves, meet, "all_reduce"))
 
@@ -139,10 +137,6 @@ def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild, s
             )
         arrays.append(leaf if isinstance(leaf, Tracer) else array_of(leaf, what))
     return arrays, rebuild, structure
-
-
-def _is_inexact(array: jax.Array) -> bool:
-    return jnp.issubdtype(array.dtype, jnp.inexact)
 
 
 def _code_of(fn: Any) -> Any:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax import _tree
+from replicax._arrays import for_mean
 from replicax._errors import show_users_part
 from replicax.collectives import ReduceOp, array_of, as_reduce_op, default_device
 from replicax.context import StrategyScope, require_cross_replica
@@ -179,8 +180,7 @@ class Strategy:
         for part in self._parts(value):
             check_axes(part, axis, "reduce")
             with jax.default_device(device_of(part)):
-                if op is ReduceOp.MEAN and not jnp.issubdtype(part.dtype, jnp.inexact):
-                    part = part / 1  # integers are averaged as floats, which do not overflow
+                part = for_mean(part) if op is ReduceOp.MEAN else part
                 sums.append(jnp.sum(part, axis=_as_axes(axis)))
         return PerReplica(sums)
 

@@ -170,7 +170,7 @@ def _traced(capture: Capture, variables: list[Variable], has_aux: bool) -> _Prog
     def program(values: list[Any], other_values: list[Any], arrays: list[Any]) -> Any:
         def evaluate(values: list[Any]) -> tuple[Any, Any]:
             replay = _Replay([*zip(differentiated, values), *zip(others, other_values)])
-            with intercepting(replay), _tracing(object()):
+            with intercepting(replay):
                 loss, aux = checked_loss(loss_with(arrays)(), has_aux)
             return loss, (loss, aux, [jax.lax.stop_gradient(x) for x in replay.written_values])
 

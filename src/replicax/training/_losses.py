@@ -40,7 +40,7 @@ def compute_average_loss(
             "the jnp.mean or jnp.sum over the examples."
         )
     if global_batch_size is None:
-        _require_replica("compute_average_loss")
+        _require_replica("compute_average_loss", ", or pass global_batch_size")
         size: Any = losses.shape[0] * get_strategy().num_replicas_in_sync
     else:
         size = _checked_batch_size(global_batch_size)
@@ -60,14 +60,11 @@ def scale_regularization_loss(regularization_loss: Any) -> jax.Array:
     return total / get_strategy().num_replicas_in_sync
 
 
-def _require_replica(what: str) -> None:
+def _require_replica(what: str, or_else: str = "") -> None:
     if has_strategy() and in_cross_replica_context():
         raise WrongContextError(
             f"{what} was called in cross-replica context, but each replica has a loss of its own. "
-            "Call it in the function that you pass to strategy.run, or pass global_batch_size."
-            if what == "compute_average_loss"
-            else f"{what} was called in cross-replica context, but each replica has a loss of its "
-            "own. Call it in the function that you pass to strategy.run."
+            f"Call it in the function that you pass to strategy.run{or_else}."
         )
 
 

@@ -88,13 +88,10 @@ def select_replica(replica_id: int, structure: Any) -> Any:
 
 def check_replica_count(structure: Any, count: int, what: str) -> None:
     """`ValueError` if a distributed value in `structure` is for another number of replicas."""
-
-    def check(leaf: Any) -> None:
+    for leaf in _tree.leaves_of(structure, is_leaf):
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole and leaf._count != count:
             raise ValueError(
                 f"{what} holds a {type(leaf).__name__} with {leaf._count} components, but the "
                 f"strategy has {count} replica(s). Make it with this strategy: from its data "
                 "sets, its run, or strategy.experimental_distribute_values_from_function."
             )
-
-    _tree.map_structure(check, structure, is_leaf)
