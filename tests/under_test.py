@@ -56,4 +56,23 @@ class Eager:
         return strategy.run(fn, args=tuple(args), kwargs=dict(kwargs or {}))
 
 
-EXECUTORS: dict[str, Callable[[], Executor]] = {"eager": Eager}
+class Compiled:
+    """`strategy.run` inside `rx.function`: one program for all replicas."""
+
+    name = "compiled"
+
+    def run(
+        self,
+        strategy: Any,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        @rx.function
+        def step(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return strategy.run(fn, args=args, kwargs=kwargs)
+
+        return step(tuple(args), dict(kwargs or {}))
+
+
+EXECUTORS: dict[str, Callable[[], Executor]] = {"eager": Eager, "compiled": Compiled}

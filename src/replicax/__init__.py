@@ -9,6 +9,8 @@ from replicax import types as types
 from replicax.context import get_replica_context as get_replica_context
 from replicax.devices import constant as constant
 from replicax.devices import device as device
+from replicax.functions import TensorSpec as TensorSpec
+from replicax.functions import function as function
 from replicax.training import Optimizer as Optimizer
 from replicax.training import accumulate_gradients as accumulate_gradients
 from replicax.training import grad as grad

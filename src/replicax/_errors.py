@@ -39,11 +39,11 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def show_users_part(error: BaseException) -> None:
-    """Cuts our own frames off the start of the traceback: users see their own line first."""
+    """Cuts our own and JAX's frames off the start of the traceback: users see their line first."""
     start = error.__traceback__
     while start is not None:
         module = start.tb_frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] != _PACKAGE:
+        if module.partition(".")[0] not in (_PACKAGE, "jax"):
             with contextlib.suppress(Exception):  # some exceptions refuse every change
                 error.__traceback__ = start
             return

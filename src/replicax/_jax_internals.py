@@ -6,14 +6,18 @@ Relied on and tested on JAX 0.10 and 0.11. Nothing else in replicax imports `jax
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import jax
+from jax._src import api_util as _api_util
 from jax._src import array as _array
 from jax._src import config as _config
 from jax._src import core as _core
+from jax._src import linear_util as _linear_util
+from jax._src import source_info_util as _source_info_util
 from jax._src import xla_bridge as _xla_bridge
+from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import partial_eval as _partial_eval
 
 # The whole surface of a concrete array; jax.Array declares a part of it.
@@ -60,6 +64,11 @@ def staging_trace() -> Any:
     return None
 
 
+def is_staging() -> bool:
+    """Whether operations on this thread are collected into a program, and not carried out."""
+    return not _core.trace_state_clean() and staging_trace() is not None
+
+
 def backends_started() -> bool:
     """Whether JAX has opened its devices, after which their number is fixed."""
     return _xla_bridge.backends_are_initialized()
@@ -69,6 +78,16 @@ def trace_settings() -> Hashable:
     """What JAX's own traces depend on besides their inputs, but for the default device."""
     with jax.default_device(None):
         settings = _config.trace_context()
+    try:
+        hash(settings)
+    except TypeError:  # JAX 0.11 has a setting without a hash
+        return repr(settings)
+    return settings
+
+
+def trace_context() -> Hashable:
+    """What JAX's own traces depend on besides their inputs."""
+    settings = _config.trace_context()
     try:
         hash(settings)
     except TypeError:  # JAX 0.11 has a setting without a hash
@@ -93,3 +112,80 @@ def with_thread_settings(settings: ThreadSettings) -> Iterator[None]:
         for state, value in settings:
             stack.enter_context(state(value))
         yield
+
+
+def trace_to_program(
+    fn: Callable[..., Sequence[Any]],
+    user_fn: Callable[..., Any],
+    names: Sequence[str],
+    shapes: Sequence[Any],
+    axes: Sequence[tuple[str, int]],
+) -> Any:
+    """`fn` traced once, as a closed program over its arguments and what `new_input` added.
+
+    `jax.make_jaxpr` does the same, but fixes the inputs before it starts. We learn which variables
+    a function reads while it runs, and would have to trace it twice.
+
+    Args:
+      fn: takes one tracer for each of `shapes` and returns a flat list of arrays.
+      user_fn: whose name and line JAX's error messages give.
+      names: of the arguments, for those messages.
+      shapes: what the arguments look like: anything with `shape` and `dtype`.
+      axes: names and sizes of the mesh axes that collectives inside may use.
+    """
+    info = _api_util.debug_info("rx.function", user_fn, (), {})._replace(arg_names=tuple(names))
+    wrapped = _linear_util.wrap_init(lambda *tracers: tuple(fn(*tracers)), debug_info=info)
+    avals = [_core.ShapedArray(each.shape, each.dtype) for each in shapes]
+    with _core.extend_axis_env_nd(list(axes)):
+        jaxpr, _, constants = _partial_eval.trace_to_jaxpr_dynamic(wrapped, avals)
+    return _core.ClosedJaxpr(jaxpr, constants)
+
+
+def without_constants(program: Any) -> Any:
+    """The closed program with the arrays that it captured as its first inputs."""
+    return _core.ClosedJaxpr(_partial_eval.convert_constvars_jaxpr(program.jaxpr), ())
+
+
+def new_input(trace: Any, shape: Sequence[int], dtype: Any) -> Any:
+    """A further input of the program that `trace` collects; it comes after all earlier ones."""
+    return trace.new_arg(_core.ShapedArray(tuple(shape), dtype), _source_info_util.current())
+
+
+def new_ref(trace: Any, value: Any) -> Any:
+    """A mutable cell of the program that `trace` collects, though an inner one is current.
+
+    A variable assigned inside lax.scan or lax.cond must outlive their bodies. JAX carries a `Ref`
+    of the outer program through them; there is no public way to make one from inside.
+    """
+    with _core.set_current_trace(trace):
+        return jax.new_ref(value)
+
+
+def operations_so_far(trace: Any) -> int:
+    """How many operations `trace` has collected."""
+    return len(trace.frame.tracing_eqns)
+
+
+def made_since(trace: Any, operations: int, value: Any) -> bool:
+    """Whether `value` is the result of an operation that came after the first `operations`."""
+    if not isinstance(value, _partial_eval.DynamicJaxprTracer) or value._trace is not trace:
+        return True
+    parent = value.parent
+    return parent is not None and any(
+        each is parent for each in trace.frame.tracing_eqns[operations:]
+    )
+
+
+def is_vmapping() -> bool:
+    """Whether `jax.vmap` is at work between here and the program that collects operations."""
+    trace = _core.trace_ctx.trace
+    while trace is not None and not isinstance(trace, _partial_eval.DynamicJaxprTrace):
+        if isinstance(trace, _batching.BatchTrace):
+            return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
+
+
+def subprograms(parameters: dict[str, Any]) -> Iterator[Any]:
+    """The programs inside an operation's parameters: bodies of loops, branches, inner jits."""
+    return _core.jaxprs_in_params(parameters)

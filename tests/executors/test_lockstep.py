@@ -392,7 +392,7 @@ def test_an_exception_in_a_nested_run(strategy: Any):
 
 def test_running_inside_a_traced_function_is_refused():
     strategy = mirrored(2)
-    with pytest.raises(RuntimeError, match="Call strategy.run outside"):
+    with pytest.raises(RuntimeError, match="call strategy.run outside"):
         jax.jit(lambda x: strategy.run(lambda: x))(1.0)
 
 

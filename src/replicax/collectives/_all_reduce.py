@@ -19,8 +19,9 @@ from replicax._typing import Device, Tracer
 from replicax.collectives._destinations import component_devices
 from replicax.collectives._fusion import all_reduce_traced
 from replicax.collectives._reduce_op import ReduceOp
-from replicax.devices import ReplicaMesh, put, replica_mesh
-from replicax.values import DistributedValues, Mirrored, PerReplica, ReplicaBuffers
+from replicax.context import EACH, is_compiling, thread_state, tracing_replicas
+from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, replica_mesh
+from replicax.values import DistributedValues, Mirrored, PerReplica, ReplicaBuffers, TracedBuffers
 
 
 @functools.lru_cache(maxsize=256)
@@ -42,6 +43,7 @@ def as_components(value: DistributedValues, what: str) -> DistributedValues:
       ValueError: shapes or dtypes differ; the text lists them by replica.
     """
     if value._buffers is not None and value._values is None:
+        _refuse_booleans(value._buffers.assembled, what)
         return value
     parts = [array_of(part, what) for part in value.values]
     first = parts[0]
@@ -52,16 +54,21 @@ def as_components(value: DistributedValues, what: str) -> DistributedValues:
             "replicas have different numbers of rows, as in a last partial batch, reduce over "
             "them as well: strategy.reduce(op, value, axis=0)."
         )
-    if first.dtype == jnp.bool_:
+    _refuse_booleans(first, what)
+    # Inside a trace the value itself is what the program captures.
+    return value if tracing_replicas() else PerReplica(parts)
+
+
+def _refuse_booleans(array: Any, what: str) -> None:
+    if array.dtype == jnp.bool_:
         raise TypeError(
             f"{what} cannot add booleans. Convert them first, for example with x.astype(jnp.int32)."
         )
-    return PerReplica(parts)
 
 
 def array_of(part: Any, what: str) -> jax.Array:
     """A concrete array from one component; `TypeError` for what is no array."""
-    if isinstance(part, Tracer):
+    if isinstance(part, Tracer) and not is_compiling():
         raise TypeError(
             f"{what} was given a value that JAX is tracing (inside jax.jit, jax.grad, ...). "
             "Communicate outside of the traced function; for a loss use "
@@ -87,6 +94,8 @@ def all_reduce(
 
     Components that share devices (or were plain numbers) are combined on one device instead.
     """
+    if tracing_replicas():
+        return _all_reduce_in_trace(op, values, bytes_per_pack)
     results: list[Any] = [None] * len(values)
     by_devices: dict[tuple[Device, ...], list[int]] = {}
     for index, value in enumerate(values):
@@ -107,11 +116,28 @@ def all_reduce(
     return results
 
 
+def _all_reduce_in_trace(
+    op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
+) -> list[Any]:
+    mesh = thread_state.program.mesh
+    results: list[Any] = [None] * len(values)
+    # What is the same everywhere already was reduced to fewer devices before.
+    whole = [i for i, value in enumerate(values) if value._count == mesh.size]
+    arrays = [values[i]._component(EACH) for i in whole]
+    reduced = all_reduce_traced(arrays, op, mesh.size, bytes_per_pack)
+    for index, array in zip(whole, reduced, strict=True):
+        results[index] = Mirrored._from_buffers(TracedBuffers(mesh, array, mirrored=True))
+    for index, value in enumerate(values):
+        if results[index] is None:
+            results[index] = _combine(op, value.values)
+    return results
+
+
 def _all_reduce_over(
     mesh: ReplicaMesh, op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
 ) -> list[Mirrored]:
     assembled = [
-        (value._buffers or ReplicaBuffers(mesh, components=value.values)).assembled
+        (value._buffers or ReplicaBuffers(mesh, components=list(value.values))).assembled
         for value in values
     ]
     reduced = _all_reduce_program(mesh, op, bytes_per_pack)(assembled)
@@ -132,7 +158,25 @@ def concatenate(parts: Sequence[Any], axis: int, device: Device, what: str) -> j
       ValueError: scalars, another number of dimensions, sizes that differ off the axis, or an
         axis out of range; the text lists the shapes by replica.
     """
-    arrays = [array_of(part, what) for part in parts]
+    return _joined([array_of(part, what) for part in parts], axis, device, what)
+
+
+def concatenate_traced(local: Any, axis: int, replicas: int, what: str) -> jax.Array:
+    """`concatenate` of what each replica has, in a program that is being traced."""
+    local = array_of(local, what)
+    axis = _checked_axis([local] * replicas, axis, what)
+    return jax.lax.all_gather(local, REPLICA_AXIS, axis=axis, tiled=True)
+
+
+def _joined(arrays: list[jax.Array], axis: int, device: Device, what: str) -> jax.Array:
+    axis = _checked_axis(arrays, axis, what)
+    if len(arrays) == 1:
+        return put(arrays[0], device)
+    with jax.default_device(device):
+        return jnp.concatenate([put(array, device) for array in arrays], axis=axis)
+
+
+def _checked_axis(arrays: Sequence[jax.Array], axis: Any, what: str) -> int:
     if not isinstance(axis, int | np.integer) or isinstance(axis, bool):
         raise TypeError(f"{what}: `axis` must be an integer; got {axis!r}.")
     listing = ", ".join(f"replica {i}: {a.dtype}{list(a.shape)}" for i, a in enumerate(arrays))
@@ -154,7 +198,4 @@ def concatenate(parts: Sequence[Any], axis: int, device: Device, what: str) -> j
             f"{what} needs the same dtype and the same sizes except along axis {axis}; got "
             f"{listing}."
         )
-    if len(arrays) == 1:
-        return put(arrays[0], device)
-    with jax.default_device(device):
-        return jnp.concatenate([put(array, device) for array in arrays], axis=axis)
+    return axis

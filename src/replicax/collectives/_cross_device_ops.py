@@ -16,10 +16,17 @@ from typing import Any
 import jax
 
 from replicax._typing import Device
-from replicax.collectives._all_reduce import all_reduce, array_of, as_components, concatenate
+from replicax.collectives._all_reduce import (
+    all_reduce,
+    array_of,
+    as_components,
+    concatenate,
+    concatenate_traced,
+)
 from replicax.collectives._destinations import destination_devices, mirror
 from replicax.collectives._options import CommunicationOptions, as_options
 from replicax.collectives._reduce_op import ReduceOp, as_reduce_op
+from replicax.context import EACH, thread_state, tracing_replicas
 from replicax.devices import put, resolve
 from replicax.values import DistributedValues, Mirrored, PerReplica
 
@@ -93,8 +100,12 @@ class CrossDeviceOps(abc.ABC):
         """Joins the components along `axis` and puts the result on `destinations`."""
         as_options(options)
         devices = destination_devices(destinations)
-        parts = _as_per_replica(per_replica_value).values
-        return mirror(concatenate(parts, axis, devices[0], "gather"), devices)
+        value = _as_per_replica(per_replica_value)
+        if tracing_replicas() and value._count == thread_state.program.mesh.size:
+            joined = concatenate_traced(value._component(EACH), axis, value._count, "gather")
+        else:
+            joined = concatenate(value.values, axis, devices[0], "gather")
+        return mirror(joined, devices)
 
     @abc.abstractmethod
     def reduce_implementation(
@@ -166,7 +177,7 @@ class _PackedAllReduce(CrossDeviceOps):
             return 1  # no two tensors fit
         if self._num_packs == 1 or options.bytes_per_pack:
             return options.bytes_per_pack
-        total = sum(value._component(0).nbytes for value in values)
+        total = sum(_nbytes(value) for value in values)
         return max(1, math.ceil(total / self._num_packs))
 
     def __repr__(self) -> str:
@@ -217,6 +228,11 @@ class ReductionToOneDevice(CrossDeviceOps):
             if reduce_op is ReduceOp.MEAN:
                 total = total / value._count
         return self.broadcast(total, destinations)
+
+
+def _nbytes(value: DistributedValues) -> int:
+    array = value._component(EACH if tracing_replicas() else 0)
+    return math.prod(array.shape) * array.dtype.itemsize
 
 
 def _add_all(parts: list[jax.Array]) -> jax.Array:

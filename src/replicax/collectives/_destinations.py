@@ -7,7 +7,8 @@ from typing import Any
 
 import jax
 
-from replicax._typing import Device
+from replicax._typing import Device, Tracer
+from replicax.context import is_compiling
 from replicax.devices import device_of, put, replica_mesh, resolve
 from replicax.values import DistributedValues, Mirrored, ReplicaBuffers
 
@@ -27,6 +28,8 @@ def destination_devices(destinations: Any) -> Devices:
         return placed
     if isinstance(destinations, DistributedValues):
         return component_devices(destinations)
+    if isinstance(destinations, Tracer):
+        return (default_device(),)
     if isinstance(destinations, jax.Array):
         return (device_of(destinations),)
     if isinstance(destinations, Sequence) and destinations:
@@ -42,7 +45,9 @@ def component_devices(value: DistributedValues) -> Devices:
     if value._buffers is not None:
         return value._buffers.mesh.devices
     return tuple(
-        device_of(part) if isinstance(part, jax.Array) else default_device()
+        device_of(part)
+        if isinstance(part, jax.Array) and not isinstance(part, Tracer)
+        else default_device()
         for part in value.values
     )
 
@@ -59,6 +64,6 @@ def mirror(array: jax.Array, devices: Devices) -> Any:
     """`array` on these devices: a plain array for one, `Mirrored` for more."""
     if len(devices) == 1:
         return put(array, devices[0])
-    if len(set(devices)) == len(devices):
+    if is_compiling() or len(set(devices)) == len(devices):
         return Mirrored._from_buffers(ReplicaBuffers.broadcast(replica_mesh(devices), array))
     return Mirrored([put(array, device) for device in devices])

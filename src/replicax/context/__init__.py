@@ -11,9 +11,13 @@ from replicax.context._queries import update_replica_id as update_replica_id
 from replicax.context._replica import ReplicaContext as ReplicaContext
 from replicax.context._scope import StrategyScope as StrategyScope
 from replicax.context._scope import experimental_set_strategy as experimental_set_strategy
+from replicax.context._stack import EACH as EACH
 from replicax.context._stack import Frame as Frame
 from replicax.context._stack import default_strategy as default_strategy
 from replicax.context._stack import depth as depth
 from replicax.context._stack import entered as entered
 from replicax.context._stack import fill_default_slot as fill_default_slot
+from replicax.context._stack import is_compiling as is_compiling
 from replicax.context._stack import thread_state as thread_state
+from replicax.context._stack import top as current_frame  # noqa: F401
+from replicax.context._stack import tracing_replicas as tracing_replicas

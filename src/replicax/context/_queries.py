@@ -38,12 +38,12 @@ def in_cross_replica_context() -> bool:
     return get_replica_context() is None
 
 
-def update_replica_id() -> int | None:
+def update_replica_id() -> Any:
     """The copy that `extended.update` is working on, or None outside it."""
     return _stack.top().update_replica_id
 
 
-def replica_id_for(strategy: Any) -> int | None:
+def replica_id_for(strategy: Any) -> Any:
     """Which replica of `strategy` code here speaks for: replica and update context, else None."""
     frame = _stack.top()
     if frame.strategy is not strategy:

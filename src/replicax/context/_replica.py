@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Any
 
 from replicax._errors import WrongContextError
-from replicax._jax_internals import staging_trace
+from replicax._jax_internals import is_staging
 from replicax.context import _stack
 
-Handler = Callable[[list[Any]], list[Any]]
-Meet = Callable[[Hashable, str, Any, Handler], Any]
+Handler = Callable[[Any], Any]
+Meet = Callable[[Hashable, str, Any, Handler, bool], Any]
 
 
 class ReplicaContext:
@@ -32,7 +32,7 @@ class ReplicaContext:
     def __init__(
         self,
         strategy: Any,
-        replica_id_in_sync_group: int,
+        replica_id_in_sync_group: Any,
         meet: Meet | None = None,
         shared: dict[Any, Any] | None = None,
     ):
@@ -56,10 +56,14 @@ class ReplicaContext:
         return self._strategy
 
     @property
-    def replica_id_in_sync_group(self) -> int:
-        """This replica's number, from 0 to `num_replicas_in_sync - 1`."""
+    def replica_id_in_sync_group(self) -> Any:
+        """This replica's number, from 0 to `num_replicas_in_sync - 1`.
+
+        An integer; inside `rx.function`, where one program speaks for all replicas, an array.
+        """
         self._id_reads += 1
-        return self._replica_id
+        program = _stack.thread_state.program
+        return self._replica_id if program is None else program.replica_number(self._replica_id)
 
     @property
     def num_replicas_in_sync(self) -> int:
@@ -70,7 +74,9 @@ class ReplicaContext:
     def devices(self) -> tuple[str, ...]:
         """The device names of this replica."""
         self._id_reads += 1
-        worker_devices = self._strategy.extended.worker_devices
+        worker_devices = tuple(self._strategy.extended.worker_devices)
+        if self._replica_id is _stack.EACH:  # one program, on all of them
+            return worker_devices
         return (worker_devices[self._replica_id],)
 
     def merge_call(
@@ -106,22 +112,33 @@ class ReplicaContext:
         kwargs = dict(kwargs or {})
         return self._strategy.extended._replica_ctx_merge_call(self, merge_fn, tuple(args), kwargs)
 
-    def _meet(self, key: Hashable, what: str, payload: Any, handler: Handler) -> Any:
+    def _meet(
+        self, key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool = False
+    ) -> Any:
         """Brings `payload` to a meeting of all replicas; returns this replica's result.
 
-        `handler` is called once, in cross-replica context, with the payloads in replica order,
-        and returns one result for each. `key` must be equal on all replicas; `what` says in error
-        messages what this replica did.
+        `handler` is called once, in cross-replica context, with the payloads merged into one
+        structure of per-replica values. This replica gets its components of what it returns. With
+        one replica there is nothing to merge and nothing to select.
+
+        Args:
+          key: must be equal on all replicas.
+          what: what this replica did, for error messages.
+          payload: a structure, alike on all replicas.
+          handler: what happens at the meeting.
+          keep_same: leave what is the very same object on all replicas as that object.
         """
-        if self.num_replicas_in_sync > 1 and staging_trace() is not None:
+        traced = self._replica_id is _stack.EACH  # one trace for all: they have met already
+        if not traced and self.num_replicas_in_sync > 1 and is_staging():
             raise WrongContextError(
-                f"{what} was called inside a function that JAX compiles (jax.jit, lax.scan, "
-                "rx.value_and_grad(..., compile=True), ...). Eager replicas meet in Python, which "
-                "a compiled function cannot do. Move it out of the compiled function, or run that "
-                "as plain Python, without jax.jit or compile=True."
+                f"{what} was called inside a function that is compiled (jax.jit, lax.scan, "
+                "rx.value_and_grad(..., compile=True), an rx.function called by each replica). "
+                "Eager replicas meet in Python, which a compiled function cannot do. Compile the "
+                "whole step, with rx.function around strategy.run; or run the inner function as "
+                "plain Python."
             )
         if self._meet_others is not None:
-            return self._meet_others(key, what, payload, handler)
+            return self._meet_others(key, what, payload, handler, keep_same)
         if self._strategy.num_replicas_in_sync != 1:
             raise WrongContextError(
                 f"{what}: this ReplicaContext was made by hand, so there are no other replicas to "
@@ -129,7 +146,7 @@ class ReplicaContext:
                 "strategy.run."
             )
         with _stack.entered(_stack.Frame(self._strategy)):
-            return handler([payload])[0]
+            return handler(payload)
 
     def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         """Combines `value` of all replicas; every replica gets the result. Has a gradient.

@@ -21,13 +21,24 @@ if TYPE_CHECKING:
     from replicax.context._replica import ReplicaContext
 
 
+class _Each:
+    """The type of `EACH`."""
+
+    def __repr__(self) -> str:
+        return "each replica"
+
+
+EACH = _Each()
+"""Stands for a replica's number where one traced program speaks for all replicas at once."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Frame:
     """One context: the strategy, and the replica if there is a single one to speak of."""
 
     strategy: Any
     replica_context: ReplicaContext | None = None
-    update_replica_id: int | None = None
+    update_replica_id: Any = None
 
 
 class ThreadState(threading.local):
@@ -38,6 +49,10 @@ class ThreadState(threading.local):
         self.creators: list[Any] = []  # rx.variable_creator_scope and colocate_vars_with
         self.interceptors: list[Any] = []  # who sees variable reads and writes first
         self.set_strategy: Any = None  # the scope entered by experimental_set_strategy
+        # The compiled program that is being traced (a `function._trace.ProgramTrace`), if one is.
+        self.program: Any = None
+        # Where `strategy.run` looks for compiled steps, inside an `rx.function` that is a loop.
+        self.compiled_runs: Any = None
 
 
 thread_state = ThreadState()
@@ -57,6 +72,17 @@ def top() -> Frame:
 
 def default_strategy() -> Any:
     return _default_frame[0].strategy
+
+
+def is_compiling() -> bool:
+    """Whether an `rx.function` is being traced on this thread."""
+    return thread_state.program is not None
+
+
+def tracing_replicas() -> bool:
+    """Whether a program that speaks for several replicas is being traced on this thread."""
+    program = thread_state.program
+    return program is not None and program.mesh is not None
 
 
 def depth() -> int:

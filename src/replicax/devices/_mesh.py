@@ -9,9 +9,10 @@ without a copy or a reshape. Arrays of the second sort never leave replicax.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -43,31 +44,41 @@ class ReplicaMesh:
         )
 
     def spmd(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """`fn` compiled as one program in which each device sees its own buffers.
+        """`fn` compiled as one program in which each device sees its own buffers."""
+        program = jax.jit(self.mapped(fn))
+
+        def call(*args: Any) -> Any:
+            with self.dispatching(args):
+                return program(*args)
+
+        call.__wrapped__ = program  # type: ignore[attr-defined]
+        return call
+
+    def mapped(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """`fn` as a part of a program: each device sees its own buffers.
 
         Not checked for replication (`check_vma=False`): with the check on, JAX would insert
         reductions by itself where it believes a value to be replicated.
         """
         spec = PartitionSpec()
-        program = jax.jit(
-            jax.shard_map(fn, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)
-        )
-        on_cpu = self.devices[0].platform == "cpu"
+        return jax.shard_map(fn, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)
 
-        def call(*args: Any) -> Any:
-            # Programs with collectives must reach every device in one order, whichever threads
-            # call them. On the CPU they also share one pool of threads with what computes their
-            # inputs, and would wait for those with no thread left to make them.
-            with _collective:
-                if on_cpu:
-                    jax.block_until_ready(args)
-                if jax.sharding.get_abstract_mesh().empty:
-                    return program(*args)
-                with jax.set_mesh(self.mesh):  # the user's own mesh is not ours
-                    return program(*args)
+    @contextlib.contextmanager
+    def dispatching(self, inputs: Any) -> Iterator[None]:
+        """Around the call of a program with collectives, whose inputs others may still compute.
 
-        call.__wrapped__ = program  # type: ignore[attr-defined]
-        return call
+        Such programs must reach every device in one order, whichever threads call them. On the CPU
+        they also share one pool of threads with what computes their inputs, and would wait for
+        those with no thread left to make them.
+        """
+        with _collective:
+            if self.devices[0].platform == "cpu":
+                jax.block_until_ready(inputs)
+            if jax.sharding.get_abstract_mesh().empty:
+                yield
+                return
+            with jax.set_mesh(self.mesh):  # the user's own mesh is not ours
+                yield
 
 
 @functools.lru_cache(maxsize=256)

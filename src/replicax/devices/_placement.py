@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from replicax._jax_internals import uncommitted
+from replicax._jax_internals import is_staging, uncommitted
 from replicax._typing import Device
 from replicax.devices._names import resolve
 
@@ -36,7 +36,12 @@ def device_of(array: jax.Array) -> Device:
 
 
 def put(array: Any, target: Device) -> jax.Array:
-    """`array` on `target`, without a copy if it is there, free to be mixed with other devices'."""
+    """`array` on `target`, without a copy if it is there, free to be mixed with other devices'.
+
+    In a program that is being traced values have no place of their own.
+    """
+    if is_staging():
+        return array
     if isinstance(array, jax.Array) and array.sharding.device_set == {target}:
         return uncommitted(array)
     return uncommitted(jax.device_put(array, target))

@@ -2,3 +2,4 @@
 
 from replicax.executors._interface import Executor as Executor
 from replicax.executors._lockstep import LockstepExecutor as LockstepExecutor
+from replicax.executors._spmd import SpmdExecutor as SpmdExecutor

@@ -1,4 +1,4 @@
-"""What an executor is: something that calls a function once per replica."""
+"""What an executor is: something that runs a function on every replica."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import Any, Protocol
 
 from replicax._typing import Device
 
-ReplicaCall = tuple[tuple[Any, ...], dict[str, Any]]
-
 
 class Executor(Protocol):
     """Runs a replica function on every replica. Neither executor asks which strategy called it."""
 
-    def execute(
+    def run(
         self,
         strategy: Any,
         devices: Sequence[Device],
         fn: Callable[..., Any],
-        calls: Sequence[ReplicaCall],
-    ) -> list[Any]:
-        """What `fn(*args, **kwargs)` returned on each replica, for one `(args, kwargs)` each."""
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """What `fn(*args, **kwargs)` returned on the replicas, merged into one structure."""
         ...

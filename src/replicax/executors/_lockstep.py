@@ -22,10 +22,11 @@ from replicax._errors import ReplicaMismatchError, add_note, show_users_part
 from replicax._typing import Device
 from replicax.context import Frame, ReplicaContext, entered, thread_state
 from replicax.devices import short_name
-from replicax.executors._interface import ReplicaCall
 from replicax.executors._threads import ReplicaThread, pool
+from replicax.values import regroup, select_replica
 
-Handler = Callable[[list[Any]], list[Any]]
+Handler = Callable[[Any], Any]
+ReplicaCall = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class _State(enum.Enum):
@@ -63,6 +64,7 @@ class _Replica:
         self.what = ""
         self.payload: Any = None
         self.handler: Handler | None = None
+        self.keep_same = False
         self.ending = False
         self.context = ReplicaContext(strategy, replica_id, meet=self._meet, shared=shared)
 
@@ -86,10 +88,13 @@ class _Replica:
             self.error = error
             self.state = _State.FAILED
 
-    def _meet(self, key: Hashable, what: str, payload: Any, handler: Handler) -> Any:
+    def _meet(
+        self, key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool
+    ) -> Any:
         if self.ending:
             raise _ReplicaEnded
         self.key, self.what, self.payload, self.handler = key, what, payload, handler
+        self.keep_same = keep_same
         self.state = _State.MEETING
         self.thread.pause()
         if self.ending:
@@ -119,21 +124,23 @@ class _Inherited:
 class LockstepExecutor:
     """Runs replica functions eagerly."""
 
-    def execute(
+    def run(
         self,
         strategy: Any,
         devices: Sequence[Device],
         fn: Callable[..., Any],
-        calls: Sequence[ReplicaCall],
-    ) -> list[Any]:
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        calls = [select_replica(index, (args, kwargs)) for index in range(len(devices))]
         if len(calls) == 1:
-            return [self._execute_inline(strategy, devices[0], fn, calls[0])]
+            return self._run_inline(strategy, devices[0], fn, calls[0])
         if _jax_internals.is_tracing():
             raise RuntimeError(
                 "strategy.run with several replicas was called while JAX traces the function "
                 "around it (jax.jit, jax.grad, ...). Eager replicas are Python threads, which a "
-                "traced function cannot start. Call strategy.run outside, and use jax.jit or "
-                "rx.value_and_grad inside the replica function."
+                "traced function cannot start. Use rx.function in place of jax.jit; or call "
+                "strategy.run outside, and jax.jit or rx.value_and_grad in the replica function."
             )
         if sys.is_finalizing():
             raise RuntimeError(
@@ -147,11 +154,11 @@ class LockstepExecutor:
                 for index, (thread, device) in enumerate(zip(threads, devices, strict=True))
             ]
             try:
-                return _run_rounds(strategy, replicas, fn, calls)
+                return regroup(_run_rounds(strategy, replicas, fn, calls))
             finally:
                 _end_all(replicas)
 
-    def _execute_inline(
+    def _run_inline(
         self, strategy: Any, device: Device, fn: Callable[..., Any], call: ReplicaCall
     ) -> Any:
         args, kwargs = call
@@ -176,11 +183,16 @@ def _run_rounds(
         _require_agreement(replicas)
         handler = replicas[0].handler
         assert handler is not None
+        payloads = [replica.payload for replica in replicas]
+        merged = regroup(
+            payloads, always_wrap=not replicas[0].keep_same, what=f"met in {replicas[0].what} with"
+        )
         with entered(Frame(strategy)):
-            results = handler([replica.payload for replica in replicas])
-        for replica, result in zip(replicas, results, strict=True):
+            result = handler(merged)
+        del payloads, merged, handler
+        for index, replica in enumerate(replicas):
             replica.payload = replica.handler = None
-            replica.result = result
+            replica.result = select_replica(index, result)
             replica.thread.resume()
             _raise_if_failed(replica, len(replicas))
 

@@ -29,16 +29,20 @@ from replicax.collectives import (
     mirror,
 )
 from replicax.context import (
+    EACH,
     Frame,
     ReplicaContext,
     entered,
     get_replica_context,
+    is_compiling,
     require_cross_replica,
     require_in_scope,
     thread_state,
+    tracing_replicas,
 )
 from replicax.devices import canonical_name, replica_mesh, resolve
-from replicax.executors import Executor, LockstepExecutor
+from replicax.executors import Executor, LockstepExecutor, SpmdExecutor
+from replicax.functions import as_function
 from replicax.strategies import _replica_calls
 from replicax.strategies._arguments import (
     USE_ALL_REDUCE,
@@ -58,7 +62,7 @@ from replicax.values import (
     check_replica_count,
     is_leaf,
     regroup,
-    select_replica,
+    regroup_traced,
 )
 from replicax.variables import (
     ComponentVariable,
@@ -82,6 +86,7 @@ class StrategyExtended:
     """
 
     _executor: Executor = LockstepExecutor()
+    _traced_executor: Executor = SpmdExecutor()
 
     def __init__(self, container_strategy: Any):
         self._strategy = container_strategy
@@ -161,8 +166,14 @@ class StrategyExtended:
     ) -> Any:
         devices = self._replica_devices
         check_replica_count((args, kwargs), len(devices), "An argument of strategy.run")
-        calls = [select_replica(index, (args, kwargs)) for index in range(len(devices))]
-        return regroup(self._executor.execute(self._strategy, devices, fn, calls))
+        if is_compiling():
+            return self._traced_executor.run(self._strategy, devices, fn, args, kwargs)
+        compiled = as_function(fn)
+        if compiled is not None:
+            return compiled._run_on(self._strategy, args, kwargs)
+        if thread_state.compiled_runs is not None:
+            return thread_state.compiled_runs.run(self._strategy, fn, args, kwargs)
+        return self._executor.run(self._strategy, devices, fn, args, kwargs)
 
     def _replica_ctx_merge_call(
         self,
@@ -304,7 +315,7 @@ class StrategyExtended:
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         """Makes a variable of this strategy; `next_creator(**kwargs)` would make a plain one."""
         context = get_replica_context()
-        if context is None or self._num_replicas_in_sync == 1:
+        if context is None or self._num_replicas_in_sync == 1 or tracing_replicas():
             return self._make_variable(next_creator, **kwargs)
         return shared_by_replicas(
             context, kwargs, lambda: self._make_variable(next_creator, **kwargs)
@@ -413,22 +424,45 @@ class StrategyExtended:
             with self._updating(0, destination_devices(var)[0]):
                 result = fn(var, *args, **kwargs)
             return result if group else _tree.map_structure(lambda x: (x,), result, is_leaf)
-        results = []
-        for index, part in enumerate(var.values):
-            part_args, part_kwargs = select_components(index, (args, kwargs))
-            with self._updating(index, destination_devices(part)[0]):
-                results.append(fn(part, *part_args, **part_kwargs))
-        return self._merged_update(results, group)
+        return self._update_on(
+            var._placement,
+            lambda index, *args, **kwargs: fn(var._component(index), *args, **kwargs),
+            args,
+            kwargs,
+            group,
+        )
 
-    def _merged_update(self, results: list[Any], group: bool) -> Any:
+    def _update_on(
+        self,
+        devices: Sequence[Device],
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        group: bool,
+    ) -> Any:
+        """`fn(copy, *args, **kwargs)` for the copy on each device, or for each copy at once."""
+        if tracing_replicas():
+            part_args, part_kwargs = select_components(EACH, (args, kwargs))
+            with self._updating(EACH, devices[0]):
+                merged = regroup_traced(fn(EACH, *part_args, **part_kwargs), Mirrored)
+            return merged if group else _tree.map_structure(self._local_results, merged, is_leaf)
+        results = []
+        for index, device in enumerate(devices):
+            part_args, part_kwargs = select_components(index, (args, kwargs))
+            with self._updating(index, device):
+                results.append(fn(index, *part_args, **part_kwargs))
         merged = regroup(results, Mirrored)
         if group:
             return merged
         return _tree.map_structure(self._local_results, merged, is_leaf)
 
     @contextlib.contextmanager
-    def _updating(self, index: int, device: Device) -> Iterator[None]:
+    def _updating(self, index: Any, device: Device) -> Iterator[None]:
         frame = Frame(self._strategy, update_replica_id=index)
+        if is_compiling():
+            with entered(frame):
+                yield
+            return
         with jax.default_device(device), entered(frame):
             yield
 
@@ -473,12 +507,13 @@ class StrategyExtended:
         kwargs: dict[str, Any],
         group: bool,
     ) -> Any:
-        results = []
-        for index, device in enumerate(destination_devices(colocate_with)):
-            part_args, part_kwargs = select_components(index, (args, kwargs))
-            with self._updating(index, device):
-                results.append(fn(*part_args, **part_kwargs))
-        return self._merged_update(results, group)
+        return self._update_on(
+            destination_devices(colocate_with),
+            lambda index, *args, **kwargs: fn(*args, **kwargs),
+            args,
+            kwargs,
+            group,
+        )
 
     def value_container(self, value: Any) -> Any:
         """The distributed variable that `value` is a copy of, else `value` itself."""
@@ -496,12 +531,12 @@ class StrategyExtended:
         require_cross_replica(self._strategy, what, instead)
 
 
-def select_components(index: int, structure: Any) -> Any:
+def select_components(index: Any, structure: Any) -> Any:
     """One copy's view of `structure`: values and variables alike replaced by their component."""
 
     def pick(leaf: Any) -> Any:
         if isinstance(leaf, DistributedValues):
-            return leaf._component(min(index, leaf._count - 1))
+            return leaf._component(index if index is EACH else min(index, leaf._count - 1))
         return leaf
 
     return _tree.map_structure(pick, structure, is_leaf)

@@ -19,7 +19,7 @@ from replicax.collectives import (
     as_options,
     as_reduce_op,
 )
-from replicax.context import ReplicaContext
+from replicax.context import ReplicaContext, is_compiling
 from replicax.strategies._arguments import check_axes
 from replicax.values import (
     ArrayLike,
@@ -27,7 +27,6 @@ from replicax.values import (
     PerReplica,
     check_replica_count,
     is_leaf,
-    regroup,
     select_replica,
 )
 
@@ -39,7 +38,7 @@ def merge_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    if extended._num_replicas_in_sync > 1:
+    if extended._num_replicas_in_sync > 1 and not is_compiling():
         leaves = _tree.leaves_of((args, kwargs), is_leaf)
         if any(isinstance(leaf, Tracer) for leaf in leaves):
             raise TypeError(
@@ -49,14 +48,17 @@ def merge_call(
                 "merge_call after the traced function."
             )
 
-    def merge(payloads: list[Any]) -> list[Any]:
-        merged_args, merged_kwargs = regroup(payloads, what="passed to merge_call")
+    count = extended._num_replicas_in_sync
+
+    def merge(merged: Any) -> Any:
+        merged_args, merged_kwargs = merged
         result = merge_fn(extended._strategy, *merged_args, **merged_kwargs)
-        check_replica_count(result, len(payloads), "The result of a merge_fn")
-        return [select_replica(index, result) for index in range(len(payloads))]
+        check_replica_count(result, count, "The result of a merge_fn")
+        return result if count > 1 else select_replica(0, result)
 
     what = f"merge_call({_name_of(merge_fn)})"
-    return context._meet(("merge_call", _code_of(merge_fn)), what, (args, kwargs), merge)
+    key = ("merge_call", _code_of(merge_fn))
+    return context._meet(key, what, (args, kwargs), merge, keep_same=True)
 
 
 def all_reduce(
@@ -67,17 +69,17 @@ def all_reduce(
     if extended._num_replicas_in_sync == 1:
         return rebuild([for_mean(x) for x in leaves] if op is ReduceOp.MEAN else leaves)
     meet = _meet_to_reduce(extended, context, op, options, structure)
+    if is_compiling():  # there JAX differentiates the collective itself
+        return rebuild(meet(leaves))
     return rebuild(all_reduce_with_gradient(leaves, meet, "all_reduce"))
 
 
 def _meet_to_reduce(
     extended: Any, context: ReplicaContext, op: ReduceOp, options: Any, structure: Any
 ) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
-    def reduce(payloads: list[Any]) -> list[Any]:
-        values = [PerReplica(parts) for parts in zip(*payloads, strict=True)]
+    def reduce(values: list[Any]) -> list[Any]:
         pairs = [(value, extended._replica_devices) for value in values]
-        reduced = extended.batch_reduce_to(op, pairs, options)
-        return [select_replica(index, reduced) for index in range(len(payloads))]
+        return extended.batch_reduce_to(op, pairs, options)
 
     def meet(arrays: Sequence[jax.Array]) -> list[jax.Array]:
         if not arrays:
@@ -97,24 +99,25 @@ def all_gather(extended: Any, context: ReplicaContext, value: Any, axis: int, op
     if extended._num_replicas_in_sync == 1:
         return rebuild(leaves)
 
-    def gather(payloads: list[Any]) -> list[Any]:
-        joined, starts = [], []
-        for parts in zip(*payloads, strict=True):
-            joined.append(
-                extended._gather_to(PerReplica(parts), extended._replica_devices, axis, options)
-            )
-            sizes = [part.shape[axis] for part in parts]
-            starts.append([sum(sizes[:index]) for index in range(len(sizes))])
+    def join(values: list[Any]) -> list[Any]:
         return [
-            (select_replica(index, joined), [start[index] for start in starts])
-            for index in range(len(payloads))
+            extended._gather_to(value, extended._replica_devices, axis, options) for value in values
         ]
 
+    def gather(values: list[Any]) -> tuple[list[Any], list[Any]]:
+        starts = []
+        for value in values:
+            sizes = [part.shape[axis] for part in value.values]
+            starts.append(PerReplica([sum(sizes[:index]) for index in range(len(sizes))]))
+        return join(values), starts
+
     def meet(arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[int]]:
-        what = f"all_gather(axis={axis}) of {structure}: {_tree.describe(list(arrays))}"
-        key = ("all_gather", axis, structure, len(arrays))
         return context._meet(key, what, list(arrays), gather)
 
+    what = f"all_gather(axis={axis}) of {structure}: {_tree.describe(leaves)}"
+    key = ("all_gather", axis, structure, len(leaves))
+    if is_compiling():
+        return rebuild(context._meet(key, what, leaves, join))
     meet_sum = _meet_to_reduce(extended, context, ReduceOp.SUM, options, structure)
     return rebuild(all_gather_with_gradient(leaves, axis, meet, meet_sum, "all_gather"))
 

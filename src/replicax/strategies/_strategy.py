@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,13 @@ from replicax import _tree
 from replicax._arrays import for_mean
 from replicax._errors import show_users_part
 from replicax.collectives import ReduceOp, array_of, as_reduce_op, default_device
-from replicax.context import StrategyScope, require_cross_replica
+from replicax.context import (
+    EACH,
+    StrategyScope,
+    is_compiling,
+    require_cross_replica,
+    tracing_replicas,
+)
 from replicax.devices import device_of, resolve, short_name
 from replicax.strategies._arguments import USE_ALL_REDUCE, check_axes, checked_call
 from replicax.strategies._extended import StrategyExtended
@@ -22,9 +29,11 @@ from replicax.strategies._value_context import ValueContext
 from replicax.values import (
     ArrayLike,
     DistributedValues,
+    Mirrored,
     PerReplica,
     check_replica_count,
     is_leaf,
+    map_components,
     regroup,
 )
 
@@ -167,26 +176,37 @@ class Strategy:
 
     def _parts(self, value: Any, what: str = "reduce") -> list[Any]:
         """What each replica has of `value`, as arrays."""
-        if isinstance(value, DistributedValues):
-            parts = value.values
-        else:
-            parts = (value,) * self.num_replicas_in_sync
-        return [
-            part._array() if isinstance(part, ArrayLike) else array_of(part, what) for part in parts
-        ]
+        return [self._as_array(part, what) for part in self._spread(value).values]
+
+    def _as_array(self, part: Any, what: str) -> jax.Array:
+        return part._array() if isinstance(part, ArrayLike) else array_of(part, what)
 
     def _sums(self, value: Any, axis: Any, op: ReduceOp) -> PerReplica:
-        sums = []
-        for part in self._parts(value):
+        def total(part: Any) -> jax.Array:
+            part = self._as_array(part, "reduce")
             check_axes(part, axis, "reduce")
-            with jax.default_device(device_of(part)):
+            place = contextlib.nullcontext()
+            if not is_compiling():
+                place = jax.default_device(device_of(part))
+            with place:
                 part = for_mean(part) if op is ReduceOp.MEAN else part
-                sums.append(jnp.sum(part, axis=_as_axes(axis)))
-        return PerReplica(sums)
+                return jnp.sum(part, axis=_as_axes(axis))
+
+        return map_components(total, self._spread(value))
+
+    def _spread(self, value: Any) -> DistributedValues:
+        """`value` with one component per replica, also where all have the same."""
+        if isinstance(value, DistributedValues):
+            return value
+        return Mirrored([value] * self.num_replicas_in_sync)
 
     def _number_of_items(self, value: Any, axis: Any) -> int:
         axes = axis if isinstance(axis, tuple | list) else (axis,)
-        return sum(math.prod(part.shape[each] for each in axes) for part in self._parts(value))
+        if tracing_replicas():  # one shape for all
+            shapes = [self._spread(value)._component(EACH).shape] * self.num_replicas_in_sync
+        else:
+            shapes = [part.shape for part in self._parts(value)]
+        return sum(math.prod(shape[each] for each in axes) for shape in shapes)
 
     def gather(self, value: Any, axis: int) -> Any:
         """Joins the replicas' arrays along `axis`, in replica order, into one array.
@@ -205,8 +225,10 @@ class Strategy:
 
         def gather_leaf(leaf: Any) -> Any:
             # One array for all replicas is gathered already.
-            parts = self._parts(leaf, "gather") if isinstance(leaf, DistributedValues) else [leaf]
-            return self._extended._gather_to(PerReplica(parts), default_device(), axis)
+            value = PerReplica([leaf])
+            if isinstance(leaf, DistributedValues):
+                value = map_components(lambda part: self._as_array(part, "gather"), leaf)
+            return self._extended._gather_to(value, default_device(), axis)
 
         with self.scope():
             return _tree.map_structure(gather_leaf, value, is_leaf)

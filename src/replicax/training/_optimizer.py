@@ -17,8 +17,14 @@ import jax.numpy as jnp
 from replicax import _tree
 from replicax._errors import WrongContextError
 from replicax._typing import Tracer
-from replicax.context import default_strategy, get_replica_context, get_strategy, has_strategy
-from replicax.values import ArrayLike, Mirrored, PerReplica, is_leaf
+from replicax.context import (
+    default_strategy,
+    get_replica_context,
+    get_strategy,
+    has_strategy,
+    is_compiling,
+)
+from replicax.values import ArrayLike, Mirrored, PerReplica, is_leaf, select_replica
 from replicax.variables import Variable, VariableAggregation, active_interceptors
 
 
@@ -80,9 +86,8 @@ class Optimizer:
             self._build(leaves)
             return
 
-        def build_once(payloads: list[Any]) -> list[None]:
+        def build_once(_: Any) -> None:
             self._build(leaves)
-            return [None] * len(payloads)
 
         context._meet(("build", id(self)), "Optimizer.build", None, build_once)
 
@@ -182,19 +187,18 @@ class Optimizer:
             self._apply(gradients, variables)
             return
 
-        def apply_merged(payloads: list[Any]) -> list[None]:
-            _check_same_variables(payloads)
+        def apply_merged(merged: Any) -> None:
+            _check_same_variables(merged[1])
             self._build(variables)
-            merged = [_merged(parts, reduced) for parts in zip(*(p[0] for p in payloads))]
-            self._apply(merged, variables)
-            return [None] * len(payloads)
+            self._apply([_merged(gradient, reduced) for gradient in merged[0]], variables)
 
         what = f"apply_gradients of {len(variables)} variables"
         context._meet(("apply_gradients", id(self)), what, (gradients, variables), apply_merged)
 
     def _apply(self, gradients: list[Any], variables: list[Variable]) -> None:
         """The update itself, in cross-replica context."""
-        if active_interceptors() or any(isinstance(g, Tracer) for g in gradients):
+        traced = any(isinstance(g, Tracer) for g in gradients) and not is_compiling()
+        if active_interceptors() or traced:
             raise WrongContextError(
                 "apply_gradients was called inside a function that is being differentiated or "
                 "compiled (rx.value_and_grad, jax.grad, jax.jit, ...). Apply the gradients after "
@@ -286,7 +290,9 @@ class _Built:
 
     def update(self, gradients: list[Any]) -> None:
         present = tuple(gradient is not None for gradient in gradients)
-        new_values, new_state, new_count = self._program(
+        # Inside rx.function this is a part of its program, and no program of its own.
+        program = self._updated if is_compiling() else self._program
+        new_values, new_state, new_count = program(
             present,
             [gradient for gradient in gradients if gradient is not None],
             [variable._whole for variable in self.variables],
@@ -295,10 +301,10 @@ class _Built:
         )
         for variable, value, changed in zip(self.variables, new_values, present, strict=True):
             if changed:
-                variable._set_whole(value)
+                variable._set_whole(value, exclusive=True)
         for slot, value in zip(self.state, new_state, strict=True):
-            slot._set_whole(value)
-        self.iterations._set_whole(new_count)
+            slot._set_whole(value, exclusive=True)
+        self.iterations._set_whole(new_count, exclusive=True)
 
     def _updated(
         self,
@@ -401,7 +407,13 @@ def _common_strategy(variables: Sequence[Variable]) -> Any:
     return strategy
 
 
-def _merged(parts: Sequence[Any], skip_aggregation: bool) -> Any:
+def _merged(gradient: Any, skip_aggregation: bool) -> Any:
+    """The gradients of all replicas for one variable, as one value; None if there are none."""
+    if not isinstance(gradient, PerReplica):  # one replica, or none of a traced program has any
+        return gradient._array() if isinstance(gradient, ArrayLike) else gradient
+    if gradient._is_traced:
+        return gradient._component(0) if skip_aggregation else gradient
+    parts = gradient.values
     missing = [part is None for part in parts]
     if all(missing):
         return None
@@ -412,7 +424,7 @@ def _merged(parts: Sequence[Any], skip_aggregation: bool) -> Any:
             "gradients; use a gradient of zeros where there is nothing to learn."
         )
     arrays = [part._array() if isinstance(part, ArrayLike) else part for part in parts]
-    return arrays[0] if skip_aggregation or len(arrays) == 1 else PerReplica(arrays)
+    return arrays[0] if skip_aggregation else PerReplica(arrays)
 
 
 def _checked(gradient: Any, variable: Variable) -> Any:
@@ -426,12 +438,11 @@ def _checked(gradient: Any, variable: Variable) -> Any:
     return gradient
 
 
-def _check_same_variables(payloads: list[Any]) -> None:
-    first = [id(variable) for variable in payloads[0][1]]
-    if any([id(variable) for variable in variables] != first for _, variables in payloads):
+def _check_same_variables(merged: list[Any]) -> None:
+    if any(isinstance(each, PerReplica) for each in merged):
+        count = next(each._count for each in merged if isinstance(each, PerReplica))
         listing = "; ".join(
-            f"replica {i}: {[v.name for v in variables]}"
-            for i, (_, variables) in enumerate(payloads)
+            f"replica {i}: {[v.name for v in select_replica(i, merged)]}" for i in range(count)
         )
         raise ValueError(
             f"The replicas gave apply_gradients different variables. {listing}. Pass the same "

@@ -1,12 +1,17 @@
 """Values that have one component per replica."""
 
 from replicax.values._array_like import ArrayLike as ArrayLike
+from replicax.values._buffers import OneBuffer as OneBuffer
 from replicax.values._buffers import ReplicaBuffers as ReplicaBuffers
+from replicax.values._buffers import Unborn as Unborn
 from replicax.values._distributed import DistributedValues as DistributedValues
 from replicax.values._mirrored import Mirrored as Mirrored
 from replicax.values._per_replica import PerReplica as PerReplica
 from replicax.values._regroup import StructureError as StructureError
 from replicax.values._regroup import check_replica_count as check_replica_count
 from replicax.values._regroup import is_leaf as is_leaf
+from replicax.values._regroup import map_components as map_components
 from replicax.values._regroup import regroup as regroup
+from replicax.values._regroup import regroup_traced as regroup_traced
 from replicax.values._regroup import select_replica as select_replica
+from replicax.values._traced import TracedBuffers as TracedBuffers

@@ -8,42 +8,92 @@ it: an update makes a new one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 
 from replicax._jax_internals import local_shards, uncommitted
+from replicax.context import is_compiling
 from replicax.devices import ReplicaMesh, put
+from replicax.values._traced import TracedBuffers
+
+
+class Unborn:
+    """In the place of buffers, for a variable made by a compiled function that has yet to run."""
+
+    exclusive = False
+
+    def __init__(self, mesh: ReplicaMesh | None, value: Any, name: str):
+        self.mesh = mesh
+        self._assembled = jax.ShapeDtypeStruct(value.shape, value.dtype)
+        self._name = name
+
+    def component(self, replica_id: Any) -> Any:
+        raise RuntimeError(
+            f"Variable {self._name!r} has no value: it was made inside an rx.function, and that "
+            "call failed. Mend what it raised, and make the variable anew."
+        )
+
+    @property
+    def assembled(self) -> Any:
+        return self.component(0)
+
+
+class OneBuffer:
+    """The single array of a variable without copies."""
+
+    __slots__ = ("_assembled", "exclusive")
+    mesh = None
+
+    def __init__(self, array: Any, exclusive: bool = False):
+        self._assembled = array
+        self.exclusive = exclusive
+
+    def component(self, replica_id: Any) -> Any:
+        self.exclusive = False
+        return self._assembled
+
+    @property
+    def assembled(self) -> Any:
+        return self._assembled
 
 
 class ReplicaBuffers:
-    """The components of one value or variable, one on each device of a replica mesh."""
+    """The components of one value or variable, one on each device of a replica mesh.
 
-    __slots__ = ("_assembled", "_components", "mesh")
+    `exclusive` says that nobody else can hold these buffers: a program made them for us, and no
+    component was handed out. Only then may a program be given them to write its results into.
+    """
+
+    __slots__ = ("_assembled", "_components", "exclusive", "mesh")
 
     def __init__(
         self,
         mesh: ReplicaMesh,
         components: Sequence[jax.Array] | None = None,
-        assembled: jax.Array | None = None,
+        assembled: Any = None,
+        exclusive: bool = False,
     ):
         self.mesh = mesh
-        self._components: list[jax.Array | None] = (
-            [None] * mesh.size if components is None else list(components)
-        )
+        self._components: Any = components
         self._assembled = assembled
+        self.exclusive = exclusive
 
     def component(self, replica_id: int) -> jax.Array:
-        found = self._components[replica_id]
+        self.exclusive = False
+        components = self._components
+        if components is None:
+            components = self._components = [None] * self.mesh.size
+        found = components[replica_id]
         if found is None:
-            assert self._assembled is not None
             found = uncommitted(local_shards(self._assembled)[replica_id])
-            self._components[replica_id] = found
+            components[replica_id] = found
         return found
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a component."""
-        return (self._assembled if self._assembled is not None else self.component(0)).shape
+        return (self._assembled if self._assembled is not None else self._components[0]).shape
 
     @property
     def components(self) -> tuple[jax.Array, ...]:
@@ -65,6 +115,8 @@ class ReplicaBuffers:
         return ReplicaBuffers(self.mesh, components=parts)
 
     @staticmethod
-    def broadcast(mesh: ReplicaMesh, array: object) -> ReplicaBuffers:
+    def broadcast(mesh: ReplicaMesh, array: Any) -> ReplicaBuffers | TracedBuffers:
         """The same array on every device, in one transfer."""
+        if is_compiling():
+            return TracedBuffers(mesh, array, mirrored=True)
         return ReplicaBuffers(mesh, assembled=jax.device_put(array, mesh.replicated))

@@ -6,7 +6,9 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
+from replicax.context import EACH, thread_state
 from replicax.values._buffers import ReplicaBuffers
+from replicax.values._traced import TracedBuffers
 
 
 class DistributedValues:
@@ -20,6 +22,7 @@ class DistributedValues:
 
     _structure_leaf: ClassVar[bool] = True  # `strategy.run` and friends do not look inside
     _passed_whole: ClassVar[bool] = False  # variables reach a replica function as they are
+    _laid_out_over: Any = None  # (mesh, array): what a compiled program was given for it
 
     def __init__(self, values: Iterable[Any]):
         if type(self) is DistributedValues:
@@ -35,12 +38,12 @@ class DistributedValues:
                 f"{values!r}."
             )
         self._values: tuple[Any, ...] | None = tuple(values)
-        self._buffers: ReplicaBuffers | None = None
+        self._buffers: ReplicaBuffers | TracedBuffers | None = None
         if not self._values:
             raise ValueError(f"{type(self).__name__} needs at least one value, for one replica.")
 
     @classmethod
-    def _from_buffers(cls, buffers: ReplicaBuffers) -> Self:
+    def _from_buffers(cls, buffers: ReplicaBuffers | TracedBuffers) -> Self:
         new = cls.__new__(cls)
         new._values = None
         new._buffers = buffers
@@ -49,22 +52,34 @@ class DistributedValues:
     @property
     def values(self) -> tuple[Any, ...]:
         """The components, in replica order."""
-        if self._values is None:
-            assert self._buffers is not None
-            self._values = self._buffers.components
+        if self._values is not None:
+            return self._values
+        assert self._buffers is not None
+        if isinstance(self._buffers, TracedBuffers):  # a collective, there where it is asked for
+            return self._buffers.components
+        self._values = self._buffers.components
         return self._values
 
     @property
     def _count(self) -> int:
         return len(self._values) if self._values is not None else self._buffers.mesh.size  # type: ignore[union-attr]
 
-    def _component(self, replica_id: int) -> Any:
-        if self._values is None:
+    def _component(self, replica_id: Any) -> Any:
+        if self._values is None and (replica_id is not EACH or self._is_traced):
             assert self._buffers is not None
             return self._buffers.component(replica_id)
+        if replica_id is EACH:
+            return thread_state.program.value_of_captured(self)
+        assert self._values is not None
         return self._values[replica_id]
 
+    @property
+    def _is_traced(self) -> bool:
+        return isinstance(self._buffers, TracedBuffers)
+
     def __repr__(self) -> str:
+        if isinstance(self._buffers, TracedBuffers) and not self._passed_whole:
+            return f"{type(self).__name__}:{{ on each replica: {self._buffers.local!r} }}"
         rows = ",\n".join(
             textwrap.indent(f"{index}: {value!r}", "  ") for index, value in enumerate(self.values)
         )

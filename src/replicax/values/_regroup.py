@@ -7,13 +7,19 @@ decides, not equality.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import numpy as np
+
 from replicax import _tree
+from replicax._arrays import as_array
 from replicax._errors import ReplicaMismatchError
+from replicax.context import EACH, thread_state, tracing_replicas
 from replicax.values._distributed import DistributedValues
 from replicax.values._per_replica import PerReplica
+from replicax.values._traced import TracedBuffers
 
 
 def is_leaf(value: Any) -> bool:
@@ -54,6 +60,44 @@ def regroup(
         raise StructureError(what, per_replica) from None
 
 
+def regroup_traced(
+    structure: Any,
+    wrap: type[DistributedValues] = PerReplica,
+    *,
+    is_same: Callable[[Any], bool] | None = None,
+) -> Any:
+    """What `regroup` is for eager replicas, for the one structure that a trace has for all.
+
+    Args:
+      structure: what each replica has.
+      wrap: the class for arrays.
+      is_same: whether an array is the very same object on all replicas, and stays bare. None to
+        wrap every array, and numbers too.
+    """
+    mesh, mirrored = thread_state.program.mesh, wrap is not PerReplica
+    arrays: Any = jax.Array | np.ndarray | np.generic
+    if is_same is None:
+        arrays = arrays | int | float | complex
+
+    def merge(leaf: Any) -> Any:
+        container = getattr(leaf, "_distributed_container", None)
+        if container is not None and leaf._index is EACH:
+            return container
+        if not isinstance(leaf, arrays) or (is_same is not None and is_same(leaf)):
+            return leaf
+        return wrap._from_buffers(TracedBuffers(mesh, as_array(leaf), mirrored))
+
+    return _tree.map_structure(merge, structure, is_leaf)
+
+
+def map_components(fn: Callable[[Any], Any], value: DistributedValues) -> PerReplica:
+    """`fn` of each component, there where it is."""
+    if tracing_replicas():
+        mesh = thread_state.program.mesh
+        return PerReplica._from_buffers(TracedBuffers(mesh, fn(value._component(EACH))))
+    return PerReplica([fn(part) for part in value.values])
+
+
 class StructureError(ReplicaMismatchError, ValueError):
     """The replicas gave structures that are not alike."""
 
@@ -75,7 +119,7 @@ def _common_container(leaves: Sequence[Any]) -> Any:
     return container if all(a is b for a, b in zip(leaves, parts, strict=True)) else None
 
 
-def select_replica(replica_id: int, structure: Any) -> Any:
+def select_replica(replica_id: Any, structure: Any) -> Any:
     """The structure that one replica sees: distributed values replaced by its component."""
 
     def pick(leaf: Any) -> Any:

@@ -11,4 +11,5 @@ from replicax.variables._interception import active_interceptors as active_inter
 from replicax.variables._interception import intercepting as intercepting
 from replicax.variables._policy import VariableAggregation as VariableAggregation
 from replicax.variables._policy import VariableSynchronization as VariableSynchronization
+from replicax.variables._variable import UPDATING as UPDATING
 from replicax.variables._variable import Variable as Variable

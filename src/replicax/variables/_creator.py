@@ -11,7 +11,7 @@ import numpy as np
 
 from replicax._arrays import as_array
 from replicax._typing import Tracer
-from replicax.context import get_strategy, thread_state
+from replicax.context import get_strategy, is_compiling, thread_state
 from replicax.values import ArrayLike, PerReplica
 
 Creator = Callable[..., Any]
@@ -70,7 +70,7 @@ def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.
         )
     if isinstance(value, ArrayLike):
         value = value._array()
-    if isinstance(value, Tracer):
+    if isinstance(value, Tracer) and not is_compiling():
         raise RuntimeError(
             f"Variable {name!r} cannot start from a value that JAX is tracing (inside jax.jit, "
             "jax.grad, ...), which does not exist yet. Make variables outside of the traced "

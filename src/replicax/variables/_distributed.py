@@ -17,9 +17,11 @@ from replicax._errors import WrongContextError
 from replicax._typing import Device
 from replicax.collectives import ReduceOp, default_device
 from replicax.context import (
+    EACH,
     get_replica_context,
     get_strategy,
     has_strategy,
+    is_compiling,
     replica_id_for,
     update_replica_id,
 )
@@ -38,11 +40,12 @@ _REDUCE_OPS = {
 class ComponentVariable(Variable):
     """One copy of a distributed variable: what `extended.update` hands out."""
 
-    def __init__(self, container: DistributedVariable, index: int):
+    def __init__(self, container: DistributedVariable, index: Any):
         self._container = container
         self._index = index
         base = container._name.removesuffix(":0")
-        self._name = f"{base}/replica_{index}:0" if index else container._name
+        first = index is EACH or index == 0
+        self._name = container._name if first else f"{base}/replica_{index}:0"
         for field in ("_synchronization", "_aggregation", "_trainable", "_constraint", "_strategy"):
             setattr(self, field, getattr(container, field))
 
@@ -51,12 +54,12 @@ class ComponentVariable(Variable):
         return self._container
 
     @property
-    def _template(self) -> jax.Array:
+    def _template(self) -> Any:
         return self._container._template
 
     @property
     def _placement(self) -> tuple[Device, ...]:
-        return (self._container._buffers.mesh.devices[self._index],)
+        return (self._container._placement[0 if self._index is EACH else self._index],)
 
     @property
     def _root(self) -> Variable:
@@ -64,11 +67,13 @@ class ComponentVariable(Variable):
         return self if isinstance(self._container, SyncOnReadVariable) else self._container
 
     def _read(self) -> jax.Array:
-        return self._container._buffers.component(self._index)
+        with UPDATING:
+            return self._container._buffers.component(self._index)
 
     def _update(self, kind: str, value: Any) -> None:
         if isinstance(value, DistributedValues):
-            value = value._component(min(self._index, value._count - 1))
+            each = self._index is EACH
+            value = value._component(EACH if each else min(self._index, value._count - 1))
         device = self._placement[0]
         value = put(value, device)
         with UPDATING:
@@ -101,11 +106,11 @@ class DistributedVariable(DistributedValues, Variable):
         # One call of an initialiser for all copies, so that they start equal.
         value = _creator.initial_array(initial_value, dtype, shape, self._name)
         _policy.require_fitting_dtype(self._name, self._aggregation, value.dtype)
-        self._set(ReplicaBuffers.broadcast(mesh, value))
         self._parts: tuple[ComponentVariable, ...] | None = None
-
-    def _set(self, buffers: ReplicaBuffers) -> None:
-        self._buffers: ReplicaBuffers = buffers
+        if is_compiling():
+            self._begin_compiled(mesh, value)
+        else:
+            self._stored = ReplicaBuffers.broadcast(mesh, value)
 
     @property
     def values(self) -> tuple[ComponentVariable, ...]:
@@ -116,33 +121,37 @@ class DistributedVariable(DistributedValues, Variable):
 
     @property
     def _count(self) -> int:
-        return self._buffers.mesh.size
+        return self._stored.mesh.size
 
-    def _component(self, replica_id: int) -> ComponentVariable:
-        return self.values[replica_id]
+    def _component(self, replica_id: Any) -> ComponentVariable:
+        return ComponentVariable(self, EACH) if replica_id is EACH else self.values[replica_id]
 
     @property
-    def _template(self) -> jax.Array:
-        buffers = self._buffers
-        return buffers._assembled if buffers._assembled is not None else buffers.component(0)
+    def _template(self) -> Any:
+        stored = self._stored
+        return stored._assembled if stored._assembled is not None else stored._components[0]
 
     @property
     def _placement(self) -> tuple[Device, ...]:
-        return self._buffers.mesh.devices
+        return self._stored.mesh.devices
 
     @property
     def device(self) -> str:
         """The device of the copy that code here speaks for."""
-        return canonical_name(self._placement[self._local_index() or 0])
+        index = self._local_index()
+        return canonical_name(self._placement[0 if index is None or index is EACH else index])
 
-    def _local_index(self) -> int | None:
+    def _local_index(self) -> Any:
         """The copy that code here speaks for, or None where it speaks for all."""
         replica_id = replica_id_for(self._strategy)
-        return None if replica_id is None else min(replica_id, self._count - 1)
+        if replica_id is None or replica_id is EACH:
+            return replica_id
+        return min(replica_id, self._count - 1)
 
     def _read(self) -> jax.Array:
         index = self._local_index()
-        return self._read_all() if index is None else self._buffers.component(index)
+        with UPDATING:  # no program may take the buffers between our looking and our taking
+            return self._read_all() if index is None else self._buffers.component(index)
 
     def _update(self, kind: str, value: Any) -> None:
         if get_strategy() is not self._strategy and has_strategy():
@@ -152,7 +161,7 @@ class DistributedVariable(DistributedValues, Variable):
                 "or make it in that scope."
             )
         if update_replica_id() is not None and self._local_index() is not None:
-            self.values[self._local_index() or 0]._update(kind, value)
+            self._component(self._local_index())._update(kind, value)
             return
         context = get_replica_context()
         if context is None or context.strategy is not self._strategy:
@@ -176,11 +185,13 @@ class DistributedVariable(DistributedValues, Variable):
     def _whole(self) -> jax.Array:
         return self._buffers.assembled
 
-    def _set_whole(self, array: jax.Array) -> None:
-        self._set(ReplicaBuffers(self._buffers.mesh, assembled=array))
+    def _set_whole(self, array: jax.Array, exclusive: bool = False) -> None:
+        self._set(ReplicaBuffers(self._stored.mesh, None, array, exclusive))
 
     def _laid_out(self, value: Any) -> jax.Array:
-        mesh = self._buffers.mesh
+        mesh = self._stored.mesh
+        if is_compiling():
+            return value._array() if isinstance(value, Mirrored) else value
         if isinstance(value, Mirrored):
             if value._buffers is not None and value._buffers.mesh is mesh:
                 return value._buffers.assembled
@@ -217,14 +228,15 @@ class MirroredVariable(DistributedVariable):
     def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
         _policy.require_update_allowed(self._name, self._aggregation, kind)
 
-        def change_all(per_replica: list[Any]) -> list[None]:
-            if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA or len(per_replica) == 1:
-                total = per_replica[0]
-            else:
-                op = _REDUCE_OPS[self._aggregation]
-                total = self._strategy.extended.reduce_to(op, PerReplica(per_replica), self)
+        def change_all(merged: Any) -> None:
+            total = merged
+            if isinstance(merged, PerReplica):
+                if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
+                    total = merged._component(0)
+                else:
+                    op = _REDUCE_OPS[self._aggregation]
+                    total = self._strategy.extended.reduce_to(op, merged, self)
             self._update_all(kind, total)
-            return [None] * len(per_replica)
 
         if isinstance(value, Mirrored):
             value = value._array()
@@ -235,6 +247,8 @@ class MirroredVariable(DistributedVariable):
 @jax.tree_util.register_pytree_node_class
 class SyncOnReadVariable(DistributedVariable):
     """Each replica changes its own copy; a read in cross-replica context aggregates them."""
+
+    _copies_differ: ClassVar[bool] = True
 
     def _read_all(self) -> jax.Array:
         _policy.require_readable(self._name, self._aggregation)
@@ -254,7 +268,7 @@ class SyncOnReadVariable(DistributedVariable):
         super()._update_all(kind, value)
 
     def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
-        self.values[self._local_index() or 0]._update(kind, value)
+        self._component(self._local_index())._update(kind, value)
 
 
 @jax.tree_util.register_pytree_node_class

@@ -18,8 +18,10 @@ import numpy as np
 from replicax._arrays import as_array
 from replicax._jax_internals import staging_trace
 from replicax._typing import Device, Tracer
+from replicax.collectives import default_device
+from replicax.context import EACH, get_replica_context, is_compiling, thread_state
 from replicax.devices import canonical_name, device_of, put
-from replicax.values import ArrayLike, Mirrored, PerReplica
+from replicax.values import ArrayLike, Mirrored, OneBuffer, PerReplica, Unborn
 from replicax.variables import _creator, _interception
 from replicax.variables._policy import (
     VariableAggregation,
@@ -96,6 +98,8 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
     _structure_leaf: ClassVar[bool] = True
     _passed_whole: ClassVar[bool] = True
+    _copies_differ: ClassVar[bool] = False
+    _stored: Any  # what holds the value; `_buffers` also sees what a compiled function did
 
     def __init__(
         self,
@@ -117,8 +121,18 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
     ):
         self._init_common(name, trainable, constraint, synchronization, aggregation, strategy)
         value = _creator.initial_array(initial_value, dtype, shape, self.name)
-        self._device = device if device is not None else device_of(value)
-        self._value = put(value, self._device)
+        if device is None:
+            device = default_device() if isinstance(value, Tracer) else device_of(value)
+        self._device = device
+        if is_compiling():
+            self._begin_compiled(None, value)
+        else:
+            self._stored = OneBuffer(put(value, device))
+
+    def _begin_compiled(self, mesh: Any, value: Any) -> None:
+        """The program that is being traced computes the first value."""
+        self._stored = Unborn(mesh, value, self._name)
+        thread_state.program.create(self, value)
 
     def _init_common(
         self,
@@ -187,7 +201,8 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
             found = interceptor.read(self)
             if found is not None:
                 return found
-        self._require_unstaged()
+        if thread_state.program is None:
+            self._require_unstaged()
         return self._read()
 
     def _require_unstaged(self, allowed: Any = None) -> None:
@@ -195,13 +210,13 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
         JAX keeps what it traced by the function: the next call would see the old value.
         """
-        if staging_trace() is not allowed:
+        if staging_trace() is not allowed and thread_state.program is None:
             raise RuntimeError(
                 f"Variable {self._name!r} was read inside a function that JAX traces and keeps "
                 "(jax.jit, lax.scan, lax.cond, jax.checkpoint, ...): it would keep the value that "
                 "the variable has now. Read it outside, value = variable.read_value(), or pass it "
-                "as an argument: jax.jit(fn)(x, variable). In a loss, "
-                "rx.value_and_grad(..., compile=True) takes care of it."
+                "as an argument: jax.jit(fn)(x, variable). rx.function, and in a loss "
+                "rx.value_and_grad(..., compile=True), take care of it."
             )
 
     def value(self) -> jax.Array:
@@ -297,20 +312,36 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         # Under jax.grad a stored value is the number itself, without its derivative.
         if isinstance(value, Tracer):
             value = jax.lax.stop_gradient(value)
+        if is_compiling():
+            return value
         if isinstance(value, Tracer) or staging_trace() is not None:
             raise RuntimeError(
                 f"{kind} of variable {self._name!r} inside a function that JAX traces (jax.jit, "
                 "lax.scan, vmap, ...): it would happen when the function is traced, and not when "
-                "it runs. Return the value from the traced function and assign it outside."
+                "it runs. Return the value from the traced function and assign it outside, or use "
+                "rx.function in place of jax.jit."
             )
         return value
 
     # What the kinds of variables differ in.
 
     @property
-    def _template(self) -> jax.Array:
-        """Any array of this variable's shape and dtype."""
-        return self._value
+    def _buffers(self) -> Any:
+        """What holds the value, as code here sees it."""
+        program = thread_state.program
+        return self._stored if program is None else program.buffers_of(self)
+
+    def _set(self, buffers: Any) -> None:
+        program = thread_state.program
+        if program is None:
+            self._stored = buffers
+        else:
+            program.set_value(self, buffers.assembled)
+
+    @property
+    def _template(self) -> Any:
+        """Anything with this variable's shape and dtype."""
+        return self._stored._assembled
 
     @property
     def _placement(self) -> tuple[Device, ...]:
@@ -322,21 +353,28 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         return self
 
     def _read(self) -> jax.Array:
-        return self._value
+        with UPDATING:  # no program may take the buffer between our looking and our taking
+            return self._buffers.component(0)
 
     def _update(self, kind: str, value: Any) -> None:
+        context = get_replica_context()
+        if is_compiling() and context is not None and context._replica_id is EACH:
+            thread_state.program.update_in_turn(self, kind, self._laid_out(value))
+            return
         with UPDATING:
-            self._value = combined(kind, self._value, self._laid_out(value), self._device)
+            new = combined(kind, self._buffers.assembled, self._laid_out(value), self._device)
+            self._set(OneBuffer(new))
 
     # All copies at once, for programs that update many variables in one call.
 
     @property
     def _whole(self) -> jax.Array:
         """All copies as one array, laid out over the variable's devices."""
-        return self._value
+        return self._buffers.assembled
 
-    def _set_whole(self, array: jax.Array) -> None:
-        self._value = put(array, self._device)
+    def _set_whole(self, array: jax.Array, exclusive: bool = False) -> None:
+        """Sets all copies; `exclusive` if a program has just made `array`, for nobody else."""
+        self._set(OneBuffer(put(array, self._device), exclusive))
 
     def _laid_out(self, value: Any) -> jax.Array:
         """A value that is the same on all replicas, laid out as `_whole` is."""
@@ -358,6 +396,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         new = object.__new__(type(self))
+        self._stored.exclusive = False
         vars(new).update(vars(self))  # arrays are immutable, so the copy may share them
         memo[id(self)] = new
         return new
@@ -411,6 +450,8 @@ def combined(kind: str, old: jax.Array, value: jax.Array, device: Device) -> jax
     """What a variable holds after the change, on its own device."""
     if kind == "assign":
         return value
+    if is_compiling():
+        return jnp.add(old, value) if kind == "assign_add" else jnp.subtract(old, value)
     with jax.default_device(device):
         new = jnp.add(old, value) if kind == "assign_add" else jnp.subtract(old, value)
     return put(new, device)

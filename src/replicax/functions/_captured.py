@@ -1,0 +1,67 @@
+"""Per-replica values as one array over a program's devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from replicax._arrays import as_array
+from replicax.devices import ReplicaMesh, put
+from replicax.values import DistributedValues
+
+
+class Uneven(BaseException):
+    """Internal: the components cannot be one array; the text says why.
+
+    A BaseException, so that a user's `except Exception` does not catch it.
+    """
+
+
+def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
+    """The components of `value` as one array over `mesh`; it is kept with the value.
+
+    Raises:
+      Uneven: the components differ in shape or dtype, or are no arrays.
+    """
+    kept = value._laid_out_over
+    if kept is not None and kept[0] is mesh:
+        return kept[1]
+    buffers = value._buffers
+    if buffers is not None and buffers.mesh is mesh:
+        return buffers.assembled
+    shape, dtype = shape_and_dtype(value)
+    # A value for another number of replicas is refused where it is used; here it has one shape.
+    count = value._count
+    with jax.ensure_compile_time_eval():
+        parts = [as_array(value._component(index if index < count else 0), dtype)
+                 for index in range(mesh.size)]
+        array = mesh.assemble([put(part, d) for part, d in zip(parts, mesh.devices)])
+    assert array.shape == shape
+    value._laid_out_over = (mesh, array)
+    return array
+
+
+def shape_and_dtype(value: DistributedValues) -> tuple[tuple[int, ...], Any]:
+    """The shape and dtype that all components share; `Uneven` if they do not."""
+    buffers = value._buffers
+    if buffers is not None and value._values is None:
+        return buffers.shape, buffers.assembled.dtype
+    if value._laid_out_over is not None:
+        array = value._laid_out_over[1]
+        return array.shape, array.dtype
+    found: tuple[Any, Any] | None = None
+    for part in value.values:
+        if isinstance(part, jax.Array):
+            here = (part.shape, part.dtype)
+        elif isinstance(part, np.ndarray | np.generic | bool | int | float | complex):
+            array = np.asarray(part)
+            here = (array.shape, jax.dtypes.canonicalize_dtype(array.dtype))
+        else:
+            raise Uneven(f"a component is a {type(part).__name__}, which is no array")
+        if found is not None and here != found:
+            raise Uneven(f"the replicas have different shapes: {found[0]} and {here[0]}")
+        found = here
+    assert found is not None
+    return found

@@ -1,0 +1,508 @@
+"""`rx.function`: a function that runs as one compiled program.
+
+The first call with new shapes traces the function (`_trace.py`) and compiles it (`_program.py`);
+later ones look the program up. What cannot be one program runs as Python:
+
+- replicas whose arrays differ in shape (a last partial batch) run that one call eagerly;
+- a function that iterates over a data set, or that uses strategies on different devices, runs as a
+  Python loop in which each `strategy.run` is compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
+
+from replicax import _jax_internals
+from replicax._errors import add_note, show_users_part
+from replicax._typing import Device
+from replicax.collectives import default_device
+from replicax.context import Frame, current_frame, thread_state
+from replicax.devices import replica_mesh
+from replicax.functions._arguments import Arguments, is_stream
+from replicax.functions._captured import Uneven
+from replicax.functions._explanation import Retraces
+from replicax.functions._program import Place, Program
+from replicax.functions._signature import Signature
+from replicax.functions._trace import NotOneProgram, OtherDevicesNeeded
+from replicax.values import DistributedValues
+from replicax.variables import Variable
+
+_EAGER = object()  # in the place of a program: this call cannot be compiled
+_LOOP = object()  # in the place of a program: its parts are compiled
+_REMEDIES = {
+    "TracerBoolConversionError": (
+        "a Python `if`, `while`, `and` or `assert` asks for the value of an array, which is known "
+        "when the compiled program runs, and not while it is traced. Use jnp.where or "
+        "jax.lax.cond, or make the condition a Python value"
+    ),
+    "ConcretizationTypeError": (
+        "Python asks for the value of an array, which is known when the compiled program runs, and "
+        "not while it is traced. Pass it as a Python number, or compute it with jax.numpy"
+    ),
+    "TracerArrayConversionError": (
+        "NumPy, .numpy() or .item() asks for the value of an array, which is known when the "
+        "compiled program runs, and not while it is traced. Use jax.numpy, or return the array"
+    ),
+    "TracerIntegerConversionError": (
+        "Python asks for the value of an array, as a size or an index. Pass it as a Python number, "
+        "or use jnp.take and jax.lax.dynamic_slice"
+    ),
+    "UnexpectedTracerError": (
+        "a value of a function that was traced before was kept, in a global, a list or an "
+        "attribute, and is used here. Return it from that function instead"
+    ),
+}
+
+
+class _State:
+    """The programs of a function, or of a method for one object."""
+
+    def __init__(self) -> None:
+        self.programs: dict[Any, Any] = {}
+        self.has_created = False
+        self.devices: tuple[Device, ...] | None = None  # found out by an earlier trace
+        self.retraces = Retraces()
+
+
+class Function:
+    """What `rx.function` returns. Call it as the function that it compiles."""
+
+    def __init__(
+        self,
+        python_function: Callable[..., Any],
+        input_signature: Any = None,
+        name: str | None = None,
+    ):
+        functools.update_wrapper(self, python_function)
+        self._python_function = python_function
+        self._name = name or getattr(python_function, "__name__", repr(python_function))
+        self._signature = (
+            None if input_signature is None else Signature(input_signature, python_function)
+        )
+        self._state = _State()
+        self._bound: dict[int, tuple[Any, Function]] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def python_function(self) -> Callable[..., Any]:
+        """The function that is compiled, as plain Python."""
+        return self._python_function
+
+    @property
+    def input_signature(self) -> Any:
+        """The specs of the arguments, if they were given."""
+        return None if self._signature is None else self._signature.specs
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        known = self._bound.get(id(instance))
+        if known is None or known[0]() is not instance:
+            known = self._bind(instance)
+        return BoundFunction(known[1], instance)
+
+    def _bind(self, instance: Any) -> tuple[Any, Function]:
+        """The function as a method of `instance`, which it must not keep alive."""
+        key = id(instance)
+        try:
+            reference: Any = weakref.ref(instance, lambda _: self._bound.pop(key, None))
+        except TypeError:  # without weak references
+            reference = lambda: instance  # noqa: E731
+
+        @functools.wraps(self._python_function)
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return self._python_function(reference(), *args, **kwargs)
+
+        method.__signature__ = _without_self(self._python_function)  # type: ignore[attr-defined]
+        specs = None if self._signature is None else self._signature.specs
+        bound = Function(method, specs, self._name)
+        bound._owner = reference  # type: ignore[attr-defined]
+        self._bound[key] = (reference, bound)
+        return self._bound[key]
+
+    # ------------------------------------------------------------------ calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._signature is not None:
+            args, kwargs = self._signature.checked(args, kwargs)
+        frame = current_frame()
+        if self._must_run_inside(frame):
+            return self._python_function(*args, **kwargs)
+        try:
+            return self._call(self._python_function, None, frame, args, kwargs)
+        except BaseException as error:
+            show_users_part(error)
+            raise
+
+    def _run_on(self, strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`strategy.run(self, args, kwargs)`, as one program."""
+        if self._signature is not None:
+            args, kwargs = self._signature.checked(args, kwargs)
+        function = self._python_function
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            outer, thread_state.compiled_runs = thread_state.compiled_runs, None
+            try:
+                return strategy.extended._call_for_each_replica(function, args, kwargs)
+            finally:
+                thread_state.compiled_runs = outer
+
+        return self._call(run, strategy, current_frame(), args, kwargs)
+
+    def _must_run_inside(self, frame: Frame) -> bool:
+        """Whether the call is a part of a program that is being traced, or of an update."""
+        return (
+            thread_state.program is not None
+            or _jax_internals.is_tracing()
+            or frame.update_replica_id is not None
+        )
+
+    def _call(
+        self,
+        body: Callable[..., Any],
+        strategy: Any,
+        frame: Frame,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        state = self._state
+        try:
+            arguments = Arguments(args, kwargs)
+        except Uneven as reason:
+            state.retraces.note_eager(str(reason))
+            return body(*args, **kwargs)
+        replica = _eager_replica(frame)
+        key = (
+            arguments.key,
+            id(frame.strategy),
+            frame.replica_context is None,
+            id(strategy),
+            replica,
+            _jax_internals.trace_context(),
+        )
+        program = state.programs.get(key)
+        if program is None:
+            if any(is_stream(leaf) for leaf in arguments.leaves):
+                program = _LOOP
+            else:
+                with self._lock:
+                    program = state.programs.get(key)
+                    if program is None:
+                        program = self._traced(key, body, strategy, frame, arguments)
+        if program is _EAGER:
+            return body(*args, **kwargs)
+        if program is _LOOP:
+            return self._loop(body, args, kwargs)
+        return program(arguments)
+
+    def _loop(
+        self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Runs as Python; every `strategy.run` in it is compiled."""
+        outer = thread_state.compiled_runs
+        thread_state.compiled_runs = self._steps
+        try:
+            return body(*args, **kwargs)
+        finally:
+            thread_state.compiled_runs = outer
+
+    @functools.cached_property
+    def _steps(self) -> CompiledRuns:
+        return CompiledRuns()
+
+    # ------------------------------------------------------------------ tracing
+
+    def _traced(
+        self,
+        key: Any,
+        body: Callable[..., Any],
+        strategy: Any,
+        frame: Frame,
+        arguments: Arguments,
+    ) -> Any:
+        state = self._state
+        devices = self._first_guess(strategy, frame, arguments)
+        replica = _eager_replica(frame)
+        for _ in range(2):
+            mesh = replica_mesh(devices) if len(devices) > 1 and replica is None else None
+            place = Place(devices, replica, mesh)
+            try:
+                program = self._trace_at(place, body, arguments)
+            except OtherDevicesNeeded as needed:
+                devices = needed.devices
+                continue
+            except NotOneProgram as reason:
+                state.retraces.note_eager(str(reason))
+                state.programs[key] = _LOOP
+                return _LOOP
+            except Uneven as reason:
+                state.retraces.note_eager(str(reason))
+                state.programs[key] = _EAGER
+                return _EAGER
+            break
+        else:
+            raise RuntimeError("The devices of an rx.function changed while it was traced.")
+        state.devices = devices
+        state.retraces.note(self._name, arguments)
+        if program.creates:
+            # The next call finds the variables made, and takes another path through the function.
+            state.has_created = True
+        else:
+            state.programs[key] = program
+        return program
+
+    def _trace_at(self, place: Place, body: Callable[..., Any], arguments: Arguments) -> Program:
+        state = self._state
+        try:
+            return Program(
+                body, self._python_function, arguments, place, may_create=not state.has_created
+            )
+        except Exception as error:
+            remedy = next(
+                (_REMEDIES[k.__name__] for k in type(error).__mro__ if k.__name__ in _REMEDIES),
+                "without rx.function it runs as plain Python, where it is easier to look at",
+            )
+            add_note(error, f"(while rx.function traced {self._name!r}: {remedy})")
+            raise
+
+    def _first_guess(
+        self, strategy: Any, frame: Frame, arguments: Arguments
+    ) -> tuple[Device, ...]:
+        """The devices that the function will probably want; the trace says if it is wrong."""
+        if strategy is not None:
+            return strategy.extended._replica_devices
+        if _eager_replica(frame) is not None or frame.strategy.num_replicas_in_sync > 1:
+            devices = frame.strategy.extended._replica_devices
+            replica = _eager_replica(frame)
+            return devices if replica is None else (devices[replica],)
+        if self._state.devices is not None:
+            return self._state.devices
+        for value in arguments.inputs:
+            if isinstance(value, DistributedValues) and value._buffers is not None:
+                return value._buffers.mesh.devices
+        for value in _captured_objects(self._python_function):
+            found = getattr(value, "_strategy", value) if isinstance(value, Variable) else value
+            extended = getattr(found, "_extended", None)
+            if extended is not None and getattr(found, "num_replicas_in_sync", 1) > 1:
+                return extended._replica_devices
+        if frame.strategy.num_replicas_in_sync == 1 and thread_state.frames:
+            return frame.strategy.extended._replica_devices
+        return (default_device(),)
+
+    def __repr__(self) -> str:
+        return f"<rx.function {self._name!r}>"
+
+
+class BoundFunction:
+    """A compiled method of one object."""
+
+    def __init__(self, function: Function, instance: Any):
+        self._function = function
+        self.__self__ = instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._function, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BoundFunction) and other._function is self._function
+
+    def __hash__(self) -> int:
+        return hash(self._function)
+
+    def __repr__(self) -> str:
+        return repr(self._function)
+
+
+class CompiledRuns:
+    """The compiled replica functions of an `rx.function` that is a Python loop.
+
+    Such a loop may define its replica function anew in every iteration; what it captures tells
+    whether it is the same one.
+    """
+
+    _KEPT = 64
+
+    def __init__(self) -> None:
+        self._functions: dict[Any, Function] = {}
+
+    def run(
+        self, strategy: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        key = _function_key(fn)
+        function = self._functions.get(key)
+        if function is None:
+            if len(self._functions) >= self._KEPT:
+                self._functions.pop(next(iter(self._functions)))
+            function = self._functions[key] = Function(fn)
+        return function._run_on(strategy, args, kwargs)
+
+
+def as_function(fn: Any) -> Function | None:
+    """The `Function` that `fn` is, as a function or a method; None for anything else."""
+    if isinstance(fn, BoundFunction):
+        return fn._function
+    return fn if isinstance(fn, Function) else None
+
+
+@overload
+def function(func: Callable[..., Any], input_signature: Any = ...) -> Function: ...
+@overload
+def function(
+    func: None = ..., input_signature: Any = ...
+) -> Callable[[Callable[..., Any]], Function]: ...
+
+
+def function(
+    func: Callable[..., Any] | None = None,
+    input_signature: Any = None,
+    autograph: bool = True,
+    jit_compile: bool | None = None,
+    reduce_retracing: bool = False,
+    experimental_relax_shapes: bool | None = None,
+    experimental_compile: bool | None = None,
+    experimental_implements: str | None = None,
+    experimental_autograph_options: Any = None,
+    experimental_attributes: Any = None,
+) -> Any:
+    """Compiles a function into one program, with its variables as state. Also a decorator.
+
+    It may be a function that calls `strategy.run` and `strategy.reduce`, a replica function that is
+    passed to `strategy.run`, a method, or a function that knows of no strategy. Arrays and
+    per-replica values among its arguments are inputs; Python values are constants, and another
+    value compiles it anew. Variables that it reads or changes are looked up by themselves; those
+    that it changes are updated in place.
+
+    >>> import replicax as rx
+    >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    >>> with strategy.scope():
+    ...     total = rx.Variable(0.0, aggregation=rx.VariableAggregation.SUM)
+    >>> @rx.function
+    ... def step(x):
+    ...     def replica_fn(x):
+    ...         total.assign_add(x)
+    ...         return x * x
+    ...     return strategy.reduce("SUM", strategy.run(replica_fn, args=(x,)), axis=None)
+    >>> step(rx.distribute.PerReplica([1.0, 2.0]))
+    Array(5., dtype=float32)
+    >>> total.numpy()
+    array(3., dtype=float32)
+
+    Args:
+      func: the function.
+      input_signature: a list with a `rx.TensorSpec`, or the `element_spec` of a data set, or a
+        structure of them, for each argument. Other arguments are then refused, and Python numbers
+        become arrays.
+      autograph: kept for ported code. Python control flow on arrays is an error that says what to
+        write instead.
+      jit_compile: kept for ported code; everything is compiled.
+      reduce_retracing: kept for ported code.
+      experimental_relax_shapes: kept for ported code.
+      experimental_compile: kept for ported code.
+      experimental_implements: kept for ported code.
+      experimental_autograph_options: kept for ported code.
+      experimental_attributes: kept for ported code.
+    """
+    if func is None:
+        return lambda func: function(func, input_signature)
+    if isinstance(func, Function | BoundFunction):
+        return func
+    if isinstance(func, staticmethod | classmethod):
+        return type(func)(function(func.__func__, input_signature))
+    if not callable(func):
+        raise TypeError(
+            f"rx.function takes a function; got {func!r}. Write @rx.function, or "
+            "@rx.function(input_signature=[...])."
+        )
+    if inspect.iscoroutinefunction(func) or inspect.isgeneratorfunction(func):
+        raise TypeError(
+            f"rx.function cannot compile {func.__name__!r}, which is a generator or a coroutine. "
+            "Compile the function that does one step, and loop in Python."
+        )
+    return Function(func, input_signature)
+
+
+def _eager_replica(frame: Frame) -> int | None:
+    """The replica that calls, if it is one of several that run eagerly."""
+    context = frame.replica_context
+    if context is None or context.num_replicas_in_sync == 1:
+        return None
+    return context._replica_id
+
+
+def _without_self(fn: Callable[..., Any]) -> inspect.Signature:
+    signature = inspect.signature(fn)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _captured_objects(fn: Any) -> Iterator[Any]:
+    """What a function refers to: closure, globals, its object and that object's attributes."""
+    owner = getattr(fn, "__self__", None)
+    fn = inspect.unwrap(getattr(fn, "__func__", fn))
+    while isinstance(fn, functools.partial):
+        yield from fn.args
+        fn = fn.func
+    found: list[Any] = [] if owner is None else [owner]
+    for cell in getattr(fn, "__closure__", None) or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+        found.append(content() if isinstance(content, weakref.ref) else content)
+    names = _names_in(getattr(fn, "__code__", None))
+    scope = getattr(fn, "__globals__", {})
+    found += [scope[name] for name in names if name in scope]
+    for value in found:
+        yield value
+        if not isinstance(value, type | types.ModuleType) and hasattr(value, "__dict__"):
+            for attribute in list(vars(value).values()):
+                yield attribute
+                if isinstance(attribute, list | tuple):
+                    yield from attribute[:4]
+        elif isinstance(value, list | tuple):
+            yield from value[:4]
+        elif isinstance(value, dict):
+            yield from list(value.values())[:4]
+
+
+def _names_in(code: types.CodeType | None) -> Iterator[str]:
+    if code is None:
+        return
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_in(constant)
+
+
+def _function_key(fn: Any) -> Any:
+    """Equal for two functions with the same code that captured the same objects."""
+    from replicax.functions._arguments import constant_key
+
+    if isinstance(fn, functools.partial):
+        parts: Sequence[Any] = (*fn.args, *fn.keywords.values())
+        names = tuple(fn.keywords)
+        return ("partial", _function_key(fn.func), names, tuple(map(constant_key, parts)))
+    if isinstance(fn, types.MethodType):
+        return ("method", constant_key(fn.__self__), _function_key(fn.__func__))
+    if not isinstance(fn, types.FunctionType):
+        return constant_key(fn)
+    captured = []
+    for cell in fn.__closure__ or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:  # not assigned yet
+            content = None
+        nested = isinstance(content, types.FunctionType) and content is not fn
+        captured.append(_function_key(content) if nested else constant_key(content))
+    defaults = tuple(constant_key(value) for value in fn.__defaults__ or ())
+    return (fn.__code__, id(fn.__globals__), tuple(captured), defaults)

@@ -1,0 +1,268 @@
+"""A compiled program: what it takes, and where its results go.
+
+The call is what a training loop pays for at every step, so it is written out: gather the arrays of
+the variables, call what JAX compiled, put the new arrays in their places.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+
+from replicax import _jax_internals
+from replicax._arrays import as_array
+from replicax._typing import Device
+from replicax.collectives import default_device
+from replicax.context import EACH
+from replicax.devices import REPLICA_AXIS, ReplicaMesh, put
+from replicax.functions._arguments import Arguments, flatten, lay_out
+from replicax.functions._trace import Entry, ProgramTrace
+from replicax.values import DistributedValues, Mirrored, OneBuffer, PerReplica, ReplicaBuffers
+from replicax.variables import UPDATING
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a program runs.
+
+    Attributes:
+      devices: of the replicas.
+      replica: the replica that it is for, if eager replicas call it.
+    """
+
+    devices: tuple[Device, ...]
+    replica: int | None = None
+    mesh: ReplicaMesh | None = None
+
+
+class Program:
+    """One trace of a user's function, compiled for one set of argument shapes."""
+
+    def __init__(
+        self,
+        body: Callable[..., Any],
+        user_fn: Callable[..., Any],
+        arguments: Arguments,
+        place: Place,
+        may_create: bool,
+    ):
+        self.place = place
+        self.mesh = place.mesh
+        self.looks = arguments.looks
+        self._traced: ProgramTrace | None = None
+        self.jaxpr = self._trace(body, user_fn, arguments, may_create)
+        traced, self._traced = self._traced, None
+        assert traced is not None
+        self.creates = bool(traced.created)
+        self._sort_inputs(traced, len(arguments.inputs))
+        name = getattr(user_fn, "__name__", "function")
+        self.run = self._compiled(name if name.isidentifier() else "function")
+        self.calls = 0
+
+    # ------------------------------------------------------------------ tracing
+
+    def _trace(
+        self,
+        body: Callable[..., Any],
+        user_fn: Callable[..., Any],
+        arguments: Arguments,
+        may_create: bool,
+    ) -> Any:
+        def flat(*tracers: Any) -> list[Any]:
+            trace = self._traced = ProgramTrace(self.mesh, self.place.replica, may_create)
+            with trace.active():
+                args, kwargs = arguments.rebuilt(tracers, self.mesh)
+                results = self._take_apart(body(*args, **kwargs))
+                return [*results, *trace.final_values()]
+
+        looks = arguments.input_looks()
+        names = [f"argument {index}" for index in range(len(looks))]
+        axes = [] if self.mesh is None else [(REPLICA_AXIS, self.mesh.size)]
+        return _jax_internals.trace_to_program(flat, user_fn, names, looks, axes)
+
+    def _take_apart(self, result: Any) -> list[Any]:
+        """The arrays of what the function returned; the rest is the same at every call."""
+        leaves, self._rebuild, _ = flatten(result)
+        self._results: list[tuple[str, Any]] = []
+        arrays: list[Any] = []
+        for leaf in leaves:
+            kind, array = self._result(leaf)
+            self._results.append((kind, leaf if array is None else None))
+            if array is not None:
+                arrays.append(array)
+        self._bare = all(kind == "array" for kind, _ in self._results)
+        self._number_of_arrays = len(arrays)
+        return arrays
+
+    def _result(self, leaf: Any) -> tuple[str, Any]:
+        if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
+            kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
+            if self.mesh is not None:
+                return kind, leaf._component(EACH)
+            return kind, as_array(leaf._component(0))
+        if isinstance(leaf, jax.Array):
+            return "array", leaf
+        if isinstance(leaf, np.ndarray | np.generic | int | float | complex):
+            return "array", as_array(leaf)
+        return "constant", None
+
+    # ------------------------------------------------------------------ compiling
+
+    def _sort_inputs(self, traced: ProgramTrace, arguments: int) -> None:
+        """Puts the inputs into three groups: to be written, only read, arguments and constants."""
+        written: list[tuple[int, Entry]] = []
+        read: list[tuple[int, Entry]] = []
+        captured: list[int] = []
+        for index, each in enumerate(traced.inputs, start=arguments):
+            if isinstance(each, Entry):
+                whole = each.written and each.kind == "whole"
+                (written if whole else read).append((index, each))
+            else:
+                captured.append(index)
+        self._order = [
+            *(index for index, _ in written),
+            *(index for index, _ in read),
+            *range(arguments),
+            *captured,
+        ]
+        self._written = [_Held(entry) for _, entry in written]
+        self._read = [_Held(entry) for _, entry in read]
+        # In the order of the outputs.
+        self._outputs = [_Held(entry) for entry in traced.entries if entry.written]
+        self._direct = all(held.kind == "whole" for held in self._outputs)
+        self._captured = traced.captured_arrays()
+        self.collectives = ()
+
+    def _compiled(self, name: str) -> Callable[..., Any]:
+        program = jaxpr_as_fun(_jax_internals.without_constants(self.jaxpr))
+        self._constants = [lay_out(each, self.mesh) for each in self.jaxpr.consts]
+        order = self._order
+        count = self._number_of_arrays
+
+        def run(written: list[Any], read: list[Any], arguments: list[Any], rest: list[Any]) -> Any:
+            given = [*written, *read, *arguments, *rest]
+            inputs: list[Any] = [None] * len(order)
+            for index, value in zip(order, given):
+                inputs[index] = value
+            constants = given[len(order) :]
+            outputs = program(*constants, *inputs)
+            return outputs[:count], outputs[count:]
+
+        run.__name__ = run.__qualname__ = name
+        return jax.jit(run if self.mesh is None else self.mesh.mapped(run), donate_argnums=0)
+
+    # ------------------------------------------------------------------ calling
+
+    def __call__(self, arguments: Arguments) -> Any:
+        self.calls += 1
+        mesh = self.mesh
+        inputs = [lay_out(value, mesh) for value in arguments.inputs]
+        with UPDATING:
+            results, values = self._call(inputs)
+            self._write_back(values)
+        return self._put_together(results)
+
+    def _call(self, inputs: list[Any]) -> tuple[list[Any], list[Any]]:
+        written = self._arrays_to_donate()
+        read = [held.array(self) for held in self._read]
+        rest = [*self._captured, *self._constants]
+        if self.mesh is not None:
+            with self.mesh.dispatching(inputs):
+                return self.run(written, read, inputs, rest)
+        if self.place.devices[0] is default_device():
+            return self.run(written, read, inputs, rest)
+        with jax.default_device(self.place.devices[0]):
+            return self.run(written, read, inputs, rest)
+
+    def _arrays_to_donate(self) -> list[Any]:
+        arrays: list[Any] = []
+        shared: list[int] = []
+        for held in self._written:
+            stored = held.variable()._stored
+            arrays.append(stored.assembled)
+            if not stored.exclusive:
+                shared.append(len(arrays) - 1)
+        if shared:  # someone else may hold these arrays, and must be able to use them afterwards
+            copies = _copied([arrays[index] for index in shared])
+            for index, copy in zip(shared, copies, strict=True):
+                arrays[index] = copy
+        return arrays
+
+    def _write_back(self, values: Sequence[Any]) -> None:
+        for held, value in zip(self._outputs, values, strict=True):
+            held.write(self, value)
+
+    def _put_together(self, results: Sequence[Any]) -> Any:
+        if self._bare and self.mesh is None:
+            return self._rebuild(results)
+        given = iter(results)
+        return self._rebuild(
+            [
+                leaf if kind == "constant" else self._as_result(kind, next(given))
+                for kind, leaf in self._results
+            ]
+        )
+
+    def _as_result(self, kind: str, array: jax.Array) -> Any:
+        if kind == "array":
+            return array if self.mesh is None else component_of(array, self.mesh)
+        wrap = Mirrored if kind == "mirrored" else PerReplica
+        if self.mesh is None:
+            return wrap([array])
+        return wrap._from_buffers(ReplicaBuffers(self.mesh, assembled=array))
+
+
+def component_of(array: jax.Array, mesh: ReplicaMesh, device: Device | None = None) -> jax.Array:
+    """A replicated result as an array on one device: the given one, or where results are wanted."""
+    device = device or default_device()
+    index = mesh.devices.index(device) if device in mesh.devices else 0
+    return put(_jax_internals.local_shards(array)[index], device)
+
+
+class _Held:
+    """A variable of a program, held weakly: a model that the user drops takes its programs along."""
+
+    __slots__ = ("kind", "variable")
+
+    def __init__(self, entry: Entry):
+        self.variable: Any = weakref.ref(entry.variable)
+        self.kind = entry.kind
+
+    def array(self, program: Program) -> Any:
+        """The variable's value, as the program takes it."""
+        variable = self.variable()
+        if self.kind == "whole":
+            return variable._stored.assembled
+        if self.kind == "copy":
+            return variable._stored.component(program.place.replica)
+        value = variable._stored.component(0)
+        return value if program.mesh is None else jax.device_put(value, program.mesh.replicated)
+
+    def write(self, program: Program, value: Any) -> None:
+        variable = self.variable()
+        if self.kind == "whole":
+            mesh = variable._stored.mesh
+            if mesh is not None:
+                variable._stored = ReplicaBuffers(mesh, None, value, True)
+                return
+            if value.committed or variable._device is not program.place.devices[0]:
+                value = put(value, variable._device)
+            variable._stored = OneBuffer(value, True)
+        elif self.kind == "copy":
+            variable.values[program.place.replica]._update("assign", value)
+        else:
+            if program.mesh is not None:
+                value = component_of(value, program.mesh, variable._placement[0])
+            variable._set_whole(variable._laid_out(value))
+
+
+@jax.jit
+def _copied(arrays: list[jax.Array]) -> list[jax.Array]:
+    return [jnp.copy(array) for array in arrays]

@@ -1,0 +1,99 @@
+"""`input_signature`: what the arguments of a compiled function must look like."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from replicax import _tree
+from replicax.functions._arguments import as_input
+from replicax.functions._tensor_spec import TensorSpec
+from replicax.values import DistributedValues, Mirrored, PerReplica, is_leaf
+from replicax.variables import Variable
+
+
+class Signature:
+    """The specs of a function's arguments, in order."""
+
+    def __init__(self, specs: Any, fn: Callable[..., Any]):
+        if not isinstance(specs, list | tuple):
+            raise TypeError(
+                "`input_signature` is a list with one rx.TensorSpec, or a structure of them, for "
+                f"each argument; got {specs!r}."
+            )
+        for leaf in _tree.leaves_of(tuple(specs), _is_spec):
+            if not _is_spec(leaf):
+                raise TypeError(
+                    f"`input_signature` holds {_tree.describe(leaf)}, which is no spec. Use "
+                    "rx.TensorSpec(shape, dtype), or the element_spec of a distributed data set."
+                )
+        self.specs = tuple(specs)
+        self._fn = fn
+        self._name = getattr(fn, "__qualname__", repr(fn))
+
+    def checked(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments in order, as arrays of the dtypes that the specs say."""
+        if kwargs:
+            try:
+                bound = inspect.signature(self._fn).bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{self._name}: {error}.") from None
+            args, kwargs = bound.args, bound.kwargs
+        if len(args) != len(self.specs) or kwargs:
+            raise TypeError(
+                f"{self._name} has an input_signature of {len(self.specs)} argument(s), but was "
+                f"called with {len(args) + len(kwargs)}."
+            )
+        try:
+            new = _tree.map_together(self._fitting, [self.specs, tuple(args)], _is_spec_or_leaf)
+        except _tree.StructureMismatch:
+            raise TypeError(
+                f"{self._name} has the input_signature {list(self.specs)!r}, but was called with "
+                f"{_tree.describe(tuple(args))}, which has another structure."
+            ) from None
+        return tuple(new), {}
+
+    def _fitting(self, spec: Any, value: Any) -> Any:
+        if isinstance(value, Variable):
+            value = value._array()
+        parts = value.values if isinstance(value, DistributedValues) else (value,)
+        wanted = spec._component_specs(len(parts)) if hasattr(spec, "_component_specs") else None
+        try:
+            new = [
+                as_input(part, (wanted[i] if wanted else spec).dtype)
+                for i, part in enumerate(parts)
+            ]
+        except (TypeError, ValueError):
+            raise self._refusal(spec, value) from None
+        for index, part in enumerate(new):
+            each = wanted[index] if wanted else spec
+            if not each.is_compatible_with(part):
+                raise self._refusal(each, part)
+        if isinstance(value, PerReplica | Mirrored):
+            return value
+        if wanted is not None and len(wanted) > 1:
+            raise self._refusal(spec, value)
+        return new[0]
+
+    def _refusal(self, spec: Any, value: Any) -> TypeError:
+        return TypeError(
+            f"{self._name}: the input_signature says {spec!r}, but the argument is "
+            f"{_tree.describe(value)}. Convert the argument, or widen the signature (None stands "
+            "for any size)."
+        )
+
+
+def _is_spec(value: Any) -> bool:
+    return isinstance(value, TensorSpec) or hasattr(value, "_component_specs")
+
+
+def _is_spec_or_leaf(value: Any) -> bool:
+    return (
+        _is_spec(value) or is_leaf(value) or isinstance(value, jax.Array | np.ndarray | np.generic)
+    )
