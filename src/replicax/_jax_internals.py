@@ -171,9 +171,9 @@ def made_since(trace: Any, operations: int, value: Any) -> bool:
     if not isinstance(value, _partial_eval.DynamicJaxprTracer) or value._trace is not trace:
         return True
     parent = value.parent
-    return parent is not None and any(
-        each is parent for each in trace.frame.tracing_eqns[operations:]
-    )
+    if parent is None:  # an input, or a constant that was made where it was used
+        return all(value.val is not each for each in trace.frame.invars)
+    return any(each is parent for each in trace.frame.tracing_eqns[operations:])
 
 
 def is_vmapping() -> bool:

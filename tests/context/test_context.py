@@ -55,11 +55,13 @@ def test_scope_run_merge_and_update(strategy: Any, executor: Any):
     crossed = [each[2] for each in seen]
     count = strategy.num_replicas_in_sync
     copies = len(strategy.experimental_local_results(v))
+    if executor.name == "compiled":  # one trace speaks for all
+        count = copies = 1
     assert crossed == [False] * count + [True] * (1 + copies) + [False] * count
     assert not where.has_strategy()
 
 
-def test_each_replica_knows_itself(strategy: Any, executor: Any):
+def test_each_replica_knows_itself(strategy: Any):
     seen = []
 
     def step() -> None:
@@ -67,7 +69,7 @@ def test_each_replica_knows_itself(strategy: Any, executor: Any):
         seen.append((replica.replica_id_in_sync_group, replica.devices, replica.strategy))
         assert replica.num_replicas_in_sync == strategy.num_replicas_in_sync
 
-    executor.run(strategy, step)
+    strategy.run(step)
     devices = strategy.extended.worker_devices
     assert seen == [(index, (device,), strategy) for index, device in enumerate(devices)]
 

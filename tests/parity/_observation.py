@@ -11,7 +11,7 @@ import numpy as np
 Observation: TypeAlias = Any
 """Whatever `json` can write: None, bool, int, float, str, and lists and dicts of them."""
 
-TOLERANCE = 1e-6
+TOLERANCE = 1e-5
 
 
 class Seen(dict[str, Any]):

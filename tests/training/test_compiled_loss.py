@@ -37,7 +37,7 @@ def test_each_replica_gets_its_own_loss_and_gradient(strategy: Any, executor: An
 
 
 @several_replicas
-def test_one_program_serves_all_replicas_and_steps(strategy: Any, executor: Any):
+def test_one_program_serves_all_replicas_and_steps(strategy: Any):
     traces = itertools.count()
     with strategy.scope():
         w = rx.Variable(1.0)
@@ -55,7 +55,7 @@ def test_one_program_serves_all_replicas_and_steps(strategy: Any, executor: Any)
     counted = []
     for number in range(5):
         x = by_replica(strategy, lambda index, number=number: jnp.ones(3) * (index + number))
-        executor.run(strategy, step, (x,))
+        strategy.run(step, args=(x,))
         counted.append(next(traces))
     assert np.diff(counted).tolist() == [1] * 4, "traced again after the first step"
 

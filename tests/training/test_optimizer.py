@@ -290,7 +290,7 @@ def test_variables_without_items(strategy: Any, executor: Any):
 
 
 @several_replicas
-def test_one_update_program_for_all_steps(strategy: Any, executor: Any):
+def test_one_update_program_for_all_steps(strategy: Any):
     traces = []
 
     def update(updates: Any, state: Any, params: Any = None) -> Any:
@@ -303,7 +303,7 @@ def test_one_update_program_for_all_steps(strategy: Any, executor: Any):
         optimizer = rx.Optimizer(transformation)
     for number in range(5):
         x = by_replica(strategy, lambda index, n=number: jnp.ones(2) * index * n)
-        executor.run(strategy, lambda x: optimizer.apply_gradients([(x, w)]), (x,))
+        strategy.run(lambda x: optimizer.apply_gradients([(x, w)]), args=(x,))
     assert len(traces) == 1
 
 

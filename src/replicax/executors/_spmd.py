@@ -29,10 +29,10 @@ class SpmdExecutor:
         kwargs: dict[str, Any],
     ) -> Any:
         program = thread_state.program
+        program.require_devices(strategy, tuple(devices))
         if len(devices) == 1:
             with entered(Frame(strategy, ReplicaContext(strategy, 0))):
                 return fn(*select_replica(0, args), **select_replica(0, kwargs))
-        program.require_devices(strategy, tuple(devices))
         with program.replicas() as provenance:
 
             def meet(

@@ -20,7 +20,7 @@ from replicax import _tree
 from replicax._arrays import as_array, strong
 from replicax._typing import Tracer
 from replicax.devices import ReplicaMesh
-from replicax.functions._captured import Uneven, laid_out_over, shape_and_dtype
+from replicax.functions._captured import laid_out_over, shape_and_dtype
 from replicax.values import DistributedValues, Mirrored, PerReplica, TracedBuffers, is_leaf
 from replicax.variables import Variable
 
@@ -85,13 +85,14 @@ class Arguments:
             self.looks.append(self._look(leaf))
         self.key = (self.structure, tuple(self.looks))
 
+    @property
+    def have_empty(self) -> bool:
+        """Whether an array has no items."""
+        return any(0 in look.shape for look in self.looks if isinstance(look, Look))
+
     def _look(self, leaf: Any) -> Any:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
             shape, dtype = shape_and_dtype(leaf)
-            if leaf._count > 1 and 0 in shape:
-                # JAX 0.11 ends the process on the CPU when a program with a collective takes an
-                # array without items.
-                raise Uneven("the replicas have nothing to compute on")
             self.inputs.append(leaf)
             kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
             return Look(kind, shape, dtype, leaf._count)

@@ -23,13 +23,12 @@ from replicax._errors import add_note, show_users_part
 from replicax._typing import Device
 from replicax.collectives import default_device
 from replicax.context import Frame, current_frame, thread_state
-from replicax.devices import replica_mesh
 from replicax.functions._arguments import Arguments, is_stream
 from replicax.functions._captured import Uneven
 from replicax.functions._explanation import Retraces
-from replicax.functions._program import Place, Program
+from replicax.functions._program import Program, VariableGone
 from replicax.functions._signature import Signature
-from replicax.functions._trace import NotOneProgram, OtherDevicesNeeded
+from replicax.functions._trace import NotOneProgram, OtherDevicesNeeded, Place
 from replicax.values import DistributedValues
 from replicax.variables import Variable
 
@@ -199,7 +198,11 @@ class Function:
             return body(*args, **kwargs)
         if program is _LOOP:
             return self._loop(body, args, kwargs)
-        return program(arguments)
+        try:
+            return program(arguments)
+        except VariableGone:  # its name may stand for another one now
+            state.programs.pop(key, None)
+            return self._call(body, strategy, frame, args, kwargs)
 
     def _loop(
         self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -227,15 +230,15 @@ class Function:
         arguments: Arguments,
     ) -> Any:
         state = self._state
-        devices = self._first_guess(strategy, frame, arguments)
-        replica = _eager_replica(frame)
-        for _ in range(2):
-            mesh = replica_mesh(devices) if len(devices) > 1 and replica is None else None
-            place = Place(devices, replica, mesh)
+        place = self._first_guess(strategy, frame, arguments)
+        for _ in range(3):  # the guess, one device that a strategy names, several of them
             try:
+                if arguments.have_empty and place.mesh is not None:
+                    # JAX cannot take arrays without items into a program for several devices.
+                    raise Uneven("an argument has no items")
                 program = self._trace_at(place, body, arguments)
             except OtherDevicesNeeded as needed:
-                devices = needed.devices
+                place = Place(needed.devices)
                 continue
             except NotOneProgram as reason:
                 state.retraces.note_eager(str(reason))
@@ -248,7 +251,7 @@ class Function:
             break
         else:
             raise RuntimeError("The devices of an rx.function changed while it was traced.")
-        state.devices = devices
+        state.devices = place.devices
         state.retraces.note(self._name, arguments)
         if program.creates:
             # The next call finds the variables made, and takes another path through the function.
@@ -271,29 +274,25 @@ class Function:
             add_note(error, f"(while rx.function traced {self._name!r}: {remedy})")
             raise
 
-    def _first_guess(
-        self, strategy: Any, frame: Frame, arguments: Arguments
-    ) -> tuple[Device, ...]:
-        """The devices that the function will probably want; the trace says if it is wrong."""
+    def _first_guess(self, strategy: Any, frame: Frame, arguments: Arguments) -> Place:
+        """Where the function will probably run; the trace says if that is wrong."""
+        replica = _eager_replica(frame)
         if strategy is not None:
-            return strategy.extended._replica_devices
-        if _eager_replica(frame) is not None or frame.strategy.num_replicas_in_sync > 1:
+            return Place(strategy.extended._replica_devices)
+        if thread_state.frames:
             devices = frame.strategy.extended._replica_devices
-            replica = _eager_replica(frame)
-            return devices if replica is None else (devices[replica],)
+            return Place(devices) if replica is None else Place((devices[replica],), replica)
         if self._state.devices is not None:
-            return self._state.devices
+            return Place(self._state.devices)
         for value in arguments.inputs:
             if isinstance(value, DistributedValues) and value._buffers is not None:
-                return value._buffers.mesh.devices
+                return Place(value._buffers.mesh.devices)
         for value in _captured_objects(self._python_function):
-            found = getattr(value, "_strategy", value) if isinstance(value, Variable) else value
+            found = value._strategy if isinstance(value, Variable) else value
             extended = getattr(found, "_extended", None)
             if extended is not None and getattr(found, "num_replicas_in_sync", 1) > 1:
-                return extended._replica_devices
-        if frame.strategy.num_replicas_in_sync == 1 and thread_state.frames:
-            return frame.strategy.extended._replica_devices
-        return (default_device(),)
+                return Place(extended._replica_devices)
+        return Place((default_device(),), is_open=True)
 
     def __repr__(self) -> str:
         return f"<rx.function {self._name!r}>"

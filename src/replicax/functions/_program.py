@@ -6,7 +6,6 @@ the variables, call what JAX compiled, put the new arrays in their places.
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,28 +17,18 @@ from jax.extend.core import jaxpr_as_fun
 
 from replicax import _jax_internals
 from replicax._arrays import as_array
-from replicax._typing import Device
+from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
 from replicax.context import EACH
 from replicax.devices import REPLICA_AXIS, ReplicaMesh, put
 from replicax.functions._arguments import Arguments, flatten, lay_out
-from replicax.functions._trace import Entry, ProgramTrace
+from replicax.functions._trace import Entry, Place, ProgramTrace
 from replicax.values import DistributedValues, Mirrored, OneBuffer, PerReplica, ReplicaBuffers
 from replicax.variables import UPDATING
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """Where a program runs.
-
-    Attributes:
-      devices: of the replicas.
-      replica: the replica that it is for, if eager replicas call it.
-    """
-
-    devices: tuple[Device, ...]
-    replica: int | None = None
-    mesh: ReplicaMesh | None = None
+class VariableGone(BaseException):
+    """Internal: a variable that the program was traced with exists no more; trace anew."""
 
 
 class Program:
@@ -61,6 +50,8 @@ class Program:
         traced, self._traced = self._traced, None
         assert traced is not None
         self.creates = bool(traced.created)
+        # Nobody else may hold a new variable yet; once it has its value, it may go.
+        self._newborn: Any = traced.created
         self._sort_inputs(traced, len(arguments.inputs))
         name = getattr(user_fn, "__name__", "function")
         self.run = self._compiled(name if name.isidentifier() else "function")
@@ -76,7 +67,7 @@ class Program:
         may_create: bool,
     ) -> Any:
         def flat(*tracers: Any) -> list[Any]:
-            trace = self._traced = ProgramTrace(self.mesh, self.place.replica, may_create)
+            trace = self._traced = ProgramTrace(self.place, may_create)
             with trace.active():
                 args, kwargs = arguments.rebuilt(tracers, self.mesh)
                 results = self._take_apart(body(*args, **kwargs))
@@ -94,6 +85,9 @@ class Program:
         arrays: list[Any] = []
         for leaf in leaves:
             kind, array = self._result(leaf)
+            if array is not None and not array.size and self.mesh is not None:
+                # Programs for several devices cannot give arrays without items either.
+                kind, leaf, array = "constant", self._without_items(kind, array), None
             self._results.append((kind, leaf if array is None else None))
             if array is not None:
                 arrays.append(array)
@@ -101,13 +95,20 @@ class Program:
         self._number_of_arrays = len(arrays)
         return arrays
 
+    def _without_items(self, kind: str, array: Any) -> Any:
+        assert self.mesh is not None
+        with jax.ensure_compile_time_eval():
+            zeros = jnp.zeros(array.shape, array.dtype)
+            if kind == "array":
+                return zeros
+            wrap = Mirrored if kind == "mirrored" else PerReplica
+            return wrap([put(zeros, device) for device in self.mesh.devices])
+
     def _result(self, leaf: Any) -> tuple[str, Any]:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
             kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
-            if self.mesh is not None:
-                return kind, leaf._component(EACH)
-            return kind, as_array(leaf._component(0))
-        if isinstance(leaf, jax.Array):
+            return kind, as_array(leaf._component(0 if self.mesh is None else EACH))
+        if isinstance(leaf, Tracer):
             return "array", leaf
         if isinstance(leaf, np.ndarray | np.generic | int | float | complex):
             return "array", as_array(leaf)
@@ -135,7 +136,7 @@ class Program:
         self._written = [_Held(entry) for _, entry in written]
         self._read = [_Held(entry) for _, entry in read]
         # In the order of the outputs.
-        self._outputs = [_Held(entry) for entry in traced.entries if entry.written]
+        self._outputs = [_Held(entry) for entry in traced.written]
         self._direct = all(held.kind == "whole" for held in self._outputs)
         self._captured = traced.captured_arrays()
         self.collectives = ()
@@ -167,6 +168,7 @@ class Program:
         with UPDATING:
             results, values = self._call(inputs)
             self._write_back(values)
+        self._newborn = None
         return self._put_together(results)
 
     def _call(self, inputs: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -185,7 +187,10 @@ class Program:
         arrays: list[Any] = []
         shared: list[int] = []
         for held in self._written:
-            stored = held.variable()._stored
+            variable = held.variable()
+            if variable is None:
+                raise VariableGone
+            stored = variable._stored
             arrays.append(stored.assembled)
             if not stored.exclusive:
                 shared.append(len(arrays) - 1)
@@ -238,6 +243,8 @@ class _Held:
     def array(self, program: Program) -> Any:
         """The variable's value, as the program takes it."""
         variable = self.variable()
+        if variable is None:
+            raise VariableGone
         if self.kind == "whole":
             return variable._stored.assembled
         if self.kind == "copy":

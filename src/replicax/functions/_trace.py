@@ -22,13 +22,33 @@ from replicax._typing import Device
 from replicax.context import EACH, get_replica_context, thread_state
 from replicax.devices import REPLICA_AXIS, ReplicaMesh, replica_mesh
 from replicax.functions._captured import laid_out_over
-from replicax.values import DistributedValues, TracedBuffers, is_leaf
+from replicax.values import DistributedValues, OneBuffer, ReplicaBuffers, TracedBuffers, is_leaf
 from replicax.variables import DistributedVariable, SyncOnReadVariable, Variable
 
 # JAX keeps what it traced by the function and this value. A value of its own for each state of the
 # variables makes JAX look again into jitted functions, scan bodies and the like, which may read
 # them.
 trace_token = jax.make_user_context(None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a program runs.
+
+    Attributes:
+      devices: of the replicas.
+      replica: the replica that it is for, if eager replicas call it.
+      is_open: whether nothing but a default speaks for these devices.
+    """
+
+    devices: tuple[Device, ...]
+    replica: int | None = None
+    is_open: bool = False
+
+    @property
+    def mesh(self) -> ReplicaMesh | None:
+        """The mesh of a program for several replicas."""
+        return replica_mesh(self.devices) if len(self.devices) > 1 else None
 
 
 class OtherDevicesNeeded(BaseException):
@@ -54,7 +74,8 @@ class Entry:
     Attributes:
       variable: the variable.
       kind: how it gets in and out: "whole" (as it lies on the program's devices), "value" (from
-        and to other devices), "copy" (that of the one replica that the program is for).
+        and to other devices), "copy" (that of the one replica that the program is for), "empty"
+        (it has no items, which programs for several devices cannot take).
       input: the tracer of its value at the start, or None if the program makes it.
       value: its value now.
       ref: the mutable cell that has the value instead, once an inner function assigned it.
@@ -74,15 +95,15 @@ class Entry:
 class ProgramTrace:
     """The state of one trace; `thread_state.program` while it goes on."""
 
-    def __init__(self, mesh: ReplicaMesh | None, replica: int | None, may_create: bool):
+    def __init__(self, place: Place, may_create: bool):
         """
         Args:
-          mesh: the devices of the replicas, or None for a program of one replica.
-          replica: the replica that the program is for, if eager replicas call it.
+          place: where the program will run.
           may_create: whether variables may be made.
         """
-        self.mesh = mesh
-        self._replica = replica
+        self.mesh = place.mesh
+        self._place = place
+        self._replica = place.replica
         self._may_create = may_create
         self._trace = _jax_internals.staging_trace()
         self._entries: dict[int, Entry] = {}
@@ -105,12 +126,14 @@ class ProgramTrace:
                 thread_state.program, thread_state.interceptors = outer
 
     @property
-    def entries(self) -> list[Entry]:
-        return list(self._entries.values())
+    def written(self) -> list[Entry]:
+        """The variables that the program changes."""
+        entries = self._entries.values()
+        return [entry for entry in entries if entry.written and entry.kind != "empty"]
 
     def final_values(self) -> list[Any]:
-        """What the program leaves in the variables that it wrote, in the order of `entries`."""
-        return [self._value(entry) for entry in self.entries if entry.written]
+        """What the program leaves in the variables that it wrote, in the order of `written`."""
+        return [self._value(entry) for entry in self.written]
 
     def captured_arrays(self) -> list[Any]:
         """The captured values among `inputs`, laid out over the program's devices."""
@@ -161,6 +184,9 @@ class ProgramTrace:
         if self.mesh is not None and context is not None and context._replica_id is EACH:
             value = TracedBuffers(self.mesh, value).component(0)  # the first replica's counts
         entry = Entry(variable, self._kind(variable), None, value, written=True)
+        if entry.kind == "empty":
+            with jax.ensure_compile_time_eval():
+                variable._stored = empty_buffers(variable)
         self._entries[id(variable)] = entry
         self.created.append(variable)
 
@@ -191,6 +217,10 @@ class ProgramTrace:
         if entry is None:
             kind = self._kind(variable)
             template = variable._template
+            if kind == "empty":
+                zeros = jnp.zeros(template.shape, template.dtype)
+                entry = self._entries[id(variable)] = Entry(variable, kind, zeros, zeros)
+                return entry
             tracer = _jax_internals.new_input(self._trace, template.shape, template.dtype)
             entry = self._entries[id(variable)] = Entry(variable, kind, tracer, tracer)
             self.inputs.append(entry)
@@ -198,6 +228,8 @@ class ProgramTrace:
 
     def _kind(self, variable: Variable) -> str:
         mesh: ReplicaMesh | None = variable._stored.mesh
+        if self.mesh is not None and 0 in variable.shape:
+            return "empty"
         if self._replica is not None and mesh is not None and mesh.size > 1:
             return "copy"
         if mesh is self.mesh:
@@ -222,6 +254,10 @@ class ProgramTrace:
 
     def require_devices(self, strategy: Any, devices: tuple[Device, ...]) -> None:
         """Makes sure that the program is for the replicas on these devices."""
+        if len(devices) == 1:
+            if self._place.is_open and devices != self._place.devices:
+                raise OtherDevicesNeeded(devices)
+            return  # its one replica's work is done wherever the program runs
         if self.mesh is replica_mesh(devices):
             return
         if self.mesh is None:
@@ -252,6 +288,15 @@ class ProgramTrace:
             known = self._captured[id(value)] = (value, tracer, array)
             self.inputs.append(value)
         return known[1]
+
+
+def empty_buffers(variable: Variable) -> Any:
+    """The value of a variable without items."""
+    zeros = jnp.zeros(variable.shape, variable.dtype)
+    mesh = variable._stored.mesh
+    if mesh is None:
+        return OneBuffer(zeros)
+    return ReplicaBuffers(mesh, assembled=jax.device_put(zeros, mesh.replicated))
 
 
 class _Provenance:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax import _tree
+from replicax.context import is_compiling
 from replicax.training._compiled_loss import compiled_value_and_grad
 from replicax.training._substitution import Substitution, checked_loss
 from replicax.values import is_leaf
@@ -62,7 +63,8 @@ def value_and_grad(
             )
     roots = list({id(leaf._root): leaf._root for leaf in leaves}.values())
     wanted = [v for v in roots if v.trainable and jnp.issubdtype(v.dtype, jnp.inexact)]
-    evaluate = compiled_value_and_grad if compile else _eager_value_and_grad
+    # Inside rx.function everything is compiled already.
+    evaluate = _eager_value_and_grad if not compile or is_compiling() else compiled_value_and_grad
     result, gradients = evaluate(loss_fn, wanted, has_aux)
     return result, rebuild([gradients.get(id(leaf._root)) for leaf in leaves])
 

@@ -16,7 +16,7 @@ def _merge(lib: Library, merge_fn: Callable[..., Any], *args: Any, **kwargs: Any
     return lib.distribute.get_replica_context().merge_call(merge_fn, args=args, kwargs=kwargs)
 
 
-@scenario(*KINDS)
+@scenario(*KINDS, eager_only="looks at values inside the function")
 def merge_arguments(lib: Library, strategy: Any) -> Any:
     seen = []
     shared = lib.constant(9.0)
