@@ -27,6 +27,10 @@ class AggregationError(ValueError):
     """A variable was updated in a way that its `aggregation` does not allow."""
 
 
+class OutOfRangeError(IndexError):
+    """There is no more data where more was asked for."""
+
+
 class DeviceError(ValueError):
     """A device was named that does not exist, or named twice."""
 

@@ -2,6 +2,7 @@
 
 from replicax._errors import AggregationError as AggregationError
 from replicax._errors import DeviceError as DeviceError
+from replicax._errors import OutOfRangeError as OutOfRangeError
 from replicax._errors import PerReplicaValueError as PerReplicaValueError
 from replicax._errors import ReplicaMismatchError as ReplicaMismatchError
 from replicax._errors import WrongContextError as WrongContextError

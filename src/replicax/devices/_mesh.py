@@ -9,10 +9,9 @@ without a copy or a reshape. Arrays of the second sort never leave replicax.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -32,6 +31,7 @@ class ReplicaMesh:
         self.devices = tuple(devices)
         self.mesh = Mesh(np.array(self.devices, dtype=object), (REPLICA_AXIS,))
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
+        self._on_cpu = self.devices[0].platform == "cpu"
 
     @property
     def size(self) -> int:
@@ -48,8 +48,7 @@ class ReplicaMesh:
         program = jax.jit(self.mapped(fn))
 
         def call(*args: Any) -> Any:
-            with self.dispatching(args):
-                return program(*args)
+            return self.call(program, args, *args)
 
         call.__wrapped__ = program  # type: ignore[attr-defined]
         return call
@@ -63,22 +62,20 @@ class ReplicaMesh:
         spec = PartitionSpec()
         return jax.shard_map(fn, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)
 
-    @contextlib.contextmanager
-    def dispatching(self, inputs: Any) -> Iterator[None]:
-        """Around the call of a program with collectives, whose inputs others may still compute.
+    def call(self, program: Callable[..., Any], inputs: Any, *args: Any) -> Any:
+        """`program(*args)`, for a program with collectives; others may still compute `inputs`.
 
         Such programs must reach every device in one order, whichever threads call them. On the CPU
         they also share one pool of threads with what computes their inputs, and would wait for
         those with no thread left to make them.
         """
         with _collective:
-            if self.devices[0].platform == "cpu":
+            if self._on_cpu and inputs:
                 jax.block_until_ready(inputs)
             if jax.sharding.get_abstract_mesh().empty:
-                yield
-                return
+                return program(*args)
             with jax.set_mesh(self.mesh):  # the user's own mesh is not ours
-                yield
+                return program(*args)
 
 
 @functools.lru_cache(maxsize=256)

@@ -15,17 +15,18 @@ import inspect
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, overload
 
 from replicax import _jax_internals
-from replicax._errors import add_note, show_users_part
+from replicax._errors import OutOfRangeError, add_note, show_users_part
 from replicax._typing import Device
 from replicax.collectives import default_device
 from replicax.context import Frame, current_frame, thread_state
 from replicax.functions._arguments import Arguments, is_stream
 from replicax.functions._captured import Uneven
 from replicax.functions._explanation import Retraces
+from replicax.functions._many import joined, take_items
 from replicax.functions._program import Program, VariableGone
 from replicax.functions._signature import Signature
 from replicax.functions._trace import NotOneProgram, OtherDevicesNeeded, Place
@@ -86,6 +87,7 @@ class Function:
         )
         self._state = _State()
         self._bound: dict[int, tuple[Any, Function]] = {}
+        self._runs = FunctionCache()
         self._lock = threading.RLock()
 
     @property
@@ -139,6 +141,86 @@ class Function:
             show_users_part(error)
             raise
 
+    def steps(self, inputs: Iterable[Any], count: int | None = None) -> Any:
+        """Calls the function on each of the next `count` items, in one compiled program.
+
+        For steps that are small, where most of the time goes into starting them one by one.
+
+        >>> import jax.numpy as jnp, replicax as rx
+        >>> total = rx.Variable(0.0)
+        >>> @rx.function
+        ... def step(x):
+        ...     total.assign_add(x)
+        ...     return total * 10
+        >>> step.steps([jnp.float32(1), jnp.float32(2), jnp.float32(3)])
+        Array([10., 30., 60.], dtype=float32)
+
+        Args:
+          inputs: an iterable or an iterator (whose next items are taken); each item is the argument
+            of one call.
+          count: how many items to take; by default all there are.
+
+        Returns:
+          What the calls returned, each array with a first dimension of `count`.
+
+        Raises:
+          ValueError: there are no items.
+          rx.errors.OutOfRangeError: there are fewer than `count`; those were used.
+        """
+        return self._many(inputs, count, last_only=False)
+
+    def _many(self, inputs: Iterable[Any], count: int | None, last_only: bool) -> Any:
+        items = take_items(inputs, count)
+        if not items:
+            raise ValueError(f"{self._name}.steps was given no items to call the function on.")
+        try:
+            results = self._call_many(items, last_only)
+        except BaseException as error:
+            show_users_part(error)
+            raise
+        if count is not None and len(items) < count:
+            raise OutOfRangeError(
+                f"{self._name}: the data ended after {len(items)} of {count} steps. Those were "
+                "made. Ask for fewer, or repeat the data."
+            )
+        return results
+
+    def _call_many(self, items: list[Any], last_only: bool) -> Any:
+        frame = current_frame()
+        results: list[Any] = []
+        program: Any = None
+        while items:
+            if not self._must_run_inside(frame):
+                many = self._alike(items)
+                if len(many) > 1:
+                    program = self._find(self._python_function, None, frame, many[0])
+                if isinstance(program, Program) and not program.creates and len(many) > 1:
+                    items = items[len(many) :]
+                    results.append((program.call_many(many, last_only), len(many)))
+                    continue
+            results.append((self(items.pop(0)), 1))
+        if last_only:
+            return results[-1][0]
+        if len(results) == 1 and results[0][1] > 1:
+            return results[0][0]
+        return joined(results)
+
+    def _alike(self, items: list[Any]) -> list[Arguments]:
+        """The arguments of the first few calls that one program can make."""
+        found: list[Arguments] = []
+        for item in items:
+            args, kwargs = (item,), {}
+            if self._signature is not None:
+                args, kwargs = self._signature.checked(args, kwargs)
+            try:
+                each = Arguments(args, kwargs)
+            except Uneven:
+                break
+            if found and each.key != found[0].key:
+                break
+            found.append(each)
+        return found
+
     def _run_on(self, strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`strategy.run(self, args, kwargs)`, as one program."""
         if self._signature is not None:
@@ -176,24 +258,7 @@ class Function:
         except Uneven as reason:
             state.retraces.note_eager(str(reason))
             return body(*args, **kwargs)
-        replica = _eager_replica(frame)
-        key = (
-            arguments.key,
-            id(frame.strategy),
-            frame.replica_context is None,
-            id(strategy),
-            replica,
-            _jax_internals.trace_context(),
-        )
-        program = state.programs.get(key)
-        if program is None:
-            if any(is_stream(leaf) for leaf in arguments.leaves):
-                program = _LOOP
-            else:
-                with self._lock:
-                    program = state.programs.get(key)
-                    if program is None:
-                        program = self._traced(key, body, strategy, frame, arguments)
+        program = self._find(body, strategy, frame, arguments)
         if program is _EAGER:
             return body(*args, **kwargs)
         if program is _LOOP:
@@ -201,23 +266,41 @@ class Function:
         try:
             return program(arguments)
         except VariableGone:  # its name may stand for another one now
-            state.programs.pop(key, None)
+            state.programs.clear()
             return self._call(body, strategy, frame, args, kwargs)
+
+    def _find(
+        self, body: Callable[..., Any], strategy: Any, frame: Frame, arguments: Arguments
+    ) -> Any:
+        """The program for these arguments, traced if there is none yet."""
+        programs = self._state.programs
+        key = (
+            arguments.key,
+            id(frame.strategy),
+            frame.replica_context is None,
+            id(strategy),
+            _eager_replica(frame),
+            _jax_internals.trace_context(),
+        )
+        program = programs.get(key)
+        if program is not None:
+            return program
+        if any(is_stream(leaf) for leaf in arguments.leaves):
+            return _LOOP
+        with self._lock:
+            program = programs.get(key)
+            return program or self._traced(key, body, strategy, frame, arguments)
 
     def _loop(
         self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Runs as Python; every `strategy.run` in it is compiled."""
         outer = thread_state.compiled_runs
-        thread_state.compiled_runs = self._steps
+        thread_state.compiled_runs = self._runs
         try:
             return body(*args, **kwargs)
         finally:
             thread_state.compiled_runs = outer
-
-    @functools.cached_property
-    def _steps(self) -> CompiledRuns:
-        return CompiledRuns()
 
     # ------------------------------------------------------------------ tracing
 
@@ -323,11 +406,11 @@ class BoundFunction:
         return repr(self._function)
 
 
-class CompiledRuns:
-    """The compiled replica functions of an `rx.function` that is a Python loop.
+class FunctionCache:
+    """Compiled functions, by the Python functions that they were made from.
 
-    Such a loop may define its replica function anew in every iteration; what it captures tells
-    whether it is the same one.
+    A loop may define its replica function anew in every iteration; what it captures tells whether
+    it is the same one.
     """
 
     _KEPT = 64
@@ -335,16 +418,14 @@ class CompiledRuns:
     def __init__(self) -> None:
         self._functions: dict[Any, Function] = {}
 
-    def run(
-        self, strategy: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def get(self, fn: Callable[..., Any], make: Callable[[], Function]) -> Function:
         key = _function_key(fn)
         function = self._functions.get(key)
         if function is None:
             if len(self._functions) >= self._KEPT:
                 self._functions.pop(next(iter(self._functions)))
-            function = self._functions[key] = Function(fn)
-        return function._run_on(strategy, args, kwargs)
+            function = self._functions[key] = make()
+        return function
 
 
 def as_function(fn: Any) -> Function | None:

@@ -22,6 +22,7 @@ from replicax.collectives import default_device
 from replicax.context import EACH
 from replicax.devices import REPLICA_AXIS, ReplicaMesh, put
 from replicax.functions._arguments import Arguments, flatten, lay_out
+from replicax.functions._many import loop_of
 from replicax.functions._trace import Entry, Place, ProgramTrace
 from replicax.values import DistributedValues, Mirrored, OneBuffer, PerReplica, ReplicaBuffers
 from replicax.variables import UPDATING
@@ -55,7 +56,6 @@ class Program:
         self._sort_inputs(traced, len(arguments.inputs))
         name = getattr(user_fn, "__name__", "function")
         self.run = self._compiled(name if name.isidentifier() else "function")
-        self.calls = 0
 
     # ------------------------------------------------------------------ tracing
 
@@ -133,17 +133,23 @@ class Program:
             *range(arguments),
             *captured,
         ]
-        self._written = [_Held(entry) for _, entry in written]
+        positions = {id(entry): place for place, (_, entry) in enumerate([*written, *read])}
+        self._state = [positions.get(id(entry), -1) for entry in traced.written]
+        self._written = [weakref.ref(entry.variable) for _, entry in written]
         self._read = [_Held(entry) for _, entry in read]
         # In the order of the outputs.
         self._outputs = [_Held(entry) for entry in traced.written]
-        self._direct = all(held.kind == "whole" for held in self._outputs)
+        # Whether what is written goes back to where it was taken from, and nowhere else.
+        self._in_place = [entry for _, entry in written] == traced.written and all(
+            _lives_at(entry.variable, self.place) for entry in traced.written
+        )
+        self._uncommitted = any(entry.variable._stored.mesh is None for entry in traced.written)
         self._captured = traced.captured_arrays()
-        self.collectives = ()
 
     def _compiled(self, name: str) -> Callable[..., Any]:
         program = jaxpr_as_fun(_jax_internals.without_constants(self.jaxpr))
-        self._constants = [lay_out(each, self.mesh) for each in self.jaxpr.consts]
+        constants = [lay_out(each, self.mesh) for each in self.jaxpr.consts]
+        self._rest = [*self._captured, *constants]
         order = self._order
         count = self._number_of_arrays
 
@@ -157,50 +163,66 @@ class Program:
             return outputs[:count], outputs[count:]
 
         run.__name__ = run.__qualname__ = name
-        return jax.jit(run if self.mesh is None else self.mesh.mapped(run), donate_argnums=0)
+        self._step = run
+        self._loops: dict[Any, Any] = {}
+        return self._jitted(run)
+
+    def _jitted(self, fn: Callable[..., Any]) -> Any:
+        return jax.jit(fn if self.mesh is None else self.mesh.mapped(fn), donate_argnums=0)
 
     # ------------------------------------------------------------------ calling
 
     def __call__(self, arguments: Arguments) -> Any:
-        self.calls += 1
         mesh = self.mesh
-        inputs = [lay_out(value, mesh) for value in arguments.inputs]
+        return self._called(self.run, [lay_out(value, mesh) for value in arguments.inputs])
+
+    def call_many(self, many: Sequence[Arguments], last_only: bool) -> Any:
+        """One call for each of `many`, in one program; their results stacked, or the last ones."""
+        key = (len(many), last_only)
+        run = self._loops.get(key)
+        if run is None:
+            run = self._loops[key] = self._jitted(loop_of(self._step, self._state, last_only))
+        mesh = self.mesh
+        return self._called(
+            run, [[lay_out(value, mesh) for value in each.inputs] for each in many]
+        )
+
+    def _called(self, run: Any, inputs: Any) -> Any:
         with UPDATING:
-            results, values = self._call(inputs)
-            self._write_back(values)
+            stores = [_stored_in(reference) for reference in self._written]
+            results, values = self._call(run, self._arrays_to_donate(stores), inputs)
+            self._write_back(stores, values)
         self._newborn = None
         return self._put_together(results)
 
-    def _call(self, inputs: list[Any]) -> tuple[list[Any], list[Any]]:
-        written = self._arrays_to_donate()
+    def _call(self, run: Any, written: list[Any], inputs: Any) -> tuple[list[Any], list[Any]]:
         read = [held.array(self) for held in self._read]
-        rest = [*self._captured, *self._constants]
+        rest = self._rest
         if self.mesh is not None:
-            with self.mesh.dispatching(inputs):
-                return self.run(written, read, inputs, rest)
+            return self.mesh.call(run, inputs, written, read, inputs, rest)
         if self.place.devices[0] is default_device():
-            return self.run(written, read, inputs, rest)
+            return run(written, read, inputs, rest)
         with jax.default_device(self.place.devices[0]):
-            return self.run(written, read, inputs, rest)
+            return run(written, read, inputs, rest)
 
-    def _arrays_to_donate(self) -> list[Any]:
-        arrays: list[Any] = []
-        shared: list[int] = []
-        for held in self._written:
-            variable = held.variable()
-            if variable is None:
-                raise VariableGone
-            stored = variable._stored
-            arrays.append(stored.assembled)
-            if not stored.exclusive:
-                shared.append(len(arrays) - 1)
-        if shared:  # someone else may hold these arrays, and must be able to use them afterwards
-            copies = _copied([arrays[index] for index in shared])
-            for index, copy in zip(shared, copies, strict=True):
-                arrays[index] = copy
+    def _arrays_to_donate(self, stores: list[Any]) -> list[Any]:
+        if all([stored.exclusive for stored in stores]):
+            return [stored._assembled for stored in stores]
+        # Someone else may hold these arrays, and must be able to use them afterwards.
+        shared = [index for index, stored in enumerate(stores) if not stored.exclusive]
+        arrays = [stored.assembled for stored in stores]
+        copies = _copied([arrays[index] for index in shared])
+        for index, copy in zip(shared, copies, strict=True):
+            arrays[index] = copy
         return arrays
 
-    def _write_back(self, values: Sequence[Any]) -> None:
+    def _write_back(self, stores: list[Any], values: Sequence[Any]) -> None:
+        if self._in_place and all([stored.exclusive for stored in stores]):
+            # Nobody but the variables knows of these, so that they can be changed as they are.
+            if not self._uncommitted or not values[0].committed:
+                for stored, value in zip(stores, values, strict=True):
+                    stored._assembled = value
+                return
         for held, value in zip(self._outputs, values, strict=True):
             held.write(self, value)
 
@@ -229,6 +251,19 @@ def component_of(array: jax.Array, mesh: ReplicaMesh, device: Device | None = No
     device = device or default_device()
     index = mesh.devices.index(device) if device in mesh.devices else 0
     return put(_jax_internals.local_shards(array)[index], device)
+
+
+def _stored_in(reference: Any) -> Any:
+    variable = reference()
+    if variable is None:
+        raise VariableGone
+    return variable._stored
+
+
+def _lives_at(variable: Any, place: Place) -> bool:
+    """Whether a result of the program is on the variable's own devices already."""
+    mesh = variable._stored.mesh
+    return mesh.devices == place.devices if mesh is not None else place.devices == (variable._device,)
 
 
 class _Held:

@@ -42,7 +42,7 @@ from replicax.context import (
 )
 from replicax.devices import canonical_name, replica_mesh, resolve
 from replicax.executors import Executor, LockstepExecutor, SpmdExecutor
-from replicax.functions import as_function
+from replicax.functions import Function, FunctionCache, as_function
 from replicax.strategies import _replica_calls
 from replicax.strategies._arguments import (
     USE_ALL_REDUCE,
@@ -53,6 +53,7 @@ from replicax.strategies._arguments import (
     checked_call,
     refuse_per_replica,
 )
+from replicax.strategies._multi_step import MultiStepContext, run_steps
 from replicax.strategies._shared_variables import shared_by_replicas
 from replicax.values import (
     ArrayLike,
@@ -91,6 +92,7 @@ class StrategyExtended:
     def __init__(self, container_strategy: Any):
         self._strategy = container_strategy
         self._cross_device_ops: CrossDeviceOps = NcclAllReduce()
+        self._step_functions = FunctionCache()
 
     def _container_strategy(self) -> Any:
         """The `Strategy` that this belongs to."""
@@ -172,8 +174,39 @@ class StrategyExtended:
         if compiled is not None:
             return compiled._run_on(self._strategy, args, kwargs)
         if thread_state.compiled_runs is not None:
-            return thread_state.compiled_runs.run(self._strategy, fn, args, kwargs)
+            compiled = thread_state.compiled_runs.get(fn, lambda: Function(fn))
+            return compiled._run_on(self._strategy, args, kwargs)
         return self._executor.run(self._strategy, devices, fn, args, kwargs)
+
+    def experimental_run_steps_on_iterator(
+        self,
+        fn: Callable[..., Any],
+        iterator: Any,
+        iterations: int = 1,
+        initial_loop_values: dict[str, Any] | None = None,
+    ) -> MultiStepContext:
+        """Runs `fn(context, inputs)` on the next `iterations` items, in one compiled program.
+
+        The modern spelling is `rx.function(step).steps(iterator, iterations)`.
+
+        Args:
+          fn: called in cross-replica context with a `MultiStepContext` and an item of `iterator`.
+            Typically it calls `strategy.run`, and `context.set_last_step_output`.
+          iterator: the iterator of a data set, or any iterable of per-replica values.
+          iterations: how many steps.
+          initial_loop_values: what `last_step_outputs` has if `iterations` is 0.
+
+        Returns:
+          The `MultiStepContext`, with `last_step_outputs` and `non_tensor_outputs`.
+        """
+        self._require_cross_replica("extended.experimental_run_steps_on_iterator", USE_RUN)
+        if not callable(fn):
+            raise TypeError(
+                "experimental_run_steps_on_iterator takes a function fn(context, inputs); got "
+                f"{fn!r}."
+            )
+        with self._strategy.scope():
+            return run_steps(self._step_functions, fn, iterator, iterations, initial_loop_values)
 
     def _replica_ctx_merge_call(
         self,
