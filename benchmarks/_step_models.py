@@ -126,9 +126,7 @@ MODELS = {
         Model("tiny", "two layers of 8", Dense((8, 8)), 16),
         Model("tiny_conv", "tiny convolutions", Conv(4, (1, 2, 2)), 16),
         Model("tiny_transformer", "tiny transformer", Transformer(1, 8, 2, 4, 16), 16),
-        Model(
-            "tiny_large", "tiny transformer, bf16", Transformer(1, 8, 2, 4, 16, "bfloat16"), 16
-        ),
+        Model("tiny_large", "tiny transformer, bf16", Transformer(1, 8, 2, 4, 16, "bfloat16"), 16),
     )
 }
 STANDARD = ("mlp", "deep_narrow", "conv", "transformer")

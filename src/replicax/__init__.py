@@ -5,6 +5,7 @@ from replicax import distribute as distribute
 from replicax import errors as errors
 from replicax import metrics as metrics
 from replicax import nn as nn
+from replicax import random as random
 from replicax import types as types
 from replicax.context import get_replica_context as get_replica_context
 from replicax.devices import constant as constant

@@ -5,6 +5,7 @@ function inside `lax.scan`, `lax.cond` and so on; the expected numbers are those
 that do it in a Python loop, without any control flow of JAX.
 """
 
+import functools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,9 @@ import pytest
 from jax import lax
 
 import replicax as rx
-from tests.replicas import by_replica, context, few_replicas, mirrored, parts_of, two_replicas
+from replicax.context import thread_state
+from tests.replicas import by_replica, context, mirrored, parts_of, two_replicas
+from tests.under_test import STRATEGIES
 
 ON_READ = rx.VariableSynchronization.ON_READ
 TIMES = 3  # rounds of the loops
@@ -303,7 +306,10 @@ def outcome(strategy: Any, state: Any, result: Any) -> list[Any]:
     return [parts_of(strategy, result), copies, [v.numpy() for v in variables]]
 
 
-def eagerly(strategy: Any, deed: Deed, times: int, rounds: int = 1) -> list[Any]:
+@functools.cache
+def eagerly(make_strategy: Any, deed: Deed, times: int) -> list[Any]:
+    """What is to be seen after one and after two runs of eager replicas."""
+    strategy = make_strategy()
     state = make_state(strategy)
 
     def replica_fn(x: Any) -> Any:
@@ -311,10 +317,10 @@ def eagerly(strategy: Any, deed: Deed, times: int, rounds: int = 1) -> list[Any]
             x = deed(state, x)
         return x
 
-    x = starts(strategy)
-    for _ in range(rounds):
-        x = strategy.run(replica_fn, (x,))
-    return outcome(strategy, state, x)
+    x = strategy.run(replica_fn, (starts(strategy),))
+    first = outcome(strategy, state, x)
+    x = strategy.run(replica_fn, (x,))
+    return [first, outcome(strategy, state, x)]
 
 
 def assert_equal(one: Any, other: Any) -> None:
@@ -333,16 +339,481 @@ def test_deeds_in_control_flow(deed: Deed, place: tuple[Any, int]):
     def step(x: Any) -> Any:
         return strategy.run(replica_fn, (x,))
 
+    first, second = eagerly(mirrored, deed, times)
     x = step(starts(strategy))
-    assert_equal(outcome(strategy, state, x), eagerly(strategy, deed, times))
+    assert_equal(outcome(strategy, state, x), first)
     x = step(x)
-    assert_equal(outcome(strategy, state, x), eagerly(strategy, deed, times, rounds=2))
+    assert_equal(outcome(strategy, state, x), second)
 
 
-@few_replicas
+@pytest.mark.parametrize("name", ["mirrored_3", "central_storage_2", "one_device", "default"])
 @pytest.mark.parametrize("deed", DEEDS)
-def test_deeds_in_scan_for_other_strategies(strategy: Any, deed: Deed):
+def test_deeds_in_scan_under_other_strategies(name: str, deed: Deed):
+    strategy = STRATEGIES[name]()
     state = make_state(strategy)
     replica_fn = rx.function(in_scan(lambda x: deed(state, x)))  # the replica function itself
     x = strategy.run(replica_fn, (starts(strategy),))
-    assert_equal(outcome(strategy, state, x), eagerly(strategy, deed, TIMES))
+    assert_equal(outcome(strategy, state, x), eagerly(STRATEGIES[name], deed, TIMES)[0])
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_deeds_in_a_branch_that_is_not_taken(deed: Deed):
+    strategy = mirrored(2)
+    state = make_state(strategy)
+    x = starts(strategy)
+    untouched = outcome(strategy, state, x)
+    run = rx.function(lambda x: strategy.run(in_the_other_branch(lambda x: deed(state, x)), (x,)))
+    result = run(x)
+    assert_equal(outcome(strategy, state, x), untouched)
+    assert_equal(parts_of(strategy, result), [part + 1 for part in parts_of(strategy, x)])
+
+
+# ------------------------------------------------------------------ runs inside control flow
+
+
+@two_replicas
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place[0].__name__)
+def test_runs_and_reductions_inside_control_flow(strategy: Any, place: tuple[Any, int]):
+    inside, times = place
+    with strategy.scope():
+        w = rx.Variable(1.0, aggregation="SUM")
+        own = rx.Variable(0.0, synchronization=ON_READ, aggregation="SUM")
+
+    def replica_fn(x: Any) -> Any:
+        w.assign_add(x)
+        own.assign_add(x * w)
+        return x * (context().replica_id_in_sync_group + 1)
+
+    def cross_replica(x: Any) -> Any:
+        y = strategy.reduce("SUM", strategy.run(replica_fn, (x,)), axis=None)
+        w.assign_sub(1.0)
+        return y - own.read_value() / 10
+
+    step = rx.function(inside(cross_replica))
+    expected_x, expected_w, expected_own = 0.5, 1.0, 0.0
+    x = jnp.float32(0.5)
+    for _ in range(2):
+        x = step(x)
+        for _ in range(times):
+            expected_w += 2 * expected_x
+            expected_own += 2 * expected_x * expected_w
+            expected_w -= 1
+            expected_x = 3 * expected_x - expected_own / 10
+        np.testing.assert_allclose(x, expected_x, rtol=1e-5)
+        np.testing.assert_allclose(w.numpy(), expected_w, rtol=1e-5)
+        np.testing.assert_allclose(own.numpy(), expected_own, rtol=1e-5)
+
+
+def test_scan_over_per_replica_rows_in_a_replica():
+    strategy = mirrored(2)
+    with strategy.scope():
+        total = rx.Variable(0.0, aggregation="SUM")
+        seen = rx.Variable(jnp.zeros(3), synchronization=ON_READ, aggregation="SUM")
+
+    @rx.function
+    def step(x: Any) -> Any:
+        def body(carry: Any, row: Any) -> Any:
+            total.assign_add(jnp.sum(row))
+            seen.assign_add(row)
+            return carry + 1, context().all_reduce("SUM", row) * carry
+
+        return strategy.run(lambda x: lax.scan(body, 1.0, x), (x,))
+
+    parts = [np.arange(12, dtype=np.float32).reshape(4, 3) + 100 * i for i in range(2)]
+    carry, rows = step(rx.distribute.PerReplica(parts))
+    expected = (parts[0] + parts[1]) * np.arange(1, 5, dtype=np.float32)[:, None]
+    assert parts_of(strategy, carry) == [5.0, 5.0]
+    for part in parts_of(strategy, rows):
+        np.testing.assert_allclose(part, expected)
+    assert total.numpy() == sum(map(np.sum, parts))
+    np.testing.assert_allclose(seen.numpy(), sum(parts).sum(axis=0))
+
+
+# ------------------------------------------------------------------ derivatives around them
+
+DIFFERENTIABLE: list[Deed] = [
+    reads,
+    all_reduces,
+    all_gathers,
+    differentiates,
+    differentiates_a_collective,
+    assigns_a_sum,
+    assigns_its_own,
+    assigns_in_a_loss,
+]
+
+
+@functools.cache
+def eager_gradients(deed: Deed, times: int) -> Any:
+    strategy = mirrored(2)
+    state = make_state(strategy)
+
+    def replica_fn(x: Any) -> Any:
+        def loss() -> Any:
+            y = jnp.tanh(x * state.w)
+            for _ in range(times):
+                y = deed(state, y)
+            return jnp.sum(y**2) / 4
+
+        return rx.value_and_grad(loss, [state.w])
+
+    loss, (gradient,) = strategy.run(replica_fn, (starts(strategy),))
+    return [parts_of(strategy, loss), *outcome(strategy, state, gradient)]
+
+
+@pytest.mark.parametrize(
+    "place", [p for p in PLACES if p[0] is not in_while_loop], ids=lambda place: place[0].__name__
+)
+@pytest.mark.parametrize("deed", DIFFERENTIABLE)
+def test_gradients_through_deeds_in_control_flow(deed: Deed, place: tuple[Any, int]):
+    strategy = mirrored(2)
+    state = make_state(strategy)
+    inside, times = place
+
+    @rx.function
+    def step(x: Any) -> Any:
+        def replica_fn(x: Any) -> Any:
+            def loss() -> Any:
+                y = inside(lambda y: deed(state, y))(jnp.tanh(x * state.w))
+                return jnp.sum(y**2) / 4
+
+            return rx.value_and_grad(loss, [state.w])
+
+        return strategy.run(replica_fn, (x,))
+
+    loss, (gradient,) = step(starts(strategy))
+    found = [parts_of(strategy, loss), *outcome(strategy, state, gradient)]
+    assert_equal(found, eager_gradients(deed, times))
+
+
+@pytest.mark.parametrize("deed", [all_reduces, all_gathers, uses_the_replicas_number, reads])
+def test_jax_grad_of_a_scan_with_respect_to_an_array(deed: Deed):
+    strategy = mirrored(2)
+    state = make_state(strategy)
+
+    def loss(x: Any) -> Any:
+        return jnp.sum(in_scan(jax.checkpoint(lambda x: deed(state, x)))(x) ** 2)
+
+    def without(x: Any) -> Any:
+        for _ in range(TIMES):
+            x = deed(state, x)
+        return jnp.sum(x**2)
+
+    x = starts(strategy)
+    found = rx.function(lambda x: strategy.run(jax.grad(loss), (x,)))(x)
+    assert_equal(
+        parts_of(strategy, found), parts_of(strategy, strategy.run(jax.grad(without), (x,)))
+    )
+
+
+def test_custom_vjp_with_collectives_and_variables():
+    strategy = mirrored(2)
+    with strategy.scope():
+        w = rx.Variable(3.0)
+        calls = rx.Variable(0.0, aggregation="SUM")
+
+    @jax.custom_vjp
+    def synced(x: Any) -> Any:
+        return context().all_reduce("MEAN", x) * w.read_value()
+
+    def forward(x: Any) -> Any:
+        return synced(x), w.read_value()
+
+    def backward(scale: Any, cotangent: Any) -> Any:
+        return (context().all_reduce("SUM", cotangent) * scale,)
+
+    synced.defvjp(forward, backward)
+
+    @rx.function
+    def step(x: Any) -> Any:
+        def replica_fn(x: Any) -> Any:
+            calls.assign_add(1.0)
+            return jax.value_and_grad(lambda x: synced(x) ** 2)(x)
+
+        return strategy.run(replica_fn, (x,))
+
+    for scale in (3.0, 5.0):
+        w.assign(scale)
+        value, gradient = step(rx.distribute.PerReplica([1.0, 3.0]))
+        assert parts_of(strategy, value) == [(2 * scale) ** 2] * 2
+        assert parts_of(strategy, gradient) == [2 * 2 * scale * 2 * scale] * 2
+    assert calls.numpy() == 4
+
+
+def test_second_derivatives_through_collectives_in_scan():
+    strategy = mirrored(2)
+
+    def f(x: Any) -> Any:
+        def body(x: Any, _: Any) -> Any:
+            return jnp.sin(context().all_reduce("SUM", x)) * x, None
+
+        return lax.scan(body, x, None, length=2)[0]
+
+    def unrolled(x: Any) -> Any:
+        for _ in range(2):
+            x = jnp.sin(context().all_reduce("SUM", x)) * x
+        return x
+
+    def second(f: Any) -> Any:
+        return jax.grad(jax.grad(f))
+
+    x = rx.distribute.PerReplica([0.3, 0.5])
+    found = rx.function(lambda x: strategy.run(second(f), (x,)))(x)
+    unrolled_found = rx.function(lambda x: strategy.run(second(unrolled), (x,)))(x)
+    assert_equal(parts_of(strategy, found), parts_of(strategy, unrolled_found))
+    expected = strategy.run(second(unrolled), (x,))
+    assert_equal(parts_of(strategy, found), parts_of(strategy, expected))
+
+
+def test_jacobians_and_jvp_in_a_replica():
+    strategy = mirrored(2)
+    with strategy.scope():
+        w = rx.Variable(jnp.array([1.0, 2.0]))
+
+    def f(x: Any) -> Any:
+        return context().all_reduce("SUM", x * w)
+
+    @rx.function
+    def step(x: Any) -> Any:
+        def replica_fn(x: Any) -> Any:
+            return jax.jacrev(f)(x), jax.jacfwd(f)(x), jax.jvp(f, (x,), (jnp.ones(2),))[1]
+
+        return strategy.run(replica_fn, (x,))
+
+    backward, forward, tangent = step(starts(strategy))
+    for part in parts_of(strategy, backward) + parts_of(strategy, forward):
+        np.testing.assert_allclose(part, np.diag([2.0, 4.0]))
+    for part in parts_of(strategy, tangent):
+        np.testing.assert_allclose(part, [2.0, 4.0])
+
+
+# ------------------------------------------------------------------ a jitted function that is kept
+
+SCALE = rx.Variable(1.0)
+
+
+@jax.jit
+def scaled(x: Any) -> Any:
+    return x * SCALE
+
+
+@jax.jit
+def raise_scale(x: Any) -> Any:
+    SCALE.assign_add(x)
+    return x * SCALE
+
+
+def test_a_module_level_jit_sees_assignments_around_it():
+    @rx.function
+    def step(x: Any) -> Any:
+        before = scaled(x)
+        SCALE.assign_add(1.0)
+        middle = scaled(x)
+        SCALE.assign(10.0)
+        return before, middle, scaled(x)
+
+    SCALE.assign(1.0)
+    assert [float(y) for y in step(jnp.float32(2.0))] == [2.0, 4.0, 20.0]
+    assert [float(y) for y in step(jnp.float32(2.0))] == [20.0, 22.0, 20.0]
+    assert [float(y) for y in rx.function(lambda x: (scaled(x),))(jnp.float32(3.0))] == [30.0]
+
+
+def test_a_module_level_jit_that_assigns():
+    @rx.function
+    def step(x: Any) -> Any:
+        first = raise_scale(x)
+        SCALE.assign_add(1.0)
+        return first, raise_scale(x), scaled(x)
+
+    SCALE.assign(1.0)
+    assert [float(y) for y in step(jnp.float32(2.0))] == [6.0, 12.0, 12.0]
+    assert SCALE.numpy() == 6.0
+    assert [float(y) for y in step(jnp.float32(2.0))] == [16.0, 22.0, 22.0]
+
+    @rx.function
+    def other(x: Any) -> Any:
+        return raise_scale(x)
+
+    assert float(other(jnp.float32(1.0))) == 12.0
+    assert SCALE.numpy() == 12.0
+
+
+def test_a_kept_scan_body_sees_assignments_around_it():
+    w = rx.Variable(2.0)
+
+    def body(x: Any, _: Any) -> Any:
+        return x * w, None
+
+    @rx.function
+    def step(x: Any) -> Any:
+        x = lax.scan(body, x, None, length=2)[0]
+        w.assign(3.0)
+        return lax.scan(body, x, None, length=2)[0]
+
+    assert float(step(jnp.float32(1.0))) == 36.0
+    assert float(step(jnp.float32(1.0))) == 81.0
+
+
+def test_a_variable_is_carried_from_branch_to_loop_to_plain_code():
+    w = rx.Variable(1.0)
+
+    @rx.function
+    def step(x: Any) -> Any:
+        w.assign_add(x)
+        lax.cond(x > 0, lambda: w.assign(w * 10).read_value(), lambda: w.read_value())
+        in_loop = lax.fori_loop(0, 3, lambda i, c: w.assign_add(1.0).read_value() + 0 * c, 0.0)
+        w.assign_sub(0.5)
+        return in_loop, w.read_value(), lax.cond(x > 0, lambda: w * 2, lambda: w * 3)
+
+    assert [float(y) for y in step(jnp.float32(1.0))] == [23.0, 22.5, 45.0]
+    assert w.numpy() == 22.5
+    assert [float(y) for y in step(jnp.float32(-2.5))] == [23.0, 22.5, 67.5]
+
+
+def test_branches_write_different_variables():
+    strategy = mirrored(2)
+    with strategy.scope():
+        a = rx.Variable(0.0, aggregation="SUM")
+        b = rx.Variable(0.0, synchronization=ON_READ, aggregation="SUM")
+
+    @rx.function
+    def step(x: Any, flag: Any) -> None:
+        def replica_fn(x: Any) -> None:
+            def left() -> Any:
+                a.assign_add(x)
+                return x
+
+            def right() -> Any:
+                b.assign_add(2 * x)
+                return x
+
+            lax.cond(flag, left, right)
+
+        strategy.run(replica_fn, (x,))
+
+    x = rx.distribute.PerReplica([1.0, 2.0])
+    for flag, expected in ((True, (3.0, 0.0)), (False, (3.0, 6.0)), (True, (6.0, 6.0))):
+        step(x, jnp.asarray(flag))
+        assert (a.numpy(), b.numpy()) == expected
+
+
+def test_replicas_may_take_different_branches_over_their_own_state():
+    strategy = mirrored(2)
+    with strategy.scope():
+        own = rx.Variable(0.0, synchronization=ON_READ, aggregation="SUM")
+
+    @rx.function
+    def step(x: Any) -> Any:
+        def replica_fn(x: Any) -> Any:
+            def add() -> Any:
+                own.assign_add(x)
+                return x
+
+            return lax.cond(context().replica_id_in_sync_group == 1, add, lambda: -x)
+
+        return strategy.run(replica_fn, (x,))
+
+    x = rx.distribute.PerReplica([1.0, 2.0])
+    assert parts_of(strategy, step(x)) == [-1.0, 2.0]
+    step(x)
+    assert parts_of(strategy, own) == [0.0, 4.0]
+
+
+def test_loops_of_different_lengths_over_their_own_state():
+    strategy = mirrored(2)
+    with strategy.scope():
+        own = rx.Variable(0, synchronization=ON_READ, aggregation="SUM")
+
+    @rx.function
+    def step() -> Any:
+        def replica_fn() -> Any:
+            number = context().replica_id_in_sync_group
+            return lax.while_loop(
+                lambda i: i < 3 * number, lambda i: i + own.assign_add(1).read_value() * 0 + 1, 0
+            )
+
+        return strategy.run(replica_fn)
+
+    assert parts_of(strategy, step()) == [0, 3]
+    assert parts_of(strategy, own) == [0, 3]
+
+
+# ------------------------------------------------------------------ vmap
+
+
+def test_vmap_over_reads_and_collectives():
+    strategy = mirrored(2)
+    with strategy.scope():
+        w = rx.Variable(2.0)
+
+    @rx.function
+    def step(x: Any) -> Any:
+        def each(row: Any) -> Any:
+            gradient = rx.grad(lambda: w**2 * row, [w])[0]
+            return context().all_reduce("SUM", row * w) + gradient
+
+        return strategy.run(jax.vmap(each), (x,))
+
+    result = step(rx.distribute.PerReplica([jnp.array([1.0, 2.0]), jnp.array([10.0, 20.0])]))
+    np.testing.assert_allclose(parts_of(strategy, result), [[26.0, 52.0], [62.0, 124.0]])
+
+
+def test_vmap_after_an_assignment_in_a_loop():
+    w = rx.Variable(1.0)
+
+    @rx.function
+    def step(x: Any) -> Any:
+        lax.fori_loop(0, 2, lambda i, c: c + 0 * w.assign_add(1.0).read_value(), 0.0)
+        return jax.vmap(lambda x: x * w)(x)
+
+    np.testing.assert_allclose(step(jnp.arange(3.0)), [0.0, 3.0, 6.0])
+    np.testing.assert_allclose(step(jnp.arange(3.0)), [0.0, 5.0, 10.0])
+
+
+@pytest.mark.parametrize("nested", [lambda f: f, in_jit, in_scan, in_cond])
+@pytest.mark.parametrize("kind", ["mirrored", "own", "plain"])
+def test_assignments_inside_vmap_are_refused(kind: str, nested: Any):
+    strategy = mirrored(2)
+    plain = rx.Variable(0.0)
+    with strategy.scope():
+        summed = rx.Variable(0.0, aggregation="SUM")
+        own = rx.Variable(0.0, synchronization=ON_READ, aggregation="SUM")
+    v = {"mirrored": summed, "own": own, "plain": plain}[kind]
+
+    def each(row: Any) -> Any:
+        v.assign_add(row)
+        return row
+
+    step = rx.function(lambda x: strategy.run(jax.vmap(nested(each)), (x,)))
+    x = rx.distribute.PerReplica([jnp.ones(3), jnp.ones(3)])
+    with pytest.raises(RuntimeError, match="inside jax.vmap"):
+        step(x)
+    assert thread_state.program is None
+    assert v.numpy() == 0.0
+
+
+# ------------------------------------------------------------------ what cannot be
+
+
+@pytest.mark.parametrize("inside", [in_cond, in_scan, in_while_loop, in_jit, in_checkpoint])
+def test_a_variable_made_inside_control_flow_is_refused(inside: Any):
+    made: list[Any] = []
+
+    def make(x: Any) -> Any:
+        if not made:
+            made.append(rx.Variable(1.0))
+        return x
+
+    with pytest.raises(RuntimeError, match="Make it before"):
+        rx.function(inside(make))(jnp.float32(1.0))
+
+
+def test_python_control_flow_on_a_replicas_value_is_explained():
+    strategy = mirrored(2)
+
+    def replica_fn(x: Any) -> Any:
+        return x if context().replica_id_in_sync_group == 0 else -x
+
+    with pytest.raises(jax.errors.TracerBoolConversionError) as caught:
+        rx.function(lambda x: strategy.run(replica_fn, (x,)))(jnp.float32(1.0))
+    assert any("jax.lax.cond" in note for note in caught.value.__notes__)

@@ -35,8 +35,10 @@ def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
     # A value for another number of replicas is refused where it is used; here it has one shape.
     count = value._count
     with jax.ensure_compile_time_eval():
-        parts = [as_array(value._component(index if index < count else 0), dtype)
-                 for index in range(mesh.size)]
+        parts = [
+            as_array(value._component(index if index < count else 0), dtype)
+            for index in range(mesh.size)
+        ]
         array = mesh.assemble([put(part, d) for part, d in zip(parts, mesh.devices)])
     assert array.shape == shape
     value._laid_out_over = (mesh, array)

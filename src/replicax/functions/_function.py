@@ -25,7 +25,7 @@ from replicax.collectives import default_device
 from replicax.context import Frame, current_frame, thread_state
 from replicax.functions._arguments import Arguments, is_stream
 from replicax.functions._captured import Uneven
-from replicax.functions._explanation import Retraces
+from replicax.functions._explanation import Explanation, Retraces
 from replicax.functions._many import joined, take_items
 from replicax.functions._program import Program, VariableGone
 from replicax.functions._signature import Signature
@@ -68,6 +68,7 @@ class _State:
         self.has_created = False
         self.devices: tuple[Device, ...] | None = None  # found out by an earlier trace
         self.retraces = Retraces()
+        self.pending: Any = None  # (key, program) that `explain` traced, and that makes variables
 
 
 class Function:
@@ -285,15 +286,16 @@ class Function:
         program = programs.get(key)
         if program is not None:
             return program
+        pending, self._state.pending = self._state.pending, None
+        if pending is not None and pending[0] == arguments.key:
+            return pending[1]
         if any(is_stream(leaf) for leaf in arguments.leaves):
             return _LOOP
         with self._lock:
             program = programs.get(key)
             return program or self._traced(key, body, strategy, frame, arguments)
 
-    def _loop(
-        self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _loop(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs as Python; every `strategy.run` in it is compiled."""
         outer = thread_state.compiled_runs
         thread_state.compiled_runs = self._runs
@@ -376,6 +378,37 @@ class Function:
             if extended is not None and getattr(found, "num_replicas_in_sync", 1) > 1:
                 return Place(extended._replica_devices)
         return Place((default_device(),), is_open=True)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """A report on the program for these arguments: what it communicates, costs and donates.
+
+        The arguments are as for a call; the function is traced and compiled, if it was not yet, but
+        not run. Print it, or look at it in a notebook.
+
+        >>> import jax.numpy as jnp, replicax as rx
+        >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        >>> @rx.function
+        ... def total(x):
+        ...     return strategy.reduce("SUM", strategy.run(jnp.sum, args=(x,)), axis=None)
+        >>> report = total.explain(rx.distribute.PerReplica([jnp.ones(2), jnp.ones(2)]))
+        >>> report.collectives
+        [Collective(kind='all-reduce', tensors=1, bytes=4, times=1)]
+        """
+        if self._signature is not None:
+            args, kwargs = self._signature.checked(args, kwargs)
+        retraces = self._state.retraces
+        try:
+            arguments = Arguments(args, kwargs)
+        except Uneven as reason:
+            return Explanation(self._name, None, f"eagerly, because {reason}", retraces)
+        program = self._find(self._python_function, None, current_frame(), arguments)
+        if not isinstance(program, Program):
+            how = "as Python, with each strategy.run compiled" if program is _LOOP else "eagerly"
+            because = f", because {retraces.eager_reason}" if retraces.eager_reason else ""
+            return Explanation(self._name, None, how + because, retraces)
+        if program.creates:
+            self._state.pending = (arguments.key, program)
+        return Explanation(self._name, program.report(arguments), "as one program", retraces)
 
     def __repr__(self) -> str:
         return f"<rx.function {self._name!r}>"

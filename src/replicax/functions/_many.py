@@ -19,9 +19,7 @@ from replicax.devices import device_of, put
 from replicax.values import DistributedValues, Mirrored, PerReplica, is_leaf
 
 
-def loop_of(
-    step: Any, state: Sequence[int], last_only: bool
-) -> Any:
+def loop_of(step: Any, state: Sequence[int], last_only: bool) -> Any:
     """A function like `step`, that takes a list of inputs and runs it on each.
 
     Args:
@@ -48,9 +46,7 @@ def loop_of(
             shapes = jax.eval_shape(step, written, read, many_inputs[0], rest)[0]
             results = [jnp.zeros(each.shape, each.dtype) for each in shapes]
         carry = ([start[position] for position in state], results)
-        (values, results), all_results = jax.lax.scan(
-            body, carry, stacked, length=len(many_inputs)
-        )
+        (values, results), all_results = jax.lax.scan(body, carry, stacked, length=len(many_inputs))
         return results if last_only else all_results, values
 
     return run
@@ -59,7 +55,9 @@ def loop_of(
 def take_items(inputs: Any, count: int | None) -> list[Any]:
     """The next items of an iterable, or of an object with `get_next()`."""
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-        raise ValueError(f"The number of steps must be a whole number of at least 1; got {count!r}.")
+        raise ValueError(
+            f"The number of steps must be a whole number of at least 1; got {count!r}."
+        )
     if not isinstance(inputs, Iterable):
         if not hasattr(inputs, "get_next"):
             raise TypeError(

@@ -6,6 +6,7 @@ the variables, call what JAX compiled, put the new arrays in their places.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,8 +21,9 @@ from replicax._arrays import as_array
 from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
 from replicax.context import EACH
-from replicax.devices import REPLICA_AXIS, ReplicaMesh, put
+from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, short_name
 from replicax.functions._arguments import Arguments, flatten, lay_out
+from replicax.functions._explanation import Report, collectives_of
 from replicax.functions._many import loop_of
 from replicax.functions._trace import Entry, Place, ProgramTrace
 from replicax.values import DistributedValues, Mirrored, OneBuffer, PerReplica, ReplicaBuffers
@@ -170,6 +172,27 @@ class Program:
     def _jitted(self, fn: Callable[..., Any]) -> Any:
         return jax.jit(fn if self.mesh is None else self.mesh.mapped(fn), donate_argnums=0)
 
+    def report(self, arguments: Arguments) -> Report:
+        """What the program does; the compiler is asked for its costs."""
+        inputs = [lay_out(value, self.mesh) for value in arguments.inputs]
+        written = [_like(reference(), self.mesh) for reference in self._written]
+        read = [_like(held.variable(), self.mesh) for held in self._read]
+        compiled = self.run.lower(written, read, inputs, self._rest).compile()
+        costs = compiled.cost_analysis() or {}
+        memory = compiled.memory_analysis()
+        return Report(
+            devices=tuple(short_name(device) for device in self.place.devices),
+            collectives=collectives_of(self.jaxpr.jaxpr),
+            flops=costs.get("flops") if isinstance(costs, dict) else None,
+            peak_bytes=None if memory is None else _peak(memory),
+            donated=[reference().name for reference in self._written],
+            donated_bytes=sum(
+                math.prod(each.shape) * each.dtype.itemsize
+                for each in (reference()._template for reference in self._written)
+            ),
+            read=[held.variable().name for held in self._read],
+        )
+
     # ------------------------------------------------------------------ calling
 
     def __call__(self, arguments: Arguments) -> Any:
@@ -183,9 +206,7 @@ class Program:
         if run is None:
             run = self._loops[key] = self._jitted(loop_of(self._step, self._state, last_only))
         mesh = self.mesh
-        return self._called(
-            run, [[lay_out(value, mesh) for value in each.inputs] for each in many]
-        )
+        return self._called(run, [[lay_out(value, mesh) for value in each.inputs] for each in many])
 
     def _called(self, run: Any, inputs: Any) -> Any:
         with UPDATING:
@@ -260,10 +281,27 @@ def _stored_in(reference: Any) -> Any:
     return variable._stored
 
 
+def _like(variable: Any, mesh: ReplicaMesh | None) -> jax.ShapeDtypeStruct:
+    sharding = None if mesh is None else mesh.replicated
+    return jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=sharding)
+
+
+def _peak(memory: Any) -> int:
+    """Arguments, results and what is needed in between; donated buffers count once."""
+    return (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        + memory.temp_size_in_bytes
+        - memory.alias_size_in_bytes
+    )
+
+
 def _lives_at(variable: Any, place: Place) -> bool:
     """Whether a result of the program is on the variable's own devices already."""
     mesh = variable._stored.mesh
-    return mesh.devices == place.devices if mesh is not None else place.devices == (variable._device,)
+    return (
+        mesh.devices == place.devices if mesh is not None else place.devices == (variable._device,)
+    )
 
 
 class _Held:

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from replicax import _tree
+from replicax import _html, _tree
 from replicax._arrays import for_mean
 from replicax._errors import show_users_part
 from replicax.collectives import ReduceOp, array_of, as_reduce_op, default_device
@@ -272,9 +272,28 @@ class Strategy:
             "process. Make a new one in the other process."
         )
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the replicas and their devices."""
+        title = f"{type(self).__name__}: {self.num_replicas_in_sync} replica(s) in sync"
+        rows = _strategy_rows(self._extended)
+        return _html.table(title, ("replica", "device", "kind", "holds"), rows)
+
     def __repr__(self) -> str:
         names = ", ".join(short_name(resolve(name)) for name in self._extended.worker_devices)
         return f"<{type(self).__name__} on {names}>"
+
+
+def _strategy_rows(extended: StrategyExtended) -> list[tuple[Any, ...]]:
+    stored = {resolve(name) for name in extended.parameter_devices}
+    rows: list[tuple[Any, ...]] = []
+    for index, name in enumerate(extended.worker_devices):
+        device = resolve(name)
+        holds = "variables" if device in stored else ""
+        rows.append((index, short_name(device), getattr(device, "device_kind", ""), holds))
+        stored.discard(device)
+    for device in sorted(stored, key=short_name):
+        rows.append(("", short_name(device), getattr(device, "device_kind", ""), "variables"))
+    return rows
 
 
 def _as_axes(axis: Any) -> Any:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import textwrap
 from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
+import jax
+import numpy as np
+
+from replicax import _html
 from replicax.context import EACH, thread_state
 from replicax.values._buffers import ReplicaBuffers
 from replicax.values._traced import TracedBuffers
@@ -86,3 +91,19 @@ class DistributedValues:
         return f"{type(self).__name__}:{{\n{rows}\n}}"
 
     __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """For notebooks: which device holds what."""
+        if isinstance(self._buffers, TracedBuffers):
+            return f"<code>{html.escape(repr(self))}</code>"
+        rows = [(index, *_described(value)) for index, value in enumerate(self.values)]
+        title = f"{type(self).__name__}: {self._count} component(s)"
+        return _html.table(title, ("replica", "device", "what", "value"), rows)
+
+
+def _described(value: Any) -> tuple[str, str, str]:
+    if isinstance(value, jax.Array):
+        device = next(iter(value.devices()))
+        kind = f"{value.dtype}{list(value.shape)}"
+        return f"{device.platform.upper()}:{device.id}", kind, _html.short(np.asarray(value))
+    return "", type(value).__name__, _html.short(value)

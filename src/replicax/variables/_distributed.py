@@ -26,7 +26,7 @@ from replicax.context import (
     update_replica_id,
 )
 from replicax.devices import ReplicaMesh, canonical_name, put
-from replicax.values import DistributedValues, Mirrored, PerReplica, ReplicaBuffers
+from replicax.values import DistributedValues, Mirrored, OneBuffer, PerReplica, ReplicaBuffers
 from replicax.variables import _creator, _policy
 from replicax.variables._policy import VariableAggregation, VariableSynchronization
 from replicax.variables._variable import UPDATING, Variable, combined
@@ -65,6 +65,10 @@ class ComponentVariable(Variable):
     def _root(self) -> Variable:
         # The copies of a sync-on-read variable differ, so each is a variable of its own.
         return self if isinstance(self._container, SyncOnReadVariable) else self._container
+
+    @property
+    def _stored(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return OneBuffer(self._container._stored.component(self._index))
 
     def _read(self) -> jax.Array:
         with UPDATING:
@@ -209,6 +213,7 @@ class DistributedVariable(DistributedValues, Variable):
         return new
 
     __repr__ = DistributedValues.__repr__
+    _repr_html_ = Variable._repr_html_
     __str__ = DistributedValues.__repr__
     __hash__ = Variable.__hash__
 

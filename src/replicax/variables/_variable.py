@@ -15,12 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from replicax import _html
 from replicax._arrays import as_array
 from replicax._jax_internals import staging_trace
 from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
 from replicax.context import EACH, get_replica_context, is_compiling, thread_state
-from replicax.devices import canonical_name, device_of, put
+from replicax.devices import canonical_name, device_of, put, short_name
 from replicax.values import ArrayLike, Mirrored, OneBuffer, PerReplica, Unborn
 from replicax.variables import _creator, _interception
 from replicax.variables._policy import (
@@ -415,6 +416,21 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
     def __str__(self) -> str:
         return repr(self)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: which device holds what."""
+        rows = []
+        for index, device in enumerate(self._placement):
+            try:
+                value = _html.short(np.asarray(self._stored.component(index)))
+            except Exception as error:  # a display must not fail; say why there is no value
+                value = f"<unavailable: {type(error).__name__}>"
+            rows.append((index, short_name(device), value))
+        title = (
+            f"{type(self).__name__} {self._name!r}: {self.dtype}{list(self.shape)}, "
+            f"synchronization {self.synchronization.name}, aggregation {self.aggregation.name}"
+        )
+        return _html.table(title, ("copy", "device", "value"), rows)
 
     def tree_flatten(self) -> tuple[tuple[Any], None]:
         return (self._array(),), None
