@@ -12,7 +12,9 @@ from typing import Any
 class Child:
     """Runs a script of this folder; see the script for what it may be asked."""
 
-    def __init__(self, script: str, *arguments: str, python: str = sys.executable, **variables: str):
+    def __init__(
+        self, script: str, *arguments: str, python: str = sys.executable, **variables: str
+    ):
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [python, str(Path(__file__).with_name(script)), *arguments],

@@ -48,9 +48,7 @@ def jit_call(count: int, devices: list[Any]) -> Call:
     if len(devices) > 1:
         mesh = Mesh(np.array(devices), ("data",))
         arrays = jax.device_put(arrays, NamedSharding(mesh, P()))
-        add_one = jax.shard_map(
-            add_one, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False
-        )
+        add_one = jax.shard_map(add_one, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
     program = jax.jit(add_one, donate_argnums=0)
     state = [arrays]
 

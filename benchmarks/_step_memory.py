@@ -34,7 +34,7 @@ def compiled_peak(variant: Variant) -> int:
     found = [
         program.get_compiled_memory_stats()
         for program in client.live_executables()
-        if program.name.removeprefix("jit_") == variant.program
+        if program.hlo_modules()[0].name.removeprefix("jit_") == variant.program
     ]
     # The first call of a function may have had a program of its own.
     stats = found[-1]

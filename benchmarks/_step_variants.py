@@ -72,8 +72,8 @@ class Replicax(Variant):
             return loss
 
         @rx.function
-        def replicax_step(inputs, labels):
-            losses = strategy.run(replica_step, args=(inputs, labels))
+        def replicax_step(batch):
+            losses = strategy.run(replica_step, args=batch)
             return strategy.reduce("SUM", losses, axis=None)
 
         self.function = replicax_step
@@ -87,7 +87,7 @@ class Replicax(Variant):
         self.batch = part(0), part(1)
 
     def step(self) -> jax.Array:
-        return self.function(*self.batch)
+        return self.function(self.batch)
 
     def averages(self) -> list[np.ndarray]:
         return [average.numpy() for average in self._averages]

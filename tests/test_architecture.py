@@ -28,12 +28,12 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         {"values"},
         {"collectives"},
         {"variables"},
-        {"function"},
+        {"functions"},
         {"training", "data", "executors"},
         {"strategies"},
         {"coordinator"},
         # The public namespaces: lists of names from the rooms below.
-        {"config", "distribute", "errors", "metrics", "nn", "tpu", "train", "types"},
+        {"config", "distribute", "errors", "metrics", "nn", "random", "tpu", "train", "types"},
         # Users of the public API that live in the package.
         {"cli", "compat", "integrations", "testing"},
         {"__init__"},

@@ -23,7 +23,7 @@ from replicax._errors import OutOfRangeError, add_note, show_users_part
 from replicax._typing import Device
 from replicax.collectives import default_device
 from replicax.context import Frame, current_frame, thread_state
-from replicax.functions._arguments import Arguments, is_stream
+from replicax.functions._arguments import Arguments, constant_key, is_stream
 from replicax.functions._captured import Uneven
 from replicax.functions._explanation import Explanation, Retraces
 from replicax.functions._many import joined, take_items
@@ -599,8 +599,6 @@ def _names_in(code: types.CodeType | None) -> Iterator[str]:
 
 def _function_key(fn: Any) -> Any:
     """Equal for two functions with the same code that captured the same objects."""
-    from replicax.functions._arguments import constant_key
-
     if isinstance(fn, functools.partial):
         parts: Sequence[Any] = (*fn.args, *fn.keywords.values())
         names = tuple(fn.keywords)

@@ -137,7 +137,7 @@ class Program:
         ]
         positions = {id(entry): place for place, (_, entry) in enumerate([*written, *read])}
         self._state = [positions.get(id(entry), -1) for entry in traced.written]
-        self._written = [weakref.ref(entry.variable) for _, entry in written]
+        self._written: list[Any] = [weakref.ref(entry.variable) for _, entry in written]
         self._read = [_Held(entry) for _, entry in read]
         # In the order of the outputs.
         self._outputs = [_Held(entry) for entry in traced.written]
@@ -299,13 +299,12 @@ def _peak(memory: Any) -> int:
 def _lives_at(variable: Any, place: Place) -> bool:
     """Whether a result of the program is on the variable's own devices already."""
     mesh = variable._stored.mesh
-    return (
-        mesh.devices == place.devices if mesh is not None else place.devices == (variable._device,)
-    )
+    devices = (variable._device,) if mesh is None else mesh.devices
+    return devices == place.devices
 
 
 class _Held:
-    """A variable of a program, held weakly: a model that the user drops takes its programs along."""
+    """A variable of a program, held weakly: a model that the user drops takes it along."""
 
     __slots__ = ("kind", "variable")
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from replicax import _jax_internals, _tree
 from replicax._errors import WrongContextError
-from replicax._typing import Device
+from replicax._typing import Device, Tracer
 from replicax.context import EACH, get_replica_context, thread_state
 from replicax.devices import REPLICA_AXIS, ReplicaMesh, replica_mesh
 from replicax.functions._captured import laid_out_over
@@ -333,6 +333,6 @@ class _Provenance:
             return False
         if id(leaf) in self._same:
             return True
-        if not isinstance(leaf, jax.core.Tracer):
+        if not isinstance(leaf, Tracer):
             return isinstance(leaf, jax.Array)  # captured: operations on it would be traced
         return not _jax_internals.made_since(self._trace, self._start, leaf)

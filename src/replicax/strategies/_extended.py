@@ -458,7 +458,7 @@ class StrategyExtended:
                 result = fn(var, *args, **kwargs)
             return result if group else _tree.map_structure(lambda x: (x,), result, is_leaf)
         return self._update_on(
-            var._placement,
+            destination_devices(var),
             lambda index, *args, **kwargs: fn(var._component(index), *args, **kwargs),
             args,
             kwargs,

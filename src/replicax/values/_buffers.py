@@ -81,7 +81,7 @@ class ReplicaBuffers:
 
     def component(self, replica_id: int) -> jax.Array:
         self.exclusive = False
-        components = self._components
+        components: Any = self._components
         if components is None:
             components = self._components = [None] * self.mesh.size
         found = components[replica_id]

@@ -43,7 +43,7 @@ class DistributedValues:
                 f"{values!r}."
             )
         self._values: tuple[Any, ...] | None = tuple(values)
-        self._buffers: ReplicaBuffers | TracedBuffers | None = None
+        self._buffers: Any = None  # ReplicaBuffers, or TracedBuffers while it is computed
         if not self._values:
             raise ValueError(f"{type(self).__name__} needs at least one value, for one replica.")
 
@@ -59,11 +59,10 @@ class DistributedValues:
         """The components, in replica order."""
         if self._values is not None:
             return self._values
-        assert self._buffers is not None
-        if isinstance(self._buffers, TracedBuffers):  # a collective, there where it is asked for
-            return self._buffers.components
-        self._values = self._buffers.components
-        return self._values
+        components = self._buffers.components
+        if not isinstance(self._buffers, TracedBuffers):  # there it is a collective, each time
+            self._values = components
+        return components
 
     @property
     def _count(self) -> int:

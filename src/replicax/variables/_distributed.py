@@ -213,7 +213,7 @@ class DistributedVariable(DistributedValues, Variable):
         return new
 
     __repr__ = DistributedValues.__repr__
-    _repr_html_ = Variable._repr_html_
+    _repr_html_: Any = Variable._repr_html_
     __str__ = DistributedValues.__repr__
     __hash__ = Variable.__hash__
 
