@@ -14,12 +14,8 @@ the losses of a plain JAX loop on the whole batch. Run with `--help` for the opt
 import argparse
 import importlib.util
 import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from _child import Child, tensorflow_child
 from _eager_cases import (
     CASES,
     CLASSES,
@@ -38,6 +35,7 @@ from _eager_cases import (
     initial_weights,
     replica_batches,
 )
+from _report import as_text, format_table, geometric_mean, goal_line, machine_facts
 
 import replicax as rx
 
@@ -164,51 +162,14 @@ def make_replicax(
     return timed(step, clock)
 
 
-class TensorFlow:
-    """The child process that runs TensorFlow's side, see `_eager_tensorflow.py`."""
+def make_tensorflow(case: Case, child: Child) -> Callable[[int], Steps]:
+    """The step of the child process that runs TensorFlow, see `_eager_tensorflow.py`."""
+    child.ask(case=case.name)
 
-    def __init__(self, python: str, replicas: int, clock: str):
-        script = Path(__file__).with_name("_eager_tensorflow.py")
-        environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
-        self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(
-            [python, str(script), str(replicas), clock],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-            env=environment,
-        )
-        self.version = self._answer()["version"]
+    def run(steps: int) -> Steps:
+        return Steps(**child.ask(steps=steps))
 
-    def prepare(self, case: Case) -> Callable[[int], Steps]:
-        self._ask(case=case.name)
-
-        def run(steps: int) -> Steps:
-            return Steps(**self._ask(steps=steps))
-
-        return run
-
-    def close(self) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
-        self.log.close()
-
-    def _ask(self, **request) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            self.log.seek(0)
-            raise RuntimeError(f"The TensorFlow process ended:\n{self.log.read()[-2000:]}")
-        return json.loads(line)
+    return run
 
 
 # Measuring
@@ -268,7 +229,7 @@ class Row(NamedTuple):
         return self.tensorflow / self.compiled if self.tensorflow else None
 
 
-def measure(case: Case, replicas: int, tensorflow: TensorFlow | None, options) -> Row:
+def measure(case: Case, replicas: int, tensorflow: Child | None, options) -> Row:
     """Checks all variants, then times them in turns."""
     variants = {
         "limit": make_limit(case, replicas, options.idiom, options.clock),
@@ -276,7 +237,7 @@ def measure(case: Case, replicas: int, tensorflow: TensorFlow | None, options) -
         "compiled": make_replicax(case, replicas, options.idiom, options.clock, compiled=True),
     }
     if tensorflow is not None:
-        variants["tensorflow"] = tensorflow.prepare(case)
+        variants["tensorflow"] = make_tensorflow(case, tensorflow)
     expected = reference_losses(case, options.idiom, options.check_steps)
     steps = {}
     for name, run in variants.items():
@@ -320,15 +281,6 @@ HEADINGS: tuple[str, ...] = (
 )
 
 
-def geometric_mean(ratios: Sequence[float | None]) -> float | None:
-    known = [ratio for ratio in ratios if ratio is not None]
-    return statistics.geometric_mean(known) if known else None
-
-
-def as_text(value: float | None, digits: int = 2) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
 def table_cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """The table with its headings and a last line of geometric means."""
     cells: list[tuple[str, ...]] = [HEADINGS]
@@ -354,31 +306,15 @@ def table_cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     return cells
 
 
-def format_table(cells: Sequence[tuple[str, ...]], markdown: bool) -> str:
-    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADINGS))]
-    lines = []
-    for line in cells:
-        padded = [line[0].ljust(widths[0])]
-        padded += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
-        lines.append("| " + " | ".join(padded) + " |" if markdown else "  ".join(padded))
-    if markdown:
-        rule = ["-" * widths[0]] + ["-" * (width - 1) + ":" for width in widths[1:]]
-        lines.insert(1, "| " + " | ".join(rule) + " |")
-    return "\n".join(lines)
-
-
 def goal_lines(rows: Sequence[Row]) -> list[str]:
     """Each goal, the row that comes nearest to missing it, and whether it is met."""
-
-    def line(goal: str, reached: float, met: bool, where: str) -> str:
-        return f"{'met' if met else 'MISSED'}: {goal}; {reached:.2f}{where}"
 
     def place(row: Row) -> str:
         return f" at worst ({row.title}, replicas: {row.replicas})"
 
     worst = max(rows, key=lambda row: row.own_cost)
     lines = [
-        line(
+        goal_line(
             f"plain costs at most {OWN_COST_GOAL} times JAX's own eager work",
             worst.own_cost,
             worst.own_cost <= OWN_COST_GOAL,
@@ -390,28 +326,15 @@ def goal_lines(rows: Sequence[Row]) -> list[str]:
     worst = min(rows, key=lambda row: row.plain_speedup or 0)
     speedup = worst.plain_speedup or 0
     goal = "plain is never slower than TensorFlow's eager step"
-    lines.append(line(goal, speedup, speedup >= 1, place(worst)))
+    lines.append(goal_line(goal, speedup, speedup >= 1, place(worst)))
     worst = min(rows, key=lambda row: row.compiled_speedup or 0)
     speedup = worst.compiled_speedup or 0
     goal = f"compiled is at least {SPEEDUP_GOAL:g} times faster than TensorFlow's eager step"
-    lines.append(line(goal, speedup, speedup >= SPEEDUP_GOAL, place(worst)))
+    lines.append(goal_line(goal, speedup, speedup >= SPEEDUP_GOAL, place(worst)))
     mean = geometric_mean([row.compiled_speedup for row in rows]) or 0
     goal = f"and {MEAN_SPEEDUP_GOAL:g} times in the geometric mean"
-    lines.append(line(goal, mean, mean >= MEAN_SPEEDUP_GOAL, ""))
+    lines.append(goal_line(goal, mean, mean >= MEAN_SPEEDUP_GOAL))
     return lines
-
-
-def machine_facts(tensorflow_version: str | None) -> dict[str, str]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    facts = {
-        "cores": f"{cores} ({platform.machine()})",
-        "Python": platform.python_version(),
-        "JAX": jax.__version__,
-        "optax": optax.__version__,
-    }
-    if tensorflow_version is not None:
-        facts["TensorFlow"] = tensorflow_version
-    return facts
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -466,8 +389,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for replicas in options.replicas:
         tensorflow = None
         if options.tensorflow_python:
-            tensorflow = TensorFlow(options.tensorflow_python, replicas, options.clock)
-            version = tensorflow.version
+            tensorflow = tensorflow_child(
+                "_eager_tensorflow.py", options.tensorflow_python, replicas, options.clock
+            )
+            version = tensorflow.answer()["version"]
         try:
             for name in options.cases:
                 print(f"{CASES[name].title}, replicas: {replicas} ...", file=sys.stderr)

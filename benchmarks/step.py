@@ -425,7 +425,8 @@ def calls_section(options: argparse.Namespace) -> Section:
 def memory_section(options: argparse.Namespace) -> Section:
     rows = []
     for name in options.models:
-        for count in sorted({min(options.devices), max(options.devices)}):
+        fewest_and_most = sorted({min(options.devices), max(options.devices)})
+        for count in fewest_and_most[-1:] if options.quick else fewest_and_most:
             note(f"memory: {MODELS[name].title}, devices: {count}")
             rows.append(measure_model_memory(MODELS[name], count, options))
     title = "Bytes: of live arrays on all devices, and the most that a step needs on one."
@@ -450,7 +451,9 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="which tables (default: all)")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(STANDARD))
+    parser.add_argument(
+        "--models", nargs="+", choices=MODELS, help=f"by default {', '.join(STANDARD)}"
+    )
     parser.add_argument("--devices", nargs="+", type=int, default=[1, 2, 4, 8])
     parser.add_argument(
         "--gpu",
@@ -464,7 +467,9 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="cpu counts the processor time of all threads, which a busy machine disturbs less",
     )
     parser.add_argument("--rounds", type=int, default=21, help="turns that each variant takes")
-    parser.add_argument("--seconds", type=float, default=0.1, help="length of a turn, about")
+    parser.add_argument(
+        "--seconds", type=float, help="length of a turn, about (default: 0.1, or 1 with --gpu)"
+    )
     parser.add_argument("--max-steps", type=int, default=200, help="most steps in a turn")
     parser.add_argument("--quick", action="store_true", help="a trial run of a few seconds")
     parser.add_argument(
@@ -476,19 +481,18 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     options = parser.parse_args(arguments)
+    options.only = options.only or list(SECTIONS)
     options.variables, options.memory_steps = [FEW, MANY], 100
+    standard = ["large"] if options.gpu else list(STANDARD)
     if options.gpu:
-        options.models, options.devices = ["large"], [1]
-        options.rounds, options.seconds = 11, 2.0
-        options.no_tensorflow = True
-        options.memory_steps = 12
-        options.only = options.only or ["steps", "calls", "memory", "many"]
+        options.devices, options.no_tensorflow = [1], True
+    options.seconds = options.seconds or (1.0 if options.gpu else 0.1)
     if options.quick:
-        options.models = ["tiny_large"] if options.gpu else ["tiny", "tiny_conv"]
+        standard = ["tiny_large"] if options.gpu else ["tiny", "tiny_conv"]
         options.devices = options.devices[:2]
         options.rounds, options.seconds, options.memory_steps = 2, 0.01, 6
         options.variables = [FEW]
-    options.only = options.only or list(SECTIONS)
+    options.models = options.models or standard
     if options.no_tensorflow:
         options.tensorflow_python = None
     elif options.tensorflow_python is None and importlib.util.find_spec("tensorflow"):

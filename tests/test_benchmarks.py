@@ -22,3 +22,34 @@ def test_eager_benchmark_prints_a_table_of_variants_with_equal_losses(tmp_path: 
     assert [row["replicas"] for row in rows] == [1, 2]
     assert all(row[name] > 0 for row in rows for name in ("limit", "plain", "compiled"))
     assert all(row["tensorflow"] is None for row in rows)
+
+
+def test_step_benchmark_prints_tables_of_variants_with_equal_losses(tmp_path: Path):
+    # The script fails if the losses or moving averages of a variant differ from those by hand.
+    output = run_python(
+        [str(ROOT / "benchmarks" / "step.py"), "--quick", "--no-tensorflow", "--markdown"]
+        + ["--json", "step.json"],
+        tmp_path,
+    )
+    assert "the losses of all variants agree" in output
+    assert output.count("met: ") + output.count("MISSED: ") == 5
+    report = json.loads((tmp_path / "step.json").read_text())
+    steps = report["steps"]
+    assert [(row["model"], row["devices"]) for row in steps] == [
+        (model, devices) for model in ("tiny", "tiny_conv") for devices in (1, 2)
+    ]
+    assert all(row[name] > 0 for row in steps for name in ("replicax", "by_hand", "sharded"))
+    assert all(row["tensorflow"] is None for row in steps)
+    assert [(row["variables"], row["devices"]) for row in report["calls"]] == [(10, 1), (10, 2)]
+    assert all(row["early"] == row["late"] > 0 for row in report["memory"])
+    assert all(row["peak"] > 0 and row["by_hand_peak"] > 0 for row in report["memory"])
+    assert [row["devices"] for row in report["many"]] == [1, 2]
+
+
+def test_step_benchmark_of_a_bfloat16_transformer_runs_on_one_device(tmp_path: Path):
+    output = run_python(
+        [str(ROOT / "benchmarks" / "step.py"), "--only", "steps", "--no-tensorflow", "--quick"]
+        + ["--models", "tiny_large"],
+        tmp_path,
+    )
+    assert "tiny transformer, bf16" in output

@@ -176,14 +176,97 @@ def made_since(trace: Any, operations: int, value: Any) -> bool:
     return any(each is parent for each in trace.frame.tracing_eqns[operations:])
 
 
-def is_vmapping() -> bool:
-    """Whether `jax.vmap` is at work between here and the program that collects operations."""
+def is_vmapping(program: Any) -> bool:
+    """Whether `jax.vmap` is at work between here and the trace that collects a program."""
     trace = _core.trace_ctx.trace
-    while trace is not None and not isinstance(trace, _partial_eval.DynamicJaxprTrace):
+    while trace is not None and trace is not program:
         if isinstance(trace, _batching.BatchTrace):
             return True
         trace = getattr(trace, "parent_trace", None)
     return False
+
+
+def is_recomputing(program: Any) -> bool:
+    """Whether a `jax.checkpoint` here is being differentiated, and will run again backwards."""
+    trace, checkpointed = _core.trace_ctx.trace, False
+    while trace is not None and trace is not program:
+        if isinstance(trace, _partial_eval.DynamicJaxprTrace):
+            info = trace.frame.debug_info
+            checkpointed = checkpointed or (info is not None and "checkpoint" in info.traced_for)
+        elif checkpointed and not isinstance(trace, _batching.BatchTrace):
+            return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
+
+
+def operations_behind(value: Any) -> list[Any]:
+    """The operations of a program that is being traced that `value` needs, in order."""
+    found: dict[int, Any] = {}
+    stack = [(value, False)]
+    while stack:
+        tracer, is_done = stack.pop()
+        operation = tracer.parent
+        if operation is None or id(operation) in found:
+            continue
+        if is_done:
+            found[id(operation)] = operation
+        else:
+            stack.append((tracer, True))
+            stack += [(each, False) for each in operation.in_tracers]
+    return list(found.values())
+
+
+def evaluate(trace: Any, value: Any, inputs: Callable[[int], Any]) -> Any:
+    """What `value` of a program that is being traced will be, for these inputs of the program.
+
+    A variable that a compiled function makes has its first value from operations that were just
+    traced. Carrying these out at once makes it a variable like any other.
+    """
+    frame = trace.frame
+    positions = {id(each): index for index, each in enumerate(frame.invars)}
+    known: dict[int, Any] = {}
+
+    def read(tracer: Any) -> Any:
+        atom = tracer.val
+        if isinstance(atom, _core.Literal):
+            return atom.val
+        if id(atom) not in known:
+            if id(atom) in positions:
+                known[id(atom)] = inputs(positions[id(atom)])
+            else:
+                known[id(atom)] = frame.constvar_to_val[atom]
+        return known[id(atom)]
+
+    for operation in operations_behind(value):
+        parameters = operation.primitive.get_bind_params(operation.params)
+        with operation.ctx.manager:
+            results = operation.primitive.bind(*map(read, operation.in_tracers), **parameters)
+        if not operation.primitive.multiple_results:
+            results = [results]
+        for variable, result in zip(operation.outvars, results, strict=True):
+            known[id(variable)] = result
+    return read(value)
+
+
+def mentions_axis(operations: Sequence[Any], axis: str) -> bool:
+    """Whether an operation, or one inside it, is about a mesh axis."""
+    for operation in operations:
+        for name in ("axes", "axis_name"):
+            names = operation.params.get(name, ())
+            if axis == names or (isinstance(names, tuple | list) and axis in names):
+                return True
+        if any(mentions_axis(each.eqns, axis) for each in subprograms(operation.params)):
+            return True
+    return False
+
+
+def outside_of_traces() -> contextlib.AbstractContextManager[Any]:
+    """Inside the block operations are carried out, whatever is being traced around it.
+
+    `jax.ensure_compile_time_eval` does so too, but carries out the inside of jitted functions as
+    well, where mesh axes mean something.
+    """
+    return _core.eval_context()
 
 
 def subprograms(parameters: dict[str, Any]) -> Iterator[Any]:

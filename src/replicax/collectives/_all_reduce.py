@@ -165,6 +165,8 @@ def concatenate_traced(local: Any, axis: int, replicas: int, what: str) -> jax.A
     """`concatenate` of what each replica has, in a program that is being traced."""
     local = array_of(local, what)
     axis = _checked_axis([local] * replicas, axis, what)
+    if local.size == 0:
+        return jnp.concatenate([local] * replicas, axis=axis)
     return jax.lax.all_gather(local, REPLICA_AXIS, axis=axis, tiled=True)
 
 

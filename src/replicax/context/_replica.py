@@ -130,12 +130,14 @@ class ReplicaContext:
         """
         traced = self._replica_id is _stack.EACH  # one trace for all: they have met already
         if not traced and self.num_replicas_in_sync > 1 and is_staging():
+            if _stack.thread_state.program is not None:
+                _stack.thread_state.program.leave_to_python(f"eager replicas meet in it: {what}")
             raise WrongContextError(
-                f"{what} was called inside a function that is compiled (jax.jit, lax.scan, "
-                "rx.value_and_grad(..., compile=True), an rx.function called by each replica). "
-                "Eager replicas meet in Python, which a compiled function cannot do. Compile the "
-                "whole step, with rx.function around strategy.run; or run the inner function as "
-                "plain Python."
+                f"{what} was called inside a function that JAX compiles (jax.jit, lax.scan, "
+                "rx.value_and_grad(..., compile=True), ...). Eager replicas meet in Python, which "
+                "a compiled function cannot do. Compile the whole step, with rx.function around "
+                "strategy.run; or run the inner function as plain Python, without jax.jit or "
+                "compile=True."
             )
         if self._meet_others is not None:
             return self._meet_others(key, what, payload, handler, keep_same)

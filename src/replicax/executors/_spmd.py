@@ -38,6 +38,7 @@ class SpmdExecutor:
             def meet(
                 key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool
             ) -> Any:
+                program.end_turns()
                 is_same = provenance.is_same if keep_same else None
                 with entered(Frame(strategy)):
                     result = handler(regroup_traced(payload, is_same=is_same))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from replicax import _tree
@@ -38,6 +38,12 @@ class ByIdentity:
             self._reference: Any = weakref.ref(value)
         except TypeError:  # without weak references; it stays alive as long as the key
             self._reference = lambda: value
+
+    def when_gone(self, fn: Callable[..., Any], *args: Any) -> None:
+        """Calls `fn(*args)` when the object is gone."""
+        value = self._reference()
+        if isinstance(self._reference, weakref.ref) and value is not None:
+            weakref.finalize(value, fn, *args).atexit = False
 
     def __hash__(self) -> int:
         return self._hash
@@ -114,21 +120,38 @@ class Arguments:
         """`(args, kwargs)` with tracers in the place of the inputs."""
         given = iter(tracers)
         new = [
-            _traced(look, next(given), mesh) if isinstance(look, Look) else leaf
+            _traced(look, given, mesh) if isinstance(look, Look) else leaf
             for leaf, look in zip(self.leaves, self.looks, strict=True)
         ]
         return self._rebuild(new)
 
-    def input_looks(self) -> list[Look]:
-        return [look for look in self.looks if isinstance(look, Look)]
+    def input_looks(self, mesh: ReplicaMesh | None) -> list[Look]:
+        """What the inputs of a program look like; for one device, every component is one."""
+        looks = [look for look in self.looks if isinstance(look, Look)]
+        if mesh is not None:
+            return looks
+        return [look for look in looks for _ in range(look.count)]
+
+    def laid_out(self, mesh: ReplicaMesh | None) -> list[Any]:
+        """The inputs as a compiled program takes them."""
+        if mesh is not None:
+            return [lay_out(value, mesh) for value in self.inputs]
+        parts: list[Any] = []
+        for value in self.inputs:
+            if isinstance(value, DistributedValues):
+                parts += [lay_out(part, None) for part in value.values]
+            else:
+                parts.append(lay_out(value, None))
+        return parts
 
 
-def _traced(look: Look, tracer: Any, mesh: ReplicaMesh | None) -> Any:
+def _traced(look: Look, given: Iterator[Any], mesh: ReplicaMesh | None) -> Any:
+    tracer = next(given)
     if look.kind == "array":
         return tracer
     wrap = Mirrored if look.kind == "mirrored" else PerReplica
     if mesh is None:
-        return wrap([tracer])
+        return wrap([tracer, *itertools.islice(given, look.count - 1)])
     if look.count != mesh.size:
         raise ValueError(
             f"An argument of an rx.function is for {look.count} replica(s), but the function runs "
@@ -139,10 +162,8 @@ def _traced(look: Look, tracer: Any, mesh: ReplicaMesh | None) -> Any:
 
 def lay_out(value: Any, mesh: ReplicaMesh | None) -> Any:
     """An input as the compiled program takes it."""
-    if isinstance(value, DistributedValues):
-        if mesh is not None:
-            return laid_out_over(mesh, value)
-        value = value._component(0)
+    if mesh is not None and isinstance(value, DistributedValues):
+        return laid_out_over(mesh, value)
     if isinstance(value, jax.Array):
         value = strong(value)
         if mesh is None or value.sharding == mesh.replicated:
@@ -178,13 +199,19 @@ def is_stream(value: Any) -> bool:
     return isinstance(value, Iterator | Iterable) or hasattr(value, "get_next")
 
 
-def flatten(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any], Any]:
+def flatten(
+    tree: Any, is_leaf: Callable[[Any], bool] = is_leaf
+) -> tuple[list[Any], Callable[[Sequence[Any]], Any], Any]:
     """All leaves, a function that puts others in their places, and a key for the structure.
 
     JAX's own walk, which is fast, where it sees what ours does.
     """
+
+    def stop(value: Any) -> bool:
+        return is_leaf(value) or isinstance(value, Iterator)
+
     try:
-        leaves, structure = jax.tree_util.tree_flatten(tree, is_leaf=is_leaf)
+        leaves, structure = jax.tree_util.tree_flatten(tree, is_leaf=stop)
     except (TypeError, ValueError):  # a dict whose keys do not sort
         leaves = None
     else:
@@ -192,10 +219,3 @@ def flatten(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any], Any]:
             return leaves, structure.unflatten, structure
     leaves, rebuild = _tree.flatten(tree, is_leaf)
     return leaves, rebuild, _tree.describe(_tree.map_structure(lambda _: None, tree, is_leaf))
-
-
-def as_input(value: Any, dtype: Any) -> Any:
-    """A value for which a signature wants an array."""
-    if isinstance(value, DistributedValues | jax.Array | np.ndarray):
-        return value
-    return jnp.asarray(value, dtype)

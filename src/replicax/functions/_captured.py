@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from replicax import _jax_internals
 from replicax._arrays import as_array
 from replicax.devices import ReplicaMesh, put
 from replicax.values import DistributedValues
@@ -34,14 +35,15 @@ def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
     shape, dtype = shape_and_dtype(value)
     # A value for another number of replicas is refused where it is used; here it has one shape.
     count = value._count
-    with jax.ensure_compile_time_eval():
+    with _jax_internals.outside_of_traces():
         parts = [
             as_array(value._component(index if index < count else 0), dtype)
             for index in range(mesh.size)
         ]
         array = mesh.assemble([put(part, d) for part, d in zip(parts, mesh.devices)])
     assert array.shape == shape
-    value._laid_out_over = (mesh, array)
+    if not any(isinstance(part, np.ndarray) for part in value.values):  # those can be changed
+        value._laid_out_over = (mesh, array)
     return array
 
 

@@ -23,13 +23,19 @@ from replicax._errors import OutOfRangeError, add_note, show_users_part
 from replicax._typing import Device
 from replicax.collectives import default_device
 from replicax.context import Frame, current_frame, thread_state
-from replicax.functions._arguments import Arguments, constant_key, is_stream
+from replicax.functions._arguments import Arguments, ByIdentity, constant_key, is_stream
 from replicax.functions._captured import Uneven
 from replicax.functions._explanation import Explanation, Retraces
 from replicax.functions._many import joined, take_items
 from replicax.functions._program import Program, VariableGone
 from replicax.functions._signature import Signature
-from replicax.functions._trace import NotOneProgram, OtherDevicesNeeded, Place
+from replicax.functions._trace import (
+    NotOneProgram,
+    OnlyPython,
+    OtherDevicesNeeded,
+    Place,
+    RefNeeded,
+)
 from replicax.values import DistributedValues
 from replicax.variables import Variable
 
@@ -68,7 +74,6 @@ class _State:
         self.has_created = False
         self.devices: tuple[Device, ...] | None = None  # found out by an earlier trace
         self.retraces = Retraces()
-        self.pending: Any = None  # (key, program) that `explain` traced, and that makes variables
 
 
 class Function:
@@ -286,9 +291,6 @@ class Function:
         program = programs.get(key)
         if program is not None:
             return program
-        pending, self._state.pending = self._state.pending, None
-        if pending is not None and pending[0] == arguments.key:
-            return pending[1]
         if any(is_stream(leaf) for leaf in arguments.leaves):
             return _LOOP
         with self._lock:
@@ -316,26 +318,28 @@ class Function:
     ) -> Any:
         state = self._state
         place = self._first_guess(strategy, frame, arguments)
-        for _ in range(3):  # the guess, one device that a strategy names, several of them
+        refs: list[Variable] = []
+        while True:
             try:
                 if arguments.have_empty and place.mesh is not None:
                     # JAX cannot take arrays without items into a program for several devices.
                     raise Uneven("an argument has no items")
-                program = self._trace_at(place, body, arguments)
+                program = self._trace_at(place, body, arguments, refs)
             except OtherDevicesNeeded as needed:
                 place = Place(needed.devices)
+                continue
+            except RefNeeded as needed:
+                refs.append(needed.variable)
                 continue
             except NotOneProgram as reason:
                 state.retraces.note_eager(str(reason))
                 state.programs[key] = _LOOP
                 return _LOOP
-            except Uneven as reason:
+            except (Uneven, OnlyPython) as reason:
                 state.retraces.note_eager(str(reason))
                 state.programs[key] = _EAGER
                 return _EAGER
             break
-        else:
-            raise RuntimeError("The devices of an rx.function changed while it was traced.")
         state.devices = place.devices
         state.retraces.note(self._name, arguments)
         if program.creates:
@@ -343,20 +347,23 @@ class Function:
             state.has_created = True
         else:
             state.programs[key] = program
+            for look in arguments.looks:
+                if isinstance(look, ByIdentity):
+                    look.when_gone(state.programs.pop, key, None)
         return program
 
-    def _trace_at(self, place: Place, body: Callable[..., Any], arguments: Arguments) -> Program:
-        state = self._state
+    def _trace_at(
+        self,
+        place: Place,
+        body: Callable[..., Any],
+        arguments: Arguments,
+        refs: Sequence[Variable],
+    ) -> Program:
+        may_create = not self._state.has_created
         try:
-            return Program(
-                body, self._python_function, arguments, place, may_create=not state.has_created
-            )
+            return Program(body, self._python_function, arguments, place, may_create, refs)
         except Exception as error:
-            remedy = next(
-                (_REMEDIES[k.__name__] for k in type(error).__mro__ if k.__name__ in _REMEDIES),
-                "without rx.function it runs as plain Python, where it is easier to look at",
-            )
-            add_note(error, f"(while rx.function traced {self._name!r}: {remedy})")
+            add_note(error, f"(while rx.function traced {self._name!r}: {_remedy(error)})")
             raise
 
     def _first_guess(self, strategy: Any, frame: Frame, arguments: Arguments) -> Place:
@@ -406,8 +413,6 @@ class Function:
             how = "as Python, with each strategy.run compiled" if program is _LOOP else "eagerly"
             because = f", because {retraces.eager_reason}" if retraces.eager_reason else ""
             return Explanation(self._name, None, how + because, retraces)
-        if program.creates:
-            self._state.pending = (arguments.key, program)
         return Explanation(self._name, program.report(arguments), "as one program", retraces)
 
     def __repr__(self) -> str:
@@ -543,6 +548,18 @@ def function(
             "Compile the function that does one step, and loop in Python."
         )
     return Function(func, input_signature)
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, NotImplementedError) and "effect" in str(error):
+        return (
+            "JAX cannot differentiate a lax.cond or lax.switch in which a variable is assigned. "
+            "Return the new value from the branches, and assign it outside"
+        )
+    return next(
+        (_REMEDIES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _REMEDIES),
+        "without rx.function it runs as plain Python, where it is easier to look at",
+    )
 
 
 def _eager_replica(frame: Frame) -> int | None:

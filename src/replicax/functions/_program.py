@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -25,9 +25,16 @@ from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, short_name
 from replicax.functions._arguments import Arguments, flatten, lay_out
 from replicax.functions._explanation import Report, collectives_of
 from replicax.functions._many import loop_of
-from replicax.functions._trace import Entry, Place, ProgramTrace
-from replicax.values import DistributedValues, Mirrored, OneBuffer, PerReplica, ReplicaBuffers
-from replicax.variables import UPDATING
+from replicax.functions._trace import Entry, Place, ProgramTrace, array_for
+from replicax.values import (
+    DistributedValues,
+    Mirrored,
+    OneBuffer,
+    PerReplica,
+    ReplicaBuffers,
+    is_leaf,
+)
+from replicax.variables import UPDATING, Variable
 
 
 class VariableGone(BaseException):
@@ -44,18 +51,19 @@ class Program:
         arguments: Arguments,
         place: Place,
         may_create: bool,
+        refs: Collection[Variable] = (),
     ):
         self.place = place
         self.mesh = place.mesh
         self.looks = arguments.looks
         self._traced: ProgramTrace | None = None
-        self.jaxpr = self._trace(body, user_fn, arguments, may_create)
+        self.jaxpr = self._trace(body, user_fn, arguments, may_create, refs)
         traced, self._traced = self._traced, None
         assert traced is not None
-        self.creates = bool(traced.created)
-        # Nobody else may hold a new variable yet; once it has its value, it may go.
-        self._newborn: Any = traced.created
-        self._sort_inputs(traced, len(arguments.inputs))
+        self.creates = traced.has_created
+        # The function may have made and dropped a variable; it stays until the first call is done.
+        self._until_called: Any = traced
+        self._sort_inputs(traced, len(arguments.input_looks(self.mesh)))
         name = getattr(user_fn, "__name__", "function")
         self.run = self._compiled(name if name.isidentifier() else "function")
 
@@ -67,22 +75,32 @@ class Program:
         user_fn: Callable[..., Any],
         arguments: Arguments,
         may_create: bool,
+        refs: Collection[Variable],
     ) -> Any:
+        inputs = arguments.laid_out(self.mesh)
+
         def flat(*tracers: Any) -> list[Any]:
-            trace = self._traced = ProgramTrace(self.place, may_create)
+            trace = self._traced = ProgramTrace(self.place, may_create, refs, inputs)
             with trace.active():
                 args, kwargs = arguments.rebuilt(tracers, self.mesh)
                 results = self._take_apart(body(*args, **kwargs))
                 return [*results, *trace.final_values()]
 
-        looks = arguments.input_looks()
+        looks = arguments.input_looks(self.mesh)
         names = [f"argument {index}" for index in range(len(looks))]
         axes = [] if self.mesh is None else [(REPLICA_AXIS, self.mesh.size)]
-        return _jax_internals.trace_to_program(flat, user_fn, names, looks, axes)
+        program = _jax_internals.trace_to_program(flat, user_fn, names, looks, axes)
+        if any(isinstance(each, Tracer) for each in program.consts):
+            raise jax.errors.UnexpectedTracerError(
+                "A value of a function that was traced before is used here: it was kept in a "
+                "global, a list or an attribute. Return it from that function instead."
+            )
+        return program
 
     def _take_apart(self, result: Any) -> list[Any]:
         """The arrays of what the function returned; the rest is the same at every call."""
-        leaves, self._rebuild, _ = flatten(result)
+        # On one device the components of a per-replica value are arrays like any others.
+        leaves, self._rebuild, _ = flatten(result, _is_variable if self.mesh is None else is_leaf)
         self._results: list[tuple[str, Any]] = []
         arrays: list[Any] = []
         for leaf in leaves:
@@ -99,7 +117,7 @@ class Program:
 
     def _without_items(self, kind: str, array: Any) -> Any:
         assert self.mesh is not None
-        with jax.ensure_compile_time_eval():
+        with _jax_internals.outside_of_traces():
             zeros = jnp.zeros(array.shape, array.dtype)
             if kind == "array":
                 return zeros
@@ -109,7 +127,7 @@ class Program:
     def _result(self, leaf: Any) -> tuple[str, Any]:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
             kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
-            return kind, as_array(leaf._component(0 if self.mesh is None else EACH))
+            return kind, as_array(leaf._component(EACH))
         if isinstance(leaf, Tracer):
             return "array", leaf
         if isinstance(leaf, np.ndarray | np.generic | int | float | complex):
@@ -174,7 +192,7 @@ class Program:
 
     def report(self, arguments: Arguments) -> Report:
         """What the program does; the compiler is asked for its costs."""
-        inputs = [lay_out(value, self.mesh) for value in arguments.inputs]
+        inputs = arguments.laid_out(self.mesh)
         written = [_like(reference(), self.mesh) for reference in self._written]
         read = [_like(held.variable(), self.mesh) for held in self._read]
         compiled = self.run.lower(written, read, inputs, self._rest).compile()
@@ -196,8 +214,7 @@ class Program:
     # ------------------------------------------------------------------ calling
 
     def __call__(self, arguments: Arguments) -> Any:
-        mesh = self.mesh
-        return self._called(self.run, [lay_out(value, mesh) for value in arguments.inputs])
+        return self._called(self.run, arguments.laid_out(self.mesh))
 
     def call_many(self, many: Sequence[Arguments], last_only: bool) -> Any:
         """One call for each of `many`, in one program; their results stacked, or the last ones."""
@@ -205,15 +222,14 @@ class Program:
         run = self._loops.get(key)
         if run is None:
             run = self._loops[key] = self._jitted(loop_of(self._step, self._state, last_only))
-        mesh = self.mesh
-        return self._called(run, [[lay_out(value, mesh) for value in each.inputs] for each in many])
+        return self._called(run, [each.laid_out(self.mesh) for each in many])
 
     def _called(self, run: Any, inputs: Any) -> Any:
         with UPDATING:
             stores = [_stored_in(reference) for reference in self._written]
             results, values = self._call(run, self._arrays_to_donate(stores), inputs)
             self._write_back(stores, values)
-        self._newborn = None
+        self._until_called = None
         return self._put_together(results)
 
     def _call(self, run: Any, written: list[Any], inputs: Any) -> tuple[list[Any], list[Any]]:
@@ -259,12 +275,16 @@ class Program:
         )
 
     def _as_result(self, kind: str, array: jax.Array) -> Any:
-        if kind == "array":
-            return array if self.mesh is None else component_of(array, self.mesh)
-        wrap = Mirrored if kind == "mirrored" else PerReplica
         if self.mesh is None:
-            return wrap([array])
+            return array
+        if kind == "array":
+            return component_of(array, self.mesh)
+        wrap = Mirrored if kind == "mirrored" else PerReplica
         return wrap._from_buffers(ReplicaBuffers(self.mesh, assembled=array))
+
+
+def _is_variable(value: Any) -> bool:
+    return isinstance(value, Variable)
 
 
 def component_of(array: jax.Array, mesh: ReplicaMesh, device: Device | None = None) -> jax.Array:
@@ -317,12 +337,7 @@ class _Held:
         variable = self.variable()
         if variable is None:
             raise VariableGone
-        if self.kind == "whole":
-            return variable._stored.assembled
-        if self.kind == "copy":
-            return variable._stored.component(program.place.replica)
-        value = variable._stored.component(0)
-        return value if program.mesh is None else jax.device_put(value, program.mesh.replicated)
+        return array_for(variable, self.kind, program.place)
 
     def write(self, program: Program, value: Any) -> None:
         variable = self.variable()

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from replicax import _tree
-from replicax.functions._arguments import as_input
 from replicax.functions._tensor_spec import TensorSpec
 from replicax.values import DistributedValues, Mirrored, PerReplica, is_leaf
 from replicax.variables import Variable
@@ -51,13 +51,25 @@ class Signature:
                 f"called with {len(args) + len(kwargs)}."
             )
         try:
-            new = _tree.map_together(self._fitting, [self.specs, tuple(args)], _is_spec_or_leaf)
+            new = self._matched(self.specs, tuple(args))
         except _tree.StructureMismatch:
             raise TypeError(
                 f"{self._name} has the input_signature {list(self.specs)!r}, but was called with "
                 f"{_tree.describe(tuple(args))}, which has another structure."
             ) from None
         return tuple(new), {}
+
+    def _matched(self, specs: Any, values: Any) -> Any:
+        """`values` with everything that stands where there is a spec made to fit it."""
+        if _is_spec(specs):
+            return self._fitting(specs, values)
+        level, others = _tree.one_level(specs, _is_spec), _tree.one_level(values, is_leaf)
+        if level is None or others is None or level[2] != others[2]:
+            raise _tree.StructureMismatch([specs, values])
+        if isinstance(specs, dict):
+            return {key: self._matched(specs[key], values[key]) for key in specs}
+        pairs = zip(level[0], others[0], strict=True)
+        return others[1]([self._matched(spec, value) for spec, value in pairs])
 
     def _fitting(self, spec: Any, value: Any) -> Any:
         if isinstance(value, Variable):
@@ -66,7 +78,7 @@ class Signature:
         wanted = spec._component_specs(len(parts)) if hasattr(spec, "_component_specs") else None
         try:
             new = [
-                as_input(part, (wanted[i] if wanted else spec).dtype)
+                _as_input(part, (wanted[i] if wanted else spec).dtype)
                 for i, part in enumerate(parts)
             ]
         except (TypeError, ValueError):
@@ -93,7 +105,11 @@ def _is_spec(value: Any) -> bool:
     return isinstance(value, TensorSpec) or hasattr(value, "_component_specs")
 
 
-def _is_spec_or_leaf(value: Any) -> bool:
-    return (
-        _is_spec(value) or is_leaf(value) or isinstance(value, jax.Array | np.ndarray | np.generic)
-    )
+def _as_input(value: Any, dtype: Any) -> Any:
+    """An array, from anything that is none yet and can be one of this dtype without loss of kind."""
+    if isinstance(value, DistributedValues | jax.Array):
+        return value
+    array = np.asarray(value)
+    if array.dtype == object or not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise TypeError
+    return jnp.asarray(array, dtype)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -63,6 +63,22 @@ class OtherDevicesNeeded(BaseException):
         self.devices = devices
 
 
+class RefNeeded(BaseException):
+    """Internal: an inner function reads this variable and then changes it; trace anew.
+
+    The body of a loop is traced once. What it reads at its start must be what it wrote at its end,
+    and so come from a mutable cell; that is known too late for the trace in which it happens.
+    """
+
+    def __init__(self, variable: Variable):
+        super().__init__(f"variable {variable.name!r} needs a mutable cell")
+        self.variable = variable
+
+
+class OnlyPython(BaseException):
+    """Internal: the function must run as plain Python; the text says why."""
+
+
 class NotOneProgram(BaseException):
     """Internal: the function must run as Python, with its parts compiled; the text says why."""
 
@@ -76,11 +92,12 @@ class Entry:
       kind: how it gets in and out: "whole" (as it lies on the program's devices), "value" (from
         and to other devices), "copy" (that of the one replica that the program is for), "empty"
         (it has no items, which programs for several devices cannot take).
-      input: the tracer of its value at the start, or None if the program makes it.
+      input: the tracer of its value at the start.
       value: its value now.
-      ref: the mutable cell that has the value instead, once an inner function assigned it.
+      ref: the mutable cell that has the value instead, if an inner function (the body of a loop,
+        a branch) assigns it.
+      is_read_inside: whether an inner function has read it without one.
       written: whether the program changes it.
-      own: whether replicas have assigned values of their own to a variable without copies.
     """
 
     variable: Variable
@@ -88,19 +105,29 @@ class Entry:
     input: Any
     value: Any
     ref: Any = None
+    is_read_inside: bool = False
     written: bool = False
-    own: bool = False
 
 
 class ProgramTrace:
     """The state of one trace; `thread_state.program` while it goes on."""
 
-    def __init__(self, place: Place, may_create: bool):
+    def __init__(
+        self,
+        place: Place,
+        may_create: bool,
+        refs: Collection[Variable],
+        arguments: Sequence[Any],
+    ):
         """
         Args:
           place: where the program will run.
           may_create: whether variables may be made.
+          refs: the variables that inner functions read and change.
+          arguments: the arrays that the function was called with, laid out for the program.
         """
+        self._refs = {id(variable) for variable in refs}
+        self._arguments = arguments
         self.mesh = place.mesh
         self._place = place
         self._replica = place.replica
@@ -111,7 +138,7 @@ class ProgramTrace:
         self._provenance: _Provenance | None = None
         self._stamps = contextlib.ExitStack()
         self.inputs: list[Any] = []  # entries and captured values, in the order of their inputs
-        self.created: list[Variable] = []
+        self.has_created = False
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -144,17 +171,26 @@ class ProgramTrace:
     def buffers_of(self, variable: Variable) -> TracedBuffers:
         value = self._value(self._entry(variable))
         differ = self.mesh is not None and variable._copies_differ
-        if self._provenance is not None and isinstance(variable, DistributedVariable):
-            self._provenance.note_handed_out(value)
+        if self._provenance is not None:
+            if isinstance(variable, DistributedVariable):
+                self._provenance.note_handed_out(value)
+            elif in_replica():
+                self._provenance.turns.note_read(variable)
         return TracedBuffers(variable._stored.mesh, value, mirrored=not differ)
 
     def set_value(self, variable: Variable, array: Any) -> None:
         entry = self._entry(variable)
-        if _jax_internals.is_vmapping():
+        if _jax_internals.is_vmapping(self._trace):
             raise WrongContextError(
                 f"Variable {variable.name!r} is assigned inside jax.vmap, where there is a value "
                 "for each element and one variable. Return the values from the mapped function, "
                 "combine them, and assign the result outside."
+            )
+        if _jax_internals.is_recomputing(self._trace):
+            raise WrongContextError(
+                f"Variable {variable.name!r} is assigned inside jax.checkpoint in a function that "
+                "is differentiated, which computes it twice. Return the value from the "
+                "checkpointed function, and assign it outside."
             )
         entry.written = True
         if entry.ref is None and _jax_internals.staging_trace() is self._trace:
@@ -163,42 +199,82 @@ class ProgramTrace:
             self._stamps.close()
             self._stamps.enter_context(trace_token(object()))
             return
+        if entry.is_read_inside:
+            raise RefNeeded(variable)
         if entry.ref is None:
             entry.ref = _jax_internals.new_ref(self._trace, entry.value)
         entry.ref[...] = jnp.asarray(array, variable.dtype)
 
-    def create(self, variable: Variable, value: Any) -> None:
-        """A new variable, whose first value the program computes."""
+    def create(self, variable: Variable, mesh: ReplicaMesh | None, value: Any) -> None:
+        """A new variable on the devices of `mesh`, from a value that the program computes."""
         if not self._may_create:
             raise ValueError(
                 f"rx.function: a variable ({variable.name!r}) was made on a call after the first. "
                 "A compiled function may make variables once. Keep the variable and make it only "
                 "`if self.v is None:`, or make it before, in strategy.scope()."
             )
-        if _jax_internals.staging_trace() is not self._trace or _jax_internals.is_vmapping():
+        inside = _jax_internals.staging_trace() is not self._trace
+        if inside or _jax_internals.is_vmapping(self._trace):
             raise WrongContextError(
                 f"Variable {variable.name!r} is made inside a function that JAX traces by itself "
                 "(lax.scan, lax.cond, jax.vmap, jax.jit, ...). Make it before, and use it there."
             )
-        context = get_replica_context()
-        if self.mesh is not None and context is not None and context._replica_id is EACH:
-            value = TracedBuffers(self.mesh, value).component(0)  # the first replica's counts
-        entry = Entry(variable, self._kind(variable), None, value, written=True)
-        if entry.kind == "empty":
-            with jax.ensure_compile_time_eval():
-                variable._stored = empty_buffers(variable)
-        self._entries[id(variable)] = entry
-        self.created.append(variable)
+        self.has_created = True
+        value = jax.lax.stop_gradient(value)
+        with _jax_internals.outside_of_traces():
+            value = self._evaluated(value)
+            if mesh is None:
+                variable._stored = OneBuffer(jax.device_put(value, variable._placement[0]))
+            else:
+                variable._stored = ReplicaBuffers(
+                    mesh, assembled=jax.device_put(value, mesh.replicated)
+                )
+
+    def _evaluated(self, value: Any) -> Any:
+        """The value itself; where replicas differ, the first one's."""
+        if not isinstance(value, Tracer):
+            return value
+        axis_matters = self.mesh is not None and _jax_internals.mentions_axis(
+            _jax_internals.operations_behind(value), REPLICA_AXIS
+        )
+        if not axis_matters:
+            return _jax_internals.evaluate(
+                self._trace, value, lambda index: self._first(self._input(index))
+            )
+        assert self.mesh is not None
+        inputs = [self._input(index) for index in range(self._count_of_inputs())]
+        program = self.mesh.spmd(
+            lambda *given: _jax_internals.evaluate(self._trace, value, given.__getitem__)
+        )
+        return self._first(program(*inputs))
+
+    def _count_of_inputs(self) -> int:
+        return len(self._arguments) + len(self.inputs)
+
+    def _input(self, index: int) -> Any:
+        """What the program will be given for one of its inputs."""
+        if index < len(self._arguments):
+            return self._arguments[index]
+        each = self.inputs[index - len(self._arguments)]
+        if isinstance(each, Entry):
+            return array_for(each.variable, each.kind, self._place)
+        return self._captured[id(each)][2]
+
+    def _first(self, array: Any) -> Any:
+        return array if self.mesh is None else _jax_internals.local_shards(array)[0]
 
     def update_in_turn(self, variable: Variable, kind: str, value: Any) -> None:
         """A variable without copies, changed by each replica, one after the other."""
+        assert self._provenance is not None
+        turns = self._provenance.turns
+        turns.note_change(variable, kind)
         entry = self._entry(variable)
         old = self._value(entry)
         if kind == "assign":
-            new, entry.own = jnp.broadcast_to(value, jnp.shape(old)), True
+            new = jnp.broadcast_to(value, jnp.shape(old))
         else:
             delta = value if kind == "assign_add" else -value
-            if not entry.own:  # a replica sees what those before it have added
+            if not turns.is_assigned(variable):  # a replica sees what those before it have added
                 deltas = jax.lax.all_gather(delta, REPLICA_AXIS)
                 number = jax.lax.axis_index(REPLICA_AXIS)
                 before = jnp.arange(deltas.shape[0]) <= number
@@ -206,11 +282,26 @@ class ProgramTrace:
                 delta = jnp.sum(jnp.where(before, deltas, jnp.zeros_like(deltas)), axis=0)
             new = old + delta.astype(old.dtype)
         self.set_value(variable, new)
-        assert self._provenance is not None
-        self._provenance.diverged[id(variable)] = entry
+
+    def end_turns(self) -> None:
+        """All replicas have come this far: a variable without copies has the last one's value."""
+        assert self._provenance is not None and self.mesh is not None
+        for variable in self._provenance.turns.changed():
+            value = self._value(self._entry(variable))
+            last = TracedBuffers(self.mesh, value).component(self.mesh.size - 1)
+            self.set_value(variable, last)
+        self._provenance.turns = _Turns()
+
+    def leave_to_python(self, reason: str) -> None:
+        """Gives up: the function has to run as plain Python."""
+        raise OnlyPython(reason)
 
     def _value(self, entry: Entry) -> Any:
-        return entry.value if entry.ref is None else entry.ref[...]
+        if entry.ref is not None:
+            return entry.ref[...]
+        if _jax_internals.staging_trace() is not self._trace:
+            entry.is_read_inside = True
+        return entry.value
 
     def _entry(self, variable: Variable) -> Entry:
         entry = self._entries.get(id(variable))
@@ -223,6 +314,8 @@ class ProgramTrace:
                 return entry
             tracer = _jax_internals.new_input(self._trace, template.shape, template.dtype)
             entry = self._entries[id(variable)] = Entry(variable, kind, tracer, tracer)
+            if id(variable) in self._refs:
+                entry.ref = _jax_internals.new_ref(self._trace, tracer)
             self.inputs.append(entry)
         return entry
 
@@ -270,19 +363,18 @@ class ProgramTrace:
         self._provenance = provenance = _Provenance(self._trace)
         try:
             yield provenance
+            self.end_turns()
         finally:
             self._provenance = None
-        for entry in provenance.diverged.values():
-            assert self.mesh is not None
-            last = TracedBuffers(self.mesh, self._value(entry)).component(self.mesh.size - 1)
-            self.set_value(entry.variable, last)
-            entry.own = False
 
     def value_of_captured(self, value: DistributedValues) -> Any:
         """Each replica's component of a value that the function did not get as an argument."""
         known = self._captured.get(id(value))
         if known is None:
             assert self.mesh is not None
+            if any(isinstance(part, Tracer) for part in value.values):  # made in this function
+                number = jax.lax.axis_index(REPLICA_AXIS)
+                return jnp.stack([jnp.asarray(part) for part in value.values])[number]
             array = laid_out_over(self.mesh, value)
             tracer = _jax_internals.new_input(self._trace, array.shape, array.dtype)
             known = self._captured[id(value)] = (value, tracer, array)
@@ -290,13 +382,52 @@ class ProgramTrace:
         return known[1]
 
 
-def empty_buffers(variable: Variable) -> Any:
-    """The value of a variable without items."""
-    zeros = jnp.zeros(variable.shape, variable.dtype)
-    mesh = variable._stored.mesh
-    if mesh is None:
-        return OneBuffer(zeros)
-    return ReplicaBuffers(mesh, assembled=jax.device_put(zeros, mesh.replicated))
+def in_replica() -> bool:
+    """Whether code here speaks for each replica of the program."""
+    context = get_replica_context()
+    return context is not None and context._replica_id is EACH
+
+
+def array_for(variable: Any, kind: str, place: Place) -> Any:
+    """The variable's value, as a program takes it."""
+    if kind == "whole":
+        return variable._stored.assembled
+    if kind == "copy":
+        return variable._stored.component(place.replica)
+    value = variable._stored.component(0)
+    return value if place.mesh is None else jax.device_put(value, place.mesh.replicated)
+
+
+class _Turns:
+    """What replicas did to variables without copies since they last met.
+
+    Eager replicas take turns, and each sees what those before it have done. In one program they
+    move together. That gives the same numbers if replicas only add, only assign, or look at their
+    own results; for anything else the function is left to Python.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, Variable] = {}
+        self._added: dict[int, Variable] = {}
+        self._assigned: dict[int, Variable] = {}
+
+    def note_read(self, variable: Variable) -> None:
+        if id(variable) not in self._assigned:
+            self._seen[id(variable)] = variable
+
+    def note_change(self, variable: Variable, kind: str) -> None:
+        if id(variable) in self._seen:
+            raise OnlyPython(
+                f"replicas read and then change {variable.name!r}, a variable made outside of the "
+                "strategy's scope, and each sees what the ones before it have done"
+            )
+        (self._assigned if kind == "assign" else self._added)[id(variable)] = variable
+
+    def is_assigned(self, variable: Variable) -> bool:
+        return id(variable) in self._assigned
+
+    def changed(self) -> list[Variable]:
+        return list({**self._added, **self._assigned}.values())
 
 
 class _Provenance:
@@ -310,7 +441,7 @@ class _Provenance:
         self._start = _jax_internals.operations_so_far(trace)
         self._handed_out: dict[int, Any] = {}
         self._same: dict[int, Any] = {}
-        self.diverged: dict[int, Entry] = {}
+        self.turns = _Turns()
 
     def note_handed_out(self, value: Any) -> None:
         self._handed_out[id(value)] = value

@@ -3,7 +3,6 @@
 from replicax.values._array_like import ArrayLike as ArrayLike
 from replicax.values._buffers import OneBuffer as OneBuffer
 from replicax.values._buffers import ReplicaBuffers as ReplicaBuffers
-from replicax.values._buffers import Unborn as Unborn
 from replicax.values._distributed import DistributedValues as DistributedValues
 from replicax.values._mirrored import Mirrored as Mirrored
 from replicax.values._per_replica import PerReplica as PerReplica

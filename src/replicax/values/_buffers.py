@@ -18,27 +18,6 @@ from replicax.devices import ReplicaMesh, put
 from replicax.values._traced import TracedBuffers
 
 
-class Unborn:
-    """In the place of buffers, for a variable made by a compiled function that has yet to run."""
-
-    exclusive = False
-
-    def __init__(self, mesh: ReplicaMesh | None, value: Any, name: str):
-        self.mesh = mesh
-        self._assembled = jax.ShapeDtypeStruct(value.shape, value.dtype)
-        self._name = name
-
-    def component(self, replica_id: Any) -> Any:
-        raise RuntimeError(
-            f"Variable {self._name!r} has no value: it was made inside an rx.function, and that "
-            "call failed. Mend what it raised, and make the variable anew."
-        )
-
-    @property
-    def assembled(self) -> Any:
-        return self.component(0)
-
-
 class OneBuffer:
     """The single array of a variable without copies."""
 

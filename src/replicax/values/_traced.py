@@ -38,7 +38,7 @@ class TracedBuffers:
 
     @property
     def components(self) -> tuple[Any, ...]:
-        if self.mirrored:
+        if self.mirrored or 0 in self.shape:
             return (self.local,) * self.mesh.size
         gathered = jax.lax.all_gather(self.local, REPLICA_AXIS)
         return tuple(gathered[index] for index in range(self.mesh.size))

@@ -23,6 +23,7 @@ from replicax.context import (
     has_strategy,
     is_compiling,
     replica_id_for,
+    thread_state,
     update_replica_id,
 )
 from replicax.devices import ReplicaMesh, canonical_name, put
@@ -112,7 +113,7 @@ class DistributedVariable(DistributedValues, Variable):
         _policy.require_fitting_dtype(self._name, self._aggregation, value.dtype)
         self._parts: tuple[ComponentVariable, ...] | None = None
         if is_compiling():
-            self._begin_compiled(mesh, value)
+            thread_state.program.create(self, mesh, value)
         else:
             self._stored = ReplicaBuffers.broadcast(mesh, value)
 

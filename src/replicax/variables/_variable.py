@@ -22,7 +22,7 @@ from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
 from replicax.context import EACH, get_replica_context, is_compiling, thread_state
 from replicax.devices import canonical_name, device_of, put, short_name
-from replicax.values import ArrayLike, Mirrored, OneBuffer, PerReplica, Unborn
+from replicax.values import ArrayLike, Mirrored, OneBuffer, PerReplica
 from replicax.variables import _creator, _interception
 from replicax.variables._policy import (
     VariableAggregation,
@@ -126,14 +126,9 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
             device = default_device() if isinstance(value, Tracer) else device_of(value)
         self._device = device
         if is_compiling():
-            self._begin_compiled(None, value)
+            thread_state.program.create(self, None, value)
         else:
             self._stored = OneBuffer(put(value, device))
-
-    def _begin_compiled(self, mesh: Any, value: Any) -> None:
-        """The program that is being traced computes the first value."""
-        self._stored = Unborn(mesh, value, self._name)
-        thread_state.program.create(self, value)
 
     def _init_common(
         self,
@@ -396,6 +391,11 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         return self.__deepcopy__({})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        if is_compiling():
+            raise RuntimeError(
+                f"Variable {self._name!r} is copied inside an rx.function. Copy it outside, or "
+                "keep its value: value = variable.read_value()."
+            )
         new = object.__new__(type(self))
         self._stored.exclusive = False
         vars(new).update(vars(self))  # arrays are immutable, so the copy may share them
