@@ -470,7 +470,7 @@ def test_a_layer_made_inside_a_loss(strategy: Any):
         return jnp.sum(made[0] * x + made[1])
 
     def replica_fn(x: Any) -> Any:
-        value = rx.value_and_grad(lambda: loss(x), made)[0]
+        value = rx.value_and_grad(lambda: loss(x), list(made))[0]
         return value, rx.grad(lambda: loss(x), made)
 
     step = rx.function(lambda x: strategy.run(replica_fn, (x,)))

@@ -282,9 +282,9 @@ class Function:
         programs = self._state.programs
         key = (
             arguments.key,
-            id(frame.strategy),
+            frame.strategy._serial,
             frame.replica_context is None,
-            id(strategy),
+            None if strategy is None else strategy._serial,
             _eager_replica(frame),
             _jax_internals.trace_context(),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,8 @@ from replicax.values import (
     map_components,
     regroup,
 )
+
+_serials = itertools.count()
 
 RunOptions = collections.namedtuple(
     "RunOptions",
@@ -81,6 +84,7 @@ class Strategy:
                 f"{extended!r}. To just use one, make rx.distribute.MirroredStrategy()."
             )
         self._extended = extended
+        self._serial = next(_serials)  # unlike its id, never given again
         if extended._strategy is None:
             extended._strategy = self
 
