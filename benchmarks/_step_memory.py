@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from _child import Child, answers_only
 from _step_models import MODELS
-from _step_variants import VARIANTS, Variant, wait_for_all
+from _step_variants import VARIANTS, Variant, launch_many
 
 
 def live_bytes() -> int:
@@ -56,9 +56,7 @@ def measured(request: dict[str, Any]) -> dict[str, int]:
     variant = VARIANTS[request["variant"]](MODELS[request["model"]], devices)
     live = []
     for steps in (2, request["steps"] - 2):
-        for _ in range(steps):
-            variant.step()
-        wait_for_all()
+        launch_many(variant.step, steps)
         live.append(live_bytes())
     if request["gpu"]:
         peak = devices[0].memory_stats()["peak_bytes_in_use"]

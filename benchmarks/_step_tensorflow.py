@@ -59,21 +59,22 @@ def make_losses(tf, net):
             return x * scale * take() + take()
 
         embedding, positions = take(), take()
-        stream = tf.gather(embedding, inputs) + positions
-        batch, length, width = stream.shape
-        size = width // net.heads
+        batch, length = inputs.shape
+        stream = tf.reshape(tf.gather(embedding, inputs) + positions, (-1, net.width))
+        size = net.width // net.heads
         mask = tf.linalg.band_part(tf.ones((length, length)), -1, 0) - 1
         for _ in range(net.layers):
             parts = tf.reshape(normal(stream) @ take(), (batch, length, 3, net.heads, size))
             query, key, value = tf.unstack(tf.transpose(parts, (2, 0, 3, 1, 4)))
             scores = tf.matmul(query, key, transpose_b=True) / size**0.5
             mixed = tf.nn.softmax(scores + 1e9 * mask) @ value
-            mixed = tf.reshape(tf.transpose(mixed, (0, 2, 1, 3)), (batch, length, width))
+            mixed = tf.reshape(tf.transpose(mixed, (0, 2, 1, 3)), (-1, net.width))
             stream = stream + mixed @ take()
             hidden = tf.nn.relu(normal(stream) @ take() + take())
             stream = stream + hidden @ take() + take()
         logits = tf.matmul(normal(stream), embedding, transpose_b=True)
-        return tf.reduce_mean(cross_entropy(labels, logits), axis=-1), []
+        losses = cross_entropy(tf.reshape(labels, [-1]), logits)
+        return tf.reduce_mean(tf.reshape(losses, labels.shape), axis=-1), []
 
     def cross_entropy(labels, logits):
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)

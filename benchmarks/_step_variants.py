@@ -3,6 +3,7 @@
 Each variant holds its state and launches a step without waiting for it.
 """
 
+import collections
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 import replicax as rx
 
 AXIS = "data"
+IN_FLIGHT = 8
 
 
 def adam() -> optax.GradientTransformation:
@@ -187,6 +189,20 @@ VARIANTS: dict[str, type[Variant]] = {
     "by hand": ByHand,
     "sharded": Sharded,
 }
+
+
+def launch_many(launch: Callable[[], Any], count: int) -> None:
+    """Launches steps with a few in flight, and waits until all are done.
+
+    Not with all in flight: on virtual CPU devices the collectives of some 30 programs, each for 8
+    devices, can take all threads and wait for each other for ever.
+    """
+    flying: collections.deque[Any] = collections.deque()
+    for _ in range(count):
+        flying.append(launch())
+        if len(flying) > IN_FLIGHT:
+            jax.block_until_ready(flying.popleft())
+    wait_for_all()
 
 
 def wait_for_all() -> None:

@@ -30,7 +30,7 @@ from _report import Cells, as_text, format_table, geometric_mean, goal_line, mac
 from _step_costs import calls, many_steps
 from _step_memory import measure_memory
 from _step_models import CLOCKS, MODELS, STANDARD, Model
-from _step_variants import VARIANTS, wait_for_all
+from _step_variants import VARIANTS, launch_many
 
 BY_HAND_GOAL = 1.03
 NARROW_GOAL = 1.0
@@ -84,9 +84,7 @@ def timed(launch: Callable[[], Any], clock: str) -> Turn:
 
     def turn(count: int) -> float:
         begin = now()
-        for _ in range(count):
-            launch()
-        wait_for_all()
+        launch_many(launch, count)
         return now() - begin
 
     return turn

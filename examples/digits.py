@@ -75,7 +75,7 @@ def train(strategy: rx.distribute.Strategy, epochs: int, batch_size: int, seed: 
         accuracy = rx.metrics.SparseCategoricalAccuracy()
         test_accuracy = rx.metrics.SparseCategoricalAccuracy()
 
-    # The two functions below run once on every replica, with that replica's share of the batch.
+    # The two functions below run on every replica, with that replica's share of the batch.
     def train_step(images: jax.Array, labels: jax.Array, global_batch_size: int) -> None:
         def loss_fn():
             scores = predict(weights, images)
@@ -90,18 +90,24 @@ def train(strategy: rx.distribute.Strategy, epochs: int, batch_size: int, seed: 
         mean_loss.update_state(losses)
         accuracy.update_state(labels, scores)
 
-    compiled_predict = jax.jit(predict)
-
     def test_step(images: jax.Array, labels: jax.Array) -> None:
-        scores = compiled_predict([weight.value() for weight in weights], images)
-        test_accuracy.update_state(labels, scores)
+        test_accuracy.update_state(labels, predict(weights, images))
 
-    def evaluate() -> float:
+    # And these two are compiled: the step on all replicas, with all that they exchange and all the
+    # variables that they change, as one program. Shares of different sizes, as at the end of the
+    # data, cannot be one program: that call runs as plain Python, with the same result.
+    @rx.function
+    def train_on(images: Any, labels: Any, global_batch_size: int) -> tuple[jax.Array, jax.Array]:
+        strategy.run(train_step, args=(images, labels, global_batch_size))
+        return mean_loss.result(), accuracy.result()
+
+    @rx.function
+    def evaluate_on(images: Any, labels: Any) -> jax.Array:
         test_accuracy.reset_state()
-        shares = split(strategy, test_images), split(strategy, test_labels)
-        strategy.run(test_step, args=shares)
-        return float(test_accuracy.result())
+        strategy.run(test_step, args=(images, labels))
+        return test_accuracy.result()
 
+    test_shares = split(strategy, test_images), split(strategy, test_labels)
     history: dict[str, list[float]] = {"loss": [], "accuracy": [], "test accuracy": []}
     random = np.random.default_rng(seed)
     starts = range(0, len(train_images), batch_size)
@@ -128,20 +134,20 @@ def train(strategy: rx.distribute.Strategy, epochs: int, batch_size: int, seed: 
                 batch = order[start : start + batch_size]
                 images = split(strategy, train_images[batch])
                 labels = split(strategy, train_labels[batch])
-                strategy.run(train_step, args=(images, labels, len(batch)))
+                loss, correct = train_on(images, labels, len(batch))
                 seen += len(batch)
                 progress.update(
                     bar,
                     advance=1,
                     description=f"epoch {epoch}/{epochs}",
-                    loss=float(mean_loss.result()),
-                    accuracy=float(accuracy.result()),
+                    loss=float(loss),
+                    accuracy=float(correct),
                     rate=seen / (time.perf_counter() - began),
                 )
             rate = seen / (time.perf_counter() - began)
-            history["loss"].append(float(mean_loss.result()))
-            history["accuracy"].append(float(accuracy.result()))
-            history["test accuracy"].append(evaluate())
+            history["loss"].append(float(loss))
+            history["accuracy"].append(float(correct))
+            history["test accuracy"].append(float(evaluate_on(*test_shares)))
             console.print(
                 f"epoch {epoch:2}  loss {history['loss'][-1]:.4f}"
                 f"  accuracy {history['accuracy'][-1]:.4f}"
@@ -181,7 +187,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=4, help="virtual CPU devices to train on")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument(
-        "--batch-size", type=int, help="examples in a step, in all (64, or 2 for each replica)"
+        "--batch-size", type=int, help="examples in a step, in all (64, or fewer to share evenly)"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("demo_digits.png"), help="the picture")
@@ -195,7 +201,8 @@ def main() -> None:
         cpu, [rx.config.LogicalDeviceConfiguration()] * options.replicas
     )
     strategy = rx.distribute.MirroredStrategy()
-    batch_size = options.batch_size or max(64, 2 * options.replicas)
+    # Even shares are one compiled program.
+    batch_size = options.batch_size or options.replicas * max(2, 64 // options.replicas)
     train(strategy, options.epochs, batch_size, options.seed, options.out)
 
 

@@ -471,7 +471,7 @@ def test_uneven_and_empty_batches_in_a_compiled_loop(strategy: Any):
     ]
     eager, look_eager = make()
     step, look = make()
-    compiled = rx.function(step)
+    compiled: Any = rx.function(step)
     for x in batches:
         np.testing.assert_allclose(compiled(x), eager(x), rtol=1e-5)
         for a, b in zip(look(), look_eager(), strict=True):

@@ -259,7 +259,7 @@ class Lazy:
 def test_a_model_and_its_optimizer_made_inside_run(strategy: Any, executor: Any):
     model = Lazy()
     x = by_replica(strategy, lambda index: jnp.ones((1, 3)) * (index + 1))
-    expected = jnp.full(3, 2.0)
+    expected: Any = jnp.full(3, 2.0)
     state = optax.adam(0.1).init(expected)
     step = rx.function(lambda x: strategy.run(model, (x,)))
     total = sum(range(1, strategy.num_replicas_in_sync + 1))
@@ -268,6 +268,7 @@ def test_a_model_and_its_optimizer_made_inside_run(strategy: Any, executor: Any)
             step(x)
         else:
             strategy.run(model, (x,))
+        updates: Any
         updates, state = optax.adam(0.1).update(jnp.full(3, float(total)), state)
         expected = expected + updates
     np.testing.assert_allclose(model.w.numpy(), expected, rtol=1e-5)

@@ -27,7 +27,7 @@ from replicax.functions._arguments import Arguments, ByIdentity, constant_key, i
 from replicax.functions._captured import Uneven
 from replicax.functions._explanation import Explanation, Retraces
 from replicax.functions._many import joined, take_items
-from replicax.functions._program import Program, VariableGone
+from replicax.functions._program import Program
 from replicax.functions._signature import Signature
 from replicax.functions._trace import (
     NotOneProgram,
@@ -36,7 +36,7 @@ from replicax.functions._trace import (
     Place,
     RefNeeded,
 )
-from replicax.values import DistributedValues
+from replicax.values import DistributedValues, VariableGone
 from replicax.variables import Variable
 
 _EAGER = object()  # in the place of a program: this call cannot be compiled

@@ -19,25 +19,28 @@ from replicax.devices import device_of, put
 from replicax.values import DistributedValues, Mirrored, PerReplica, is_leaf
 
 
-def loop_of(step: Any, state: Sequence[int], last_only: bool) -> Any:
+def loop_of(step: Any, carried: Sequence[int], last_only: bool) -> Any:
     """A function like `step`, that takes a list of inputs and runs it on each.
 
     Args:
-      step: takes lists `(written, read, inputs, rest)` and returns `(results, values)`.
-      state: where each of `values` goes for the next step, as a position in `written + read`.
+      step: takes lists `(written, read, inputs, rest)` and returns lists `(results, in_place,
+        elsewhere)`.
+      carried: for each value in `in_place + elsewhere`, where it goes for the next step: a position
+        in `written + read`.
       last_only: whether the results are those of the last step, and not of all, stacked.
     """
 
     def run(
         written: list[Any], read: list[Any], many_inputs: list[list[Any]], rest: list[Any]
     ) -> Any:
-        start = [*written, *read]
+        start, split = [*written, *read], len(written)
 
         def body(carry: Any, inputs: Any) -> Any:
             now = list(start)
-            for position, value in zip(state, carry[0], strict=True):
+            for position, value in zip(carried, carry[0], strict=True):
                 now[position] = value
-            results, values = step(now[: len(written)], now[len(written) :], inputs, rest)
+            results, in_place, elsewhere = step(now[:split], now[split:], inputs, rest)
+            values = [*in_place, *elsewhere]
             return (values, results if last_only else None), None if last_only else results
 
         stacked = [jnp.stack(each) for each in zip(*many_inputs, strict=True)]
@@ -45,9 +48,9 @@ def loop_of(step: Any, state: Sequence[int], last_only: bool) -> Any:
         if last_only:
             shapes = jax.eval_shape(step, written, read, many_inputs[0], rest)[0]
             results = [jnp.zeros(each.shape, each.dtype) for each in shapes]
-        carry = ([start[position] for position in state], results)
+        carry = ([start[position] for position in carried], results)
         (values, results), all_results = jax.lax.scan(body, carry, stacked, length=len(many_inputs))
-        return results if last_only else all_results, values
+        return results if last_only else all_results, values[:split], values[split:]
 
     return run
 

@@ -29,16 +29,13 @@ from replicax.functions._trace import Entry, Place, ProgramTrace, array_for
 from replicax.values import (
     DistributedValues,
     Mirrored,
-    OneBuffer,
     PerReplica,
+    ProgramState,
     ReplicaBuffers,
+    VariableGone,
     is_leaf,
 )
 from replicax.variables import UPDATING, Variable
-
-
-class VariableGone(BaseException):
-    """Internal: a variable that the program was traced with exists no more; trace anew."""
 
 
 class Program:
@@ -143,8 +140,8 @@ class Program:
         captured: list[int] = []
         for index, each in enumerate(traced.inputs, start=arguments):
             if isinstance(each, Entry):
-                whole = each.written and each.kind == "whole"
-                (written if whole else read).append((index, each))
+                in_place = each.written and each.kind == "whole" and _lives_at(each, self.place)
+                (written if in_place else read).append((index, each))
             else:
                 captured.append(index)
         self._order = [
@@ -153,25 +150,29 @@ class Program:
             *range(arguments),
             *captured,
         ]
-        positions = {id(entry): place for place, (_, entry) in enumerate([*written, *read])}
-        self._state = [positions.get(id(entry), -1) for entry in traced.written]
-        self._written: list[Any] = [weakref.ref(entry.variable) for _, entry in written]
+        self._state = ProgramState([entry.variable for _, entry in written])
         self._read = [_Held(entry) for _, entry in read]
-        # In the order of the outputs.
-        self._outputs = [_Held(entry) for entry in traced.written]
-        # Whether what is written goes back to where it was taken from, and nowhere else.
-        self._in_place = [entry for _, entry in written] == traced.written and all(
-            _lives_at(entry.variable, self.place) for entry in traced.written
-        )
-        self._uncommitted = any(entry.variable._stored.mesh is None for entry in traced.written)
+        in_place = {id(entry) for _, entry in written}
+        elsewhere = [entry for entry in traced.written if id(entry) not in in_place]
+        self._elsewhere = [_Held(entry) for entry in elsewhere]
+        # Which of the traced values go back to where they were taken from, and which elsewhere.
+        outputs = {id(entry): index for index, entry in enumerate(traced.written)}
+        self._outputs_in_place = [outputs[id(entry)] for _, entry in written]
+        self._outputs_elsewhere = [outputs[id(entry)] for entry in elsewhere]
+        # For a loop: the inputs that the outputs of one step are in the next.
+        inputs = {id(entry): index for index, (_, entry) in enumerate([*written, *read])}
+        self._carried = [
+            *range(len(written)),
+            *(inputs[id(entry)] for entry in elsewhere),
+        ]
         self._captured = traced.captured_arrays()
 
     def _compiled(self, name: str) -> Callable[..., Any]:
         program = jaxpr_as_fun(_jax_internals.without_constants(self.jaxpr))
         constants = [lay_out(each, self.mesh) for each in self.jaxpr.consts]
         self._rest = [*self._captured, *constants]
-        order = self._order
-        count = self._number_of_arrays
+        order, count = self._order, self._number_of_arrays
+        in_place, elsewhere = self._outputs_in_place, self._outputs_elsewhere
 
         def run(written: list[Any], read: list[Any], arguments: list[Any], rest: list[Any]) -> Any:
             given = [*written, *read, *arguments, *rest]
@@ -180,7 +181,12 @@ class Program:
                 inputs[index] = value
             constants = given[len(order) :]
             outputs = program(*constants, *inputs)
-            return outputs[:count], outputs[count:]
+            values = outputs[count:]
+            return (
+                outputs[:count],
+                [values[index] for index in in_place],
+                [values[index] for index in elsewhere],
+            )
 
         run.__name__ = run.__qualname__ = name
         self._step = run
@@ -193,7 +199,8 @@ class Program:
     def report(self, arguments: Arguments) -> Report:
         """What the program does; the compiler is asked for its costs."""
         inputs = arguments.laid_out(self.mesh)
-        written = [_like(reference(), self.mesh) for reference in self._written]
+        variables = self._state.variables()
+        written = [_like(variable, self.mesh) for variable in variables]
         read = [_like(held.variable(), self.mesh) for held in self._read]
         compiled = self.run.lower(written, read, inputs, self._rest).compile()
         costs = compiled.cost_analysis() or {}
@@ -203,10 +210,9 @@ class Program:
             collectives=collectives_of(self.jaxpr.jaxpr),
             flops=costs.get("flops") if isinstance(costs, dict) else None,
             peak_bytes=None if memory is None else _peak(memory),
-            donated=[reference().name for reference in self._written],
+            donated=[variable.name for variable in variables],
             donated_bytes=sum(
-                math.prod(each.shape) * each.dtype.itemsize
-                for each in (reference()._template for reference in self._written)
+                math.prod(variable.shape) * variable.dtype.itemsize for variable in variables
             ),
             read=[held.variable().name for held in self._read],
         )
@@ -221,18 +227,19 @@ class Program:
         key = (len(many), last_only)
         run = self._loops.get(key)
         if run is None:
-            run = self._loops[key] = self._jitted(loop_of(self._step, self._state, last_only))
+            run = self._loops[key] = self._jitted(loop_of(self._step, self._carried, last_only))
         return self._called(run, [each.laid_out(self.mesh) for each in many])
 
     def _called(self, run: Any, inputs: Any) -> Any:
         with UPDATING:
-            stores = [_stored_in(reference) for reference in self._written]
-            results, values = self._call(run, self._arrays_to_donate(stores), inputs)
-            self._write_back(stores, values)
+            results, in_place, elsewhere = self._call(run, self._state.take(), inputs)
+            self._state.put(in_place)
+            for held, value in zip(self._elsewhere, elsewhere, strict=True):
+                held.write(self, value)
         self._until_called = None
         return self._put_together(results)
 
-    def _call(self, run: Any, written: list[Any], inputs: Any) -> tuple[list[Any], list[Any]]:
+    def _call(self, run: Any, written: list[Any], inputs: Any) -> tuple[list[Any], ...]:
         read = [held.array(self) for held in self._read]
         rest = self._rest
         if self.mesh is not None:
@@ -241,27 +248,6 @@ class Program:
             return run(written, read, inputs, rest)
         with jax.default_device(self.place.devices[0]):
             return run(written, read, inputs, rest)
-
-    def _arrays_to_donate(self, stores: list[Any]) -> list[Any]:
-        if all([stored.exclusive for stored in stores]):
-            return [stored._assembled for stored in stores]
-        # Someone else may hold these arrays, and must be able to use them afterwards.
-        shared = [index for index, stored in enumerate(stores) if not stored.exclusive]
-        arrays = [stored.assembled for stored in stores]
-        copies = _copied([arrays[index] for index in shared])
-        for index, copy in zip(shared, copies, strict=True):
-            arrays[index] = copy
-        return arrays
-
-    def _write_back(self, stores: list[Any], values: Sequence[Any]) -> None:
-        if self._in_place and all([stored.exclusive for stored in stores]):
-            # Nobody but the variables knows of these, so that they can be changed as they are.
-            if not self._uncommitted or not values[0].committed:
-                for stored, value in zip(stores, values, strict=True):
-                    stored._assembled = value
-                return
-        for held, value in zip(self._outputs, values, strict=True):
-            held.write(self, value)
 
     def _put_together(self, results: Sequence[Any]) -> Any:
         if self._bare and self.mesh is None:
@@ -294,13 +280,6 @@ def component_of(array: jax.Array, mesh: ReplicaMesh, device: Device | None = No
     return put(_jax_internals.local_shards(array)[index], device)
 
 
-def _stored_in(reference: Any) -> Any:
-    variable = reference()
-    if variable is None:
-        raise VariableGone
-    return variable._stored
-
-
 def _like(variable: Any, mesh: ReplicaMesh | None) -> jax.ShapeDtypeStruct:
     sharding = None if mesh is None else mesh.replicated
     return jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=sharding)
@@ -316,11 +295,9 @@ def _peak(memory: Any) -> int:
     )
 
 
-def _lives_at(variable: Any, place: Place) -> bool:
+def _lives_at(entry: Entry, place: Place) -> bool:
     """Whether a result of the program is on the variable's own devices already."""
-    mesh = variable._stored.mesh
-    devices = (variable._device,) if mesh is None else mesh.devices
-    return devices == place.devices
+    return entry.variable._placement == place.devices
 
 
 class _Held:
@@ -341,22 +318,9 @@ class _Held:
 
     def write(self, program: Program, value: Any) -> None:
         variable = self.variable()
-        if self.kind == "whole":
-            mesh = variable._stored.mesh
-            if mesh is not None:
-                variable._stored = ReplicaBuffers(mesh, None, value, True)
-                return
-            if value.committed or variable._device is not program.place.devices[0]:
-                value = put(value, variable._device)
-            variable._stored = OneBuffer(value, True)
-        elif self.kind == "copy":
+        if self.kind == "copy":
             variable.values[program.place.replica]._update("assign", value)
         else:
             if program.mesh is not None:
                 value = component_of(value, program.mesh, variable._placement[0])
             variable._set_whole(variable._laid_out(value))
-
-
-@jax.jit
-def _copied(arrays: list[jax.Array]) -> list[jax.Array]:
-    return [jnp.copy(array) for array in arrays]

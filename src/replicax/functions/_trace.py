@@ -393,8 +393,8 @@ def array_for(variable: Any, kind: str, place: Place) -> Any:
     if kind == "whole":
         return variable._stored.assembled
     if kind == "copy":
-        return variable._stored.component(place.replica)
-    value = variable._stored.component(0)
+        return variable._settled().component(place.replica)
+    value = variable._settled().component(0)
     return value if place.mesh is None else jax.device_put(value, place.mesh.replicated)
 
 

@@ -69,7 +69,7 @@ class ComponentVariable(Variable):
 
     @property
     def _stored(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return OneBuffer(self._container._stored.component(self._index))
+        return OneBuffer(self._container._settled().component(self._index))
 
     def _read(self) -> jax.Array:
         with UPDATING:

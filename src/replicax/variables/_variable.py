@@ -22,7 +22,7 @@ from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
 from replicax.context import EACH, get_replica_context, is_compiling, thread_state
 from replicax.devices import canonical_name, device_of, put, short_name
-from replicax.values import ArrayLike, Mirrored, OneBuffer, PerReplica
+from replicax.values import ArrayLike, Mirrored, OneBuffer, PerReplica, StateSlot
 from replicax.variables import _creator, _interception
 from replicax.variables._policy import (
     VariableAggregation,
@@ -325,12 +325,25 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
     def _buffers(self) -> Any:
         """What holds the value, as code here sees it."""
         program = thread_state.program
-        return self._stored if program is None else program.buffers_of(self)
+        return self._settled() if program is None else program.buffers_of(self)
+
+    def _settled(self) -> Any:
+        """Buffers of the variable's own, also where a program has its value among its results."""
+        if type(self._stored) is StateSlot:
+            with UPDATING:
+                if type(self._stored) is StateSlot:
+                    self._stored = self._stored.settled()
+        return self._stored
+
+    def _store(self, buffers: Any) -> None:
+        if type(self._stored) is StateSlot:
+            self._stored.left()
+        self._stored = buffers
 
     def _set(self, buffers: Any) -> None:
         program = thread_state.program
         if program is None:
-            self._stored = buffers
+            self._store(buffers)
         else:
             program.set_value(self, buffers.assembled)
 
@@ -397,7 +410,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
                 "keep its value: value = variable.read_value()."
             )
         new = object.__new__(type(self))
-        self._stored.exclusive = False
+        self._settled().exclusive = False
         vars(new).update(vars(self))  # arrays are immutable, so the copy may share them
         memo[id(self)] = new
         return new
@@ -422,7 +435,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         rows = []
         for index, device in enumerate(self._placement):
             try:
-                value = _html.short(np.asarray(self._stored.component(index)))
+                value = _html.short(np.asarray(self._settled().component(index)))
             except Exception as error:  # a display must not fail; say why there is no value
                 value = f"<unavailable: {type(error).__name__}>"
             rows.append((index, short_name(device), value))
