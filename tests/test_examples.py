@@ -34,25 +34,30 @@ def test_demo_writes_its_picture_and_accuracy(tmp_path: Path):
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_mirrored_example_is_the_single_device_one_and_marked_lines():
-    single = (ROOT / "examples" / "01_single_device.py").read_text(encoding="utf-8")
-    mirrored = (ROOT / "examples" / "02_mirrored.py").read_text(encoding="utf-8")
-    rest = iter(_code_lines(single))
-    unmarked = [line for line in _code_lines(mirrored) if not line.endswith(MARK)]
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("01_single_device.py", "02_mirrored.py"), ("02_mirrored.py", "03_compiled.py")],
+)
+def test_example_is_the_one_before_and_marked_lines(before: str, after: str):
+    """Each example marks what is new in it, and says nothing of what was new in an earlier one."""
+    rest = iter([line.removesuffix(MARK) for line in _code_lines(before)])
+    unmarked = [line for line in _code_lines(after) if not line.endswith(MARK)]
     strangers = [line for line in unmarked if line not in rest]
-    assert not strangers, f"not in 01_single_device.py, in this order, and not marked: {strangers}"
+    assert not strangers, f"not in {before}, in this order, and not marked: {strangers}"
 
 
-def test_mirrored_example_has_the_losses_of_the_single_device_one(tmp_path: Path):
+@pytest.mark.parametrize("name", ["02_mirrored.py", "03_compiled.py"])
+def test_example_has_the_losses_of_the_single_device_one(name: str, tmp_path: Path):
     def losses(name: str) -> list[float]:
         output = run_example(ROOT / "examples" / name, tmp_path)
         return [float(loss) for loss in re.findall(r"loss (\S+)", output)]
 
-    single, mirrored = losses("01_single_device.py"), losses("02_mirrored.py")
+    single = losses("01_single_device.py")
     assert len(single) == 5
-    np.testing.assert_allclose(mirrored, single, atol=2e-4)
+    np.testing.assert_allclose(losses(name), single, atol=2e-4)
 
 
-def _code_lines(text: str) -> list[str]:
-    """Returns the lines after the module's docstring that are not blank."""
+def _code_lines(name: str) -> list[str]:
+    """Returns the lines of an example after its docstring that are not blank."""
+    text = (ROOT / "examples" / name).read_text(encoding="utf-8")
     return [line for line in text.split('"""', 2)[2].splitlines() if line.strip()]

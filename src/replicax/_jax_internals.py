@@ -186,6 +186,18 @@ def is_vmapping(program: Any) -> bool:
     return False
 
 
+def is_in_loop_condition(program: Any) -> bool:
+    """Whether the condition of a `lax.while_loop` is being traced here."""
+    trace = _core.trace_ctx.trace
+    while trace is not None and trace is not program:
+        if isinstance(trace, _partial_eval.DynamicJaxprTrace):
+            info = trace.frame.debug_info
+            if info is not None and info.traced_for == "while_cond":
+                return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
+
+
 def is_recomputing(program: Any) -> bool:
     """Whether a `jax.checkpoint` here is being differentiated, and will run again backwards."""
     trace, checkpointed = _core.trace_ctx.trace, False
@@ -199,8 +211,11 @@ def is_recomputing(program: Any) -> bool:
     return False
 
 
-def operations_behind(value: Any) -> list[Any]:
-    """The operations of a program that is being traced that `value` needs, in order."""
+def operations_behind(trace: Any, value: Any) -> list[Any]:
+    """The operations of a program that is being traced that `value` needs, in order.
+
+    All operations so far, if one of them has an effect: it may read what another one wrote.
+    """
     found: dict[int, Any] = {}
     stack = [(value, False)]
     while stack:
@@ -213,10 +228,14 @@ def operations_behind(value: Any) -> list[Any]:
         else:
             stack.append((tracer, True))
             stack += [(each, False) for each in operation.in_tracers]
+    if any(operation.effects for operation in found.values()):
+        return list(trace.frame.tracing_eqns)
     return list(found.values())
 
 
-def evaluate(trace: Any, value: Any, inputs: Callable[[int], Any]) -> Any:
+def evaluate(
+    trace: Any, operations: Sequence[Any], value: Any, inputs: Callable[[int], Any]
+) -> Any:
     """What `value` of a program that is being traced will be, for these inputs of the program.
 
     A variable that a compiled function makes has its first value from operations that were just
@@ -237,7 +256,7 @@ def evaluate(trace: Any, value: Any, inputs: Callable[[int], Any]) -> Any:
                 known[id(atom)] = frame.constvar_to_val[atom]
         return known[id(atom)]
 
-    for operation in operations_behind(value):
+    for operation in operations:
         parameters = operation.primitive.get_bind_params(operation.params)
         with operation.ctx.manager:
             results = operation.primitive.bind(*map(read, operation.in_tracers), **parameters)

@@ -106,7 +106,7 @@ def _is_spec(value: Any) -> bool:
 
 
 def _as_input(value: Any, dtype: Any) -> Any:
-    """An array, from anything that is none yet and can be one of this dtype without loss of kind."""
+    """An array of this dtype, from what is none yet and does not change its kind thereby."""
     if isinstance(value, DistributedValues | jax.Array):
         return value
     array = np.asarray(value)

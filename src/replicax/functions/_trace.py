@@ -186,6 +186,11 @@ class ProgramTrace:
                 "for each element and one variable. Return the values from the mapped function, "
                 "combine them, and assign the result outside."
             )
+        if _jax_internals.is_in_loop_condition(self._trace):
+            raise WrongContextError(
+                f"Variable {variable.name!r} is assigned in the condition of a jax.lax.while_loop. "
+                "Assign it in the body of the loop."
+            )
         if _jax_internals.is_recomputing(self._trace):
             raise WrongContextError(
                 f"Variable {variable.name!r} is assigned inside jax.checkpoint in a function that "
@@ -234,22 +239,20 @@ class ProgramTrace:
         """The value itself; where replicas differ, the first one's."""
         if not isinstance(value, Tracer):
             return value
-        axis_matters = self.mesh is not None and _jax_internals.mentions_axis(
-            _jax_internals.operations_behind(value), REPLICA_AXIS
-        )
-        if not axis_matters:
+        operations = _jax_internals.operations_behind(self._trace, value)
+        if not (
+            any(operation.effects for operation in operations)
+            or _jax_internals.mentions_axis(operations, REPLICA_AXIS)
+        ):
             return _jax_internals.evaluate(
-                self._trace, value, lambda index: self._first(self._input(index))
+                self._trace, operations, value, lambda index: self._first(self._input(index))
             )
-        assert self.mesh is not None
-        inputs = [self._input(index) for index in range(self._count_of_inputs())]
-        program = self.mesh.spmd(
-            lambda *given: _jax_internals.evaluate(self._trace, value, given.__getitem__)
-        )
-        return self._first(program(*inputs))
 
-    def _count_of_inputs(self) -> int:
-        return len(self._arguments) + len(self.inputs)
+        def program(*given: Any) -> Any:
+            return _jax_internals.evaluate(self._trace, operations, value, given.__getitem__)
+
+        inputs = [self._input(index) for index in range(len(self._arguments) + len(self.inputs))]
+        return self._first((self.mesh.spmd if self.mesh else jax.jit)(program)(*inputs))
 
     def _input(self, index: int) -> Any:
         """What the program will be given for one of its inputs."""
@@ -298,6 +301,12 @@ class ProgramTrace:
 
     def _value(self, entry: Entry) -> Any:
         if entry.ref is not None:
+            if _jax_internals.is_in_loop_condition(self._trace):
+                raise WrongContextError(
+                    f"Variable {entry.variable.name!r} is read in the condition of a "
+                    "jax.lax.while_loop and assigned in its body, which JAX cannot do. Carry the "
+                    "value in the loop's state, and assign it after the loop."
+                )
             return entry.ref[...]
         if _jax_internals.staging_trace() is not self._trace:
             entry.is_read_inside = True

@@ -36,7 +36,7 @@ class ProgramState:
             weakref.ref(variable, functools.partial(self._release, index))
             for index, variable in enumerate(variables)
         ]
-        self._has_plain = any(variable._stored.mesh is None for variable in variables)
+        self._is_plain = [variable._stored.mesh is None for variable in variables]
         self.arrays: list[Any] = [None] * len(self._variables)
         self._outside = set(range(len(self._variables)))  # those whose value is not in `arrays`
 
@@ -67,10 +67,10 @@ class ProgramState:
 
     def put(self, values: list[Any]) -> None:
         """What the program gave; the variables have it from now on."""
-        if self._has_plain and values[0].committed:
+        if any(self._is_plain) and values[0].committed:
             values = [
-                uncommitted(value) if variable()._stored.mesh is None else value
-                for value, variable in zip(values, self._variables, strict=True)
+                uncommitted(value) if is_plain else value
+                for value, is_plain in zip(values, self._is_plain, strict=True)
             ]
         self.arrays = values
         if self._outside:
