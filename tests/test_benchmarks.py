@@ -49,7 +49,7 @@ def test_step_benchmark_prints_tables_of_variants_with_equal_losses(tmp_path: Pa
 def test_step_benchmark_of_a_bfloat16_transformer_runs_on_one_device(tmp_path: Path):
     output = run_python(
         [str(ROOT / "benchmarks" / "step.py"), "--only", "steps", "--no-tensorflow", "--quick"]
-        + ["--models", "tiny_large"],
+        + ["--models", "tiny_large", "--devices", "1"],
         tmp_path,
     )
     assert "tiny transformer, bf16" in output

@@ -7,9 +7,11 @@ the program is written out.
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 import replicax
+from tests.spec.data_set import DataSet
 from tests.under_test import cpus
 
 rx: Any = replicax  # the page's programs are not annotated
@@ -201,6 +203,43 @@ def test_colocated_variables_are_updated_together(strategy):
         strategy.extended.update(var1, fn, args=(var2, var3))
     copies = strategy.experimental_local_results(var1)
     assert [float(each) for each in copies] == [7.0] * strategy.num_replicas_in_sync
+
+
+# Section "experimental_run_steps_on_iterator": "Run `fn` with input from `iterator` for `iterations`
+# times"; `context` sets outputs "by calling `context.set_last_step_output`" and
+# "`context.set_non_tensor_output`"; "Typically, `fn` will use `call_for_each_replica`".
+def test_run_steps_on_iterator(strategy):
+    with strategy.scope():
+        total = rx.Variable(0.0, aggregation=rx.VariableAggregation.SUM)
+
+    def replica_fn(x):
+        total.assign_add(jnp.sum(x))
+        return jnp.max(x)
+
+    def fn(context, inputs):
+        largest = strategy.extended.call_for_each_replica(replica_fn, args=(inputs,))
+        context.set_last_step_output("largest", largest, reduce_op=rx.distribute.ReduceOp.SUM)
+        context.set_last_step_output("each", largest)
+        context.set_non_tensor_output("note", "made by fn")
+
+    iterator = iter(DataSet(strategy, [4] * 6))
+    context = strategy.extended.experimental_run_steps_on_iterator(
+        fn, iterator, iterations=5, initial_loop_values={"largest": 0.0, "each": 0.0}
+    )
+    each = strategy.experimental_local_results(context.last_step_outputs["each"])
+    assert [float(value) for value in each] == {1: [19.0], 2: [17.0, 19.0]}[len(each)]
+    assert float(context.last_step_outputs["largest"]) == sum(map(float, each))
+    assert context.non_tensor_outputs == {"note": "made by fn"}
+    assert float(total) == sum(range(20))
+    # "Output of the last step": with no step, what `initial_loop_values` says.
+    context = strategy.extended.experimental_run_steps_on_iterator(
+        fn, iterator, iterations=0, initial_loop_values={"largest": 0.5}
+    )
+    assert context.last_step_outputs == {"largest": 0.5}
+    # One batch is left. "Raises OutOfRange": those that there are have been used.
+    with pytest.raises(rx.errors.OutOfRangeError, match="after 1 of 2"):
+        strategy.extended.experimental_run_steps_on_iterator(fn, iterator, iterations=2)
+    assert float(total) == sum(range(24))
 
 
 # Section "non_slot_devices": "Create variables on these devices in a `with

@@ -1,15 +1,17 @@
 """The examples of the `tf.compat.v1.distribute.MirroredStrategy` page, with `tf.` as `rx.`.
 
-Left out are those that need a data set; `@tf.function` lines are dropped. Those of `run` are the
-same as on the `Strategy` page, and are written here as well.
+Data sets are the stand-ins of `data_set.py`. Those of `run` are the same as on the `Strategy` page,
+and are written here as well.
 """
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import replicax
+from tests.spec.data_set import DataSet
 from tests.under_test import cpus
 
 rx: Any = replicax  # the page's programs are not annotated
@@ -39,10 +41,11 @@ def test_variable_under_the_strategy_is_mirrored(devices):
     assert repr(x) == PRINTED[len(devices)]
 
 
-# The class description, example 2 (there with `@tf.function`).
+# The class description, example 2.
 def test_variable_made_by_a_function_is_mirrored(devices, capsys):
     x = []
 
+    @rx.function  # Wrap the function with rx.function.
     def create_variable():
         if not x:
             x.append(rx.Variable(1.0))
@@ -52,6 +55,54 @@ def test_variable_made_by_a_function_is_mirrored(devices, capsys):
         create_variable()
         print(x[0])
     assert capsys.readouterr().out == PRINTED[len(devices)] + "\n"
+
+
+# The class description, the training loop.
+def test_training_loop(devices):
+    my_strategy = rx.distribute.MirroredStrategy(devices)
+    with my_strategy.scope():
+        w = rx.Variable(0.0)
+
+        @rx.function
+        def distribute_train_epoch(dataset):
+            def replica_fn(input):
+                # process input and return result
+                result = jnp.sum(input) + w
+                return result
+
+            total_result = 0
+            for x in dataset:
+                per_replica_result = my_strategy.run(replica_fn, args=(x,))
+                total_result += my_strategy.reduce(
+                    rx.distribute.ReduceOp.SUM, per_replica_result, axis=None
+                )
+            return total_result
+
+        dist_dataset = DataSet(my_strategy, [4, 4, 3])
+        for epoch in range(3):
+            w.assign(epoch)
+            train_result = distribute_train_epoch(dist_dataset)
+            assert float(train_result) == sum(range(11)) + 3 * len(devices) * epoch
+
+
+# Section "experimental_distribute_dataset", and the second example of
+# "experimental_distribute_datasets_from_function": `element_spec` of the data set, or its iterator.
+@pytest.mark.parametrize("of", [lambda data_set: data_set, iter], ids=["data_set", "iterator"])
+def test_element_spec_as_input_signature(devices, of):
+    strategy = rx.distribute.MirroredStrategy(devices)
+    with strategy.scope():
+        total = rx.Variable(0.0, aggregation=rx.VariableAggregation.SUM)
+    inputs = of(DataSet(strategy, [4, 4, 3]))
+
+    @rx.function(input_signature=[inputs.element_spec])
+    def replica_fn_with_signature(inputs):
+        # train the model with inputs
+        total.assign_add(jnp.sum(inputs))
+        return
+
+    for x in inputs:
+        strategy.run(replica_fn_with_signature, args=(x,))
+    assert float(total) == sum(range(11))
 
 
 # Section "Args", `devices`: "a list of device strings such as ['/gpu:0', '/gpu:1']", and "If
@@ -76,6 +127,7 @@ def test_run_with_constant_tensor_input(devices):
     strategy = rx.distribute.MirroredStrategy(devices)
     tensor_input = rx.constant(3.0)
 
+    @rx.function
     def replica_fn(input):
         return input * 2.0
 
@@ -88,6 +140,7 @@ def test_run_with_constant_tensor_input(devices):
 def test_run_with_distributed_values_input(devices):
     strategy = rx.distribute.MirroredStrategy(devices)
 
+    @rx.function
     def run():
         def value_fn(value_context):
             return value_context.num_replicas_in_sync
@@ -100,7 +153,8 @@ def test_run_with_distributed_values_input(devices):
         return strategy.run(replica_fn2, args=(distributed_values,))
 
     result = run()
-    assert set(strategy.experimental_local_results(result)) == {2 * len(devices)}
+    for each in strategy.experimental_local_results(result):
+        assert each.shape == () and each.dtype == np.int32 and each == 2 * len(devices)
 
 
 # Section "scope": "Inside a `with strategy.scope():` code block, this thread will use a variable

@@ -170,6 +170,8 @@ def lay_out(value: Any, mesh: ReplicaMesh | None) -> Any:
             return value
     elif mesh is None:
         return as_array(value)
+    else:
+        value = np.array(value)  # the transfer may read it after the user has changed it
     return jax.device_put(value, mesh.replicated)
 
 

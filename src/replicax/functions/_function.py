@@ -474,11 +474,11 @@ def as_function(fn: Any) -> Function | None:
 
 
 @overload
-def function(func: Callable[..., Any], input_signature: Any = ...) -> Function: ...
-@overload
 def function(
-    func: None = ..., input_signature: Any = ...
+    func: None = ..., input_signature: Any = ..., **kept: Any
 ) -> Callable[[Callable[..., Any]], Function]: ...
+@overload
+def function(func: Callable[..., Any], input_signature: Any = ..., **kept: Any) -> Function: ...
 
 
 def function(

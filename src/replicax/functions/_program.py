@@ -18,6 +18,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from replicax import _jax_internals
 from replicax._arrays import as_array
+from replicax._errors import add_note
 from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
 from replicax.context import EACH
@@ -232,7 +233,16 @@ class Program:
 
     def _called(self, run: Any, inputs: Any) -> Any:
         with UPDATING:
-            results, in_place, elsewhere = self._call(run, self._state.take(), inputs)
+            try:
+                results, in_place, elsewhere = self._call(run, self._state.take(), inputs)
+            except Exception as error:
+                if lost := self._state.lost():
+                    add_note(
+                        error,
+                        f"(the program was updating {', '.join(lost[:6])} in place when it failed; "
+                        "assign these variables anew, from a checkpoint for example)",
+                    )
+                raise
             self._state.put(in_place)
             for held, value in zip(self._elsewhere, elsewhere, strict=True):
                 held.write(self, value)

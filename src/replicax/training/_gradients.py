@@ -54,6 +54,8 @@ def value_and_grad(
             f"value_and_grad takes a function of no arguments that returns the loss; got "
             f"{_tree.describe(loss_fn)}. Write rx.value_and_grad(lambda: loss(x, y), variables)."
         )
+    if isinstance(variables, list):
+        variables = list(variables)  # the loss may make variables and add them to the list
     leaves, rebuild = _tree.flatten(variables, is_leaf)
     for leaf in leaves:
         if not isinstance(leaf, Variable):

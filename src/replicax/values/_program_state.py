@@ -65,6 +65,12 @@ class ProgramState:
                     self.arrays[index] = copy
         return self.arrays
 
+    def lost(self) -> list[str]:
+        """The names of the variables whose values a program took, and then failed."""
+        pairs = zip(self._variables, self.arrays, strict=True)
+        found = [(variable(), array) for variable, array in pairs if array is not None]
+        return [each.name for each, array in found if each is not None and array.is_deleted()]
+
     def put(self, values: list[Any]) -> None:
         """What the program gave; the variables have it from now on."""
         if any(self._is_plain) and values[0].committed:
