@@ -421,12 +421,15 @@ def calls_section(options: argparse.Namespace) -> Section:
 
 
 def memory_section(options: argparse.Namespace) -> Section:
+    cases = [
+        (MODELS[name], count)
+        for name in options.models
+        for count in sorted({min(options.devices), max(options.devices)})
+    ]
     rows = []
-    for name in options.models:
-        fewest_and_most = sorted({min(options.devices), max(options.devices)})
-        for count in fewest_and_most[-1:] if options.quick else fewest_and_most:
-            note(f"memory: {MODELS[name].title}, devices: {count}")
-            rows.append(measure_model_memory(MODELS[name], count, options))
+    for model, count in cases[-1:] if options.quick else cases:
+        note(f"memory: {model.title}, devices: {count}")
+        rows.append(measure_model_memory(model, count, options))
     title = "Bytes: of live arrays on all devices, and the most that a step needs on one."
     steps = options.memory_steps
     return Section("memory", title, rows, memory_cells(rows, steps), memory_goals(rows, steps))

@@ -288,6 +288,11 @@ def outside_of_traces() -> contextlib.AbstractContextManager[Any]:
     return _core.eval_context()
 
 
+def place_of(operation: Any) -> str:
+    """The user's line that an operation of a program comes from."""
+    return _source_info_util.summarize(operation.source_info)
+
+
 def subprograms(parameters: dict[str, Any]) -> Iterator[Any]:
     """The programs inside an operation's parameters: bodies of loops, branches, inner jits."""
     return _core.jaxprs_in_params(parameters)

@@ -237,12 +237,17 @@ DEEDS: list[Deed] = [
 # ------------------------------------------------------------------ where it is done
 
 
+def agreed(x: Any) -> Any:
+    """True, the same on all replicas, and not known before the program runs."""
+    return context().all_reduce("SUM", jnp.sum(x * 0)) == 0
+
+
 def in_cond(f: Any) -> Any:
-    return lambda x: lax.cond(jnp.all(x == x), f, lambda x: x * jnp.nan, x)
+    return lambda x: lax.cond(agreed(x), f, lambda x: x * jnp.nan, x)
 
 
 def in_the_other_branch(f: Any) -> Any:
-    return lambda x: lax.cond(jnp.all(x == x), lambda x: x + 1, f, x)
+    return lambda x: lax.cond(agreed(x), lambda x: x + 1, f, x)
 
 
 def in_switch(f: Any) -> Any:
@@ -945,3 +950,34 @@ def test_python_control_flow_on_a_replicas_value_is_explained():
     with pytest.raises(jax.errors.TracerBoolConversionError) as caught:
         rx.function(lambda x: strategy.run(replica_fn, (x,)))(jnp.float32(1.0))
     assert any("jax.lax.cond" in note for note in caught.value.__notes__)
+
+
+# ------------------------------------------------------------------ who takes part
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_a_collective_that_only_some_replicas_reach_is_refused(loop: bool):
+    strategy = mirrored(2)
+
+    def replica_fn(x: Any) -> Any:
+        number = context().replica_id_in_sync_group
+        if loop:
+            return lax.while_loop(
+                lambda x: x < number * 10.0, lambda x: context().all_reduce("SUM", x), x
+            )
+        return lax.cond(number == 0, lambda: context().all_reduce("SUM", x), lambda: x)
+
+    with pytest.raises(rx.errors.ReplicaMismatchError, match="All replicas must take part"):
+        rx.function(lambda x: strategy.run(replica_fn, (x,)))(rx.distribute.PerReplica([1.0, 2.0]))
+
+
+def test_a_collective_behind_a_condition_on_data_is_warned_of():
+    strategy = mirrored(2)
+
+    def replica_fn(x: Any) -> Any:
+        return lax.cond(x > 0, lambda: context().all_reduce("SUM", x), lambda: x)
+
+    step = rx.function(lambda x: strategy.run(replica_fn, (x,)))
+    with pytest.warns(RuntimeWarning, match="may differ from replica to replica"):
+        result = step(rx.distribute.PerReplica([1.0, 2.0]))
+    assert parts_of(strategy, result) == [3.0, 3.0]

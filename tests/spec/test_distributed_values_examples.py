@@ -68,10 +68,11 @@ def test_returned_by_an_eager_run():
     distributed_values = strategy.run(
         lambda: rx.distribute.get_replica_context().replica_id_in_sync_group
     )
-    assert repr(distributed_values) == """PerReplica:{
+    expected = """PerReplica:{
   0: 0,
   1: 1
 }"""
+    assert repr(distributed_values) == expected
 
 
 # Example 3: "As input into `run`".

@@ -205,8 +205,8 @@ def test_colocated_variables_are_updated_together(strategy):
     assert [float(each) for each in copies] == [7.0] * strategy.num_replicas_in_sync
 
 
-# Section "experimental_run_steps_on_iterator": "Run `fn` with input from `iterator` for `iterations`
-# times"; `context` sets outputs "by calling `context.set_last_step_output`" and
+# Section "experimental_run_steps_on_iterator": "Run `fn` with input from `iterator` for
+# `iterations` times"; `context` sets outputs "by calling `context.set_last_step_output`" and
 # "`context.set_non_tensor_output`"; "Typically, `fn` will use `call_for_each_replica`".
 def test_run_steps_on_iterator(strategy):
     with strategy.scope():
@@ -231,12 +231,12 @@ def test_run_steps_on_iterator(strategy):
     assert float(context.last_step_outputs["largest"]) == sum(map(float, each))
     assert context.non_tensor_outputs == {"note": "made by fn"}
     assert float(total) == sum(range(20))
-    # "Output of the last step": with no step, what `initial_loop_values` says.
+    # Without a step there is no last one; the initial values stand for it.
     context = strategy.extended.experimental_run_steps_on_iterator(
         fn, iterator, iterations=0, initial_loop_values={"largest": 0.5}
     )
     assert context.last_step_outputs == {"largest": 0.5}
-    # One batch is left. "Raises OutOfRange": those that there are have been used.
+    # One batch is left; it is used.
     with pytest.raises(rx.errors.OutOfRangeError, match="after 1 of 2"):
         strategy.extended.experimental_run_steps_on_iterator(fn, iterator, iterations=2)
     assert float(total) == sum(range(24))

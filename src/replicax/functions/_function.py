@@ -475,10 +475,20 @@ def as_function(fn: Any) -> Function | None:
 
 @overload
 def function(
-    func: None = ..., input_signature: Any = ..., **kept: Any
+    func: None = ...,
+    input_signature: Any = ...,
+    autograph: bool = ...,
+    jit_compile: bool | None = ...,
+    reduce_retracing: bool = ...,
 ) -> Callable[[Callable[..., Any]], Function]: ...
 @overload
-def function(func: Callable[..., Any], input_signature: Any = ..., **kept: Any) -> Function: ...
+def function(
+    func: Callable[..., Any],
+    input_signature: Any = ...,
+    autograph: bool = ...,
+    jit_compile: bool | None = ...,
+    reduce_retracing: bool = ...,
+) -> Function: ...
 
 
 def function(

@@ -23,6 +23,7 @@ from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
 from replicax.context import EACH
 from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, short_name
+from replicax.functions._agreement import BY_DATA, SAME, require_agreement
 from replicax.functions._arguments import Arguments, flatten, lay_out
 from replicax.functions._explanation import Report, collectives_of
 from replicax.functions._many import loop_of
@@ -59,6 +60,8 @@ class Program:
         traced, self._traced = self._traced, None
         assert traced is not None
         self.creates = traced.has_created
+        if self.mesh is not None:
+            require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
         # The function may have made and dropped a variable; it stays until the first call is done.
         self._until_called: Any = traced
         self._sort_inputs(traced, len(arguments.input_looks(self.mesh)))
@@ -94,6 +97,15 @@ class Program:
                 "global, a list or an attribute. Return it from that function instead."
             )
         return program
+
+    def _differences(self, arguments: Arguments, traced: ProgramTrace) -> list[int]:
+        """How much each input may differ from replica to replica."""
+        looks = arguments.input_looks(self.mesh)
+        levels = [BY_DATA if look.kind == "per replica" else SAME for look in looks]
+        for each in traced.inputs:
+            differ = not isinstance(each, Entry) or each.variable._copies_differ
+            levels.append(BY_DATA if differ else SAME)
+        return levels
 
     def _take_apart(self, result: Any) -> list[Any]:
         """The arrays of what the function returned; the rest is the same at every call."""
