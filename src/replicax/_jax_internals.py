@@ -6,6 +6,7 @@ Relied on and tested on JAX 0.10 and 0.11. Nothing else in replicax imports `jax
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from jax._src import array as _array
 from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import linear_util as _linear_util
+from jax._src import mesh as _mesh
 from jax._src import source_info_util as _source_info_util
 from jax._src import xla_bridge as _xla_bridge
 from jax._src.interpreters import batching as _batching
@@ -74,20 +76,10 @@ def backends_started() -> bool:
     return _xla_bridge.backends_are_initialized()
 
 
-def trace_settings() -> Hashable:
-    """What JAX's own traces depend on besides their inputs, but for the default device."""
-    with jax.default_device(None):
-        settings = _config.trace_context()
-    try:
-        hash(settings)
-    except TypeError:  # JAX 0.11 has a setting without a hash
-        return repr(settings)
-    return settings
-
-
-def trace_context() -> Hashable:
+def trace_settings(with_device: bool = True) -> Hashable:
     """What JAX's own traces depend on besides their inputs."""
-    settings = _config.trace_context()
+    with contextlib.nullcontext() if with_device else jax.default_device(None):
+        settings = _config.trace_context()
     try:
         hash(settings)
     except TypeError:  # JAX 0.11 has a setting without a hash
@@ -120,8 +112,10 @@ def trace_to_program(
     names: Sequence[str],
     shapes: Sequence[Any],
     axes: Sequence[tuple[str, int]],
-) -> Any:
-    """`fn` traced once, as a closed program over its arguments and what `new_input` added.
+) -> tuple[Any, list[Any]]:
+    """`fn` traced once: a closed program, and the arrays that it captured.
+
+    The program takes those arrays first, then the arguments, then what `new_input` added.
 
     `jax.make_jaxpr` does the same, but fixes the inputs before it starts. We learn which variables
     a function reads while it runs, and would have to trace it twice.
@@ -130,20 +124,19 @@ def trace_to_program(
       fn: takes one tracer for each of `shapes` and returns a flat list of arrays.
       user_fn: whose name and line JAX's error messages give.
       names: of the arguments, for those messages.
-      shapes: what the arguments look like: anything with `shape` and `dtype`.
+      shapes: what the arguments look like: anything with `shape`, `dtype` and `weak_type`.
       axes: names and sizes of the mesh axes that collectives inside may use.
     """
-    info = _api_util.debug_info("rx.function", user_fn, (), {})._replace(arg_names=tuple(names))
+    info = _api_util.debug_info("rx.function", user_fn, (), {})
+    # JAX's own checks, where turned on, want a name for every input, also for those to come.
+    info = info._replace(arg_names=None if _config.enable_checks.value else tuple(names))
     wrapped = _linear_util.wrap_init(lambda *tracers: tuple(fn(*tracers)), debug_info=info)
-    avals = [_core.ShapedArray(each.shape, each.dtype) for each in shapes]
+    avals = [_core.ShapedArray(each.shape, each.dtype, weak_type=each.weak_type) for each in shapes]
     with _core.extend_axis_env_nd(list(axes)):
-        jaxpr, _, constants = _partial_eval.trace_to_jaxpr_dynamic(wrapped, avals)
-    return _core.ClosedJaxpr(jaxpr, constants)
-
-
-def without_constants(program: Any) -> Any:
-    """The closed program with the arrays that it captured as its first inputs."""
-    return _core.ClosedJaxpr(_partial_eval.convert_constvars_jaxpr(program.jaxpr), ())
+        with _mesh.use_abstract_mesh(_mesh.empty_abstract_mesh):  # the user's own is not ours
+            jaxpr, _, constants = _partial_eval.trace_to_jaxpr_dynamic(wrapped, avals)
+        jaxpr = _partial_eval.convert_constvars_jaxpr(jaxpr)
+    return _core.ClosedJaxpr(jaxpr, ()), constants
 
 
 def new_input(trace: Any, shape: Sequence[int], dtype: Any) -> Any:
@@ -161,9 +154,14 @@ def new_ref(trace: Any, value: Any) -> Any:
         return jax.new_ref(value)
 
 
+def is_ref(variable: Any) -> bool:
+    """Whether a variable of a traced program is a mutable cell."""
+    return type(variable.aval).__name__ == "AbstractRef"
+
+
 def operations_so_far(trace: Any) -> int:
     """How many operations `trace` has collected."""
-    return len(trace.frame.tracing_eqns)
+    return len(_operations(trace))
 
 
 def made_since(trace: Any, operations: int, value: Any) -> bool:
@@ -173,41 +171,50 @@ def made_since(trace: Any, operations: int, value: Any) -> bool:
     parent = value.parent
     if parent is None:  # an input, or a constant that was made where it was used
         return all(value.val is not each for each in trace.frame.invars)
-    return any(each is parent for each in trace.frame.tracing_eqns[operations:])
+    return any(each is parent for each in _operations(trace)[operations:])
+
+
+def _operations(trace: Any) -> list[Any]:
+    """What a trace has collected; JAX may hold an operation weakly."""
+    found = [each() if isinstance(each, weakref.ref) else each for each in trace.frame.tracing_eqns]
+    return [each for each in found if each is not None]
+
+
+def _traces_up_to(program: Any) -> Iterator[Any]:
+    """The traces that are at work here, innermost first, inside the one that collects a program."""
+    trace = _core.trace_ctx.trace
+    while trace is not None and trace is not program:
+        yield trace
+        trace = getattr(trace, "parent_trace", None)
+
+
+def _traced_for(trace: Any) -> str:
+    """What JAX collects operations for, in its own words: "while_cond", "checkpoint / remat"."""
+    if not isinstance(trace, _partial_eval.DynamicJaxprTrace) or trace.frame.debug_info is None:
+        return ""
+    return trace.frame.debug_info.traced_for
 
 
 def is_vmapping(program: Any) -> bool:
     """Whether `jax.vmap` is at work between here and the trace that collects a program."""
-    trace = _core.trace_ctx.trace
-    while trace is not None and trace is not program:
-        if isinstance(trace, _batching.BatchTrace):
-            return True
-        trace = getattr(trace, "parent_trace", None)
-    return False
+    return any(isinstance(each, _batching.BatchTrace) for each in _traces_up_to(program))
 
 
 def is_in_loop_condition(program: Any) -> bool:
     """Whether the condition of a `lax.while_loop` is being traced here."""
-    trace = _core.trace_ctx.trace
-    while trace is not None and trace is not program:
-        if isinstance(trace, _partial_eval.DynamicJaxprTrace):
-            info = trace.frame.debug_info
-            if info is not None and info.traced_for == "while_cond":
-                return True
-        trace = getattr(trace, "parent_trace", None)
-    return False
+    return any(_traced_for(each) == "while_cond" for each in _traces_up_to(program))
 
 
 def is_recomputing(program: Any) -> bool:
     """Whether a `jax.checkpoint` here is being differentiated, and will run again backwards."""
-    trace, checkpointed = _core.trace_ctx.trace, False
-    while trace is not None and trace is not program:
-        if isinstance(trace, _partial_eval.DynamicJaxprTrace):
-            info = trace.frame.debug_info
-            checkpointed = checkpointed or (info is not None and "checkpoint" in info.traced_for)
-        elif checkpointed and not isinstance(trace, _batching.BatchTrace):
+    is_checkpointed = False
+    for trace in _traces_up_to(program):
+        if "checkpoint" in _traced_for(trace):
+            is_checkpointed = True
+        elif is_checkpointed and not isinstance(
+            trace, _partial_eval.DynamicJaxprTrace | _batching.BatchTrace
+        ):
             return True
-        trace = getattr(trace, "parent_trace", None)
     return False
 
 
@@ -229,7 +236,7 @@ def operations_behind(trace: Any, value: Any) -> list[Any]:
             stack.append((tracer, True))
             stack += [(each, False) for each in operation.in_tracers]
     if any(operation.effects for operation in found.values()):
-        return list(trace.frame.tracing_eqns)
+        return _operations(trace)
     return list(found.values())
 
 

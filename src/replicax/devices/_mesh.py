@@ -22,6 +22,7 @@ from replicax._typing import Device
 
 REPLICA_AXIS = "replica"
 _collective = threading.Lock()
+_BETWEEN_MARKS = 4  # on 8 devices XLA gives up with some 30 programs on their way
 
 
 class ReplicaMesh:
@@ -32,6 +33,8 @@ class ReplicaMesh:
         self.mesh = Mesh(np.array(self.devices, dtype=object), (REPLICA_AXIS,))
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
         self._on_cpu = self.devices[0].platform == "cpu"
+        self._mark: jax.Array | None = None  # a result of a program that was called lately
+        self._since_mark = -1
 
     @property
     def size(self) -> int:
@@ -66,16 +69,37 @@ class ReplicaMesh:
         """`program(*args)`, for a program with collectives; others may still compute `inputs`.
 
         Such programs must reach every device in one order, whichever threads call them. On the CPU
-        they also share one pool of threads with what computes their inputs, and would wait for
-        those with no thread left to make them.
+        they also share one pool of threads, with each other and with what computes their inputs,
+        and would wait for those with no thread left to make them. So nothing may be unfinished
+        there that they take, and only so many of them at a time.
+
+        The last of what `program` returns tells that it has ended; nobody may donate it.
         """
         with _collective:
-            if self._on_cpu and inputs:
-                jax.block_until_ready(inputs)
+            if self._on_cpu:
+                if inputs:
+                    jax.block_until_ready(inputs)
+                self._wait_for_earlier_ones()
             if jax.sharding.get_abstract_mesh().empty:
-                return program(*args)
-            with jax.set_mesh(self.mesh):  # the user's own mesh is not ours
-                return program(*args)
+                results = program(*args)
+            else:
+                with jax.set_mesh(self.mesh):  # the user's own mesh is not ours
+                    results = program(*args)
+            if self._on_cpu and self._since_mark == 0:
+                self._mark = _last_array(results)
+            return results
+
+    def _wait_for_earlier_ones(self) -> None:
+        """Lets no more than twice `_BETWEEN_MARKS` programs be on their way."""
+        self._since_mark = (self._since_mark + 1) % _BETWEEN_MARKS
+        if self._since_mark == 0 and self._mark is not None:
+            self._mark.block_until_ready()
+
+
+def _last_array(results: Any) -> Any:
+    while isinstance(results, list | tuple):
+        results = results[-1] if results else None
+    return results
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,6 +1,6 @@
 """The compiled executor: one trace of the replica function, for all replicas at once.
 
-It works inside the program that `rx.function` traces (`function/_trace.py`). The replica function
+It works inside the program that `rx.function` traces (`functions/_trace.py`). The replica function
 is called once, with each replica's components as tracers; where replicas meet there is nobody to
 wait for, only values that differ from replica to replica.
 """
@@ -33,7 +33,7 @@ class SpmdExecutor:
         if len(devices) == 1:
             with entered(Frame(strategy, ReplicaContext(strategy, 0))):
                 return fn(*select_replica(0, args), **select_replica(0, kwargs))
-        with program.replicas() as provenance:
+        with program.replicas(fn) as provenance:
 
             def meet(
                 key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool

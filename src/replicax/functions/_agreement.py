@@ -12,11 +12,36 @@ from typing import Any
 
 from replicax import _jax_internals
 from replicax._errors import ReplicaMismatchError
-from replicax.devices import REPLICA_AXIS
 
 # How much a value may differ from replica to replica.
 SAME, BY_DATA, BY_NUMBER = 0, 1, 2
 _COMBINING = {"psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant"}
+KINDS = {
+    "psum": "all-reduce",
+    "psum_invariant": "all-reduce",
+    "pmax": "all-reduce",
+    "pmin": "all-reduce",
+    "all_gather": "all-gather",
+    "all_gather_invariant": "all-gather",
+    "reduce_scatter": "reduce-scatter",
+    "psum_scatter": "reduce-scatter",
+    "all_to_all": "all-to-all",
+    "ppermute": "permute",
+}
+"""JAX's names of the operations that replicas exchange something in."""
+
+
+def is_collective(operation: Any) -> bool:
+    return operation.primitive.name in KINDS and bool(
+        operation.params.get("axes") or operation.params.get("axis_name")
+    )
+
+
+def _has_collective(jaxpr: Any) -> bool:
+    return any(
+        is_collective(each) or any(map(_has_collective, _jax_internals.subprograms(each.params)))
+        for each in jaxpr.eqns
+    )
 
 
 def require_agreement(jaxpr: Any, inputs: Sequence[int]) -> None:
@@ -44,10 +69,9 @@ class _Walk:
             levels = [level(atom) for atom in equation.invars]
             outputs = self._outputs(equation, levels)
             known.update(zip(equation.outvars, outputs, strict=True))
-            if equation.effects:  # a write to a mutable cell
-                for atom in equation.invars:
-                    if not hasattr(atom, "val"):
-                        known[atom] = max([known.get(atom, SAME), *levels])
+            for atom in equation.invars:
+                if _jax_internals.is_ref(atom):  # it may have been written to
+                    known[atom] = max([known.get(atom, SAME), *levels])
         return [level(atom) for atom in jaxpr.outvars]
 
     def _outputs(self, equation: Any, levels: list[int]) -> list[int]:
@@ -55,7 +79,7 @@ class _Walk:
         most, count = max(levels, default=SAME), len(equation.outvars)
         if name == "axis_index":
             return [BY_NUMBER]
-        if name in _COMBINING and _jax_internals.mentions_axis([equation], REPLICA_AXIS):
+        if name in _COMBINING and is_collective(equation):
             return [SAME] * count
         if name == "cond":
             self._check(equation, levels[0], parameters["branches"], "lax.cond")
@@ -104,9 +128,7 @@ class _Walk:
             carry = new
 
     def _check(self, equation: Any, condition: int, bodies: Sequence[Any], what: str) -> None:
-        if condition == SAME or not any(
-            _jax_internals.mentions_axis(each.jaxpr.eqns, REPLICA_AXIS) for each in bodies
-        ):
+        if condition == SAME or not any(_has_collective(each.jaxpr) for each in bodies):
             return
         where = _jax_internals.place_of(equation)
         advice = (

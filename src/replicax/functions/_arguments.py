@@ -7,9 +7,7 @@ else (numbers, strings, objects) is a constant: another value is another program
 from __future__ import annotations
 
 import dataclasses
-import enum
 import itertools
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -17,46 +15,15 @@ import jax
 import numpy as np
 
 from replicax import _tree
-from replicax._arrays import as_array, strong
+from replicax._arrays import as_array
 from replicax._typing import Tracer
-from replicax.devices import ReplicaMesh
+from replicax.devices import ReplicaMesh, put
 from replicax.functions._captured import laid_out_over, shape_and_dtype
+from replicax.functions._identity import constant_key
+from replicax.functions._place import Place
+from replicax.functions._retry import NotOneProgram
 from replicax.values import DistributedValues, Mirrored, PerReplica, TracedBuffers, is_leaf
 from replicax.variables import Variable
-
-_BY_VALUE = (int, float, complex, str, bytes, bool, type(None), enum.Enum, np.dtype, slice, range)
-
-
-class ByIdentity:
-    """An object as a part of a key: equal to itself while it lives."""
-
-    __slots__ = ("__weakref__", "_hash", "_reference")
-
-    def __init__(self, value: Any):
-        self._hash = id(value)
-        try:
-            self._reference: Any = weakref.ref(value)
-        except TypeError:  # without weak references; it stays alive as long as the key
-            self._reference = lambda: value
-
-    def when_gone(self, fn: Callable[..., Any], *args: Any) -> None:
-        """Calls `fn(*args)` when the object is gone."""
-        value = self._reference()
-        if isinstance(self._reference, weakref.ref) and value is not None:
-            weakref.finalize(value, fn, *args).atexit = False
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ByIdentity):
-            return False
-        mine = self._reference()
-        return mine is not None and mine is other._reference()
-
-    def __repr__(self) -> str:
-        value = self._reference()
-        return _tree.describe(value) if value is not None else "an object that is gone"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,6 +34,7 @@ class Look:
     shape: tuple[int, ...]
     dtype: Any
     count: int = 1
+    weak_type: bool = False
 
     def __repr__(self) -> str:
         text = f"{self.dtype}[{','.join(map(str, self.shape))}]"
@@ -110,7 +78,8 @@ class Arguments:
             )
         if isinstance(leaf, jax.Array):
             self.inputs.append(leaf)
-            return Look("array", leaf.shape, leaf.dtype)
+            weak = getattr(leaf, "weak_type", False)  # random keys have no such thing
+            return Look("array", leaf.shape, leaf.dtype, weak_type=weak)
         if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype != object:
             self.inputs.append(leaf)
             return Look("array", leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
@@ -132,16 +101,16 @@ class Arguments:
             return looks
         return [look for look in looks for _ in range(look.count)]
 
-    def laid_out(self, mesh: ReplicaMesh | None) -> list[Any]:
+    def laid_out(self, place: Place) -> list[Any]:
         """The inputs as a compiled program takes them."""
-        if mesh is not None:
-            return [lay_out(value, mesh) for value in self.inputs]
+        if place.mesh is not None:
+            return [lay_out(value, place) for value in self.inputs]
         parts: list[Any] = []
         for value in self.inputs:
             if isinstance(value, DistributedValues):
-                parts += [lay_out(part, None) for part in value.values]
+                parts += [lay_out(part, place) for part in value.values]
             else:
-                parts.append(lay_out(value, None))
+                parts.append(lay_out(value, place))
         return parts
 
 
@@ -152,44 +121,33 @@ def _traced(look: Look, given: Iterator[Any], mesh: ReplicaMesh | None) -> Any:
     wrap = Mirrored if look.kind == "mirrored" else PerReplica
     if mesh is None:
         return wrap([tracer, *itertools.islice(given, look.count - 1)])
+    if look.count == 1:  # of a strategy with one replica
+        return wrap([tracer])
     if look.count != mesh.size:
-        raise ValueError(
-            f"An argument of an rx.function is for {look.count} replica(s), but the function runs "
-            f"{mesh.size}. Make it with the same strategy."
+        raise NotOneProgram(
+            f"an argument is for {look.count} replicas, and another strategy has {mesh.size}"
         )
     return wrap._from_buffers(TracedBuffers(mesh, tracer, mirrored=look.kind == "mirrored"))
 
 
-def lay_out(value: Any, mesh: ReplicaMesh | None) -> Any:
-    """An input as the compiled program takes it."""
-    if mesh is not None and isinstance(value, DistributedValues):
-        return laid_out_over(mesh, value)
-    if isinstance(value, jax.Array):
-        value = strong(value)
-        if mesh is None or value.sharding == mesh.replicated:
-            return value
-    elif mesh is None:
-        return as_array(value)
-    else:
+def lay_out(value: Any, place: Place) -> Any:
+    """An input as the compiled program takes it, on the program's devices."""
+    mesh = place.mesh
+    if mesh is None:
+        if not isinstance(value, jax.Array):
+            return as_array(value)
+        device = place.devices[0]
+        elsewhere = value.sharding.num_devices > 1 or device not in value.sharding.device_set
+        return put(value, device) if elsewhere else value
+    if isinstance(value, DistributedValues):
+        if value._count > 1:
+            return laid_out_over(mesh, value)
+        value = value._component(0)
+    if not isinstance(value, jax.Array):
         value = np.array(value)  # the transfer may read it after the user has changed it
+    elif value.sharding == mesh.replicated:
+        return value
     return jax.device_put(value, mesh.replicated)
-
-
-def constant_key(value: Any) -> Any:
-    """What stands for a constant in the key of a program."""
-    if isinstance(value, _BY_VALUE):
-        if isinstance(value, float) and value != value:
-            return (float, "nan")
-        return (type(value), repr(value) if isinstance(value, float | slice) else value)
-    if isinstance(value, type) or callable(value) or isinstance(value, Variable):
-        return ByIdentity(value)
-    if dataclasses.is_dataclass(value) or isinstance(value, frozenset):
-        try:
-            hash(value)
-            return (type(value), value)
-        except TypeError:
-            pass
-    return ByIdentity(value)
 
 
 def is_stream(value: Any) -> bool:
@@ -219,5 +177,17 @@ def flatten(
     else:
         if not any(dataclasses.is_dataclass(leaf) for leaf in leaves):
             return leaves, structure.unflatten, structure
-    leaves, rebuild = _tree.flatten(tree, is_leaf)
-    return leaves, rebuild, _tree.describe(_tree.map_structure(lambda _: None, tree, is_leaf))
+    leaves = list(_tree.leaves_of(tree, is_leaf))
+    skeleton = _tree.map_structure(lambda _: _HOLE, tree, is_leaf)  # it may outlive the leaves
+    return leaves, _tree.flatten(skeleton)[1], _structure_key(skeleton)
+
+
+_HOLE = object()
+
+
+def _structure_key(skeleton: Any) -> Any:
+    level = _tree.one_level(skeleton)
+    if level is None:
+        return None
+    kind = tuple(skeleton) if isinstance(skeleton, dict) else level[2]
+    return (type(skeleton), kind, *(_structure_key(child) for child in level[0]))

@@ -10,14 +10,8 @@ import numpy as np
 from replicax import _jax_internals
 from replicax._arrays import as_array
 from replicax.devices import ReplicaMesh, put
+from replicax.functions._retry import NotOneProgram, Uneven
 from replicax.values import DistributedValues
-
-
-class Uneven(BaseException):
-    """Internal: the components cannot be one array; the text says why.
-
-    A BaseException, so that a user's `except Exception` does not catch it.
-    """
 
 
 def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
@@ -33,13 +27,12 @@ def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
     if buffers is not None and buffers.mesh is mesh:
         return buffers.assembled
     shape, dtype = shape_and_dtype(value)
-    # A value for another number of replicas is refused where it is used; here it has one shape.
-    count = value._count
+    if value._count != mesh.size:
+        raise NotOneProgram(
+            f"a value is for {value._count} replicas, and another strategy has {mesh.size}"
+        )
     with _jax_internals.outside_of_traces():
-        parts = [
-            as_array(value._component(index if index < count else 0), dtype)
-            for index in range(mesh.size)
-        ]
+        parts = [as_array(part, dtype) for part in value.values]
         array = mesh.assemble([put(part, d) for part, d in zip(parts, mesh.devices)])
     assert array.shape == shape
     if not any(isinstance(part, np.ndarray) for part in value.values):  # those can be changed

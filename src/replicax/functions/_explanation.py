@@ -10,19 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from replicax import _html, _jax_internals
-
-_KINDS = {
-    "psum": "all-reduce",
-    "psum_invariant": "all-reduce",
-    "pmax": "all-reduce",
-    "pmin": "all-reduce",
-    "all_gather": "all-gather",
-    "all_gather_invariant": "all-gather",
-    "reduce_scatter": "reduce-scatter",
-    "psum_scatter": "reduce-scatter",
-    "all_to_all": "all-to-all",
-    "ppermute": "permute",
-}
+from replicax.functions._agreement import KINDS, is_collective
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,11 +131,11 @@ def collectives_of(jaxpr: Any, times: int = 1) -> list[Collective]:
     }
     for equation in jaxpr.eqns:
         name = equation.primitive.name
-        if name in _KINDS and (equation.params.get("axes") or equation.params.get("axis_name")):
+        if is_collective(equation):
             for operand in equation.invars:
                 size = math.prod(operand.aval.shape) * operand.aval.dtype.itemsize
                 tensors = fused.get(id(operand), 1)
-                found.append(Collective(_KINDS[name], tensors, size, times))
+                found.append(Collective(KINDS[name], tensors, size, times))
         inner_times = times
         if name == "scan":
             inner_times = times * equation.params["length"]
@@ -167,7 +155,6 @@ class Retraces:
         self.count = 0
         self._last: Any = None
         self.reason = "It has not been traced yet."
-        self.eager_reason: str | None = None
 
     def note(self, name: str, arguments: Any) -> None:
         self.count += 1
@@ -180,9 +167,6 @@ class Retraces:
                 "as arrays, jnp.asarray(x); pad arrays to one shape, or drop the remainder.",
                 stacklevel=6,
             )
-
-    def note_eager(self, reason: str) -> None:
-        self.eager_reason = reason
 
     def _difference(self, arguments: Any) -> str:
         if self._last is None:

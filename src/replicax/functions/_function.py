@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import threading
-import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
 from replicax import _jax_internals
@@ -23,21 +23,22 @@ from replicax._errors import OutOfRangeError, add_note, show_users_part
 from replicax._typing import Device
 from replicax.collectives import default_device
 from replicax.context import Frame, current_frame, thread_state
-from replicax.functions._arguments import Arguments, ByIdentity, constant_key, is_stream
-from replicax.functions._captured import Uneven
+from replicax.functions._arguments import Arguments, Look, is_stream
 from replicax.functions._explanation import Explanation, Retraces
+from replicax.functions._identity import ByIdentity, captured_objects, function_key
 from replicax.functions._many import joined, take_items
+from replicax.functions._place import Place
 from replicax.functions._program import Program
-from replicax.functions._signature import Signature
-from replicax.functions._trace import (
+from replicax.functions._retry import (
     NotOneProgram,
     OnlyPython,
     OtherDevicesNeeded,
-    Place,
     RefNeeded,
+    Uneven,
 )
-from replicax.values import DistributedValues, VariableGone
-from replicax.variables import Variable
+from replicax.functions._signature import Signature
+from replicax.values import DistributedValues
+from replicax.variables import Variable, VariableGone
 
 _EAGER = object()  # in the place of a program: this call cannot be compiled
 _LOOP = object()  # in the place of a program: its parts are compiled
@@ -45,7 +46,8 @@ _REMEDIES = {
     "TracerBoolConversionError": (
         "a Python `if`, `while`, `and` or `assert` asks for the value of an array, which is known "
         "when the compiled program runs, and not while it is traced. Use jnp.where or "
-        "jax.lax.cond, or make the condition a Python value"
+        "jax.lax.cond, or make the condition a Python value. (The number of a replica is such an "
+        "array too: one program speaks for all of them)"
     ),
     "ConcretizationTypeError": (
         "Python asks for the value of an array, which is known when the compiled program runs, and "
@@ -74,6 +76,12 @@ class _State:
         self.has_created = False
         self.devices: tuple[Device, ...] | None = None  # found out by an earlier trace
         self.retraces = Retraces()
+        self.reasons: dict[int, str] = {}  # why something is in the place of programs
+
+    def left_to_python(self, key: Any, how: Any, reason: str) -> Any:
+        self.programs[key] = how
+        self.reasons[id(how)] = reason
+        return how
 
 
 class Function:
@@ -91,6 +99,10 @@ class Function:
         self._signature = (
             None if input_signature is None else Signature(input_signature, python_function)
         )
+        try:
+            self._parameters = inspect.signature(python_function)
+        except (TypeError, ValueError):  # some builtins have none
+            self._parameters = None
         self._state = _State()
         self._bound: dict[int, tuple[Any, Function]] = {}
         self._runs = FunctionCache()
@@ -129,15 +141,13 @@ class Function:
         method.__signature__ = _without_self(self._python_function)  # type: ignore[attr-defined]
         specs = None if self._signature is None else self._signature.specs
         bound = Function(method, specs, self._name)
-        bound._owner = reference  # type: ignore[attr-defined]
         self._bound[key] = (reference, bound)
         return self._bound[key]
 
     # ------------------------------------------------------------------ calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._signature is not None:
-            args, kwargs = self._signature.checked(args, kwargs)
+        args, kwargs = self._bound_arguments(args, kwargs)
         frame = current_frame()
         if self._must_run_inside(frame):
             return self._python_function(*args, **kwargs)
@@ -177,60 +187,61 @@ class Function:
 
     def _many(self, inputs: Iterable[Any], count: int | None, last_only: bool) -> Any:
         items = take_items(inputs, count)
-        if not items:
-            raise ValueError(f"{self._name}.steps was given no items to call the function on.")
-        try:
-            results = self._call_many(items, last_only)
-        except BaseException as error:
-            show_users_part(error)
-            raise
+        results: Any = None
+        if items:
+            try:
+                results = self._call_many(items, last_only)
+            except BaseException as error:
+                show_users_part(error)
+                raise
         if count is not None and len(items) < count:
             raise OutOfRangeError(
                 f"{self._name}: the data ended after {len(items)} of {count} steps. Those were "
                 "made. Ask for fewer, or repeat the data."
             )
+        if not items:
+            raise ValueError(f"{self._name}.steps was given no items to call the function on.")
         return results
 
-    def _call_many(self, items: list[Any], last_only: bool) -> Any:
+    def _call_many(self, items: Sequence[Any], last_only: bool) -> Any:
+        """One call of a program for each run of items that look alike."""
         frame = current_frame()
         results: list[Any] = []
-        program: Any = None
-        while items:
-            if not self._must_run_inside(frame):
-                many = self._alike(items)
-                if len(many) > 1:
-                    program = self._find(self._python_function, None, frame, many[0])
-                if isinstance(program, Program) and not program.creates and len(many) > 1:
-                    items = items[len(many) :]
-                    results.append((program.call_many(many, last_only), len(many)))
-                    continue
-            results.append((self(items.pop(0)), 1))
+        alike = itertools.groupby(
+            [(item, self._arguments_of(item)) for item in items],
+            key=lambda pair: None if pair[1] is None else pair[1].key,
+        )
+        for key, group in alike:
+            pairs: list[Any] = list(group)
+            program: Any = None
+            if key is not None and not self._must_run_inside(frame):
+                program = self._find(self._python_function, None, frame, pairs[0][1])
+                if isinstance(program, Program) and program.creates:
+                    results.append((program(pairs.pop(0)[1]), 1))
+                    if pairs:
+                        program = self._find(self._python_function, None, frame, pairs[0][1])
+            if isinstance(program, Program) and len(pairs) > 1:
+                many = [arguments for _, arguments in pairs]
+                results.append((program.call_many(many, last_only), len(pairs)))
+            else:
+                results += [(self(item), 1) for item, _ in pairs]
         if last_only:
             return results[-1][0]
         if len(results) == 1 and results[0][1] > 1:
             return results[0][0]
         return joined(results)
 
-    def _alike(self, items: list[Any]) -> list[Arguments]:
-        """The arguments of the first few calls that one program can make."""
-        found: list[Arguments] = []
-        for item in items:
-            args, kwargs = (item,), {}
-            if self._signature is not None:
-                args, kwargs = self._signature.checked(args, kwargs)
-            try:
-                each = Arguments(args, kwargs)
-            except Uneven:
-                break
-            if found and each.key != found[0].key:
-                break
-            found.append(each)
-        return found
+    def _arguments_of(self, item: Any) -> Arguments | None:
+        """The arguments of a call with `item`; None if it cannot be compiled."""
+        args, kwargs = self._bound_arguments((item,), {})
+        try:
+            return Arguments(args, kwargs)
+        except Uneven:
+            return None
 
     def _run_on(self, strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`strategy.run(self, args, kwargs)`, as one program."""
-        if self._signature is not None:
-            args, kwargs = self._signature.checked(args, kwargs)
+        args, kwargs = self._bound_arguments(args, kwargs)
         function = self._python_function
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -241,6 +252,20 @@ class Function:
                 thread_state.compiled_runs = outer
 
         return self._call(run, strategy, current_frame(), args, kwargs)
+
+    def _bound_arguments(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments in their places, whether they came by position or by name."""
+        if self._signature is not None:
+            return self._signature.checked(args, kwargs)
+        if kwargs and self._parameters is not None:
+            try:
+                bound = self._parameters.bind(*args, **kwargs)
+            except TypeError:  # the function itself says it best
+                return args, kwargs
+            return bound.args, bound.kwargs
+        return args, kwargs
 
     def _must_run_inside(self, frame: Frame) -> bool:
         """Whether the call is a part of a program that is being traced, or of an update."""
@@ -261,8 +286,7 @@ class Function:
         state = self._state
         try:
             arguments = Arguments(args, kwargs)
-        except Uneven as reason:
-            state.retraces.note_eager(str(reason))
+        except Uneven:
             return body(*args, **kwargs)
         program = self._find(body, strategy, frame, arguments)
         if program is _EAGER:
@@ -286,7 +310,7 @@ class Function:
             frame.replica_context is None,
             None if strategy is None else strategy._serial,
             _eager_replica(frame),
-            _jax_internals.trace_context(),
+            _jax_internals.trace_settings(),
         )
         program = programs.get(key)
         if program is not None:
@@ -332,13 +356,9 @@ class Function:
                 refs.append(needed.variable)
                 continue
             except NotOneProgram as reason:
-                state.retraces.note_eager(str(reason))
-                state.programs[key] = _LOOP
-                return _LOOP
-            except (Uneven, OnlyPython) as reason:
-                state.retraces.note_eager(str(reason))
-                state.programs[key] = _EAGER
-                return _EAGER
+                return state.left_to_python(key, _LOOP, str(reason))
+            except OnlyPython as reason:
+                return state.left_to_python(key, _EAGER, str(reason))
             break
         state.devices = place.devices
         state.retraces.note(self._name, arguments)
@@ -349,7 +369,7 @@ class Function:
             state.programs[key] = program
             for look in arguments.looks:
                 if isinstance(look, ByIdentity):
-                    look.when_gone(state.programs.pop, key, None)
+                    look.when_gone(_forget, weakref.ref(state), key)
         return program
 
     def _trace_at(
@@ -379,11 +399,12 @@ class Function:
         for value in arguments.inputs:
             if isinstance(value, DistributedValues) and value._buffers is not None:
                 return Place(value._buffers.mesh.devices)
-        for value in _captured_objects(self._python_function):
+        counts = {look.count for look in arguments.looks if isinstance(look, Look)} - {1}
+        for value in captured_objects(self._python_function):
             found = value._strategy if isinstance(value, Variable) else value
-            extended = getattr(found, "_extended", None)
-            if extended is not None and getattr(found, "num_replicas_in_sync", 1) > 1:
-                return Place(extended._replica_devices)
+            count = getattr(found, "num_replicas_in_sync", 1)
+            if hasattr(found, "_extended") and (count in counts or (count > 1 and not counts)):
+                return Place(found._extended._replica_devices)
         return Place((default_device(),), is_open=True)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
@@ -401,8 +422,7 @@ class Function:
         >>> report.collectives
         [Collective(kind='all-reduce', tensors=1, bytes=4, times=1)]
         """
-        if self._signature is not None:
-            args, kwargs = self._signature.checked(args, kwargs)
+        args, kwargs = self._bound_arguments(args, kwargs)
         retraces = self._state.retraces
         try:
             arguments = Arguments(args, kwargs)
@@ -410,9 +430,9 @@ class Function:
             return Explanation(self._name, None, f"eagerly, because {reason}", retraces)
         program = self._find(self._python_function, None, current_frame(), arguments)
         if not isinstance(program, Program):
+            reason = self._state.reasons.get(id(program), "it iterates over its argument")
             how = "as Python, with each strategy.run compiled" if program is _LOOP else "eagerly"
-            because = f", because {retraces.eager_reason}" if retraces.eager_reason else ""
-            return Explanation(self._name, None, how + because, retraces)
+            return Explanation(self._name, None, f"{how}, because {reason}", retraces)
         return Explanation(self._name, program.report(arguments), "as one program", retraces)
 
     def __repr__(self) -> str:
@@ -451,13 +471,13 @@ class FunctionCache:
     it is the same one.
     """
 
-    _KEPT = 64
+    _KEPT = 16
 
     def __init__(self) -> None:
         self._functions: dict[Any, Function] = {}
 
     def get(self, fn: Callable[..., Any], make: Callable[[], Function]) -> Function:
-        key = _function_key(fn)
+        key = function_key(fn)
         function = self._functions.get(key)
         if function is None:
             if len(self._functions) >= self._KEPT:
@@ -560,12 +580,20 @@ def function(
     return Function(func, input_signature)
 
 
+def _forget(state: weakref.ref[_State], key: Any) -> None:
+    found = state()
+    if found is not None:
+        found.programs.pop(key, None)
+
+
 def _remedy(error: Exception) -> str:
-    if isinstance(error, NotImplementedError) and "effect" in str(error):
+    if isinstance(error, NotImplementedError) and "State effect" in str(error):
         return (
-            "JAX cannot differentiate a lax.cond or lax.switch in which a variable is assigned. "
-            "Return the new value from the branches, and assign it outside"
+            "JAX cannot differentiate a loop over a lax.cond or lax.switch in which a variable is "
+            "assigned. Return the new value from the branches, and assign it outside"
         )
+    if isinstance(error, AttributeError) and error.name in ("numpy", "item", "tolist"):
+        return _REMEDIES["TracerArrayConversionError"]
     return next(
         (_REMEDIES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _REMEDIES),
         "without rx.function it runs as plain Python, where it is easier to look at",
@@ -583,64 +611,3 @@ def _eager_replica(frame: Frame) -> int | None:
 def _without_self(fn: Callable[..., Any]) -> inspect.Signature:
     signature = inspect.signature(fn)
     return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-
-def _captured_objects(fn: Any) -> Iterator[Any]:
-    """What a function refers to: closure, globals, its object and that object's attributes."""
-    owner = getattr(fn, "__self__", None)
-    fn = inspect.unwrap(getattr(fn, "__func__", fn))
-    while isinstance(fn, functools.partial):
-        yield from fn.args
-        fn = fn.func
-    found: list[Any] = [] if owner is None else [owner]
-    for cell in getattr(fn, "__closure__", None) or ():
-        try:
-            content = cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
-        found.append(content() if isinstance(content, weakref.ref) else content)
-    names = _names_in(getattr(fn, "__code__", None))
-    scope = getattr(fn, "__globals__", {})
-    found += [scope[name] for name in names if name in scope]
-    for value in found:
-        yield value
-        if not isinstance(value, type | types.ModuleType) and hasattr(value, "__dict__"):
-            for attribute in list(vars(value).values()):
-                yield attribute
-                if isinstance(attribute, list | tuple):
-                    yield from attribute[:4]
-        elif isinstance(value, list | tuple):
-            yield from value[:4]
-        elif isinstance(value, dict):
-            yield from list(value.values())[:4]
-
-
-def _names_in(code: types.CodeType | None) -> Iterator[str]:
-    if code is None:
-        return
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names_in(constant)
-
-
-def _function_key(fn: Any) -> Any:
-    """Equal for two functions with the same code that captured the same objects."""
-    if isinstance(fn, functools.partial):
-        parts: Sequence[Any] = (*fn.args, *fn.keywords.values())
-        names = tuple(fn.keywords)
-        return ("partial", _function_key(fn.func), names, tuple(map(constant_key, parts)))
-    if isinstance(fn, types.MethodType):
-        return ("method", constant_key(fn.__self__), _function_key(fn.__func__))
-    if not isinstance(fn, types.FunctionType):
-        return constant_key(fn)
-    captured = []
-    for cell in fn.__closure__ or ():
-        try:
-            content = cell.cell_contents
-        except ValueError:  # not assigned yet
-            content = None
-        nested = isinstance(content, types.FunctionType) and content is not fn
-        captured.append(_function_key(content) if nested else constant_key(content))
-    defaults = tuple(constant_key(value) for value in fn.__defaults__ or ())
-    return (fn.__code__, id(fn.__globals__), tuple(captured), defaults)

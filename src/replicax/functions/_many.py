@@ -24,7 +24,7 @@ def loop_of(step: Any, carried: Sequence[int], last_only: bool) -> Any:
 
     Args:
       step: takes lists `(written, read, inputs, rest)` and returns lists `(results, in_place,
-        elsewhere)`.
+        elsewhere, token)`.
       carried: for each value in `in_place + elsewhere`, where it goes for the next step: a position
         in `written + read`.
       last_only: whether the results are those of the last step, and not of all, stacked.
@@ -39,7 +39,7 @@ def loop_of(step: Any, carried: Sequence[int], last_only: bool) -> Any:
             now = list(start)
             for position, value in zip(carried, carry[0], strict=True):
                 now[position] = value
-            results, in_place, elsewhere = step(now[:split], now[split:], inputs, rest)
+            results, in_place, elsewhere, _ = step(now[:split], now[split:], inputs, rest)
             values = [*in_place, *elsewhere]
             return (values, results if last_only else None), None if last_only else results
 
@@ -50,7 +50,8 @@ def loop_of(step: Any, carried: Sequence[int], last_only: bool) -> Any:
             results = [jnp.zeros(each.shape, each.dtype) for each in shapes]
         carry = ([start[position] for position in carried], results)
         (values, results), all_results = jax.lax.scan(body, carry, stacked, length=len(many_inputs))
-        return results if last_only else all_results, values[:split], values[split:]
+        token = jnp.zeros((), jnp.int8)
+        return results if last_only else all_results, values[:split], values[split:], token
 
     return run
 

@@ -6,6 +6,7 @@ the variables, call what JAX compiled, put the new arrays in their places.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import weakref
 from collections.abc import Callable, Collection, Sequence
@@ -22,22 +23,27 @@ from replicax._errors import add_note
 from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
 from replicax.context import EACH
-from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, short_name
+from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, replica_mesh, short_name
 from replicax.functions._agreement import BY_DATA, SAME, require_agreement
 from replicax.functions._arguments import Arguments, flatten, lay_out
 from replicax.functions._explanation import Report, collectives_of
 from replicax.functions._many import loop_of
-from replicax.functions._trace import Entry, Place, ProgramTrace, array_for
+from replicax.functions._place import Place
+from replicax.functions._trace import Entry, ProgramTrace, array_for
 from replicax.values import (
     DistributedValues,
     Mirrored,
     PerReplica,
-    ProgramState,
     ReplicaBuffers,
-    VariableGone,
     is_leaf,
 )
-from replicax.variables import UPDATING, Variable
+from replicax.variables import (
+    UPDATING,
+    ProgramState,
+    Variable,
+    VariableAggregation,
+    VariableGone,
+)
 
 
 class Program:
@@ -54,16 +60,12 @@ class Program:
     ):
         self.place = place
         self.mesh = place.mesh
-        self.looks = arguments.looks
-        self._traced: ProgramTrace | None = None
-        self.jaxpr = self._trace(body, user_fn, arguments, may_create, refs)
-        traced, self._traced = self._traced, None
-        assert traced is not None
+        self.jaxpr, traced = self._trace(body, user_fn, arguments, may_create, refs)
         self.creates = traced.has_created
         if self.mesh is not None:
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
         # The function may have made and dropped a variable; it stays until the first call is done.
-        self._until_called: Any = traced
+        self._until_called: Any = [each for each in traced.inputs if isinstance(each, Entry)]
         self._sort_inputs(traced, len(arguments.input_looks(self.mesh)))
         name = getattr(user_fn, "__name__", "function")
         self.run = self._compiled(name if name.isidentifier() else "function")
@@ -77,31 +79,39 @@ class Program:
         arguments: Arguments,
         may_create: bool,
         refs: Collection[Variable],
-    ) -> Any:
-        inputs = arguments.laid_out(self.mesh)
+    ) -> tuple[Any, ProgramTrace]:
+        inputs = arguments.laid_out(self.place)
+
+        traces: list[ProgramTrace] = []
 
         def flat(*tracers: Any) -> list[Any]:
-            trace = self._traced = ProgramTrace(self.place, may_create, refs, inputs)
+            trace = ProgramTrace(self.place, may_create, refs, inputs)
+            traces.append(trace)
             with trace.active():
                 args, kwargs = arguments.rebuilt(tracers, self.mesh)
                 results = self._take_apart(body(*args, **kwargs))
-                return [*results, *trace.final_values()]
+                results += trace.final_values()
+            trace.finish()
+            return results
 
         looks = arguments.input_looks(self.mesh)
         names = [f"argument {index}" for index in range(len(looks))]
         axes = [] if self.mesh is None else [(REPLICA_AXIS, self.mesh.size)]
-        program = _jax_internals.trace_to_program(flat, user_fn, names, looks, axes)
-        if any(isinstance(each, Tracer) for each in program.consts):
+        program, self._constants = _jax_internals.trace_to_program(
+            flat, user_fn, names, looks, axes
+        )
+        if any(isinstance(each, Tracer) for each in self._constants):
             raise jax.errors.UnexpectedTracerError(
                 "A value of a function that was traced before is used here: it was kept in a "
                 "global, a list or an attribute. Return it from that function instead."
             )
-        return program
+        return program, traces[0]
 
     def _differences(self, arguments: Arguments, traced: ProgramTrace) -> list[int]:
         """How much each input may differ from replica to replica."""
         looks = arguments.input_looks(self.mesh)
-        levels = [BY_DATA if look.kind == "per replica" else SAME for look in looks]
+        levels = [SAME] * len(self._constants)
+        levels += [BY_DATA if look.kind == "per replica" else SAME for look in looks]
         for each in traced.inputs:
             differ = not isinstance(each, Entry) or each.variable._copies_differ
             levels.append(BY_DATA if differ else SAME)
@@ -125,6 +135,11 @@ class Program:
         self._number_of_arrays = len(arrays)
         return arrays
 
+    def _value_of(self, variable: Variable) -> Any:
+        if variable._copies_differ and variable.aggregation is VariableAggregation.NONE:
+            return PerReplica._from_buffers(variable._buffers)
+        return variable.read_value()
+
     def _without_items(self, kind: str, array: Any) -> Any:
         assert self.mesh is not None
         with _jax_internals.outside_of_traces():
@@ -138,6 +153,8 @@ class Program:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
             kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
             return kind, as_array(leaf._component(EACH))
+        if isinstance(leaf, Variable):  # as it is at the end of the call; it may change later
+            return self._result(self._value_of(leaf))
         if isinstance(leaf, Tracer):
             return "array", leaf
         if isinstance(leaf, np.ndarray | np.generic | int | float | complex):
@@ -181,9 +198,10 @@ class Program:
         self._captured = traced.captured_arrays()
 
     def _compiled(self, name: str) -> Callable[..., Any]:
-        program = jaxpr_as_fun(_jax_internals.without_constants(self.jaxpr))
-        constants = [lay_out(each, self.mesh) for each in self.jaxpr.consts]
+        program = jaxpr_as_fun(self.jaxpr)
+        constants = [lay_out(each, self.place) for each in self._constants]
         self._rest = [*self._captured, *constants]
+        del self._constants
         order, count = self._order, self._number_of_arrays
         in_place, elsewhere = self._outputs_in_place, self._outputs_elsewhere
 
@@ -199,6 +217,7 @@ class Program:
                 outputs[:count],
                 [values[index] for index in in_place],
                 [values[index] for index in elsewhere],
+                jnp.zeros((), jnp.int8),  # nobody else's, to see by it that the program has ended
             )
 
         run.__name__ = run.__qualname__ = name
@@ -211,7 +230,7 @@ class Program:
 
     def report(self, arguments: Arguments) -> Report:
         """What the program does; the compiler is asked for its costs."""
-        inputs = arguments.laid_out(self.mesh)
+        inputs = arguments.laid_out(self.place)
         variables = self._state.variables()
         written = [_like(variable, self.mesh) for variable in variables]
         read = [_like(held.variable(), self.mesh) for held in self._read]
@@ -233,7 +252,7 @@ class Program:
     # ------------------------------------------------------------------ calling
 
     def __call__(self, arguments: Arguments) -> Any:
-        return self._called(self.run, arguments.laid_out(self.mesh))
+        return self._called(self.run, arguments.laid_out(self.place))
 
     def call_many(self, many: Sequence[Arguments], last_only: bool) -> Any:
         """One call for each of `many`, in one program; their results stacked, or the last ones."""
@@ -241,12 +260,12 @@ class Program:
         run = self._loops.get(key)
         if run is None:
             run = self._loops[key] = self._jitted(loop_of(self._step, self._carried, last_only))
-        return self._called(run, [each.laid_out(self.mesh) for each in many])
+        return self._called(run, [each.laid_out(self.place) for each in many])
 
     def _called(self, run: Any, inputs: Any) -> Any:
-        with UPDATING:
+        with UPDATING, self._own_mesh():
             try:
-                results, in_place, elsewhere = self._call(run, self._state.take(), inputs)
+                results, in_place, elsewhere, _ = self._call(run, self._state.take(), inputs)
             except Exception as error:
                 if lost := self._state.lost():
                     add_note(
@@ -270,6 +289,12 @@ class Program:
             return run(written, read, inputs, rest)
         with jax.default_device(self.place.devices[0]):
             return run(written, read, inputs, rest)
+
+    def _own_mesh(self) -> contextlib.AbstractContextManager[Any]:
+        """A mesh that the user has set is not ours."""
+        if jax.sharding.get_abstract_mesh().empty:
+            return contextlib.nullcontext()
+        return jax.set_mesh(replica_mesh(self.place.devices).mesh)
 
     def _put_together(self, results: Sequence[Any]) -> Any:
         if self._bare and self.mesh is None:

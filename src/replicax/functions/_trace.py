@@ -2,8 +2,9 @@
 
 `rx.function` calls the user's function once, with tracers for its arguments. Meanwhile a
 `ProgramTrace` is the thread's current program. A variable that is read becomes a further input; one
-that is written becomes an output; one that is made gets its first value from the program. With
-several replicas the trace speaks for all of them: a value is what *each* replica has of it.
+that is written becomes an output; one that is made gets its first value at once, from what was
+traced so far. With several replicas the trace speaks for all of them: a value is what *each*
+replica has of it.
 """
 
 from __future__ import annotations
@@ -16,71 +17,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from replicax import _jax_internals, _tree
+from replicax import _jax_internals
 from replicax._errors import WrongContextError
 from replicax._typing import Device, Tracer
 from replicax.context import EACH, get_replica_context, thread_state
 from replicax.devices import REPLICA_AXIS, ReplicaMesh, replica_mesh
 from replicax.functions._captured import laid_out_over
-from replicax.values import DistributedValues, OneBuffer, ReplicaBuffers, TracedBuffers, is_leaf
-from replicax.variables import DistributedVariable, SyncOnReadVariable, Variable
-
-# JAX keeps what it traced by the function and this value. A value of its own for each state of the
-# variables makes JAX look again into jitted functions, scan bodies and the like, which may read
-# them.
-trace_token = jax.make_user_context(None)
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """Where a program runs.
-
-    Attributes:
-      devices: of the replicas.
-      replica: the replica that it is for, if eager replicas call it.
-      is_open: whether nothing but a default speaks for these devices.
-    """
-
-    devices: tuple[Device, ...]
-    replica: int | None = None
-    is_open: bool = False
-
-    @property
-    def mesh(self) -> ReplicaMesh | None:
-        """The mesh of a program for several replicas."""
-        return replica_mesh(self.devices) if len(self.devices) > 1 else None
-
-
-class OtherDevicesNeeded(BaseException):
-    """Internal: the function runs replicas on these devices; trace it anew, for them.
-
-    This and `NotOneProgram` are BaseExceptions, so that a user's `except Exception` does not catch
-    them.
-    """
-
-    def __init__(self, devices: tuple[Device, ...]):
-        super().__init__("the program is for other devices")
-        self.devices = devices
-
-
-class RefNeeded(BaseException):
-    """Internal: an inner function reads this variable and then changes it; trace anew.
-
-    The body of a loop is traced once. What it reads at its start must be what it wrote at its end,
-    and so come from a mutable cell; that is known too late for the trace in which it happens.
-    """
-
-    def __init__(self, variable: Variable):
-        super().__init__(f"variable {variable.name!r} needs a mutable cell")
-        self.variable = variable
-
-
-class OnlyPython(BaseException):
-    """Internal: the function must run as plain Python; the text says why."""
-
-
-class NotOneProgram(BaseException):
-    """Internal: the function must run as Python, with its parts compiled; the text says why."""
+from replicax.functions._place import Place
+from replicax.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
+from replicax.functions._turns import Provenance, Turns
+from replicax.values import DistributedValues, OneBuffer, ReplicaBuffers, TracedBuffers
+from replicax.variables import DistributedVariable, SyncOnReadVariable, Variable, trace_stamp
 
 
 @dataclasses.dataclass(eq=False)
@@ -92,7 +39,6 @@ class Entry:
       kind: how it gets in and out: "whole" (as it lies on the program's devices), "value" (from
         and to other devices), "copy" (that of the one replica that the program is for), "empty"
         (it has no items, which programs for several devices cannot take).
-      input: the tracer of its value at the start.
       value: its value now.
       ref: the mutable cell that has the value instead, if an inner function (the body of a loop,
         a branch) assigns it.
@@ -102,7 +48,6 @@ class Entry:
 
     variable: Variable
     kind: str
-    input: Any
     value: Any
     ref: Any = None
     is_read_inside: bool = False
@@ -135,7 +80,7 @@ class ProgramTrace:
         self._trace = _jax_internals.staging_trace()
         self._entries: dict[int, Entry] = {}
         self._captured: dict[int, tuple[DistributedValues, Any, Any]] = {}
-        self._provenance: _Provenance | None = None
+        self._provenance: Provenance | None = None
         self._stamps = contextlib.ExitStack()
         self.inputs: list[Any] = []  # entries and captured values, in the order of their inputs
         self.has_created = False
@@ -146,7 +91,7 @@ class ProgramTrace:
         outer = thread_state.program, thread_state.interceptors
         thread_state.program, thread_state.interceptors = self, []
         with self._stamps:
-            self._stamps.enter_context(trace_token(object()))
+            self._stamps.enter_context(trace_stamp(object()))
             try:
                 yield
             finally:
@@ -165,6 +110,16 @@ class ProgramTrace:
     def captured_arrays(self) -> list[Any]:
         """The captured values among `inputs`, laid out over the program's devices."""
         return [array for _, _, array in self._captured.values()]
+
+    def finish(self) -> None:
+        """Lets go of everything that belongs to the trace and not to the program."""
+        for entry in self._entries.values():
+            entry.value = entry.ref = None
+        self._captured = {
+            key: (value, None, array) for key, (value, _, array) in self._captured.items()
+        }
+        self._trace = self._provenance = None
+        self._arguments = ()
 
     # ------------------------------------------------------------------ variables
 
@@ -202,7 +157,7 @@ class ProgramTrace:
             entry.value = array
             # What JAX traced so far has seen the old value.
             self._stamps.close()
-            self._stamps.enter_context(trace_token(object()))
+            self._stamps.enter_context(trace_stamp(object()))
             return
         if entry.is_read_inside:
             raise RefNeeded(variable)
@@ -293,7 +248,7 @@ class ProgramTrace:
             value = self._value(self._entry(variable))
             last = TracedBuffers(self.mesh, value).component(self.mesh.size - 1)
             self.set_value(variable, last)
-        self._provenance.turns = _Turns()
+        self._provenance.turns = Turns()
 
     def leave_to_python(self, reason: str) -> None:
         """Gives up: the function has to run as plain Python."""
@@ -319,10 +274,10 @@ class ProgramTrace:
             template = variable._template
             if kind == "empty":
                 zeros = jnp.zeros(template.shape, template.dtype)
-                entry = self._entries[id(variable)] = Entry(variable, kind, zeros, zeros)
+                entry = self._entries[id(variable)] = Entry(variable, kind, zeros)
                 return entry
             tracer = _jax_internals.new_input(self._trace, template.shape, template.dtype)
-            entry = self._entries[id(variable)] = Entry(variable, kind, tracer, tracer)
+            entry = self._entries[id(variable)] = Entry(variable, kind, tracer)
             if id(variable) in self._refs:
                 entry.ref = _jax_internals.new_ref(self._trace, tracer)
             self.inputs.append(entry)
@@ -367,14 +322,15 @@ class ProgramTrace:
         raise NotOneProgram(f"{strategy!r} runs on other devices than an earlier strategy")
 
     @contextlib.contextmanager
-    def replicas(self) -> Iterator[_Provenance]:
-        """Around the call of a replica function."""
-        self._provenance = provenance = _Provenance(self._trace)
+    def replicas(self, fn: Any) -> Iterator[Provenance]:
+        """Around the call of the replica function `fn`."""
+        outer = self._provenance
+        self._provenance = provenance = Provenance(self._trace, fn)
         try:
             yield provenance
             self.end_turns()
         finally:
-            self._provenance = None
+            self._provenance = outer
 
     def value_of_captured(self, value: DistributedValues) -> Any:
         """Each replica's component of a value that the function did not get as an argument."""
@@ -405,74 +361,3 @@ def array_for(variable: Any, kind: str, place: Place) -> Any:
         return variable._settled().component(place.replica)
     value = variable._settled().component(0)
     return value if place.mesh is None else jax.device_put(value, place.mesh.replicated)
-
-
-class _Turns:
-    """What replicas did to variables without copies since they last met.
-
-    Eager replicas take turns, and each sees what those before it have done. In one program they
-    move together. That gives the same numbers if replicas only add, only assign, or look at their
-    own results; for anything else the function is left to Python.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[int, Variable] = {}
-        self._added: dict[int, Variable] = {}
-        self._assigned: dict[int, Variable] = {}
-
-    def note_read(self, variable: Variable) -> None:
-        if id(variable) not in self._assigned:
-            self._seen[id(variable)] = variable
-
-    def note_change(self, variable: Variable, kind: str) -> None:
-        if id(variable) in self._seen:
-            raise OnlyPython(
-                f"replicas read and then change {variable.name!r}, a variable made outside of the "
-                "strategy's scope, and each sees what the ones before it have done"
-            )
-        (self._assigned if kind == "assign" else self._added)[id(variable)] = variable
-
-    def is_assigned(self, variable: Variable) -> bool:
-        return id(variable) in self._assigned
-
-    def changed(self) -> list[Variable]:
-        return list({**self._added, **self._assigned}.values())
-
-
-class _Provenance:
-    """Which arrays a replica function has from outside, the very same on all replicas.
-
-    Merging is by identity (see `values/_regroup.py`), and a trace has one object for all replicas.
-    """
-
-    def __init__(self, trace: Any):
-        self._trace = trace
-        self._start = _jax_internals.operations_so_far(trace)
-        self._handed_out: dict[int, Any] = {}
-        self._same: dict[int, Any] = {}
-        self.turns = _Turns()
-
-    def note_handed_out(self, value: Any) -> None:
-        self._handed_out[id(value)] = value
-
-    def handed_out(self, structure: Any) -> Any:
-        """What each replica gets of `structure`."""
-
-        def pick(leaf: Any) -> Any:
-            if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
-                leaf = leaf._component(EACH)
-                self.note_handed_out(leaf)
-            elif isinstance(leaf, jax.Array):
-                self._same[id(leaf)] = leaf
-            return leaf
-
-        return _tree.map_structure(pick, structure, is_leaf)
-
-    def is_same(self, leaf: Any) -> bool:
-        if id(leaf) in self._handed_out:
-            return False
-        if id(leaf) in self._same:
-            return True
-        if not isinstance(leaf, Tracer):
-            return isinstance(leaf, jax.Array)  # captured: operations on it would be traced
-        return not _jax_internals.made_since(self._trace, self._start, leaf)

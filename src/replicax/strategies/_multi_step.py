@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from replicax import _tree
+from replicax._typing import Tracer
 from replicax.collectives import as_reduce_op
 from replicax.context import get_replica_context, get_strategy
 from replicax.functions import Function, FunctionCache
+from replicax.values import is_leaf
 
 
 class MultiStepContext:
@@ -53,12 +55,18 @@ class MultiStepContext:
     def set_non_tensor_output(self, name: str, output: Any) -> None:
         """Sets `output`, anything at all, to be returned. In replica context, a tuple of all."""
 
+        came_from_replica = get_replica_context() is not None
+        if any(isinstance(leaf, Tracer) for leaf in _tree.leaves_of(output, is_leaf)):
+            raise TypeError(
+                f"set_non_tensor_output({name!r}, ...) was given an array, which has no value "
+                "before the compiled step runs. Use set_last_step_output for arrays."
+            )
+
         def keep(strategy: Any, value: Any) -> None:
-            if get_replica_context() is None and came_from_replica:
+            if came_from_replica:
                 value = strategy.experimental_local_results(value)
             self._non_tensor_outputs[name] = value
 
-        came_from_replica = get_replica_context() is not None
         self._in_cross_replica(keep, output)
 
     def _in_cross_replica(self, keep: Callable[[Any, Any], None], value: Any) -> None:

@@ -25,11 +25,8 @@ from replicax._errors import add_note
 from replicax.context import get_replica_context, get_strategy
 from replicax.training._captures import Capture
 from replicax.training._substitution import checked_loss
-from replicax.variables import MirroredVariable, Variable, intercepting
+from replicax.variables import MirroredVariable, Variable, intercepting, trace_stamp
 
-# JAX keeps what it traced by the function and this value. A value of its own for each trace of ours
-# makes JAX look again into jitted functions, scan bodies and the like, which may read variables.
-_tracing = jax.make_user_context(None)
 _KEPT_PROGRAMS = 256
 _WARN_EVERY_CONSTANTS = 12
 
@@ -118,7 +115,7 @@ def _find_program(
     # The shapes too: for another shape the loss may read and write other variables.
     shapes = tuple((array.shape, array.dtype) for array in capture.arrays)
     key: Any = (capture.key, shapes, has_aux, wanted, id(get_strategy()), context is None)
-    key = (*key, _jax_internals.trace_settings())
+    key = (*key, _jax_internals.trace_settings(with_device=False))
     history = _histories[tuple(capture.codes)]
     with _lock:
         program = _programs.get(key)
@@ -161,7 +158,7 @@ def _trace(capture: Capture, variables: list[Variable], has_aux: bool) -> _Progr
 def _traced(capture: Capture, variables: list[Variable], has_aux: bool) -> _Program:
     loss_with = capture.plan()
     seen = _Discovery()
-    with intercepting(seen), _tracing(object()):
+    with intercepting(seen), trace_stamp(object()):
         jax.eval_shape(lambda arrays: checked_loss(loss_with(arrays)(), has_aux), capture.arrays)
     wanted = {id(variable) for variable in variables}
     differentiated = [variable for variable in seen.read_variables if id(variable) in wanted]
@@ -192,7 +189,7 @@ def _traced(capture: Capture, variables: list[Variable], has_aux: bool) -> _Prog
 
 def _compiled(program: Callable[..., Any], inputs: tuple[list[Any], ...]) -> Callable[..., Any]:
     """`program` traced now, once for all devices, so that it needs the user's objects no more."""
-    with _tracing(object()):
+    with trace_stamp(object()):
         traced, outputs = jax.make_jaxpr(program, return_shape=True)(*inputs)
     run = jax.jit(jaxpr_as_fun(traced))
     structure = jax.tree_util.tree_structure(outputs)

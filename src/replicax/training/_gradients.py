@@ -6,6 +6,7 @@ those reads with JAX tracers.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,9 @@ from replicax.training._compiled_loss import compiled_value_and_grad
 from replicax.training._substitution import Substitution, checked_loss
 from replicax.values import is_leaf
 from replicax.variables import Variable, intercepting
+
+# As `variables.trace_stamp`, which assignments inside the loss renew, and cannot renew this one.
+_loss_stamp = jax.make_user_context(None)
 
 
 def value_and_grad(
@@ -86,7 +90,10 @@ def _eager_value_and_grad(
 
     def evaluate(values: list[jax.Array]) -> tuple[jax.Array, Any]:
         substitution = Substitution(zip(variables, values, strict=True))
-        with intercepting(substitution):
+        # Compiled, JAX may have traced what the loss calls before, with other values. (Eagerly it
+        # is refused to read variables in what JAX traces and keeps.)
+        stamp = _loss_stamp(object()) if is_compiling() else contextlib.nullcontext()
+        with stamp, intercepting(substitution):
             loss, aux = checked_loss(loss_fn(), has_aux)
         used.update(substitution.used)
         return loss, aux

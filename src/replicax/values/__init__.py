@@ -6,9 +6,6 @@ from replicax.values._buffers import ReplicaBuffers as ReplicaBuffers
 from replicax.values._distributed import DistributedValues as DistributedValues
 from replicax.values._mirrored import Mirrored as Mirrored
 from replicax.values._per_replica import PerReplica as PerReplica
-from replicax.values._program_state import ProgramState as ProgramState
-from replicax.values._program_state import StateSlot as StateSlot
-from replicax.values._program_state import VariableGone as VariableGone
 from replicax.values._regroup import StructureError as StructureError
 from replicax.values._regroup import check_replica_count as check_replica_count
 from replicax.values._regroup import is_leaf as is_leaf

@@ -1,8 +1,8 @@
 """One array per replica, kept as single-device arrays, as one assembled array, or as both.
 
 Eager code asks for components, compiled programs take the assembled form; each is made from the
-other when someone asks, without copying data, and then kept. Immutable, so that threads can share
-it: an update makes a new one.
+other when someone asks, without copying data, and then kept. The value never changes, so that
+threads can share it: an update makes a new one.
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ class OneBuffer:
 
     @property
     def assembled(self) -> Any:
+        return self._assembled
+
+    @property
+    def look(self) -> Any:
+        """Anything with the shape and dtype."""
         return self._assembled
 
 
@@ -70,9 +75,14 @@ class ReplicaBuffers:
         return found
 
     @property
+    def look(self) -> Any:
+        """Anything with the shape and dtype of a component."""
+        return self._assembled if self._assembled is not None else self._components[0]
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a component."""
-        return (self._assembled if self._assembled is not None else self._components[0]).shape
+        return self.look.shape
 
     @property
     def components(self) -> tuple[jax.Array, ...]:

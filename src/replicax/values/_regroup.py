@@ -71,13 +71,11 @@ def regroup_traced(
     Args:
       structure: what each replica has.
       wrap: the class for arrays.
-      is_same: whether an array is the very same object on all replicas, and stays bare. None to
-        wrap every array, and numbers too.
+      is_same: whether an array or number is the very same object on all replicas, and stays bare.
+        None to wrap them all.
     """
     mesh, mirrored = thread_state.program.mesh, wrap is not PerReplica
-    arrays: Any = jax.Array | np.ndarray | np.generic
-    if is_same is None:
-        arrays = arrays | int | float | complex
+    arrays: Any = jax.Array | np.ndarray | np.generic | int | float | complex
 
     def merge(leaf: Any) -> Any:
         container = getattr(leaf, "_distributed_container", None)

@@ -6,6 +6,7 @@ particular replica is known to the others only through a collective.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -32,15 +33,23 @@ class TracedBuffers:
         self.mirrored = mirrored
 
     def component(self, replica_id: Any) -> Any:
-        if replica_id is EACH or self.mirrored:
+        if replica_id is EACH or self.mirrored or 0 in self.shape:
             return self.local
-        return self.components[replica_id]
+        mine = jax.lax.axis_index(REPLICA_AXIS) == replica_id
+
+        def share(array: jax.Array) -> jax.Array:
+            # One copy travels, and not one from each replica.
+            numbers = array.astype(jnp.int8) if array.dtype == jnp.bool_ else array
+            kept = jnp.where(mine, numbers, jnp.zeros_like(numbers))
+            return jax.lax.psum(kept, REPLICA_AXIS).astype(array.dtype)
+
+        return _as_numbers(share, self.local)
 
     @property
     def components(self) -> tuple[Any, ...]:
         if self.mirrored or 0 in self.shape:
             return (self.local,) * self.mesh.size
-        gathered = jax.lax.all_gather(self.local, REPLICA_AXIS)
+        gathered = _as_numbers(lambda x: jax.lax.all_gather(x, REPLICA_AXIS), self.local)
         return tuple(gathered[index] for index in range(self.mesh.size))
 
     @property
@@ -56,3 +65,12 @@ class TracedBuffers:
             return TracedBuffers(self.mesh, array, self.mirrored)
         mine = jax.lax.axis_index(REPLICA_AXIS) == replica_id
         return TracedBuffers(self.mesh, jnp.where(mine, array, self.local))
+
+
+def _as_numbers(fn: Callable[[jax.Array], jax.Array], array: Any) -> jax.Array:
+    """`fn(array)`; of random keys, with the numbers that they are made of."""
+    array = jnp.asarray(array)
+    if not jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        return fn(array)
+    implementation = jax.random.key_impl(array)
+    return jax.random.wrap_key_data(fn(jax.random.key_data(array)), impl=implementation)

@@ -38,6 +38,7 @@ _REDUCE_OPS = {
 }
 
 
+@jax.tree_util.register_pytree_node_class
 class ComponentVariable(Variable):
     """One copy of a distributed variable: what `extended.update` hands out."""
 
@@ -130,11 +131,6 @@ class DistributedVariable(DistributedValues, Variable):
 
     def _component(self, replica_id: Any) -> ComponentVariable:
         return ComponentVariable(self, EACH) if replica_id is EACH else self.values[replica_id]
-
-    @property
-    def _template(self) -> Any:
-        stored = self._stored
-        return stored._assembled if stored._assembled is not None else stored._components[0]
 
     @property
     def _placement(self) -> tuple[Device, ...]:

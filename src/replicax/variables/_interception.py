@@ -11,7 +11,14 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+import jax
+
 from replicax.context import thread_state
+
+# JAX keeps what it traced by the function and this value. Where variables stand for other values
+# than before, a value of its own makes JAX look again into jitted functions, bodies of loops and
+# the like, which may read them: `with trace_stamp(object()):`.
+trace_stamp = jax.make_user_context(None)
 
 
 class Interceptor(Protocol):

@@ -22,7 +22,7 @@ from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
 from replicax.context import EACH, get_replica_context, is_compiling, thread_state
 from replicax.devices import canonical_name, device_of, put, short_name
-from replicax.values import ArrayLike, Mirrored, OneBuffer, PerReplica, StateSlot
+from replicax.values import ArrayLike, Mirrored, OneBuffer, PerReplica
 from replicax.variables import _creator, _interception
 from replicax.variables._policy import (
     VariableAggregation,
@@ -31,6 +31,7 @@ from replicax.variables._policy import (
     as_synchronization,
     resolve_trainable,
 )
+from replicax.variables._program_state import StateSlot
 
 # Held while a variable is read, changed and written back: threads may share variables.
 UPDATING = threading.RLock()
@@ -332,13 +333,13 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         if type(self._stored) is StateSlot:
             with UPDATING:
                 if type(self._stored) is StateSlot:
-                    self._stored = self._stored.settled()
+                    self._store(self._stored.settled())
         return self._stored
 
     def _store(self, buffers: Any) -> None:
-        if type(self._stored) is StateSlot:
-            self._stored.left()
-        self._stored = buffers
+        old, self._stored = self._stored, buffers
+        if type(old) is StateSlot:
+            old.leave()
 
     def _set(self, buffers: Any) -> None:
         program = thread_state.program
@@ -350,7 +351,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
     @property
     def _template(self) -> Any:
         """Anything with this variable's shape and dtype."""
-        return self._stored._assembled
+        return self._stored.look
 
     @property
     def _placement(self) -> tuple[Device, ...]:
@@ -410,8 +411,9 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
                 "keep its value: value = variable.read_value()."
             )
         new = object.__new__(type(self))
-        self._settled().exclusive = False
-        vars(new).update(vars(self))  # arrays are immutable, so the copy may share them
+        with UPDATING:
+            self._settled().exclusive = False
+            vars(new).update(vars(self))  # arrays are immutable, so the copy may share them
         memo[id(self)] = new
         return new
 

@@ -18,23 +18,30 @@ import jax.numpy as jnp
 
 from replicax._jax_internals import uncommitted
 from replicax.devices import ReplicaMesh
-from replicax.values._buffers import OneBuffer, ReplicaBuffers
+from replicax.values import OneBuffer, ReplicaBuffers
 
 
 class VariableGone(BaseException):
-    """Internal: a variable that a program was traced with exists no more; trace anew."""
+    """Internal: a variable that a program was traced with exists no more; trace anew.
+
+    A BaseException, so that a user's `except Exception` does not catch it.
+    """
 
 
 class ProgramState:
     """The variables that one program reads and writes, and their values after its last call.
 
-    Held weakly: a model that the user drops takes its programs along.
+    Held weakly: a model that the user drops takes its programs along. Used under `UPDATING`.
     """
 
     def __init__(self, variables: Sequence[Any]):
+        me = weakref.ref(self)
         self._variables = [
-            weakref.ref(variable, functools.partial(self._release, index))
+            weakref.ref(variable, functools.partial(_forget, me, index))
             for index, variable in enumerate(variables)
+        ]
+        self._looks = [
+            jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables
         ]
         self._is_plain = [variable._stored.mesh is None for variable in variables]
         self.arrays: list[Any] = [None] * len(self._variables)
@@ -51,7 +58,7 @@ class ProgramState:
         """The values, which the program may write its results into."""
         if self._outside:
             shared = []
-            for index in self._outside:
+            for index in tuple(self._outside):
                 variable = self._variables[index]()
                 if variable is None:
                     raise VariableGone
@@ -65,12 +72,6 @@ class ProgramState:
                     self.arrays[index] = copy
         return self.arrays
 
-    def lost(self) -> list[str]:
-        """The names of the variables whose values a program took, and then failed."""
-        pairs = zip(self._variables, self.arrays, strict=True)
-        found = [(variable(), array) for variable, array in pairs if array is not None]
-        return [each.name for each, array in found if each is not None and array.is_deleted()]
-
     def put(self, values: list[Any]) -> None:
         """What the program gave; the variables have it from now on."""
         if any(self._is_plain) and values[0].committed:
@@ -80,18 +81,34 @@ class ProgramState:
             ]
         self.arrays = values
         if self._outside:
-            indices, self._outside = self._outside, set()
+            indices, self._outside = tuple(self._outside), set()
             for index in indices:
                 variable = self._variables[index]()
                 if variable is None:
-                    self._outside.add(index)
-                    continue
-                variable._store(StateSlot(self, index, variable._stored.mesh))
+                    self.forget(index)
+                else:
+                    variable._store(StateSlot(self, index, variable._stored.mesh))
 
-    def _release(self, index: int, _: Any = None) -> Any:
-        array, self.arrays[index] = self.arrays[index], None
+    def lost(self) -> list[str]:
+        """The names of the variables whose values a program took, and then failed."""
+        pairs = zip(self._variables, self.arrays, strict=True)
+        found = [(variable(), array) for variable, array in pairs if array is not None]
+        return [each.name for each, array in found if each is not None and array.is_deleted()]
+
+    def forget(self, index: int) -> None:
+        """The variable has another value now, or is gone."""
+        self.arrays[index] = None
         self._outside.add(index)
-        return array
+
+    def look(self, index: int) -> jax.ShapeDtypeStruct:
+        """The shape and dtype of a variable."""
+        return self._looks[index]
+
+
+def _forget(state: Any, index: int, _: Any) -> None:
+    found = state()
+    if found is not None:
+        found.forget(index)
 
 
 class StateSlot:
@@ -109,18 +126,19 @@ class StateSlot:
     def assembled(self) -> Any:
         return self._state.arrays[self._index]
 
-    _assembled = assembled
+    @property
+    def look(self) -> jax.ShapeDtypeStruct:
+        return self._state.look(self._index)
 
     def settled(self) -> ReplicaBuffers | OneBuffer:
-        """Buffers of the variable's own; the program has to ask for them next time."""
-        array = self._state._release(self._index)
+        """Buffers of the variable's own."""
         if self.mesh is None:
-            return OneBuffer(array, exclusive=True)
-        return ReplicaBuffers(self.mesh, None, array, exclusive=True)
+            return OneBuffer(self.assembled, exclusive=True)
+        return ReplicaBuffers(self.mesh, None, self.assembled, exclusive=True)
 
-    def left(self) -> None:
-        """The variable has another value now."""
-        self._state._release(self._index)
+    def leave(self) -> None:
+        """The variable has its value elsewhere now; the program has to ask for it next time."""
+        self._state.forget(self._index)
 
 
 @jax.jit

@@ -1,0 +1,29 @@
+"""Where a compiled program runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from replicax._typing import Device
+from replicax.devices import ReplicaMesh, replica_mesh
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a program runs.
+
+    Attributes:
+      devices: of the replicas.
+      replica: the replica that it is for, if eager replicas call it.
+      is_open: whether nothing but a default speaks for these devices.
+    """
+
+    devices: tuple[Device, ...]
+    replica: int | None = None
+    is_open: bool = False
+
+    @functools.cached_property
+    def mesh(self) -> ReplicaMesh | None:
+        """The mesh of a program for several replicas."""
+        return replica_mesh(self.devices) if len(self.devices) > 1 else None
