@@ -128,7 +128,7 @@ def merge_call_of_a_traced_value(strategy):
     strategy.run(lambda: rx.value_and_grad(loss, [w]))
 
 
-@misuse(RuntimeError, r"strategy\.run.*while JAX traces", r"Call strategy\.run outside")
+@misuse(RuntimeError, r"strategy\.run.*while JAX traces", r"call strategy\.run outside")
 def run_in_jit(strategy):
     jax.jit(lambda x: strategy.run(lambda y: y, args=(x,)))(1.0)
 
@@ -143,13 +143,13 @@ def all_reduce_in_jit(strategy):
 @misuse(
     errors.WrongContextError,
     r"merge_call.*was called.*JAX|JAX.*merge_call",
-    r"(?i)move .* out|outside",
+    r"rx\.function around strategy\.run",
 )
 def merge_call_in_jit(strategy):
     strategy.run(lambda: jax.jit(lambda x: x * context().merge_call(lambda s: 2.0))(1.0))
 
 
-@misuse(errors.WrongContextError, r"all_reduce.*was called", r"(?i)move .* out|outside")
+@misuse(errors.WrongContextError, r"all_reduce.*was called", r"rx\.function around strategy\.run")
 def all_reduce_of_a_captured_array_in_jit(strategy):
     y = jnp.ones(())
     strategy.run(lambda: jax.jit(lambda x: x * context().all_reduce("SUM", y))(1.0))

@@ -29,8 +29,6 @@ def plan_packs(arrays: Sequence[Any], bytes_per_pack: int) -> list[list[int]]:
     open_pack: dict[Any, tuple[list[int], int]] = {}
     for index, array in enumerate(arrays):
         size = math.prod(array.shape) * array.dtype.itemsize
-        if size == 0:
-            continue
         if size >= min(limit, _ALONE_FROM_BYTES):
             packs.append([index])
             continue
@@ -50,9 +48,11 @@ def all_reduce_traced(
     """The reduction of each array over the replica axis, fused; for use inside `shard_map`."""
     if op is ReduceOp.MEAN:
         arrays = [for_mean(array) for array in arrays]
+    reduced: list[Any] = list(arrays)
     # An array without items has nothing to send, and XLA does not take it into a collective.
-    reduced: list[Any] = [array if array.size == 0 else None for array in arrays]
-    for pack in plan_packs(arrays, bytes_per_pack):
+    sent = [index for index, array in enumerate(arrays) if array.size]
+    for positions in plan_packs([arrays[index] for index in sent], bytes_per_pack):
+        pack = [sent[position] for position in positions]
         if len(pack) == 1:
             reduced[pack[0]] = jax.lax.psum(arrays[pack[0]], REPLICA_AXIS)
             continue

@@ -96,7 +96,7 @@ def structures_that_disagree(lib: Library, strategy: Any, case: str) -> Any:
     return lib.refuses(lambda: lib.run(strategy, replica_fn))
 
 
-@scenario(*KINDS)
+@scenario(*KINDS, eager_only="a compiled function returns values")
 def variable_result(lib: Library, strategy: Any) -> Any:
     with strategy.scope():
         variable = lib.variable(1.0)
@@ -112,7 +112,7 @@ def copies_of_a_variable_become_the_variable(lib: Library, strategy: Any) -> Any
     return {"result": result, "itself": result is variable}
 
 
-@scenario(*KINDS)
+@scenario(*KINDS, eager_only="a compiled function returns values")
 @ours(
     ON_READ_IN_CENTRAL_STORAGE,
     {"result": sync_on_read_variable(1.0, 1.0), "itself": True},

@@ -198,12 +198,12 @@ def made_inside_run_on_read(lib: Library, strategy: Any) -> Any:
     return {"variable": made[0], "read": made[0].read_value()}
 
 
-@scenario("mirrored2", "one_device")
+@scenario("mirrored2", "one_device", eager_only="a compiled function returns values")
 def made_inside_run_and_returned(lib: Library, strategy: Any) -> Any:
     return lib.run(strategy, lambda: lib.variable(lib.replica_number()))
 
 
-@scenario("mirrored2", "one_device")
+@scenario("mirrored2", "one_device", eager_only="a compiled function returns values")
 def made_inside_run_with_a_callable(lib: Library, strategy: Any) -> Any:
     return lib.run(strategy, lambda: lib.Variable(lambda: lib.constant([1.0, 2.0])))
 

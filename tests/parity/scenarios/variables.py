@@ -97,7 +97,7 @@ def made_outside_and_read_inside(lib: Library, strategy: Any) -> Any:
     return lib.run(strategy, lambda: variable * lib.replica_number())
 
 
-@scenario("mirrored2", "one_device")
+@scenario("mirrored2", "one_device", eager_only="a compiled function returns values")
 def made_outside_and_returned(lib: Library, strategy: Any) -> Any:
     variable = lib.Variable(1.0)
     result = lib.run(strategy, lambda: variable)
