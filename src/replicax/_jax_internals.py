@@ -154,6 +154,14 @@ def new_ref(trace: Any, value: Any) -> Any:
         return jax.new_ref(value)
 
 
+def scan_inputs(parameters: dict[str, Any]) -> tuple[int, int]:
+    """How many inputs of a `lax.scan` are constants, and how many are carried."""
+    if "num_consts" in parameters:  # JAX 0.10
+        return parameters["num_consts"], parameters["num_carry"]
+    constants, carried, _ = parameters["ft_in"].unpack()
+    return len(constants), len(carried)
+
+
 def is_ref(variable: Any) -> bool:
     """Whether a variable of a traced program is a mutable cell."""
     return type(variable.aval).__name__ == "AbstractRef"

@@ -116,7 +116,7 @@ class _Walk:
 
     def _scan(self, equation: Any, levels: list[int]) -> list[int]:
         parameters = equation.params
-        fixed, carried = parameters["num_consts"], parameters["num_carry"]
+        fixed, carried = _jax_internals.scan_inputs(parameters)
         carry = levels[fixed : fixed + carried]
         while True:
             after = self._inside(
