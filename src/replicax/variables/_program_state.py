@@ -44,6 +44,7 @@ class ProgramState:
             jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables
         ]
         self._is_plain = [variable._stored.mesh is None for variable in variables]
+        self._has_plain = any(self._is_plain)
         self.arrays: list[Any] = [None] * len(self._variables)
         self._outside = set(range(len(self._variables)))  # those whose value is not in `arrays`
 
@@ -74,7 +75,7 @@ class ProgramState:
 
     def put(self, values: list[Any]) -> None:
         """What the program gave; the variables have it from now on."""
-        if any(self._is_plain) and values[0].committed:
+        if self._has_plain and values[0].committed:
             values = [
                 uncommitted(value) if is_plain else value
                 for value, is_plain in zip(values, self._is_plain, strict=True)
