@@ -19,7 +19,7 @@ STEPS, BATCH = 20, 48
 
 
 def train(strategy: Any, way: str) -> list[float]:
-    """The losses of a small classifier: "eager", with the "loss" compiled, or all in a "function"."""
+    """The losses of a classifier: "eager", with the "loss" compiled, or all in a "function"."""
     rng = np.random.default_rng(0)
     inputs = rng.standard_normal((BATCH, 16)).astype(np.float32)
     labels = (inputs.sum(1) > 0).astype(np.int32)

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 import replicax as rx
-from tests.replicas import by_replica, mirrored
+from tests.replicas import by_replica, context, mirrored
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_notebook_displays():
     with strategy.scope():
         mirrored_variable = rx.Variable([1.0, 2.0], name="m")
         on_read = rx.Variable(0.0, synchronization="ON_READ", aggregation="SUM")
-    value = by_replica(strategy, lambda index: jnp.full(2, index))
+    value = strategy.run(lambda: jnp.full(2, context().replica_id_in_sync_group))
     whole = strategy.extended.broadcast_to(jnp.ones(2), None)
     for shown in (strategy, mirrored_variable, on_read, value, whole, rx.Variable(1.0)):
         html = shown._repr_html_()

@@ -60,7 +60,7 @@ def an_array_as_an_index(strategy):
     compiled(strategy, lambda x: [1, 2, 3][x.astype(int)])
 
 
-@misuse(jax.errors.ConcretizationTypeError, r"concrete value expected", r"Pass it as a Python num")
+@misuse(jax.errors.ConcretizationTypeError, r"concrete value is expected", r"as a Python number")
 def an_array_as_a_number(strategy):
     compiled(strategy, lambda x: float(x))
 
@@ -145,7 +145,7 @@ def steps_over_a_number(strategy):
     rx.function(lambda x: x).steps(3)
 
 
-@misuse(ValueError, r"got 0", r"whole number, 1 or more")
+@misuse(ValueError, r"got 0", r"whole number of at least 1")
 def no_steps(strategy):
     rx.function(lambda x: x).steps([1.0], 0)
 

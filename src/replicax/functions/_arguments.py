@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -26,8 +26,7 @@ from replicax.values import DistributedValues, Mirrored, PerReplica, TracedBuffe
 from replicax.variables import Variable
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """What an input looks like: `kind` is "array", "per replica" or "mirrored"."""
 
     kind: str

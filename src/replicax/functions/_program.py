@@ -95,7 +95,7 @@ class Program:
             return results
 
         looks = arguments.input_looks(self.mesh)
-        names = [f"argument {index}" for index in range(len(looks))]
+        names = [f"number {index}" for index in range(len(looks))]
         axes = [] if self.mesh is None else [(REPLICA_AXIS, self.mesh.size)]
         program, self._constants = _jax_internals.trace_to_program(
             flat, user_fn, names, looks, axes
