@@ -29,6 +29,7 @@ from replicax.functions._identity import ByIdentity, captured_objects, function_
 from replicax.functions._many import joined, take_items
 from replicax.functions._place import Place
 from replicax.functions._program import Program
+from replicax.functions._remedies import remedy_for
 from replicax.functions._retry import (
     NotOneProgram,
     OnlyPython,
@@ -42,30 +43,6 @@ from replicax.variables import Variable, VariableGone
 
 _EAGER = object()  # in the place of a program: this call cannot be compiled
 _LOOP = object()  # in the place of a program: its parts are compiled
-_REMEDIES = {
-    "TracerBoolConversionError": (
-        "a Python `if`, `while`, `and` or `assert` asks for the value of an array, which is known "
-        "when the compiled program runs, and not while it is traced. Use jnp.where or "
-        "jax.lax.cond, or make the condition a Python value. (The number of a replica is such an "
-        "array too: one program speaks for all of them)"
-    ),
-    "ConcretizationTypeError": (
-        "Python asks for the value of an array, which is known when the compiled program runs, and "
-        "not while it is traced. Pass it as a Python number, or compute it with jax.numpy"
-    ),
-    "TracerArrayConversionError": (
-        "NumPy, .numpy() or .item() asks for the value of an array, which is known when the "
-        "compiled program runs, and not while it is traced. Use jax.numpy, or return the array"
-    ),
-    "TracerIntegerConversionError": (
-        "Python asks for the value of an array, as a size or an index. Pass it as a Python number, "
-        "or use jnp.take and jax.lax.dynamic_slice"
-    ),
-    "UnexpectedTracerError": (
-        "a value of a function that was traced before was kept, in a global, a list or an "
-        "attribute, and is used here. Return it from that function instead"
-    ),
-}
 
 
 class _State:
@@ -383,7 +360,7 @@ class Function:
         try:
             return Program(body, self._python_function, arguments, place, may_create, refs)
         except Exception as error:
-            add_note(error, f"(while rx.function traced {self._name!r}: {_remedy(error)})")
+            add_note(error, f"(while rx.function traced {self._name!r}: {remedy_for(error)})")
             raise
 
     def _first_guess(self, strategy: Any, frame: Frame, arguments: Arguments) -> Place:
@@ -394,13 +371,14 @@ class Function:
         if thread_state.frames:
             devices = frame.strategy.extended._replica_devices
             return Place(devices) if replica is None else Place((devices[replica],), replica)
-        if self._state.devices is not None:
-            return Place(self._state.devices)
         for value in arguments.inputs:
             if isinstance(value, DistributedValues) and value._buffers is not None:
                 return Place(value._buffers.mesh.devices)
         counts = {look.count for look in arguments.looks if isinstance(look, Look)} - {1}
-        for value in captured_objects(self._python_function):
+        earlier = self._state.devices
+        if earlier is not None and (not counts or len(earlier) in counts):
+            return Place(earlier)
+        for value in (*arguments.leaves, *captured_objects(self._python_function)):
             found = value._strategy if isinstance(value, Variable) else value
             count = getattr(found, "num_replicas_in_sync", 1)
             if hasattr(found, "_extended") and (count in counts or (count > 1 and not counts)):
@@ -584,20 +562,6 @@ def _forget(state: weakref.ref[_State], key: Any) -> None:
     found = state()
     if found is not None:
         found.programs.pop(key, None)
-
-
-def _remedy(error: Exception) -> str:
-    if isinstance(error, NotImplementedError) and "State effect" in str(error):
-        return (
-            "JAX cannot differentiate a loop over a lax.cond or lax.switch in which a variable is "
-            "assigned. Return the new value from the branches, and assign it outside"
-        )
-    if isinstance(error, AttributeError) and error.name in ("numpy", "item", "tolist"):
-        return _REMEDIES["TracerArrayConversionError"]
-    return next(
-        (_REMEDIES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _REMEDIES),
-        "without rx.function it runs as plain Python, where it is easier to look at",
-    )
 
 
 def _eager_replica(frame: Frame) -> int | None:
