@@ -3,6 +3,7 @@
 from replicax.devices._constant import constant as constant
 from replicax.devices._mesh import REPLICA_AXIS as REPLICA_AXIS
 from replicax.devices._mesh import ReplicaMesh as ReplicaMesh
+from replicax.devices._mesh import append_result as append_result
 from replicax.devices._mesh import replica_mesh as replica_mesh
 from replicax.devices._names import canonical_name as canonical_name
 from replicax.devices._names import canonical_names as canonical_names

@@ -9,6 +9,7 @@ without a copy or a reshape. Arrays of the second sort never leave replicax.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from replicax._typing import Device
 
 REPLICA_AXIS = "replica"
-_collective = threading.Lock()
+_collective = threading.RLock()  # a signal handler may come in between
 _BETWEEN_MARKS = 4  # on 8 devices XLA gives up with some 30 programs on their way
 
 
@@ -51,7 +52,10 @@ class ReplicaMesh:
         program = jax.jit(self.mapped(fn))
 
         def call(*args: Any) -> Any:
-            return self.call(program, args, *args)
+            self.wait_for(args)
+            results: list[Any] = []
+            self.call(program, results, *args)
+            return results[0]
 
         call.__wrapped__ = program  # type: ignore[attr-defined]
         return call
@@ -65,35 +69,46 @@ class ReplicaMesh:
         spec = PartitionSpec()
         return jax.shard_map(fn, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)
 
-    def call(self, program: Callable[..., Any], inputs: Any, *args: Any) -> Any:
-        """`program(*args)`, for a program with collectives; others may still compute `inputs`.
+    def wait_for(self, inputs: Any) -> None:
+        """To be called before `call`, without any lock.
 
-        Such programs must reach every device in one order, whichever threads call them. On the CPU
-        they also share one pool of threads, with each other and with what computes their inputs,
-        and would wait for those with no thread left to make them. So nothing may be unfinished
-        there that they take, and only so many of them at a time.
+        On the CPU, programs with collectives share one pool of threads, with each other and with
+        what computes their inputs, and would wait for those with no thread left to make them. So
+        nothing may be unfinished there that they take, and only so many of them at a time: twice
+        `_BETWEEN_MARKS`.
+        """
+        if not self._on_cpu:
+            return
+        if inputs:
+            jax.block_until_ready(inputs)
+        self._since_mark = (self._since_mark + 1) % _BETWEEN_MARKS
+        mark = self._mark
+        if self._since_mark == 0 and mark is not None:
+            self._mark = None
+            with contextlib.suppress(Exception):  # those who look at its results are told
+                mark.block_until_ready()
 
-        The last of what `program` returns tells that it has ended; nobody may donate it.
+    def call(self, program: Callable[..., Any], results: list[Any], *args: Any) -> None:
+        """Appends `program(*args)` to `results`, for a program with collectives.
+
+        Such programs must reach every device in one order, whichever threads call them. The last
+        of what `program` returns tells that it has ended; nobody may donate it.
+
+        The results are appended in the same breath: an interrupt cannot come in between.
         """
         with _collective:
-            if self._on_cpu:
-                if inputs:
-                    jax.block_until_ready(inputs)
-                self._wait_for_earlier_ones()
             if jax.sharding.get_abstract_mesh().empty:
-                results = program(*args)
+                append_result(results, program, args)
             else:
                 with jax.set_mesh(self.mesh):  # the user's own mesh is not ours
-                    results = program(*args)
-            if self._on_cpu and self._since_mark == 0:
-                self._mark = _last_array(results)
-            return results
+                    append_result(results, program, args)
+            if self._on_cpu and self._mark is None:
+                self._mark = _last_array(results[-1])
 
-    def _wait_for_earlier_ones(self) -> None:
-        """Lets no more than twice `_BETWEEN_MARKS` programs be on their way."""
-        self._since_mark = (self._since_mark + 1) % _BETWEEN_MARKS
-        if self._since_mark == 0 and self._mark is not None:
-            self._mark.block_until_ready()
+
+def append_result(results: list[Any], program: Callable[..., Any], args: Sequence[Any]) -> None:
+    """`results.append(program(*args))`, with no Python in between that Ctrl-C could interrupt."""
+    results.extend(map(program, *[(arg,) for arg in args]))
 
 
 def _last_array(results: Any) -> Any:

@@ -10,6 +10,7 @@ later ones look the program up. What cannot be one program runs as Python:
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import itertools
@@ -38,6 +39,7 @@ from replicax.functions._retry import (
     Uneven,
 )
 from replicax.functions._signature import Signature
+from replicax.functions._snapshot import with_snapshots
 from replicax.values import DistributedValues
 from replicax.variables import Variable, VariableGone
 
@@ -183,6 +185,9 @@ class Function:
     def _call_many(self, items: Sequence[Any], last_only: bool) -> Any:
         """One call of a program for each run of items that look alike."""
         frame = current_frame()
+        if self._must_run_inside(frame):
+            singles = [(self(item), 1) for item in items]
+            return singles[-1][0] if last_only else joined(singles)
         results: list[Any] = []
         alike = itertools.groupby(
             [(item, self._arguments_of(item)) for item in items],
@@ -191,7 +196,7 @@ class Function:
         for key, group in alike:
             pairs: list[Any] = list(group)
             program: Any = None
-            if key is not None and not self._must_run_inside(frame):
+            if key is not None:
                 program = self._find(self._python_function, None, frame, pairs[0][1])
                 if isinstance(program, Program) and program.creates:
                     results.append((program(pairs.pop(0)[1]), 1))
@@ -199,7 +204,12 @@ class Function:
                         program = self._find(self._python_function, None, frame, pairs[0][1])
             if isinstance(program, Program) and len(pairs) > 1:
                 many = [arguments for _, arguments in pairs]
-                results.append((program.call_many(many, last_only), len(pairs)))
+                try:
+                    result = program.call_many(many, last_only)
+                except VariableGone:  # its name may stand for another one now
+                    self._state.programs.clear()
+                    result = self._call_many([item for item, _ in pairs], last_only)
+                results.append((result, len(pairs)))
             else:
                 results += [(self(item), 1) for item, _ in pairs]
         if last_only:
@@ -264,12 +274,12 @@ class Function:
         try:
             arguments = Arguments(args, kwargs)
         except Uneven:
-            return body(*args, **kwargs)
+            return with_snapshots(body(*args, **kwargs))
         program = self._find(body, strategy, frame, arguments)
         if program is _EAGER:
-            return body(*args, **kwargs)
+            return with_snapshots(body(*args, **kwargs))
         if program is _LOOP:
-            return self._loop(body, args, kwargs)
+            return with_snapshots(self._loop(body, args, kwargs))
         try:
             return program(arguments)
         except VariableGone:  # its name may stand for another one now
@@ -411,7 +421,16 @@ class Function:
             reason = self._state.reasons.get(id(program), "it iterates over its argument")
             how = "as Python, with each strategy.run compiled" if program is _LOOP else "eagerly"
             return Explanation(self._name, None, f"{how}, because {reason}", retraces)
-        return Explanation(self._name, program.report(arguments), "as one program", retraces)
+        try:
+            report = program.report(arguments)
+        except VariableGone:  # its name may stand for another one now
+            self._state.programs.clear()
+            return self.explain(*args, **kwargs)
+        return Explanation(self._name, report, "as one program", retraces)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Function:
+        specs = None if self._signature is None else self._signature.specs
+        return Function(copy.deepcopy(self._python_function, memo), specs, self._name)
 
     def __repr__(self) -> str:
         return f"<rx.function {self._name!r}>"
@@ -426,6 +445,18 @@ class BoundFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature | None:
+        return self._function._parameters
+
+    @property
+    def __name__(self) -> str:
+        return self._function._name
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override]
+        return self._function.__doc__
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

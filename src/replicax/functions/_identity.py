@@ -85,7 +85,13 @@ def function_key(fn: Any, seen: frozenset[int] = frozenset()) -> Any:
         nested = isinstance(content, types.FunctionType)
         captured.append(function_key(content, seen) if nested else constant_key(content))
     defaults = tuple(constant_key(value) for value in fn.__defaults__ or ())
-    return (fn.__code__, id(fn.__globals__), tuple(captured), defaults)
+    scope = fn.__globals__
+    numbers = tuple(
+        (name, constant_key(scope[name]))
+        for name in _names_in(fn.__code__)
+        if isinstance(scope.get(name), int | float | str | bool | None) and name in scope
+    )
+    return (fn.__code__, id(scope), numbers, tuple(captured), defaults)
 
 
 def closure_of(fn: Any) -> list[Any]:

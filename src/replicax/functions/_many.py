@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from replicax import _tree
 from replicax._errors import OutOfRangeError
@@ -58,7 +59,8 @@ def loop_of(step: Any, carried: Sequence[int], last_only: bool) -> Any:
 
 def take_items(inputs: Any, count: int | None) -> list[Any]:
     """The next items of an iterable, or of an object with `get_next()`."""
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+    whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
+    if count is not None and (not whole or count < 1):
         raise ValueError(
             f"The number of steps must be a whole number of at least 1; got {count!r}."
         )
@@ -89,9 +91,10 @@ def joined(results: Sequence[tuple[Any, int]]) -> Any:
             wrap = Mirrored if isinstance(first, Mirrored) else PerReplica
             parts = zip(*(leaf.values for leaf in leaves), strict=True)
             return wrap([_concatenated(part, counts) for part in parts])
-        if isinstance(first, jax.Array | int | float):
-            return _concatenated(leaves, counts)
-        return leaves[-1]
+        numbers = isinstance(first, jax.Array | int | float | complex) or (
+            isinstance(first, np.ndarray | np.generic) and first.dtype.kind not in "OSU"
+        )
+        return _concatenated(leaves, counts) if numbers else leaves[-1]
 
     counts = [count for _, count in results]
     return _tree.map_together(join, [result for result, _ in results], is_leaf)
@@ -105,4 +108,20 @@ def _concatenated(parts: Sequence[Any], counts: Sequence[int]) -> Any:
             put(array if count > 1 else array[None], home)
             for array, count in zip(arrays, counts, strict=True)
         ]
+        if len({row.shape[1:] for row in rows}) > 1:
+            shapes = ", ".join(str(row.shape[1:]) for row in rows)
+            raise ValueError(
+                f"The steps were made, but their results cannot be stacked: they have the shapes "
+                f"{shapes}. Return results of one shape, a sum for example, or call the function "
+                "step by step."
+            )
         return jnp.concatenate(rows)
+
+
+def stacked_nothing(value: Any, count: int) -> Any:
+    """A result without items, once for each of `count` steps; 0 for a single one."""
+    if not count:
+        return value
+    if isinstance(value, DistributedValues):
+        return type(value)([stacked_nothing(part, count) for part in value.values])
+    return jnp.zeros((count, *value.shape), value.dtype)

@@ -23,12 +23,20 @@ from replicax._errors import add_note
 from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
 from replicax.context import EACH
-from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, replica_mesh, short_name
+from replicax.devices import (
+    REPLICA_AXIS,
+    ReplicaMesh,
+    append_result,
+    put,
+    replica_mesh,
+    short_name,
+)
 from replicax.functions._agreement import BY_DATA, SAME, require_agreement
 from replicax.functions._arguments import Arguments, flatten, lay_out
 from replicax.functions._explanation import Report, collectives_of
-from replicax.functions._many import loop_of
+from replicax.functions._many import loop_of, stacked_nothing
 from replicax.functions._place import Place
+from replicax.functions._snapshot import snapshot
 from replicax.functions._trace import Entry, ProgramTrace, array_for
 from replicax.values import (
     DistributedValues,
@@ -37,13 +45,7 @@ from replicax.values import (
     ReplicaBuffers,
     is_leaf,
 )
-from replicax.variables import (
-    UPDATING,
-    ProgramState,
-    Variable,
-    VariableAggregation,
-    VariableGone,
-)
+from replicax.variables import UPDATING, ProgramState, Variable, VariableGone
 
 
 class Program:
@@ -127,18 +129,13 @@ class Program:
             kind, array = self._result(leaf)
             if array is not None and not array.size and self.mesh is not None:
                 # Programs for several devices cannot give arrays without items either.
-                kind, leaf, array = "constant", self._without_items(kind, array), None
+                kind, leaf, array = "empty", self._without_items(kind, array), None
             self._results.append((kind, leaf if array is None else None))
             if array is not None:
                 arrays.append(array)
         self._bare = all(kind == "array" for kind, _ in self._results)
         self._number_of_arrays = len(arrays)
         return arrays
-
-    def _value_of(self, variable: Variable) -> Any:
-        if variable._copies_differ and variable.aggregation is VariableAggregation.NONE:
-            return PerReplica._from_buffers(variable._buffers)
-        return variable.read_value()
 
     def _without_items(self, kind: str, array: Any) -> Any:
         assert self.mesh is not None
@@ -153,11 +150,13 @@ class Program:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
             kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
             return kind, as_array(leaf._component(EACH))
-        if isinstance(leaf, Variable):  # as it is at the end of the call; it may change later
-            return self._result(self._value_of(leaf))
+        if isinstance(leaf, Variable):
+            return self._result(snapshot(leaf))
         if isinstance(leaf, Tracer):
             return "array", leaf
-        if isinstance(leaf, np.ndarray | np.generic | int | float | complex):
+        if isinstance(leaf, int | float | complex) or (
+            isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "OSU"
+        ):
             return "array", as_array(leaf)
         return "constant", None
 
@@ -233,7 +232,8 @@ class Program:
         inputs = arguments.laid_out(self.place)
         variables = self._state.variables()
         written = [_like(variable, self.mesh) for variable in variables]
-        read = [_like(held.variable(), self.mesh) for held in self._read]
+        only_read = [held.alive() for held in self._read]
+        read = [_like(variable, self.mesh) for variable in only_read]
         compiled = self.run.lower(written, read, inputs, self._rest).compile()
         costs = compiled.cost_analysis() or {}
         memory = compiled.memory_analysis()
@@ -246,7 +246,7 @@ class Program:
             donated_bytes=sum(
                 math.prod(variable.shape) * variable.dtype.itemsize for variable in variables
             ),
-            read=[held.variable().name for held in self._read],
+            read=[variable.name for variable in only_read],
         )
 
     # ------------------------------------------------------------------ calling
@@ -260,12 +260,17 @@ class Program:
         run = self._loops.get(key)
         if run is None:
             run = self._loops[key] = self._jitted(loop_of(self._step, self._carried, last_only))
-        return self._called(run, [each.laid_out(self.place) for each in many])
+        count = 0 if last_only else len(many)
+        return self._called(run, [each.laid_out(self.place) for each in many], count)
 
-    def _called(self, run: Any, inputs: Any) -> Any:
+    def _called(self, run: Any, inputs: Any, count: int = 0) -> Any:
+        if self.mesh is not None:
+            self.mesh.wait_for(inputs)
+        done: list[Any] = []
         with UPDATING, self._own_mesh():
+            written = self._state.take()
             try:
-                results, in_place, elsewhere, _ = self._call(run, self._state.take(), inputs)
+                self._call(done, run, written, inputs)
             except Exception as error:
                 if lost := self._state.lost():
                     add_note(
@@ -274,21 +279,26 @@ class Program:
                         "assign these variables anew, from a checkpoint for example)",
                     )
                 raise
-            self._state.put(in_place)
-            for held, value in zip(self._elsewhere, elsewhere, strict=True):
-                held.write(self, value)
+            finally:  # also if Ctrl-C came when the program had run
+                if done:
+                    self._state.put(done[0][1])
+                    for held, value in zip(self._elsewhere, done[0][2], strict=True):
+                        held.write(self, value)
+                else:
+                    self._state.give_back()
         self._until_called = None
-        return self._put_together(results)
+        return self._put_together(done[0][0], count)
 
-    def _call(self, run: Any, written: list[Any], inputs: Any) -> tuple[list[Any], ...]:
+    def _call(self, done: list[Any], run: Any, written: list[Any], inputs: Any) -> None:
         read = [held.array(self) for held in self._read]
-        rest = self._rest
+        args = (written, read, inputs, self._rest)
         if self.mesh is not None:
-            return self.mesh.call(run, inputs, written, read, inputs, rest)
-        if self.place.devices[0] is default_device():
-            return run(written, read, inputs, rest)
-        with jax.default_device(self.place.devices[0]):
-            return run(written, read, inputs, rest)
+            self.mesh.call(run, done, *args)
+        elif self.place.devices[0] is default_device():
+            append_result(done, run, args)
+        else:
+            with jax.default_device(self.place.devices[0]):
+                append_result(done, run, args)
 
     def _own_mesh(self) -> contextlib.AbstractContextManager[Any]:
         """A mesh that the user has set is not ours."""
@@ -296,13 +306,18 @@ class Program:
             return contextlib.nullcontext()
         return jax.set_mesh(replica_mesh(self.place.devices).mesh)
 
-    def _put_together(self, results: Sequence[Any]) -> Any:
+    def _put_together(self, results: Sequence[Any], count: int) -> Any:
+        """What the function returned; `count` for stacked results, if there are any."""
         if self._bare and self.mesh is None:
             return self._rebuild(results)
         given = iter(results)
         return self._rebuild(
             [
-                leaf if kind == "constant" else self._as_result(kind, next(given))
+                leaf
+                if kind == "constant"
+                else stacked_nothing(leaf, count)
+                if kind == "empty"
+                else self._as_result(kind, next(given))
                 for kind, leaf in self._results
             ]
         )
@@ -358,13 +373,16 @@ class _Held:
 
     def array(self, program: Program) -> Any:
         """The variable's value, as the program takes it."""
+        return array_for(self.alive(), self.kind, program.place)
+
+    def alive(self) -> Any:
         variable = self.variable()
         if variable is None:
             raise VariableGone
-        return array_for(variable, self.kind, program.place)
+        return variable
 
     def write(self, program: Program, value: Any) -> None:
-        variable = self.variable()
+        variable = self.alive()
         if self.kind == "copy":
             variable.values[program.place.replica]._update("assign", value)
         else:

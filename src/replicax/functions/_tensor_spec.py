@@ -25,11 +25,16 @@ class TensorSpec:
         if shape is not None:
             try:
                 shape = tuple(None if size is None else int(size) for size in shape)
-            except TypeError:
+            except (TypeError, ValueError):
                 raise TypeError(
                     f"The shape of a TensorSpec is a list of sizes, with None for any; got "
                     f"{shape!r}. For a scalar write []."
                 ) from None
+            if any(size is not None and size < 0 for size in shape):
+                raise ValueError(
+                    f"The shape of a TensorSpec has no negative sizes; got {shape}. None stands "
+                    "for any size."
+                )
         self._shape = shape
         self._dtype = jax.dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True)
         self._name = name

@@ -25,7 +25,12 @@ from replicax.context import (
     is_compiling,
 )
 from replicax.values import ArrayLike, Mirrored, PerReplica, is_leaf, select_replica
-from replicax.variables import Variable, VariableAggregation, active_interceptors
+from replicax.variables import (
+    UPDATING,
+    Variable,
+    VariableAggregation,
+    active_interceptors,
+)
 
 
 class Optimizer:
@@ -289,6 +294,10 @@ class _Built:
         return result
 
     def update(self, gradients: list[Any]) -> None:
+        with UPDATING:  # no compiled function may take the values meanwhile
+            self._update(gradients)
+
+    def _update(self, gradients: list[Any]) -> None:
         present = tuple(gradient is not None for gradient in gradients)
         # Inside rx.function this is a part of its program, and no program of its own.
         program = self._updated if is_compiling() else self._program

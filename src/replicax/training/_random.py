@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax._errors import WrongContextError
-from replicax.context import get_replica_context
+from replicax.context import get_replica_context, is_compiling
 from replicax.variables import (
     DistributedVariable,
     Variable,
@@ -107,7 +107,9 @@ class Generator:
         return jax.random.fold_in(jax.random.fold_in(key, number), state[-1])
 
     def _draws(self, count: Any) -> jax.Array:
-        return jnp.zeros(self._state.shape, jnp.uint32).at[-1].set(count)
+        if isinstance(count, int):
+            count %= 2**32
+        return jnp.zeros(self._state.shape, jnp.uint32).at[-1].set(jnp.asarray(count, jnp.uint32))
 
     def split(self, count: int = 1) -> list[Generator]:
         """New generators, independent of this one and of each other, in the current scope."""
@@ -116,6 +118,11 @@ class Generator:
             raise WrongContextError(
                 "Generator.split makes variables, and was called in replica context. Split in "
                 "strategy.scope(), before strategy.run."
+            )
+        if is_compiling():
+            raise WrongContextError(
+                "Generator.split was called inside an rx.function. Split before, and use the new "
+                "generators in the function."
             )
         seeds = jax.random.bits(self.next_key(), (count,), jnp.uint32)
         return [Generator(int(seed)) for seed in np.asarray(seeds)]
@@ -126,14 +133,15 @@ class Generator:
         self, shape: Sequence[int], mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = jnp.float32
     ) -> jax.Array:
         """Normally distributed numbers."""
-        return jax.random.normal(self.next_key(), _shape(shape), dtype) * stddev + mean
+        numbers = jax.random.normal(self.next_key(), _shape(shape), dtype)
+        return (numbers * stddev + mean).astype(dtype)
 
     def truncated_normal(
         self, shape: Sequence[int], mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = jnp.float32
     ) -> jax.Array:
         """Normally distributed numbers, none further than two `stddev` from the mean."""
         numbers = jax.random.truncated_normal(self.next_key(), -2.0, 2.0, _shape(shape), dtype)
-        return numbers * stddev + mean
+        return (numbers * stddev + mean).astype(dtype)
 
     def uniform(
         self,
@@ -153,7 +161,10 @@ class Generator:
 
     def uniform_full_int(self, shape: Sequence[int], dtype: Any = jnp.uint32) -> jax.Array:
         """Integers over the whole range of their dtype."""
-        return jax.random.bits(self.next_key(), _shape(shape), jnp.dtype(dtype))
+        dtype = jnp.dtype(dtype)
+        unsigned = f"uint{dtype.itemsize * 8}"
+        bits = jax.random.bits(self.next_key(), _shape(shape), unsigned)
+        return jax.lax.bitcast_convert_type(bits, dtype)
 
     def binomial(
         self, shape: Sequence[int], counts: Any, probs: Any, dtype: Any = jnp.int32
@@ -197,4 +208,4 @@ def _initial_state(seed: int) -> np.ndarray:
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    return (int(shape),) if isinstance(shape, int) else tuple(shape)
+    return (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)

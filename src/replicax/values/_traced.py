@@ -38,10 +38,16 @@ class TracedBuffers:
         mine = jax.lax.axis_index(REPLICA_AXIS) == replica_id
 
         def share(array: jax.Array) -> jax.Array:
-            # One copy travels, and not one from each replica.
-            numbers = array.astype(jnp.int8) if array.dtype == jnp.bool_ else array
-            kept = jnp.where(mine, numbers, jnp.zeros_like(numbers))
-            return jax.lax.psum(kept, REPLICA_AXIS).astype(array.dtype)
+            # One copy travels, and not one from each replica; as bits, which zeros do not change.
+            if jnp.iscomplexobj(array):
+                return jax.lax.complex(share(array.real), share(array.imag))
+            bits = array.astype(jnp.int8) if array.dtype == jnp.bool_ else array
+            if jnp.issubdtype(array.dtype, jnp.floating):
+                bits = jax.lax.bitcast_convert_type(array, f"uint{array.dtype.itemsize * 8}")
+            total = jax.lax.psum(jnp.where(mine, bits, jnp.zeros_like(bits)), REPLICA_AXIS)
+            if jnp.issubdtype(array.dtype, jnp.floating):
+                return jax.lax.bitcast_convert_type(total, array.dtype)
+            return total.astype(array.dtype)
 
         return _as_numbers(share, self.local)
 

@@ -16,9 +16,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from replicax._jax_internals import uncommitted
+from replicax._jax_internals import local_shards, uncommitted
 from replicax.devices import ReplicaMesh
 from replicax.values import OneBuffer, ReplicaBuffers
+
+_INTERRUPTED = (
+    "A variable is used while a compiled function updates it, on the same thread: in a signal "
+    "handler, which came in the middle of the call. Set a flag in the handler, and do the work "
+    "between two calls."
+)
 
 
 class VariableGone(BaseException):
@@ -45,6 +51,7 @@ class ProgramState:
         ]
         self._is_plain = [variable._stored.mesh is None for variable in variables]
         self._has_plain = any(self._is_plain)
+        self._is_taken = False
         self.arrays: list[Any] = [None] * len(self._variables)
         self._outside = set(range(len(self._variables)))  # those whose value is not in `arrays`
 
@@ -56,7 +63,9 @@ class ProgramState:
         return found
 
     def take(self) -> list[Any]:
-        """The values, which the program may write its results into."""
+        """The values, which the program may write its results into, until `put` or `give_back`."""
+        if self._is_taken:
+            raise RuntimeError(_INTERRUPTED)
         if self._outside:
             shared = []
             for index in tuple(self._outside):
@@ -68,13 +77,32 @@ class ProgramState:
                 if not stored.exclusive:
                     shared.append(index)
             if shared:  # someone else may hold these, and must be able to use them afterwards
+                self._require_undeleted(shared)
                 copies = _copied([self.arrays[index] for index in shared])
                 for index, copy in zip(shared, copies, strict=True):
                     self.arrays[index] = copy
+        self._is_taken = True
         return self.arrays
+
+    def give_back(self) -> None:
+        """The program did not run."""
+        self._is_taken = False
+
+    def _require_undeleted(self, indices: Sequence[int]) -> None:
+        for index in indices:
+            array = self.arrays[index]
+            if array.is_deleted() or any(shard.is_deleted() for shard in local_shards(array)):
+                variable = self._variables[index]()
+                raise RuntimeError(
+                    f"The value of variable {getattr(variable, 'name', '?')!r} was deleted: an "
+                    "array that was read from it, or assigned to it, was donated to jax.jit or "
+                    "deleted with .delete(). Assign the variable anew; copy an array before you "
+                    "donate it: jnp.copy(x)."
+                )
 
     def put(self, values: list[Any]) -> None:
         """What the program gave; the variables have it from now on."""
+        self._is_taken = False
         if self._has_plain and values[0].committed:
             values = [
                 uncommitted(value) if is_plain else value
@@ -101,6 +129,11 @@ class ProgramState:
         self.arrays[index] = None
         self._outside.add(index)
 
+    def value(self, index: int) -> Any:
+        if self._is_taken:
+            raise RuntimeError(_INTERRUPTED)
+        return self.arrays[index]
+
     def look(self, index: int) -> jax.ShapeDtypeStruct:
         """The shape and dtype of a variable."""
         return self._looks[index]
@@ -125,7 +158,7 @@ class StateSlot:
 
     @property
     def assembled(self) -> Any:
-        return self._state.arrays[self._index]
+        return self._state.value(self._index)
 
     @property
     def look(self) -> jax.ShapeDtypeStruct:
