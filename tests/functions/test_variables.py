@@ -810,8 +810,9 @@ def test_live_arrays_stay_constant_over_compiled_steps(strategy: Any):
         gc.collect()
         return len(jax.live_arrays()), sum(array.nbytes for array in jax.live_arrays())
 
-    before = live_after(3)
-    assert live_after(10) == before
+    arrays, size = live_after(3)
+    arrays_later, size_later = live_after(10)
+    assert arrays_later <= arrays and size_later <= size
 
 
 def test_state_is_written_in_place():

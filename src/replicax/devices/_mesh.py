@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -108,7 +109,7 @@ class ReplicaMesh:
 
 def append_result(results: list[Any], program: Callable[..., Any], args: Sequence[Any]) -> None:
     """`results.append(program(*args))`, with no Python in between that Ctrl-C could interrupt."""
-    results.extend(map(program, *[(arg,) for arg in args]))
+    results.extend(itertools.starmap(program, (args,)))
 
 
 def _last_array(results: Any) -> Any:
