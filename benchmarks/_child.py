@@ -74,3 +74,16 @@ def answers_only() -> Any:
         print(json.dumps(fields), file=answers, flush=True)
 
     return answer
+
+
+def tensorflow_on(replicas: int) -> tuple[Any, Any]:
+    """TensorFlow, in the child that has it, and its `MirroredStrategy` over virtual CPU devices."""
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_visible_devices([], "GPU")
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * replicas
+    )
+    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    return tf, strategy

@@ -9,7 +9,7 @@ clock. One strategy serves all models: the collectives of a second one would cla
 import json
 import sys
 
-from _child import answers_only
+from _child import answers_only, tensorflow_on
 from _step_models import (
     CLOCKS,
     EPSILON,
@@ -130,14 +130,7 @@ def main():
     replicas, now = int(sys.argv[1]), CLOCKS[sys.argv[2]]
     answer = answers_only()
 
-    import tensorflow as tf
-
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_visible_devices([], "GPU")
-    tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * replicas
-    )
-    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    tf, strategy = tensorflow_on(replicas)
     answer(version=tf.__version__)
     step = None
     for line in sys.stdin:

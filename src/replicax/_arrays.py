@@ -25,6 +25,13 @@ def for_mean(array: jax.Array) -> jax.Array:
     return array if jnp.issubdtype(array.dtype, jnp.inexact) else array / 1
 
 
+def is_number(value: Any) -> bool:
+    """Whether `value` is a Python number, or a NumPy value that is no text and no object."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.dtype.kind not in "OSU"
+    return isinstance(value, int | float | complex)
+
+
 def as_array(value: Any, dtype: Any = None) -> jax.Array:
     """A `jax.Array` of `value`; NumPy arrays are copied, since users may change them later."""
     if isinstance(value, jax.Array) and (dtype is None or value.dtype == dtype):

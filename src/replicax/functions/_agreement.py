@@ -15,7 +15,6 @@ from replicax._errors import ReplicaMismatchError
 
 # How much a value may differ from replica to replica.
 SAME, BY_DATA, BY_NUMBER = 0, 1, 2
-_COMBINING = {"psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant"}
 KINDS = {
     "psum": "all-reduce",
     "psum_invariant": "all-reduce",
@@ -79,7 +78,7 @@ class _Walk:
         most, count = max(levels, default=SAME), len(equation.outvars)
         if name == "axis_index":
             return [BY_NUMBER]
-        if name in _COMBINING and is_collective(equation):
+        if is_collective(equation) and KINDS[name] in ("all-reduce", "all-gather"):
             return [SAME] * count
         if name == "cond":
             self._check(equation, levels[0], parameters["branches"], "lax.cond")

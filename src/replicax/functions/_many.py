@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax import _tree
+from replicax._arrays import is_number
 from replicax._errors import OutOfRangeError
 from replicax.devices import device_of, put
 from replicax.values import DistributedValues, Mirrored, PerReplica, is_leaf
@@ -91,10 +92,9 @@ def joined(results: Sequence[tuple[Any, int]]) -> Any:
             wrap = Mirrored if isinstance(first, Mirrored) else PerReplica
             parts = zip(*(leaf.values for leaf in leaves), strict=True)
             return wrap([_concatenated(part, counts) for part in parts])
-        numbers = isinstance(first, jax.Array | int | float | complex) or (
-            isinstance(first, np.ndarray | np.generic) and first.dtype.kind not in "OSU"
-        )
-        return _concatenated(leaves, counts) if numbers else leaves[-1]
+        if isinstance(first, jax.Array) or is_number(first):
+            return _concatenated(leaves, counts)
+        return leaves[-1]
 
     counts = [count for _, count in results]
     return _tree.map_together(join, [result for result, _ in results], is_leaf)

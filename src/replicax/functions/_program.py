@@ -14,11 +14,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from replicax import _jax_internals
-from replicax._arrays import as_array
+from replicax._arrays import as_array, is_number
 from replicax._errors import add_note
 from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
@@ -154,9 +153,7 @@ class Program:
             return self._result(snapshot(leaf))
         if isinstance(leaf, Tracer):
             return "array", leaf
-        if isinstance(leaf, int | float | complex) or (
-            isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "OSU"
-        ):
+        if is_number(leaf):
             return "array", as_array(leaf)
         return "constant", None
 
@@ -268,9 +265,8 @@ class Program:
             self.mesh.wait_for(inputs)
         done: list[Any] = []
         with UPDATING, self._own_mesh():
-            written = self._state.take()
             try:
-                self._call(done, run, written, inputs)
+                self._call(done, run, self._state.take(done), inputs)
             except Exception as error:
                 if lost := self._state.lost():
                     add_note(
@@ -281,13 +277,20 @@ class Program:
                 raise
             finally:  # also if Ctrl-C came when the program had run
                 if done:
-                    self._state.put(done[0][1])
-                    for held, value in zip(self._elsewhere, done[0][2], strict=True):
-                        held.write(self, value)
+                    try:
+                        self._write_back(*done[0][1:3])
+                    except KeyboardInterrupt:
+                        self._write_back(*done[0][1:3])
+                        raise
                 else:
-                    self._state.give_back()
+                    self._state.give_back(done)
         self._until_called = None
         return self._put_together(done[0][0], count)
+
+    def _write_back(self, in_place: list[Any], elsewhere: list[Any]) -> None:
+        self._state.put(in_place)
+        for held, value in zip(self._elsewhere, elsewhere, strict=True):
+            held.write(self, value)
 
     def _call(self, done: list[Any], run: Any, written: list[Any], inputs: Any) -> None:
         read = [held.array(self) for held in self._read]

@@ -51,7 +51,7 @@ class ProgramState:
         ]
         self._is_plain = [variable._stored.mesh is None for variable in variables]
         self._has_plain = any(self._is_plain)
-        self._is_taken = False
+        self._owner: object = None  # the call that has taken the values
         self.arrays: list[Any] = [None] * len(self._variables)
         self._outside = set(range(len(self._variables)))  # those whose value is not in `arrays`
 
@@ -62,9 +62,9 @@ class ProgramState:
             raise VariableGone
         return found
 
-    def take(self) -> list[Any]:
+    def take(self, owner: object) -> list[Any]:
         """The values, which the program may write its results into, until `put` or `give_back`."""
-        if self._is_taken:
+        if self._owner is not None:
             raise RuntimeError(_INTERRUPTED)
         if self._outside:
             shared = []
@@ -81,12 +81,13 @@ class ProgramState:
                 copies = _copied([self.arrays[index] for index in shared])
                 for index, copy in zip(shared, copies, strict=True):
                     self.arrays[index] = copy
-        self._is_taken = True
+        self._owner = owner
         return self.arrays
 
-    def give_back(self) -> None:
-        """The program did not run."""
-        self._is_taken = False
+    def give_back(self, owner: object) -> None:
+        """The program did not run, if `owner` has taken the values at all."""
+        if self._owner is owner:
+            self._owner = None
 
     def _require_undeleted(self, indices: Sequence[int]) -> None:
         for index in indices:
@@ -101,8 +102,10 @@ class ProgramState:
                 )
 
     def put(self, values: list[Any]) -> None:
-        """What the program gave; the variables have it from now on."""
-        self._is_taken = False
+        """What the program gave; the variables have it from now on.
+
+        May be called again with the same values, if it was interrupted.
+        """
         if self._has_plain and values[0].committed:
             values = [
                 uncommitted(value) if is_plain else value
@@ -110,13 +113,18 @@ class ProgramState:
             ]
         self.arrays = values
         if self._outside:
-            indices, self._outside = tuple(self._outside), set()
-            for index in indices:
+            for index in tuple(self._outside):
                 variable = self._variables[index]()
                 if variable is None:
-                    self.forget(index)
-                else:
+                    self.arrays[index] = None
+                elif not self._holds(variable):
                     variable._store(StateSlot(self, index, variable._stored.mesh))
+            self._outside = {index for index in self._outside if self.arrays[index] is None}
+        self._owner = None
+
+    def _holds(self, variable: Any) -> bool:
+        stored = variable._stored
+        return type(stored) is StateSlot and stored._state is self
 
     def lost(self) -> list[str]:
         """The names of the variables whose values a program took, and then failed."""
@@ -130,7 +138,7 @@ class ProgramState:
         self._outside.add(index)
 
     def value(self, index: int) -> Any:
-        if self._is_taken:
+        if self._owner is not None:
             raise RuntimeError(_INTERRUPTED)
         return self.arrays[index]
 
