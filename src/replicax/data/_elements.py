@@ -1,0 +1,258 @@
+"""Elements: what a data set yields. Structures of tuples and dicts whose leaves are NumPy's.
+
+A leaf is an array, a NumPy scalar, `bytes` (TensorFlow's strings), or a data set (the windows of
+`window`). Lists are not structure: as in `tf.data`, they are arrays.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from replicax import _tree
+from replicax._arrays import STRING
+
+Allocate = Callable[[tuple[int, ...], Any], np.ndarray]
+
+
+class Structure:
+    """How the leaves of an element are put together."""
+
+    __slots__ = ("build", "leaves", "text")
+
+    def __init__(self, element: Any):
+        self.text = _describe(element)
+        if isinstance(element, tuple) and type(element) is tuple and not any(map(_nested, element)):
+            self.build: Callable[[Sequence[Any]], Any] = tuple
+            self.leaves: Callable[[Any], Sequence[Any]] = _as_it_is
+        elif not _nested(element):
+            self.build, self.leaves = operator.itemgetter(0), _alone
+        else:
+            self.build = _tree.flatten(element, _is_leaf)[1]
+            self.leaves = _leaves
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and self.text == other.text
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _as_it_is(element: Any) -> Any:
+    return element
+
+
+def _alone(element: Any) -> Any:
+    return (element,)
+
+
+def _leaves(element: Any) -> list[Any]:
+    return list(_tree.leaves_of(element, _is_leaf))
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, list | np.ndarray | np.generic | bytes | str) or hasattr(
+        value, "_data_set_node"
+    )
+
+
+def _nested(value: Any) -> bool:
+    return _tree.one_level(value, _is_leaf) is not None
+
+
+def _describe(element: Any) -> str:
+    level = _tree.one_level(element, _is_leaf)
+    if level is None:
+        return "."
+    parts = [_describe(child) for child in level[0]]
+    if isinstance(element, dict):
+        parts = [f"{key!r}: {part}" for key, part in zip(element, parts)]
+    return f"{type(element).__name__}({', '.join(parts)})"
+
+
+def map_leaves(fn: Callable[[Any], Any], element: Any) -> Any:
+    """`fn` of every leaf of an element, or of a structure of specs."""
+    return _tree.map_structure(fn, element, _is_leaf)
+
+
+def leaves_with_names(element: Any, name: str = "") -> list[tuple[str, Any]]:
+    """Every leaf with a name for error messages, such as `['image']` or `[0]`."""
+    level = _tree.one_level(element, _is_leaf)
+    if level is None:
+        return [(name, element)]
+    keys = list(element) if isinstance(element, dict) else range(len(level[0]))
+    found: list[tuple[str, Any]] = []
+    for key, child in zip(keys, level[0]):
+        found += leaves_with_names(child, f"{name}[{key!r}]")
+    return found
+
+
+# ------------------------------------------------------------------ leaves
+
+
+def as_leaf(value: Any) -> Any:
+    """`value` as a leaf, with TensorFlow's types: Python's numbers have 32 bits, text is bytes."""
+    if isinstance(value, np.ndarray):
+        return value if value.dtype.kind in "biufcV" else _checked_array(value)
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, np.generic):
+        return _checked_array(np.asarray(value))[()] if value.dtype.kind in "SUO" else value
+    if isinstance(value, bool | int | float | complex):
+        return _python_numbers(np.asarray(value))[()]
+    if isinstance(value, str):
+        return value.encode()
+    if hasattr(value, "_data_set_node"):
+        return value
+    if isinstance(value, list | tuple):
+        return _array_of_list(value)
+    if isinstance(value, jax.Array) or hasattr(value, "__array__"):
+        return as_leaf(np.asarray(value))
+    raise TypeError(
+        f"{_short(value)} cannot be in an element of a data set. Elements are arrays, numbers and "
+        "text, and tuples and dicts of those."
+    )
+
+
+def _python_numbers(array: np.ndarray) -> np.ndarray:
+    if array.dtype == np.int64:
+        info = np.iinfo(np.int32)
+        fits = array.size == 0 or (array.min() >= info.min and array.max() <= info.max)
+        return array.astype(np.int32) if fits else array
+    if array.dtype == np.float64:
+        return array.astype(np.float32)
+    return array.astype(np.complex64) if array.dtype == np.complex128 else array
+
+
+def _array_of_list(values: Sequence[Any]) -> np.ndarray:
+    """An array of nested lists; those of Python's numbers have 32 bits."""
+    first: Any = values
+    while isinstance(first, list | tuple) and first:
+        first = first[0]
+    if isinstance(first, jax.Array) or (hasattr(first, "__array__") and _depth(values) == 1):
+        values = [np.asarray(value) for value in values]
+    try:
+        array = np.array(values)
+    except ValueError:
+        raise ValueError(
+            f"A list in an element of a data set becomes one array, but its rows have different "
+            f"lengths: {_short(values)}. Give arrays of one shape, or yield the rows one by one "
+            "(from_generator) and use padded_batch."
+        ) from None
+    if isinstance(first, bool | int | float | complex):
+        return _python_numbers(array)
+    if isinstance(first, list | tuple):  # there is no item
+        return array.astype(np.float32)
+    return as_leaf(array)
+
+
+def _depth(values: Any) -> int:
+    depth = 0
+    while isinstance(values, list | tuple) and values:
+        values, depth = values[0], depth + 1
+    return depth
+
+
+def _checked_array(array: np.ndarray) -> np.ndarray:
+    """An array of text or objects, as one of bytes."""
+    if array.dtype.kind == "U":
+        flat: list[Any] = [text.encode() for text in array.ravel().tolist()]
+    elif array.dtype.kind == "S":
+        flat = array.ravel().tolist()
+    else:
+        flat = [_as_bytes(item, array) for item in array.ravel()]
+    return object_array(flat).reshape(array.shape)
+
+
+def _as_bytes(item: Any, array: np.ndarray) -> bytes:
+    if isinstance(item, str):
+        return item.encode()
+    if isinstance(item, bytes):
+        return item
+    raise TypeError(
+        f"An array of Python objects cannot be in an element of a data set, because it holds "
+        f"{_short(item)} (shape {array.shape}). Arrays hold numbers, text or bytes; rows of "
+        "different lengths go through from_generator and padded_batch."
+    )
+
+
+def object_array(values: Sequence[Any]) -> np.ndarray:
+    """A one-dimensional array of objects, also where the objects have lengths."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def _short(value: Any, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def as_element(value: Any, list_is_tuple: bool = False) -> Any:
+    """What a user's function or iterator gave, as an element."""
+    if list_is_tuple and isinstance(value, list):
+        value = tuple(value)
+    kind = type(value)
+    if kind is np.ndarray or kind is bytes or isinstance(value, np.generic):
+        return as_leaf(value)
+    return map_leaves(as_leaf, value)
+
+
+# ------------------------------------------------------------------ stacking
+
+
+def stack(leaves: Sequence[Any], allocate: Allocate | None = None) -> np.ndarray:
+    """One array from the same leaf of several elements.
+
+    Raises:
+      ShapesDiffer: the leaves have different shapes or dtypes.
+    """
+    first = leaves[0]
+    if isinstance(first, bytes) or (isinstance(first, np.ndarray) and first.dtype == STRING):
+        if isinstance(first, bytes):
+            return object_array(leaves)
+        _check_same(leaves)
+        return np.stack(leaves)
+    if hasattr(first, "_data_set_node"):
+        return object_array(leaves)
+    shape, dtype = first.shape, first.dtype
+    new = (np.empty if allocate is None else allocate)((len(leaves), *shape), dtype)
+    for leaf in leaves:
+        if leaf.shape != shape or leaf.dtype != dtype:
+            raise ShapesDiffer(leaves)
+    if shape:
+        np.stack(leaves, out=new)
+    else:
+        new[:] = leaves
+    return new
+
+
+def _check_same(leaves: Sequence[Any]) -> None:
+    first = leaves[0]
+    if any(leaf.shape != first.shape or leaf.dtype != first.dtype for leaf in leaves):
+        raise ShapesDiffer(leaves)
+
+
+class ShapesDiffer(Exception):
+    """Internal: elements that should become one array are not alike. The caller says whose."""
+
+    def __init__(self, leaves: Sequence[Any]):
+        super().__init__()
+        looks = dict.fromkeys(f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves)
+        self.looks = ", ".join(list(looks)[:4])
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An empty array at an address that a device of the CPU can take over without a copy."""
+    dtype = np.dtype(dtype)
+    if dtype == STRING:
+        return np.empty(shape, dtype)
+    size = dtype.itemsize
+    for each in shape:
+        size *= each
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.__array_interface__["data"][0] % 64
+    return raw[start : start + size].view(dtype).reshape(shape)

@@ -1,0 +1,187 @@
+"""Iterating over a data set on the host, and taking the position along."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from replicax._errors import OutOfRangeError
+from replicax.context import is_compiling
+from replicax.data._ahead import Ahead
+from replicax.data._caching import Prefetch, WithOptions
+from replicax.data._node import Node, Reader, Run, walk
+from replicax.data._optional import Optional
+from replicax.data._ordering import Shuffle
+from replicax.functions import NotOneProgram
+
+STATE_VERSION = 1
+
+
+def refuse_in_trace() -> None:
+    """A compiled function that reads data is a loop: Python, with compiled steps."""
+    if is_compiling():
+        raise NotOneProgram("it reads from a data set")
+
+
+class DatasetIterator:
+    """What `iter(dataset)` gives: elements as NumPy arrays.
+
+    `get_state` and `set_state` take the position along, into another process too.
+    """
+
+    def __init__(self, node: Node, run: Run):
+        self._node = node
+        self._run = run
+        self._position = 0
+        self._feed: _Feed | Ahead | None = None
+
+    def __iter__(self) -> DatasetIterator:
+        return self
+
+    def __next__(self) -> Any:
+        refuse_in_trace()
+        if self._feed is None:
+            self._feed = self._start()
+        element = self._feed.get()
+        self._position += 1
+        return element
+
+    def get_next(self) -> Any:
+        """The next element; raises `rx.errors.OutOfRangeError` at the end."""
+        try:
+            return next(self)
+        except StopIteration:
+            raise OutOfRangeError(
+                f"The data set has no more elements: all {self._position} were read."
+            ) from None
+
+    def get_next_as_optional(self) -> Optional:
+        """The next element, or an `rx.experimental.Optional` without a value at the end."""
+        try:
+            return Optional.from_value(next(self))
+        except StopIteration:
+            return Optional.empty(self.element_spec)
+
+    @property
+    def element_spec(self) -> Any:
+        """What the elements look like."""
+        return self._node.spec
+
+    def _start(self) -> _Feed | Ahead:
+        sink = self._node
+        ahead = 0
+        while isinstance(sink, Prefetch | WithOptions):
+            if isinstance(sink, Prefetch) and not ahead:
+                ahead = sink.buffer_size if sink.buffer_size >= 0 else 2
+            sink = sink.input
+        feed = _Feed(sink.open(self._run), chunk_of(sink), self._position)
+        return Ahead(feed.get, ahead, feed.close) if ahead else feed
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the user is: what `set_state` of an iterator over the same pipeline continues from.
+
+        Small, and made of numbers and texts only: it can be written as JSON.
+        """
+        return state_of(self._node, self._run, self._position)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues from a state of `get_state`: the same elements follow, in the same order."""
+        run, position = run_from(self._node, state)
+        self.close()
+        self._run, self._position = run, position
+
+    def close(self) -> None:
+        """Closes files and generators, and ends the thread of `prefetch`."""
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
+
+
+class _Feed:
+    """Elements from blocks."""
+
+    def __init__(self, reader: Reader, chunk: int, position: int):
+        self._reader = reader
+        self._chunk = chunk
+        self._position = position  # to start at
+        self._rows: list[Any] = []
+
+    def get(self) -> Any:
+        if not self._rows:
+            if self._position:
+                position, self._position = self._position, 0
+                self._reader.skip(position)
+            self._rows = self._reader.take(self._chunk).rows()
+            if not self._rows:
+                raise StopIteration
+            self._rows.reverse()
+        return self._rows.pop()
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def chunk_of(sink: Node) -> int:
+    """How many elements to take at a time.
+
+    One, where the user's functions run: they are called when their element is asked for. Many,
+    where elements are small and nobody notices.
+    """
+    if any(node.runs_user_code for node in walk(sink)):
+        return 1
+    return 1 if any("Batch" in node.label for node in walk(sink)) else 256
+
+
+# ------------------------------------------------------------------ state
+
+
+def fingerprint(node: Node) -> str:
+    """A short text that differs for pipelines that yield different elements."""
+    parts: list[str] = []
+    for each in walk(node):
+        if isinstance(each, Prefetch | WithOptions):
+            continue
+        parts.append(each.label)
+        if each.label in ("BatchDataset", "ShuffleDataset", "RebatchDataset", "TakeDataset"):
+            parts.append(each.details())
+        if not each.inputs:
+            parts.append(str(each.cardinality))
+    return hashlib.blake2s(" ".join(parts).encode(), digest_size=4).hexdigest()
+
+
+def open_shuffles(node: Node) -> list[Shuffle]:
+    """The shuffles that have no seed of the user's."""
+    return [each for each in walk(node) if isinstance(each, Shuffle) and each.seed is None]
+
+
+def state_of(node: Node, run: Run, position: int) -> dict[str, Any]:
+    state: dict[str, Any] = {
+        "version": STATE_VERSION,
+        "dataset": fingerprint(node),
+        "position": position,
+        "iteration": run.iteration,
+    }
+    shuffles = open_shuffles(node)
+    if shuffles:
+        state["seeds"] = [run.seeds.get(id(each), each.drawn) for each in shuffles]
+    return state
+
+
+def run_from(node: Node, state: Any) -> tuple[Run, int]:
+    """The run and the position that a state describes."""
+    if not isinstance(state, dict) or "version" not in state:
+        raise TypeError(f"set_state takes what get_state returned, a dict; got {state!r}.")
+    if state["version"] != STATE_VERSION:
+        raise ValueError(
+            f"The state has version {state['version']!r}, and this replicax reads version "
+            f"{STATE_VERSION}. Use the replicax that wrote it."
+        )
+    shuffles = open_shuffles(node)
+    seeds = state.get("seeds", [])
+    if state.get("dataset") != fingerprint(node) or len(seeds) != len(shuffles):
+        raise ValueError(
+            "The state is of another data set: its operations, batch sizes or number of elements "
+            "are not those of this one. A state continues the same pipeline over the same data."
+        )
+    drawn = {id(each): seed for each, seed in zip(shuffles, seeds)}
+    return Run(int(state["iteration"]), drawn), int(state["position"])

@@ -1,0 +1,89 @@
+"""Options of a data set, and the policies by which it is sharded over workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+AUTOTUNE = -1
+SHARD_HINT = -1
+
+
+class AutoShardPolicy(enum.IntEnum):
+    """How a data set is divided among workers."""
+
+    OFF = -1
+    """Every worker reads all of it."""
+    AUTO = 0
+    """By file if it is read from files, by data if not."""
+    FILE = 1
+    """Each worker reads its files: file i goes to worker i mod workers."""
+    DATA = 2
+    """Each worker takes its part of every batch."""
+    HINT = 3
+    """`shard(SHARD_HINT, SHARD_HINT)` in the pipeline says where."""
+
+
+class _Checked:
+    """Options that refuse names they do not have, and values of the wrong type, at once."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        fields = {field.name: field for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        if name not in fields:
+            known = ", ".join(fields)
+            raise AttributeError(
+                f"{type(self).__name__} has no option {name!r}. The options are: {known}."
+            )
+        wanted = fields[name].metadata.get("type")
+        if wanted is not None and not isinstance(value, wanted):
+            raise TypeError(
+                f"{type(self).__name__}.{name} takes a {wanted.__name__}; got {value!r}."
+            )
+        object.__setattr__(self, name, value)
+
+
+@dataclasses.dataclass
+class DistributeOptions(_Checked):
+    """Options for distributing: `rx.data.experimental.DistributeOptions`."""
+
+    auto_shard_policy: AutoShardPolicy = dataclasses.field(
+        default=AutoShardPolicy.AUTO, metadata={"type": AutoShardPolicy}
+    )
+    num_devices: int | None = None
+
+
+@dataclasses.dataclass
+class Options(_Checked):
+    """Options of a data set, for `dataset.with_options(options)`.
+
+    >>> import replicax as rx
+    >>> options = rx.data.Options()
+    >>> options.experimental_distribute.auto_shard_policy = (
+    ...     rx.data.experimental.AutoShardPolicy.DATA)
+    >>> dataset = rx.data.Dataset.range(8).batch(4).with_options(options)
+
+    `deterministic` and `experimental_deterministic` are kept for ported code: pipelines are always
+    deterministic here.
+    """
+
+    experimental_distribute: DistributeOptions = dataclasses.field(
+        default_factory=DistributeOptions, metadata={"type": DistributeOptions}
+    )
+    deterministic: bool | None = None
+    experimental_deterministic: bool | None = None
+
+    def merge(self, options: Options) -> Options:
+        """These options, with everything that `options` sets in their place."""
+        default, new = Options(), Options()
+        distribute = DistributeOptions()
+        for name in ("auto_shard_policy", "num_devices"):
+            theirs = getattr(options.experimental_distribute, name)
+            mine = getattr(self.experimental_distribute, name)
+            unset = getattr(default.experimental_distribute, name)
+            setattr(distribute, name, mine if theirs == unset else theirs)
+        new.experimental_distribute = distribute
+        for name in ("deterministic", "experimental_deterministic"):
+            theirs = getattr(options, name)
+            setattr(new, name, getattr(self, name) if theirs is None else theirs)
+        return new

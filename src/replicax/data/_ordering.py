@@ -1,0 +1,495 @@
+"""Which elements, and in which order: shuffle, repeat, take, skip, shard, concatenate, zip."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from replicax.data._blocks import EMPTY, Block, Counted, Zipped, concatenate
+from replicax.data._elements import Structure
+from replicax.data._node import (
+    INFINITE,
+    UNKNOWN,
+    Node,
+    OneInput,
+    Reader,
+    Run,
+    Slices,
+    merged_specs,
+    take_all,
+)
+from replicax.functions import TensorSpec
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shuffle(OneInput):
+    """A random order, as far as a buffer of `buffer_size` elements allows it.
+
+    TensorFlow's algorithm: fill the buffer; then, again and again, hand out one of it and put the
+    next element in its place. Over a buffer that holds everything, that is a permutation.
+    """
+
+    buffer_size: int  # UNKNOWN for everything
+    seed: int | None
+    reshuffle_each_iteration: bool
+    drawn: int = dataclasses.field(default_factory=lambda: secrets.randbits(63))
+    label: ClassVar[str] = "ShuffleDataset"
+    keeps_elements: ClassVar[bool] = True
+
+    def open(self, run: Run) -> Reader:
+        seed = run.seeds.get(id(self), self.drawn) if self.seed is None else self.seed
+        key = [seed % 2**64]
+        if self.reshuffle_each_iteration:
+            key += [run.iteration + 1, *[epoch + 1 for epoch in run.epoch]]
+        random = np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+        size = self.buffer_size
+        if self.input.cardinality >= 0:
+            size = min(size, self.input.cardinality) if size > 0 else self.input.cardinality
+        return ShuffleReader(self.input.open(run), size, random)
+
+    def details(self) -> str:
+        size = "everything" if self.buffer_size == UNKNOWN else f"buffer {self.buffer_size}"
+        return f"{size}, seed {self.seed}" if self.seed is not None else size
+
+
+class ShuffleReader(Reader):
+    """One walk in random order."""
+
+    def __init__(self, reader: Reader, size: int, random: np.random.Generator):
+        self._reader = reader
+        self._size = size
+        self._random = random
+        self._pool: Block | None = None
+        self._ready = Slices(EMPTY)  # shuffled elements that were not asked for yet
+        self._ended = False
+
+    def take(self, count: int) -> Block:
+        block = self._ready.take(count)
+        if len(block) == 0 and not self._ended:
+            self._shuffle_more()
+            block = self._ready.take(count)
+        return block
+
+    def skip(self, count: int) -> int:
+        skipped = self._ready.skip(count)
+        while skipped < count and not self._ended:
+            self._shuffle_more()
+            skipped += self._ready.skip(count - skipped)
+        return skipped
+
+    def _shuffle_more(self) -> None:
+        pool = self._pool
+        if pool is None:
+            pool = _read(self._reader, self._size)
+        size = len(pool)
+        # A part of the buffer at a time: rearranging the pool costs as much as the pool is large.
+        more = EMPTY
+        if size == self._size:
+            more = take_all(self._reader, max(size // 4, 256))
+        if len(more) == 0:
+            self._ended = True
+            self._ready, self._pool = Slices(pool.select(self._random.permutation(size))), EMPTY
+            return
+        slots = self._random.integers(size, size=len(more)).tolist()
+        held = list(range(size))  # positions in pool + more
+        chosen: list[int] = []
+        for new, slot in enumerate(slots, start=size):
+            chosen.append(held[slot])
+            held[slot] = new
+        both = concatenate([pool, more])
+        self._ready = Slices(both.select(np.array(chosen)))
+        self._pool = both.select(np.array(held))
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _read(reader: Reader, size: int) -> Block:
+    if size >= 0:
+        return take_all(reader, size)
+    blocks = [reader.take(65536)]
+    while len(blocks[-1]):
+        blocks.append(reader.take(65536))
+    return concatenate(blocks)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Repeat(OneInput):
+    """The elements again and again: `count` times, or for ever if it is negative."""
+
+    count: int
+    label: ClassVar[str] = "RepeatDataset"
+
+    def open(self, run: Run) -> Reader:
+        return RepeatReader(self, run)
+
+    def _cardinality(self) -> int:
+        size = self.input.cardinality
+        if self.count == 0 or size == 0:
+            return 0
+        if self.count < 0:
+            return INFINITE
+        return size * self.count if size >= 0 else size
+
+    def details(self) -> str:
+        return "for ever" if self.count < 0 else f"{self.count} times"
+
+
+class RepeatReader(Reader):
+    """One walk over all repetitions."""
+
+    def __init__(self, node: Repeat, run: Run):
+        self._node = node
+        self._run = run
+        self._epoch = 0
+        self._in_epoch = 0  # elements of this repetition that are taken
+        self._reader: Reader | None = None
+
+    def take(self, count: int) -> Block:
+        while self._open():
+            block = self._reader.take(count)  # type: ignore[union-attr]
+            if len(block):
+                self._in_epoch += len(block)
+                return block
+            if not self._next_epoch():
+                break
+        return EMPTY
+
+    def _open(self) -> bool:
+        if self._reader is None and self._epoch != self._node.count:
+            self._reader = self._node.input.open(self._run.in_epoch(self._epoch))
+        return self._reader is not None
+
+    def _next_epoch(self) -> bool:
+        """Whether there may be more after the end of a repetition."""
+        if self._in_epoch == 0:  # nothing to repeat
+            self._epoch = self._node.count if self._node.count >= 0 else self._epoch
+            return False
+        self.close()
+        self._epoch += 1
+        self._in_epoch = 0
+        return True
+
+    def skip(self, count: int) -> int:
+        size = self._node.input.cardinality
+        left = count
+        while left and self._open():
+            if size > 0 and self._in_epoch + left >= size:
+                left -= size - self._in_epoch  # the rest of this repetition, and whole ones
+                whole = left // size
+                if self._node.count >= 0:
+                    whole = min(whole, self._node.count - self._epoch - 1)
+                left -= whole * size
+                self.close()
+                self._epoch += 1 + whole
+                self._in_epoch = 0
+                continue
+            skipped = self._reader.skip(left)  # type: ignore[union-attr]
+            left -= skipped
+            self._in_epoch += skipped
+            if left and not self._next_epoch():
+                break
+        return count - left
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Take(OneInput):
+    """The first `count` elements."""
+
+    count: int
+    label: ClassVar[str] = "TakeDataset"
+
+    def open(self, run: Run) -> Reader:
+        return TakeReader(self.input.open(run), self.count)
+
+    def _cardinality(self) -> int:
+        size = self.input.cardinality
+        if size == UNKNOWN:
+            return UNKNOWN
+        return self.count if size == INFINITE else min(size, self.count)
+
+    def details(self) -> str:
+        return str(self.count)
+
+
+class TakeReader(Reader):
+    """A walk that ends early."""
+
+    def __init__(self, reader: Reader, count: int):
+        self._reader = reader
+        self._left = count
+
+    def take(self, count: int) -> Block:
+        if self._left == 0:
+            return EMPTY
+        block = self._reader.take(min(count, self._left))
+        self._left -= len(block)
+        return block
+
+    def skip(self, count: int) -> int:
+        skipped = self._reader.skip(min(count, self._left))
+        self._left -= skipped
+        return skipped
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Skip(OneInput):
+    """All but the first `count` elements."""
+
+    count: int
+    label: ClassVar[str] = "SkipDataset"
+
+    def open(self, run: Run) -> Reader:
+        return SkipReader(self.input.open(run), self.count)
+
+    def _cardinality(self) -> int:
+        size = self.input.cardinality
+        return max(size - self.count, 0) if size >= 0 else size
+
+    def details(self) -> str:
+        return str(self.count)
+
+
+class SkipReader(Reader):
+    """A walk that starts late."""
+
+    def __init__(self, reader: Reader, count: int):
+        self._reader = reader
+        self._to_skip = count
+
+    def take(self, count: int) -> Block:
+        self._begin()
+        return self._reader.take(count)
+
+    def skip(self, count: int) -> int:
+        self._begin()
+        return self._reader.skip(count)
+
+    def _begin(self) -> None:
+        count, self._to_skip = self._to_skip, 0
+        if count:
+            self._reader.skip(count)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shard(OneInput):
+    """Every `num_shards`-th element, from `index` on. The hint is put in by auto-sharding."""
+
+    num_shards: int
+    index: int
+    label: ClassVar[str] = "ShardDataset"
+
+    def open(self, run: Run) -> Reader:
+        if self.num_shards < 0:  # SHARD_HINT: nobody distributes this data set
+            return self.input.open(run)
+        return ShardReader(self.input.open(run), self.num_shards, self.index)
+
+    def _cardinality(self) -> int:
+        size = self.input.cardinality
+        if size < 0 or self.num_shards < 0:
+            return size
+        return len(range(self.index, size, self.num_shards))
+
+    def details(self) -> str:
+        if self.num_shards < 0:
+            return "as auto-sharding says (SHARD_HINT)"
+        return f"{self.index} of {self.num_shards}"
+
+
+class ShardReader(Reader):
+    """A walk over every n-th element."""
+
+    def __init__(self, reader: Reader, num_shards: int, index: int):
+        self._reader = reader
+        self._shards = num_shards
+        self._gap = index  # elements before the next one that is ours
+
+    def take(self, count: int) -> Block:
+        shards = self._shards
+        while True:
+            block = self._reader.take(self._gap + (count - 1) * shards + 1)
+            if len(block) == 0:
+                return EMPTY
+            ours = range(self._gap, len(block), shards)
+            if not ours:
+                self._gap -= len(block)
+                continue
+            self._gap = ours[-1] + shards - len(block)
+            return block.select(slice(ours.start, ours.stop, shards))
+
+    def skip(self, count: int) -> int:
+        if count == 0:
+            return 0
+        gone = self._reader.skip(self._gap + (count - 1) * self._shards + 1)
+        ours = range(self._gap, gone, self._shards)
+        self._gap = (ours[-1] + self._shards if ours else self._gap) - gone
+        return len(ours)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Concatenate(Node):
+    """The elements of one data set, then those of the next."""
+
+    parts: tuple[Node, ...]
+    label: ClassVar[str] = "ConcatenateDataset"
+
+    def open(self, run: Run) -> Reader:
+        return ConcatenateReader([lambda part=part: part.open(run) for part in self.parts])
+
+    def _cardinality(self) -> int:
+        sizes = [part.cardinality for part in self.parts]
+        if INFINITE in sizes:
+            return INFINITE
+        return UNKNOWN if UNKNOWN in sizes else sum(sizes)
+
+    def _spec(self) -> Any:
+        spec = self.parts[0].spec
+        for part in self.parts[1:]:
+            spec = merged_specs(spec, part.spec)
+        return spec
+
+
+class ConcatenateReader(Reader):
+    """One walk after the other."""
+
+    def __init__(self, openers: list[Callable[[], Reader]]):
+        self._waiting = list(reversed(openers))
+        self._reader: Reader | None = None
+
+    def take(self, count: int) -> Block:
+        while self._open():
+            block = self._reader.take(count)  # type: ignore[union-attr]
+            if len(block):
+                return block
+            self.close()
+        return EMPTY
+
+    def skip(self, count: int) -> int:
+        skipped = 0
+        while skipped < count and self._open():
+            now = self._reader.skip(count - skipped)  # type: ignore[union-attr]
+            skipped += now
+            if skipped < count:
+                self.close()
+        return skipped
+
+    def _open(self) -> bool:
+        if self._reader is None and self._waiting:
+            self._reader = self._waiting.pop()()
+        return self._reader is not None
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Zip(Node):
+    """The elements of several data sets side by side, as many as the shortest has."""
+
+    parts: tuple[Node, ...]
+    structure: Structure
+    label: ClassVar[str] = "ZipDataset"
+
+    def open(self, run: Run) -> Reader:
+        return ZipReader([part.open(run) for part in self.parts], self.structure)
+
+    def _cardinality(self) -> int:
+        sizes = [part.cardinality for part in self.parts]
+        finite = [size for size in sizes if size != INFINITE]
+        if not finite:
+            return INFINITE
+        return UNKNOWN if UNKNOWN in finite else min(finite)
+
+    def _spec(self) -> Any:
+        return self.structure.build([part.spec for part in self.parts])
+
+
+class ZipReader(Reader):
+    """Several walks in step."""
+
+    def __init__(self, readers: list[Reader], structure: Structure):
+        self._readers = readers
+        self._structure = structure
+        self._ended = False
+
+    def take(self, count: int) -> Block:
+        blocks: list[Block] = []
+        for reader in self._readers:
+            if self._ended:
+                return EMPTY
+            block = take_all(reader, count)
+            count = min(count, len(block))
+            self._ended = count == 0
+            blocks.append(block)
+        if self._ended:
+            return EMPTY
+        same = [block if len(block) == count else block.select(slice(count)) for block in blocks]
+        return Zipped(same, self._structure)
+
+    def skip(self, count: int) -> int:
+        return min(reader.skip(count) for reader in self._readers)
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.close()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Enumerate(OneInput):
+    """Each element with its number."""
+
+    start: int
+    label: ClassVar[str] = "EnumerateDataset"
+
+    def open(self, run: Run) -> Reader:
+        return EnumerateReader(self.input.open(run), self.start)
+
+    def _spec(self) -> Any:
+        return (TensorSpec.on_host((), np.int64), self.input.spec)
+
+    def details(self) -> str:
+        return f"from {self.start}" if self.start else ""
+
+
+class EnumerateReader(Reader):
+    """A walk that counts."""
+
+    _pair = Structure((0, 0))
+
+    def __init__(self, reader: Reader, start: int):
+        self._reader = reader
+        self._next = start
+
+    def take(self, count: int) -> Block:
+        block = self._reader.take(count)
+        numbers = range(self._next, self._next + len(block))
+        self._next = numbers.stop
+        return Zipped([Counted(numbers, np.dtype(np.int64)), block], self._pair)
+
+    def skip(self, count: int) -> int:
+        skipped = self._reader.skip(count)
+        self._next += skipped
+        return skipped
+
+    def close(self) -> None:
+        self._reader.close()
