@@ -23,17 +23,21 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
     frozenset(floor)
     for floor in (
         {"_leaves"},
-        {"devices", "cluster"},
+        {"devices", "cluster", "records"},
         {"context"},
         {"values"},
         {"collectives"},
         {"variables"},
         {"functions"},
         {"training", "data", "executors"},
+        {"input"},
         {"strategies"},
         {"coordinator"},
         # The public namespaces: lists of names from the rooms below.
-        {"config", "distribute", "errors", "metrics", "nn", "random", "tpu", "train", "types"},
+        {
+            *{"config", "distribute", "errors", "experimental", "io", "metrics", "nn", "random"},
+            *{"tpu", "train", "types"},
+        },
         # Users of the public API that live in the package.
         {"cli", "compat", "integrations", "testing"},
         {"__init__"},

@@ -1,12 +1,16 @@
 """replicax: the programming model of `tf.distribute`, on JAX. Import it as `rx`."""
 
 from replicax import config as config
+from replicax import data as data
 from replicax import distribute as distribute
 from replicax import errors as errors
+from replicax import experimental as experimental
+from replicax import io as io
 from replicax import metrics as metrics
 from replicax import nn as nn
 from replicax import random as random
 from replicax import types as types
+from replicax._arrays import string as string
 from replicax.context import get_replica_context as get_replica_context
 from replicax.devices import constant as constant
 from replicax.devices import device as device

@@ -42,3 +42,15 @@ def as_array(value: Any, dtype: Any = None) -> jax.Array:
         # jnp.array copies too, but on the CPU it may do so after it has returned.
         return jnp.asarray(np.array(value), dtype=dtype)
     return strong(jnp.array(value, dtype=dtype))
+
+
+STRING = np.dtype(object)
+"""The dtype of text and bytes, which stay on the host."""
+string = STRING  # for users: `rx.string`
+
+
+def is_string(dtype: Any) -> bool:
+    """Whether this is one of the names of the dtype of text: rx.string, "string", str, bytes."""
+    if isinstance(dtype, str):
+        return dtype == "string"
+    return dtype is str or dtype is bytes or (isinstance(dtype, np.dtype) and dtype.kind in "OSU")

@@ -35,6 +35,24 @@ class DeviceError(ValueError):
     """A device was named that does not exist, or named twice."""
 
 
+class DataLossError(ValueError):
+    """A file of records is damaged: cut off, or its bytes are not what was once written.
+
+    Attributes:
+      path: The file.
+      offset: Where the damage is, in bytes from the beginning; in a compressed file, counted in the
+        data after decompression. None where that is not known.
+    """
+
+    def __init__(self, message: str, path: str | None = None, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (*self.args, self.path, self.offset)  # all of it comes through a pickle
+
+
 def add_note(error: BaseException, note: str) -> None:
     """Adds a note once, if the exception takes notes."""
     with contextlib.suppress(Exception):

@@ -1,6 +1,7 @@
 """`rx.errors`: exceptions that can be caught by name."""
 
 from replicax._errors import AggregationError as AggregationError
+from replicax._errors import DataLossError as DataLossError
 from replicax._errors import DeviceError as DeviceError
 from replicax._errors import OutOfRangeError as OutOfRangeError
 from replicax._errors import PerReplicaValueError as PerReplicaValueError

@@ -158,9 +158,11 @@ def _padded_column(leaves: Sequence[Any], wanted: Any, value: Any, name: str) ->
             f"shapes {sorted({array.shape for array in arrays})}."
         )
     longest = [max(sizes) for sizes in zip(*[array.shape for array in arrays])]
-    shape = longest if wanted is None else [
-        most if want is None else want for want, most in zip(wanted, longest)
-    ]
+    shape = (
+        longest
+        if wanted is None
+        else [most if want is None else want for want, most in zip(wanted, longest)]
+    )
     if wanted is not None and (len(wanted) != rank or any(a < b for a, b in zip(shape, longest))):
         raise ValueError(
             f"padded_batch() was told to fill element{name} up to {tuple(wanted)}, but one of "
@@ -212,7 +214,7 @@ class Unbatch(OneInput):
     label: ClassVar[str] = "UnbatchDataset"
 
     def open(self, run: Run) -> Reader:
-        return Pulled(_unbatched(self.input.open(run)))
+        return Pulled(unbatched(self.input.open(run)))
 
     def _cardinality(self) -> int:
         return rows_in(self.input)
@@ -229,10 +231,11 @@ class Unbatch(OneInput):
         return map_leaves(row, self.input.spec)
 
 
-def _unbatched(reader: Reader) -> Generator[Block]:
+def unbatched(reader: Reader, what: str = "unbatch()") -> Generator[Block]:
+    """The rows of the batches that a reader has."""
     try:
         while len(block := reader.take(1)):
-            yield row_block(block)
+            yield row_block(block, what)
     finally:
         reader.close()
 
@@ -262,7 +265,7 @@ class Rebatch(OneInput):
         return Pulled(self._blocks(self.input.open(run)))
 
     def _blocks(self, reader: Reader) -> Generator[Block]:
-        rows = Pulled(_unbatched(reader))
+        rows = Pulled(unbatched(reader))
         try:
             for size in itertools.cycle(self.sizes):
                 block = take_all(rows, size) if size else EMPTY
@@ -279,8 +282,8 @@ class Rebatch(OneInput):
         return batches_of(rows, self.sizes[0], self.drop_remainder)
 
     def _spec(self) -> Any:
-        static = len(self.sizes) == 1 and self.drop_remainder
-        return batched_spec(Unbatch(self.input).spec, self.sizes[0] if static else None)
+        size = min(self.sizes) if self.drop_remainder and len(set(self.sizes)) == 1 else None
+        return batched_spec(Unbatch(self.input).spec, size)
 
     def details(self) -> str:
         return ", ".join(map(str, self.sizes))

@@ -268,7 +268,9 @@ class Batched(Block):
         if isinstance(indices, slice):
             indices = range(len(self))[indices]
         if isinstance(indices, range) and indices.step == 1:
-            return Batched(self.inner.select(slice(indices.start * size, indices.stop * size)), size)
+            return Batched(
+                self.inner.select(slice(indices.start * size, indices.stop * size)), size
+            )
         starts = np.asarray(indices, np.int64)[:, None] * size
         return Batched(self.inner.select((starts + np.arange(size)).ravel()), size)
 

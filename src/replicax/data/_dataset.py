@@ -53,6 +53,7 @@ class Dataset:
             )
         self._data_set_node = node
         self._iterations = itertools.count()
+        self._seeds: dict[int, int] = {}
 
     # ------------------------------------------------------------------ sources
 
@@ -77,7 +78,9 @@ class Dataset:
                 "Dataset.range takes `stop`, `start, stop` or `start, stop, step`; got "
                 f"{len(args)} arguments."
             )
-        return Dataset(Numbers(range(*[as_count(arg, "range") for arg in args]), np.dtype(output_type)))
+        return Dataset(
+            Numbers(range(*[as_count(arg, "range") for arg in args]), np.dtype(output_type))
+        )
 
     @staticmethod
     def from_generator(
@@ -130,7 +133,9 @@ class Dataset:
         name: str | None = None,
     ) -> Dataset:
         """The names of the files that match a pattern or patterns, shuffled unless told not to."""
-        patterns = [file_pattern] if isinstance(file_pattern, str | bytes | os.PathLike) else file_pattern
+        patterns = (
+            [file_pattern] if isinstance(file_pattern, str | bytes | os.PathLike) else file_pattern
+        )
         names: list[str] = []
         for pattern in patterns:
             pattern = os.fsdecode(pattern)
@@ -145,7 +150,7 @@ class Dataset:
 
     @staticmethod
     def zip(*args: Any, datasets: Any = None, name: str | None = None) -> Dataset:
-        """The elements of several data sets side by side: `zip(a, b)`, or of a structure of them."""
+        """The elements of several data sets side by side: `zip(a, b)`, or `zip({"x": a})`."""
         if datasets is not None:
             args = (datasets,)
         if not args:
@@ -270,9 +275,7 @@ class Dataset:
         """
         size = as_count(batch_size, "padded_batch()", 1)
         shapes, values = flat_padding(padded_shapes, padding_values, self._data_set_node)
-        return Dataset(
-            PaddedBatch(self._data_set_node, size, shapes, values, bool(drop_remainder))
-        )
+        return Dataset(PaddedBatch(self._data_set_node, size, shapes, values, bool(drop_remainder)))
 
     def unbatch(self, name: str | None = None) -> Dataset:
         """The rows of the batches, one by one."""
@@ -447,7 +450,13 @@ class Dataset:
 
     def __iter__(self) -> DatasetIterator:
         refuse_in_trace()
-        return DatasetIterator(self._data_set_node, Run(next(self._iterations)))
+        run = Run(next(self._iterations), self._seeds)
+        return DatasetIterator(self._data_set_node, run, self._resumed_at)
+
+    def _resumed_at(self, run: Run) -> None:
+        """The iterations after this one are to be those that would have followed."""
+        self._iterations = itertools.count(run.iteration + 1)
+        self._seeds = run.seeds
 
     def as_numpy_iterator(self) -> Iterator[Any]:
         """An iterator over the elements, as NumPy arrays."""

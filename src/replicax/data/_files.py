@@ -103,7 +103,7 @@ def fixed_length_records(
 def parquet(names: Node, columns: list[str] | None) -> Files:
     """Rows of Parquet files as dicts; needs the package pyarrow."""
     try:
-        import pyarrow.parquet as reader
+        import pyarrow.parquet as reader  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ImportError(
             "ParquetDataset needs the package pyarrow, which is not installed. Run: pip install "

@@ -30,7 +30,9 @@ def foreign_node(source: Any) -> Node:
     if _is_from(source, "tensorflow", "DatasetV2"):
         return _tensorflow(source)
     if _is_from(source, "grain", "MapDataset"):
-        return Indexed(lambda indices: [source[i] for i in indices], len(source), "grain.MapDataset")
+        return Indexed(
+            lambda indices: [source[i] for i in indices], len(source), "grain.MapDataset"
+        )
     if _is_from(source, "torch", "DataLoader"):
         return _iterable(source, "torch.utils.data.DataLoader", _from_torch)
     if _is_from(source, "torch", "Dataset") and hasattr(source, "__len__"):
@@ -119,7 +121,8 @@ def _from_torch(element: Any) -> Any:
         return {key: _from_torch(value) for key, value in element.items()}
     if isinstance(element, list | tuple) and not hasattr(element, "_fields"):
         return tuple(_from_torch(value) for value in element)
-    return element.numpy() if hasattr(element, "numpy") else element
+    to_numpy = getattr(element, "numpy", None)
+    return element if to_numpy is None else to_numpy()
 
 
 def _tensorflow(source: Any) -> PythonIterator:

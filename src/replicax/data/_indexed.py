@@ -94,13 +94,13 @@ class Indexed(Node):
 def array_records(paths: list[str]) -> Indexed:
     """The records of ArrayRecord files; needs the package array_record."""
     try:
-        from array_record.python.array_record_data_source import ArrayRecordDataSource
+        from array_record.python import array_record_data_source  # pyright: ignore
     except ImportError:
         raise ImportError(
             "ArrayRecordDataset needs the package array-record, which is not installed. Run: pip "
             "install 'replicax[arrayrecord]'."
         ) from None
-    source = ArrayRecordDataSource(paths)
+    source = array_record_data_source.ArrayRecordDataSource(paths)
     return Indexed(
         lambda indices: list(source.__getitems__(indices)),
         len(source),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, Self
 
 from replicax._errors import OutOfRangeError
 from replicax.context import is_compiling
@@ -23,28 +24,53 @@ def refuse_in_trace() -> None:
         raise NotOneProgram("it reads from a data set")
 
 
-class DatasetIterator:
-    """What `iter(dataset)` gives: elements as NumPy arrays.
+class Feed(Protocol):
+    """Where an iterator gets its values."""
 
-    `get_state` and `set_state` take the position along, into another process too.
+    def get(self) -> Any:
+        """The next value; raises StopIteration at the end."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class PositionedIterator:
+    """An iterator that knows how much of its data the user has received.
+
+    That number, with the seeds, is its whole state: to continue is to skip, which every reader
+    does without computing what it skips.
     """
 
-    def __init__(self, node: Node, run: Run):
+    def __init__(self, node: Node, run: Run, on_resume: Callable[[Run], None]):
         self._node = node
         self._run = run
+        self._on_resume = on_resume
         self._position = 0
-        self._feed: _Feed | Ahead | None = None
+        self._feed: Feed | None = None
 
-    def __iter__(self) -> DatasetIterator:
+    def _start(self) -> Feed:
+        """Starts a walk at `self._position`."""
+        raise NotImplementedError
+
+    def _tied_to(self) -> dict[str, Any]:
+        """What else must be the same where a state is continued, by name."""
+        return {}
+
+    @property
+    def element_spec(self) -> Any:
+        """What the elements look like."""
+        return self._node.spec
+
+    def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
         refuse_in_trace()
         if self._feed is None:
             self._feed = self._start()
-        element = self._feed.get()
+        value = self._feed.get()
         self._position += 1
-        return element
+        return value
 
     def get_next(self) -> Any:
         """The next element; raises `rx.errors.OutOfRangeError` at the end."""
@@ -58,16 +84,49 @@ class DatasetIterator:
     def get_next_as_optional(self) -> Optional:
         """The next element, or an `rx.experimental.Optional` without a value at the end."""
         try:
-            return Optional.from_value(next(self))
+            return Optional(next(self), self.element_spec)
         except StopIteration:
             return Optional.empty(self.element_spec)
 
-    @property
-    def element_spec(self) -> Any:
-        """What the elements look like."""
-        return self._node.spec
+    def get_state(self) -> dict[str, Any]:
+        """Where the user is: what was received, not what was read ahead.
 
-    def _start(self) -> _Feed | Ahead:
+        Small, and made of numbers and texts only: it can be written as JSON.
+        """
+        return state_of(self._node, self._run, self._position) | self._tied_to()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues from a state of `get_state`: the same elements follow, in the same order.
+
+        Also in another process. Later iterations over the data set are those that would have
+        followed.
+        """
+        run, position = run_from(self._node, state)
+        for name, mine in self._tied_to().items():
+            if state.get(name) != mine:
+                raise ValueError(
+                    f"The state is of a data set with {name} = {state.get(name)}, and here it is "
+                    f"{mine}. Only global batches of which every worker takes its part "
+                    "(AutoShardPolicy.DATA) can be continued by another number."
+                )
+        self.close()
+        self._run, self._position = run, position
+        self._on_resume(run)
+
+    def close(self) -> None:
+        """Closes files and generators, and ends the thread that reads ahead."""
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
+
+
+class DatasetIterator(PositionedIterator):
+    """What `iter(dataset)` gives: elements as NumPy arrays.
+
+    `get_state` and `set_state` take the position along, into another process too.
+    """
+
+    def _start(self) -> Feed:
         sink = self._node
         ahead = 0
         while isinstance(sink, Prefetch | WithOptions):
@@ -76,25 +135,6 @@ class DatasetIterator:
             sink = sink.input
         feed = _Feed(sink.open(self._run), chunk_of(sink), self._position)
         return Ahead(feed.get, ahead, feed.close) if ahead else feed
-
-    def get_state(self) -> dict[str, Any]:
-        """Where the user is: what `set_state` of an iterator over the same pipeline continues from.
-
-        Small, and made of numbers and texts only: it can be written as JSON.
-        """
-        return state_of(self._node, self._run, self._position)
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state of `get_state`: the same elements follow, in the same order."""
-        run, position = run_from(self._node, state)
-        self.close()
-        self._run, self._position = run, position
-
-    def close(self) -> None:
-        """Closes files and generators, and ends the thread of `prefetch`."""
-        feed, self._feed = self._feed, None
-        if feed is not None:
-            feed.close()
 
 
 class _Feed:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from replicax import _html
 from replicax.data._elements import leaves_with_names
-from replicax.data._iterator import chunk_of
-from replicax.data._node import INFINITE, UNKNOWN, Node, Run, walk
+from replicax.data._node import INFINITE, UNKNOWN, Node, Run, take_all, walk
 
 
 def one_line(node: Node) -> str:
@@ -112,7 +111,7 @@ def benchmark(node: Node, elements: int, warm_up: int) -> Benchmark:
     below = 0.0
     for each in reversed(line):
         per_sink = _elements_of(each, node)
-        now = total if each is node else _time_of(each, elements, warm_up)[0] * per_sink
+        now = total if each is node else _time_of(each, elements, warm_up, per_sink)[0]
         spent = max(now - below, 0.0)
         below = max(now, below)
         stages.append(Stage(each.label.removesuffix("Dataset"), each.details(), spent, 0.0))
@@ -139,21 +138,17 @@ def _elements_of(node: Node, sink: Node) -> int:
     return count
 
 
-def _time_of(node: Node, elements: int, warm_up: int) -> tuple[float, int]:
-    """`(seconds per element, elements read)`."""
+def _time_of(node: Node, times: int, warm_up: int, count: int = 1) -> tuple[float, int]:
+    """Seconds for `count` elements, as the mean of `times`, and how many times there were."""
     reader = node.open(Run())
-    chunk = chunk_of(node)
     try:
         for _ in range(warm_up):
-            if not reader.take(chunk).rows():
+            if not take_all(reader, count).rows():
                 break
-        read, start = 0, time.perf_counter()
-        while read < elements:
-            rows = reader.take(chunk).rows()
-            if not rows:
-                break
-            read += len(rows)
+        done, start = 0, time.perf_counter()
+        while done < times and take_all(reader, count).rows():
+            done += 1
         seconds = time.perf_counter() - start
     finally:
         reader.close()
-    return (seconds / read if read else 0.0), read
+    return (seconds / done if done else 0.0), done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -161,7 +161,7 @@ class PythonIterator(Node):
     def open(self, run: Run) -> Reader:
         return Pulled(self._blocks())
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Generator[Block]:
         iterator = self.make()
         index = 0
         try:

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from replicax._jax_internals import put_on_each
 from replicax._typing import Device
 
 REPLICA_AXIS = "replica"
@@ -34,6 +35,7 @@ class ReplicaMesh:
         self.devices = tuple(devices)
         self.mesh = Mesh(np.array(self.devices, dtype=object), (REPLICA_AXIS,))
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
+        self._rows = NamedSharding(self.mesh, PartitionSpec(REPLICA_AXIS))
         self._on_cpu = self.devices[0].platform == "cpu"
         self._mark: jax.Array | None = None  # a result of a program that was called lately
         self._since_mark = -1
@@ -47,6 +49,13 @@ class ReplicaMesh:
         return jax.make_array_from_single_device_arrays(
             components[0].shape, self.replicated, list(components)
         )
+
+    def assemble_from_host(self, components: Sequence[np.ndarray]) -> jax.Array:
+        """One array from a NumPy array for each device; all of one dtype and shape, not scalars.
+
+        On the CPU the memory is taken over, not copied: nobody may write to it afterwards.
+        """
+        return put_on_each(components, self._rows, self.replicated, self.devices)
 
     def spmd(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """`fn` compiled as one program in which each device sees its own buffers."""

@@ -12,6 +12,11 @@ from replicax.context import get_strategy as get_strategy
 from replicax.context import has_strategy as has_strategy
 from replicax.context import in_cross_replica_context as in_cross_replica_context
 from replicax.distribute import experimental as experimental
+from replicax.input import DistributedDataset as DistributedDataset
+from replicax.input import DistributedIterator as DistributedIterator
+from replicax.input import InputContext as InputContext
+from replicax.input import InputOptions as InputOptions
+from replicax.input import InputReplicationMode as InputReplicationMode
 from replicax.strategies import CentralStorageStrategy as CentralStorageStrategy
 from replicax.strategies import MirroredStrategy as MirroredStrategy
 from replicax.strategies import OneDeviceStrategy as OneDeviceStrategy

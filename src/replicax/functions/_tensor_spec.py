@@ -6,6 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+from replicax._arrays import STRING, is_string
 
 
 class TensorSpec:
@@ -36,8 +39,15 @@ class TensorSpec:
                     "for any size."
                 )
         self._shape = shape
-        self._dtype = jax.dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True)
+        self._dtype = STRING if is_string(dtype) else _on_device(dtype)
         self._name = name
+
+    @classmethod
+    def on_host(cls, shape: Any, dtype: Any) -> TensorSpec:
+        """The spec of a NumPy array, whose dtype is what it is: JAX has 64 bits only if asked."""
+        spec = cls(shape)
+        spec._dtype = np.dtype(dtype)
+        return spec
 
     @classmethod
     def from_tensor(cls, tensor: Any, name: str | None = None) -> TensorSpec:
@@ -66,7 +76,7 @@ class TensorSpec:
         """Whether an array, or all arrays of a narrower spec, fit."""
         shape = other.shape if hasattr(other, "shape") else jnp.shape(other)
         dtype = other.dtype if hasattr(other, "dtype") else jnp.result_type(other)
-        if self._dtype != jax.dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True):
+        if _on_device(self._dtype) != _on_device(dtype):
             return False
         if self._shape is None or shape is None:
             return True
@@ -86,4 +96,12 @@ class TensorSpec:
         return hash((self._shape, self._dtype))
 
     def __repr__(self) -> str:
-        return f"TensorSpec(shape={self._shape}, dtype={self._dtype}, name={self._name!r})"
+        dtype = "string" if self._dtype == STRING else self._dtype
+        return f"TensorSpec(shape={self._shape}, dtype={dtype}, name={self._name!r})"
+
+
+def _on_device(dtype: Any) -> Any:
+    """The dtype that JAX makes of `dtype`."""
+    if is_string(dtype):
+        return STRING
+    return jax.dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True)

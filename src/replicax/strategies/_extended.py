@@ -40,9 +40,18 @@ from replicax.context import (
     thread_state,
     tracing_replicas,
 )
+from replicax.data import Dataset
 from replicax.devices import canonical_name, replica_mesh, resolve
 from replicax.executors import Executor, LockstepExecutor, SpmdExecutor
 from replicax.functions import Function, FunctionCache, as_function
+from replicax.input import (
+    DistributedDataset,
+    InputContext,
+    InputLayout,
+    InputOptions,
+    distributed_dataset,
+    distributed_from_function,
+)
 from replicax.strategies import _replica_calls
 from replicax.strategies._arguments import (
     USE_ALL_REDUCE,
@@ -226,6 +235,26 @@ class StrategyExtended:
         self, context: ReplicaContext, value: Any, axis: int, options: Any
     ) -> Any:
         return _replica_calls.all_gather(self, context, value, axis, options)
+
+    # ------------------------------------------------------------------ data sets
+
+    @property
+    def _input_layout(self) -> InputLayout:
+        """Who reads data sets: here one worker, with all replicas."""
+        return InputLayout(self._replica_devices)
+
+    def _experimental_distribute_dataset(
+        self, dataset: Any, options: InputOptions
+    ) -> DistributedDataset:
+        return distributed_dataset(dataset, self._input_layout, options)
+
+    def _distribute_datasets_from_function(
+        self, dataset_fn: Callable[[InputContext], Any], options: InputOptions
+    ) -> DistributedDataset:
+        return distributed_from_function(dataset_fn, self._input_layout, options)
+
+    def _experimental_make_numpy_dataset(self, numpy_input: Any) -> Dataset:
+        return Dataset.from_tensor_slices(numpy_input)
 
     # ------------------------------------------------------------------ combining values
 

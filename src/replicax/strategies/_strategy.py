@@ -23,7 +23,9 @@ from replicax.context import (
     require_cross_replica,
     tracing_replicas,
 )
+from replicax.data import Dataset
 from replicax.devices import device_of, resolve, short_name
+from replicax.input import DistributedDataset, InputContext, InputOptions, as_input_options
 from replicax.strategies._arguments import USE_ALL_REDUCE, check_axes, checked_call
 from replicax.strategies._extended import StrategyExtended
 from replicax.strategies._value_context import ValueContext
@@ -266,6 +268,75 @@ class Strategy:
         count = self.num_replicas_in_sync
         made = [value_fn(ValueContext(index, count)) for index in range(count)]
         return regroup(made, PerReplica, always_wrap=True, what="were given")
+
+    # ------------------------------------------------------------------ data sets
+
+    def experimental_distribute_dataset(
+        self, dataset: Any, options: InputOptions | None = None
+    ) -> DistributedDataset:
+        """A data set of which every replica gets its share of each batch.
+
+        >>> import replicax as rx
+        >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        >>> dataset = rx.data.Dataset.from_tensor_slices([5., 6., 7., 8.]).batch(2)
+        >>> for batch in strategy.experimental_distribute_dataset(dataset):
+        ...     print(strategy.experimental_local_results(batch))
+        (Array([5.], dtype=float32), Array([6.], dtype=float32))
+        (Array([7.], dtype=float32), Array([8.], dtype=float32))
+
+        Args:
+          dataset: batched by the *global* batch size: an `rx.data.Dataset`, a data set of
+            `tf.data`, Grain, torch or Hugging Face, or any iterable of batches.
+          options: `rx.distribute.InputOptions`.
+
+        Returns:
+          A `DistributedDataset`. How workers share the data is decided by the
+          `auto_shard_policy` of `rx.data.Options`; printing it shows what was decided and why.
+        """
+        self._check_input_context("strategy.experimental_distribute_dataset")
+        return self._extended._experimental_distribute_dataset(dataset, as_input_options(options))
+
+    def distribute_datasets_from_function(
+        self, dataset_fn: Callable[[InputContext], Any], options: InputOptions | None = None
+    ) -> DistributedDataset:
+        """A data set for each worker, made by a function; its replicas take successive batches.
+
+        Args:
+          dataset_fn: takes an `rx.distribute.InputContext` and returns a data set that is batched
+            by the batch size of *one replica*: `input_context.get_per_replica_batch_size(...)`.
+            It does its own sharding: `dataset.shard(input_context.num_input_pipelines,
+            input_context.input_pipeline_id)`.
+          options: `rx.distribute.InputOptions`.
+        """
+        self._check_input_context("strategy.distribute_datasets_from_function")
+        if not callable(dataset_fn):
+            raise TypeError(
+                "distribute_datasets_from_function takes a function that takes an InputContext "
+                f"and returns a data set; got {dataset_fn!r}. A data set itself goes to "
+                "experimental_distribute_dataset."
+            )
+        return self._extended._distribute_datasets_from_function(
+            dataset_fn, as_input_options(options)
+        )
+
+    def experimental_distribute_datasets_from_function(
+        self, dataset_fn: Callable[[InputContext], Any], options: InputOptions | None = None
+    ) -> DistributedDataset:
+        """The older name of `distribute_datasets_from_function`."""
+        return self.distribute_datasets_from_function(dataset_fn, options)
+
+    def experimental_make_numpy_dataset(self, numpy_input: Any) -> Dataset:
+        """A data set of the rows of arrays: the older name of `Dataset.from_tensor_slices`.
+
+        Args:
+          numpy_input: a structure of arrays; lists of arrays are stacked.
+        """
+        return self._extended._experimental_make_numpy_dataset(numpy_input)
+
+    def _check_input_context(self, what: str) -> None:
+        require_cross_replica(
+            self, what, "Make the data set before strategy.run, and pass its batches."
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Strategy:
         return self  # a strategy is its devices; models that hold one can still be copied

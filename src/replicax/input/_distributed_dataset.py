@@ -1,0 +1,292 @@
+"""`DistributedDataset`: a data set of which every replica gets its share, and its iterator."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from replicax import _html
+from replicax.data._batching import rows_in
+from replicax.data._elements import leaves_with_names
+from replicax.data._foreign import foreign_node
+from replicax.data._iterator import refuse_in_trace
+from replicax.data._node import INFINITE, UNKNOWN, Node, Run, walk
+from replicax.data._options import AutoShardPolicy
+from replicax.data._report import one_line, rows_of_tree, text_tree
+from replicax.data._sources import Numbers
+from replicax.devices import short_name
+from replicax.input._device_maps import DeviceFunctions, split_off
+from replicax.input._distributed_iterator import DistributedIterator, StepFeed
+from replicax.input._options import (
+    InputContext,
+    InputLayout,
+    InputOptions,
+    InputReplicationMode,
+)
+from replicax.input._placing import HostShares, Placement
+from replicax.input._sharding import Sharding, shard
+from replicax.input._spec import distributed_spec, successive_spec
+from replicax.input._splitting import Step, Steps, Successive
+
+
+class DistributedDataset:
+    """A data set of which every replica gets its share; iterate over it.
+
+    Made by `strategy.experimental_distribute_dataset` and
+    `strategy.distribute_datasets_from_function`. It takes no more operations: put those into the
+    data set before it is distributed.
+    """
+
+    def __init__(self, node: Node, layout: InputLayout, options: InputOptions):
+        if type(self) is DistributedDataset:
+            raise TypeError(
+                "A DistributedDataset is made by strategy.experimental_distribute_dataset(dataset) "
+                "or strategy.distribute_datasets_from_function(dataset_fn)."
+            )
+        self._node = node  # as the user made it
+        self._layout = layout
+        self._options = options
+        self._iterations = itertools.count()
+        self._seeds: dict[int, int] = {}
+
+    def __iter__(self) -> DistributedIterator:
+        refuse_in_trace()
+        return DistributedIterator(
+            self._node,
+            Run(next(self._iterations), self._seeds),
+            self._resumed_at,
+            self._feed,
+            self._options.experimental_per_replica_buffer_size,
+            lambda: self.element_spec,
+            self._tied_to(),
+        )
+
+    def _resumed_at(self, run: Run) -> None:
+        """The iterations after this one are to be those that would have followed."""
+        self._iterations = itertools.count(run.iteration + 1)
+        self._seeds = run.seeds
+
+    def _feed(self, run: Run, position: int) -> StepFeed:
+        """Starts a walk at a step."""
+        raise NotImplementedError
+
+    def _new_feed(
+        self, steps: Steps, position: int, by_rows: bool, functions: Any, asks: bool
+    ) -> StepFeed:
+        layout, node = self._layout, self._node
+        shares = HostShares(lambda: node.spec)
+        compute = shares.of_rows if by_rows else shares.of_elements
+        only_numbers = all(isinstance(each, Numbers) for each in walk(node) if not each.inputs)
+        fetch = self._options.experimental_fetch_to_device
+        place = Placement(layout, fetch, only_numbers).place
+        apply = DeviceFunctions(functions, layout) if functions else None
+
+        def value_of(step: Step) -> Any:
+            value = place(compute(step))
+            return value if apply is None else apply(value)
+
+        more = layout.more_anywhere if asks and layout.workers > 1 else None
+        return StepFeed(steps, position, layout.local_replicas, value_of, more)
+
+    def _tied_to(self) -> dict[str, Any]:
+        """What must be the same where the state of an iterator is continued."""
+        return {"replicas": self._layout.replicas, "workers": self._layout.workers}
+
+    @property
+    def element_spec(self) -> Any:
+        """What the elements look like, for the `input_signature` of an `rx.function`."""
+        raise NotImplementedError
+
+    @property
+    def cardinality(self) -> int:
+        """The number of elements of the data set that was distributed."""
+        return self._node.cardinality
+
+    def _number_of_steps(self) -> int:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        size = self._number_of_steps()
+        if size < 0:
+            what = "repeats for ever" if size == INFINITE else "is read to find out"
+            raise TypeError(f"The distributed data set has no known length: it {what}.")
+        return size
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What there is to say about how it is distributed."""
+        names = ", ".join(short_name(device) for device in self._layout.devices)
+        facts = [("replicas", f"{self._layout.local_replicas} here ({names})")]
+        if self._layout.workers > 1:
+            facts.append(("worker", f"{self._layout.worker} of {self._layout.workers}"))
+        return facts
+
+    def __repr__(self) -> str:
+        return f"<DistributedDataset of {one_line(self._node)} on {self._layout.replicas} replicas>"
+
+    def __str__(self) -> str:
+        facts = [f"  {name}: {text}" for name, text in self._facts()]
+        tree = text_tree(self._node).split("\n")[1:]
+        return "\n".join([repr(self), *facts, *tree])
+
+    def _repr_html_(self) -> str:
+        facts = _html.table("DistributedDataset", ("", ""), self._facts())
+        rows = [(name.replace(" ", "\u00a0"), *rest) for name, *rest in rows_of_tree(self._node)]
+        return facts + _html.table("", ("operation", "arguments", "elements"), rows)
+
+
+class SplitDataset(DistributedDataset):
+    """Global batches, split over the replicas."""
+
+    def __init__(self, dataset: Any, layout: InputLayout, options: InputOptions):
+        node = foreign_node(dataset)
+        super().__init__(node, layout, options)
+        inner, self._functions = split_off(node)
+        self._sharding: Sharding = shard(inner, layout)
+
+    @property
+    def element_spec(self) -> Any:
+        sharding, layout = self._sharding, self._layout
+        rows = None
+        if layout.workers == 1 and sharding.batch_size is not None and _is_static(sharding.node):
+            whole, rest = divmod(sharding.batch_size, layout.replicas)
+            rows = None if rest else whole
+        return distributed_spec(self._node.spec, rows, layout.local_replicas, layout.replicas > 1)
+
+    def _number_of_steps(self) -> int:
+        sharding, layout = self._sharding, self._layout
+        if sharding.by_batch:
+            batches = sharding.node.cardinality
+            if sharding.policy is AutoShardPolicy.DATA or batches < 0:
+                return batches
+            return batches * layout.workers
+        if layout.workers > 1:
+            return INFINITE if self._node.cardinality == INFINITE else UNKNOWN
+        rows = rows_in(sharding.node)
+        return rows if rows < 0 else -(-rows // (sharding.batch_size or 1))
+
+    def _feed(self, run: Run, position: int) -> StepFeed:
+        steps = self._sharding.open(run)
+        asks = not self._sharding.same_steps_everywhere
+        return self._new_feed(steps, position, True, self._functions, asks)
+
+    def _tied_to(self) -> dict[str, Any]:
+        sharding = self._sharding
+        global_positions = sharding.policy is AutoShardPolicy.DATA or self._layout.workers == 1
+        return {} if global_positions else super()._tied_to()
+
+    def _facts(self) -> list[tuple[str, str]]:
+        sharding = self._sharding
+        rule = "each batch for itself" if sharding.by_batch else "the stream of rows anew"
+        size = "unknown" if sharding.batch_size is None else str(sharding.batch_size)
+        return [
+            *super()._facts(),
+            ("policy", f"{sharding.policy.name} ({sharding.reason})"),
+            ("split", f"{rule}; global batch size {size}"),
+        ]
+
+
+class FromFunctionDataset(DistributedDataset):
+    """Batches of replicas, from a function that makes a data set for each worker or replica."""
+
+    def __init__(
+        self, dataset_fn: Callable[[InputContext], Any], layout: InputLayout, options: InputOptions
+    ):
+        per_replica = options.experimental_replication_mode is InputReplicationMode.PER_REPLICA
+        self._nodes = [
+            _made(dataset_fn, context) for context in input_contexts(layout, per_replica)
+        ]
+        super().__init__(self._nodes[0], layout, options)
+        split = [split_off(node) for node in self._nodes]
+        self._inner = [node for node, _ in split]
+        self._functions = split[0][1]
+
+    @property
+    def element_spec(self) -> Any:
+        layout = self._layout
+        varies = not _is_static(self._nodes[0]) or layout.workers > 1
+        return successive_spec(self._node.spec, varies, layout.local_replicas, layout.replicas > 1)
+
+    def _number_of_steps(self) -> int:
+        local = self._layout.local_replicas // len(self._nodes)
+        sizes = [node.cardinality for node in self._nodes]
+        if min(sizes) < 0:
+            return min(sizes)
+        if _is_static(self._nodes[0]):
+            return min(size // local for size in sizes)
+        return max(-(-size // local) for size in sizes)
+
+    def _feed(self, run: Run, position: int) -> StepFeed:
+        readers = [node.open(run) for node in self._inner]
+        steps = Successive(readers, self._layout.local_replicas, _is_static(self._inner[0]))
+        asks = any(node.cardinality != INFINITE for node in self._inner)
+        return self._new_feed(steps, position, False, self._functions, asks)
+
+
+def _made(dataset_fn: Callable[[InputContext], Any], context: InputContext) -> Node:
+    made = dataset_fn(context)
+    if made is None:
+        raise TypeError(
+            f"{getattr(dataset_fn, '__qualname__', dataset_fn)!r} returned None; it must return a "
+            "data set for the InputContext that it gets."
+        )
+    return foreign_node(made)
+
+
+def input_contexts(layout: InputLayout, per_replica: bool) -> Sequence[InputContext]:
+    """What the data set functions of this worker are told."""
+    if not per_replica:
+        return [InputContext(layout.workers, layout.worker, layout.replicas)]
+    first = layout.worker * layout.local_replicas
+    return [
+        InputContext(layout.replicas, first + index, layout.replicas)
+        for index in range(layout.local_replicas)
+    ]
+
+
+def _is_static(node: Node) -> bool:
+    """Whether every element is known to have the same shape."""
+    specs = [leaf for _, leaf in leaves_with_names(node.spec)]
+    return all(
+        getattr(spec, "shape", None) is not None and None not in spec.shape for spec in specs
+    )
+
+
+def distributed_dataset(
+    dataset: Any, layout: InputLayout, options: InputOptions
+) -> DistributedDataset:
+    """What `strategy.experimental_distribute_dataset` does."""
+    if options.experimental_replication_mode is InputReplicationMode.PER_REPLICA:
+        raise NotImplementedError(
+            "InputReplicationMode.PER_REPLICA is for strategy.distribute_datasets_from_function: "
+            "a data set that is given as it is cannot be made once for each replica."
+        )
+    if options.experimental_place_dataset_on_device:
+        raise ValueError(
+            "`experimental_place_dataset_on_device` is for "
+            "strategy.distribute_datasets_from_function with InputReplicationMode.PER_REPLICA."
+        )
+    return SplitDataset(dataset, layout, options)
+
+
+def distributed_from_function(
+    dataset_fn: Callable[[InputContext], Any], layout: InputLayout, options: InputOptions
+) -> DistributedDataset:
+    """What `strategy.distribute_datasets_from_function` does."""
+    if options.experimental_place_dataset_on_device:
+        if options.experimental_replication_mode is not InputReplicationMode.PER_REPLICA:
+            raise ValueError(
+                "`experimental_place_dataset_on_device` needs a data set for each replica: set "
+                "experimental_replication_mode=InputReplicationMode.PER_REPLICA."
+            )
+        if options.experimental_fetch_to_device:
+            raise ValueError(
+                "`experimental_place_dataset_on_device` makes the batches on the device, so there "
+                "is nothing to fetch: set experimental_fetch_to_device=False."
+            )
+        options = dataclasses.replace(options, experimental_fetch_to_device=True)
+    return FromFunctionDataset(dataset_fn, layout, options)

@@ -1,0 +1,96 @@
+"""`DistributedIterator`: for each step, a value with a part for each replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from replicax.data._ahead import Ahead
+from replicax.data._blocks import EMPTY
+from replicax.data._iterator import Feed, PositionedIterator
+from replicax.data._node import Node, Run
+from replicax.input._splitting import Step, Steps
+
+
+class DistributedIterator(PositionedIterator):
+    """What `iter(distributed_dataset)` gives: for each step, a value with a part for each replica.
+
+    `get_state` and `set_state` take the position along, into another process too; where workers
+    take their parts of global batches, also to another number of replicas or workers.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        run: Run,
+        on_resume: Callable[[Run], None],
+        make_feed: Callable[[Run, int], Feed],
+        ahead: int,
+        spec: Callable[[], Any],
+        tied_to: dict[str, Any],
+    ):
+        super().__init__(node, run, on_resume)
+        self._make_feed = make_feed
+        self._ahead = ahead
+        self._spec = spec
+        self._ties = tied_to
+
+    @property
+    def element_spec(self) -> Any:
+        """What the elements look like."""
+        return self._spec()
+
+    def _tied_to(self) -> dict[str, Any]:
+        return self._ties
+
+    def _start(self) -> Feed:
+        feed = self._make_feed(self._run, self._position)
+        if self._ahead == 0:
+            return feed
+        # One is being made while the others wait.
+        return Ahead(feed.get, self._ahead + 1, feed.close, "rx.input.ahead")
+
+    def __repr__(self) -> str:
+        return f"<DistributedIterator at step {self._position}>"
+
+
+class StepFeed:
+    """Makes the values of one walk, one after the other. Knows nothing of who reads them."""
+
+    def __init__(
+        self,
+        steps: Steps,
+        position: int,
+        local_replicas: int,
+        value_of: Callable[[Step], Any],
+        more_anywhere: Callable[[bool], bool] | None,
+    ):
+        """
+        Args:
+          steps: of this worker.
+          position: the step to start at.
+          local_replicas: of this worker.
+          value_of: computes a step, and puts it on the devices.
+          more_anywhere: asked before each step, if workers may have different numbers of them.
+        """
+        self._steps = steps
+        self._position = position
+        self._nothing = Step(EMPTY, [0] * local_replicas)
+        self._value_of = value_of
+        self._more_anywhere = more_anywhere
+
+    def get(self) -> Any:
+        if self._position:
+            position, self._position = self._position, 0
+            self._steps.skip(position)
+        step = self._steps.next_step()
+        if self._more_anywhere is not None:
+            if not self._more_anywhere(step is not None):
+                raise StopIteration
+            step = self._nothing if step is None else step
+        if step is None:
+            raise StopIteration
+        return self._value_of(step)
+
+    def close(self) -> None:
+        self._steps.close()

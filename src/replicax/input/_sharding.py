@@ -1,0 +1,257 @@
+"""Which worker reads what, and by which rule batches are split: decided, and explained."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+
+from replicax.data._batching import Batch, PaddedBatch, Rebatch
+from replicax.data._dataset import options_of
+from replicax.data._elements import leaves_with_names
+from replicax.data._files import Files
+from replicax.data._indexed import Indexed
+from replicax.data._mapping import Filter, Interleave, Map
+from replicax.data._node import Node, Run, rewritten, walk
+from replicax.data._options import AutoShardPolicy
+from replicax.data._ordering import Concatenate, Repeat, Shard, Skip, Take, Zip
+from replicax.data._sources import Numbers, PythonIterator, TensorSlices
+from replicax.input._options import InputLayout
+from replicax.input._splitting import EachBatch, EachOwnBatch, Steps, StreamAnew, shares_of
+
+OFF, AUTO, FILE, DATA, HINT = (
+    AutoShardPolicy.OFF,
+    AutoShardPolicy.AUTO,
+    AutoShardPolicy.FILE,
+    AutoShardPolicy.DATA,
+    AutoShardPolicy.HINT,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sharding:
+    """What this worker reads and how it is split.
+
+    Attributes:
+      node: what this worker reads.
+      policy: the policy that was chosen.
+      reason: why, for people.
+      batch_size: the global batch size, or None if it is not known.
+      by_batch: which rule splits: each batch for itself, or the stream anew.
+    """
+
+    node: Node
+    policy: AutoShardPolicy
+    reason: str
+    batch_size: int | None
+    by_batch: bool
+    layout: InputLayout
+
+    def open(self, run: Run) -> Steps:
+        """Starts a walk over the steps."""
+        layout = self.layout
+        local = layout.local_replicas
+        reader = self.node.open(run)
+        if self.by_batch:
+            if self.policy is DATA or layout.workers == 1:
+                return EachBatch(reader, layout.workers, layout.worker, local)
+            return EachOwnBatch(reader, layout.workers, local)
+        sizes = shares_of(self.batch_size or 0, layout.replicas)
+        first = layout.worker * local
+        whole = self.batch_size if _all_whole_but_the_last(self.node) else None
+        return StreamAnew(reader, sizes[first:] + sizes[:first], local, whole)
+
+    @property
+    def same_steps_everywhere(self) -> bool:
+        """Whether all workers have as many steps, without asking each other."""
+        return self.layout.workers == 1 or self.policy is DATA or self.node.cardinality == -1
+
+
+def shard(node: Node, layout: InputLayout, policy: AutoShardPolicy | None = None) -> Sharding:
+    """Decides what this worker reads of a data set, and how its batches are split."""
+    refuse_unbatched(node)
+    asked = options_of(node).experimental_distribute.auto_shard_policy if policy is None else policy
+    chosen, reason = _chosen(node, asked, layout)
+    batch_size = batch_size_of(node)
+    by_batch = chosen is DATA or batch_size is None
+    mine = node
+    if layout.workers > 1:
+        if chosen is FILE:
+            mine = by_files(node, layout)
+        elif chosen is DATA:
+            _warn_of_dropped_work(node)
+    if chosen is HINT:
+        mine = _with_hint(node, layout)
+    return Sharding(mine, chosen, reason, batch_size, by_batch, layout)
+
+
+def _chosen(node: Node, asked: AutoShardPolicy, layout: InputLayout) -> tuple[AutoShardPolicy, str]:
+    sources = leaves(node)
+    others = [each for each in sources if not _is_file_leaf(each)]
+    if asked is not AUTO:
+        if asked is FILE and layout.workers > 1:
+            if others:
+                raise ValueError(
+                    "The auto_shard_policy is FILE, but the data set is not read from files: it "
+                    f"has the source {others[0].label}. Use AutoShardPolicy.DATA, or AUTO."
+                )
+            _refuse_few_files(node, layout)
+        return asked, "asked for"
+    if others:
+        return DATA, f"{others[0].label} is not read from files"
+    if layout.workers > 1:
+        count = _file_count(node)
+        if count is not None and count < layout.workers:
+            warnings.warn(
+                f"The data set is read from {count} file(s), fewer than there are workers "
+                f"({layout.workers}). Every worker reads all of them and keeps its part of each "
+                "batch (AutoShardPolicy.DATA). With a file for each worker, each would read its "
+                "own.",
+                stacklevel=5,
+            )
+            return DATA, f"{count} file(s) for {layout.workers} workers"
+    return FILE, "every source is read from files"
+
+
+# ------------------------------------------------------------------ files
+
+
+def leaves(node: Node) -> list[Node]:
+    """The sources: readers of files (whatever names them), and nodes without inputs."""
+    if isinstance(node, Files) or not node.inputs:
+        return [node]
+    if isinstance(node, Interleave):
+        made = node.first_made()
+        inner = leaves(made) if made is not None else []
+        if inner and all(_is_file_leaf(each) for each in inner):
+            return inner
+    return [leaf for each in node.inputs for leaf in leaves(each)]
+
+
+def _is_file_leaf(node: Node) -> bool:
+    return isinstance(node, Files)
+
+
+def by_files(node: Node, layout: InputLayout) -> Node:
+    """The tree in which every reader has every n-th of its files."""
+
+    def names_of_mine(names: Node) -> Node:
+        # The names are shuffled after they are dealt out, or a file could be read twice.
+        if names.keeps_elements and len(names.inputs) == 1:
+            return names.with_inputs([names_of_mine(names.inputs[0])])
+        return Shard(names, layout.workers, layout.worker)
+
+    def change(each: Node) -> Node | None:
+        if isinstance(each, Files):
+            return dataclasses.replace(each, names=names_of_mine(each.names))
+        if isinstance(each, Interleave) and all(_is_file_leaf(leaf) for leaf in leaves(each)):
+            if not any(isinstance(below, Files) for below in walk(each.input)):
+                return each.with_inputs([names_of_mine(each.input)])
+        return None
+
+    return rewritten(node, change)
+
+
+def _name_nodes(node: Node) -> list[Node]:
+    if isinstance(node, Files):
+        return [node.names]
+    if isinstance(node, Interleave) and not any(isinstance(e, Files) for e in walk(node.input)):
+        return [node.input]
+    return [found for each in node.inputs for found in _name_nodes(each)]
+
+
+def _file_count(node: Node) -> int | None:
+    """The smallest number of files that a reader has, where that is known."""
+    counts = [names.cardinality for names in _name_nodes(node)]
+    known = [count for count in counts if count >= 0]
+    return min(known) if known else None
+
+
+def _refuse_few_files(node: Node, layout: InputLayout) -> None:
+    count = _file_count(node)
+    if count is not None and count < layout.workers:
+        raise ValueError(
+            f"The auto_shard_policy is FILE, but there are {count} file(s) for {layout.workers} "
+            "workers, and each needs at least one. Write more files, or use AutoShardPolicy.DATA."
+        )
+
+
+def _with_hint(node: Node, layout: InputLayout) -> Node:
+    def change(each: Node) -> Node | None:
+        if isinstance(each, Shard) and each.num_shards < 0:
+            input_ = rewritten(each.input, change)
+            return Shard(input_, layout.workers, layout.worker)
+        return None
+
+    return rewritten(node, change)
+
+
+# ------------------------------------------------------------------ batches
+
+
+def batch_size_of(node: Node) -> int | None:
+    """The global batch size where it can be seen, as TensorFlow sees it.
+
+    Through a `map` after `batch` it cannot be seen, unless the shapes say it.
+    """
+    while isinstance(node, Repeat | Take | Skip | Shard | Filter) or node.keeps_elements:
+        node = node.inputs[0]
+    if isinstance(node, Batch | PaddedBatch):
+        return node.batch_size
+    if isinstance(node, Zip | Concatenate):
+        sizes = {batch_size_of(part) for part in node.parts}
+        return sizes.pop() if len(sizes) == 1 else None
+    if isinstance(node, PythonIterator) and node.signature is None:
+        return None  # it would have to be read
+    sizes = set()
+    for _, spec in leaves_with_names(node.spec):
+        sizes.add(spec.shape[0] if getattr(spec, "shape", None) else None)
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _all_whole_but_the_last(node: Node) -> bool:
+    while node.label in ("PrefetchDataset", "OptionsDataset"):
+        node = node.inputs[0]
+    return isinstance(node, Batch)
+
+
+_ROWS = (TensorSlices, Numbers, Files, Indexed)
+_MAKES_BATCHES = (Batch, PaddedBatch, Rebatch)
+
+
+def refuse_unbatched(node: Node) -> None:
+    """Data sets whose elements are rows: nobody said how many make a batch."""
+    each = node
+    while isinstance(each, Map | Filter | Repeat | Take | Skip | Shard) or each.keeps_elements:
+        each = each.inputs[0]
+    row_source = isinstance(each, _ROWS) and not (
+        isinstance(each, Indexed) and "grain" in each.kind
+    )
+    if row_source and not _may_be_batches(node, each):
+        raise ValueError(
+            f"The data set is not batched: its elements are the single rows of {each.label}. Call "
+            ".batch(global_batch_size), and each batch is split over the replicas."
+        )
+
+
+def _may_be_batches(node: Node, source: Node) -> bool:
+    """Whether functions in between make batches of rows, as those that read a file each do."""
+    between: Sequence[Node] = [each for each in walk(node) if isinstance(each, Map)]
+    if not between or isinstance(source, TensorSlices | Numbers):
+        return False
+    return True
+
+
+def _warn_of_dropped_work(node: Node) -> None:
+    """Says what all workers do alike, if there is something."""
+    for each in walk(node):
+        if isinstance(each, Files | PythonIterator | Filter | Interleave):
+            warnings.warn(
+                f"AutoShardPolicy.DATA: every worker reads all of {each.label} and keeps its part "
+                "of each batch, because it cannot be read from the middle. Parsing and functions "
+                "of map() before the batch run for the kept part only. To divide the reading "
+                "too, use files and AutoShardPolicy.FILE, or "
+                "strategy.distribute_datasets_from_function with a shard() of its own.",
+                stacklevel=5,
+            )
+            return

@@ -1,0 +1,327 @@
+/* The loops over bytes of `_frames.py`, `_layout.py` and `_values.py`, compiled.
+ *
+ * Optional: each function here does what the Python function of the same name does, and the tests
+ * compare the two. Plain C without Python.h, called with ctypes on whole blocks, so that one library
+ * serves all versions of Python and the interpreter lock is free meanwhile.
+ *
+ * All bytes come from files and may be anything. The rule for every read: the position was compared
+ * with the end of the enclosing piece, and that piece lies in the buffer. Positions are int64_t, no
+ * length has more than 28 bits (or it was compared with what is left), so no sum overflows.
+ */
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <nmmintrin.h>
+#define X86 1
+#elif defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+#endif
+
+#define VERSION 1
+#define MOST_FEATURES 128
+
+int32_t replicax_version(void) { return VERSION; }
+
+/* ---- CRC-32C ---------------------------------------------------------------------------------- */
+
+static uint32_t table[8][256];
+
+/* Must be called once, before anything else. */
+void replicax_start(void) {
+  for (uint32_t byte = 0; byte < 256; byte++) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (crc & 1 ? 0x82F63B78u : 0);
+    table[0][byte] = crc;
+  }
+  for (uint32_t byte = 0; byte < 256; byte++)
+    for (int i = 1; i < 8; i++)
+      table[i][byte] = (table[i - 1][byte] >> 8) ^ table[0][table[i - 1][byte] & 0xFF];
+}
+
+static uint64_t load64(const uint8_t *bytes) {
+  uint64_t value;
+  memcpy(&value, bytes, 8); /* little-endian machines only; the loader makes sure */
+  return value;
+}
+
+static uint32_t load32(const uint8_t *bytes) {
+  uint32_t value;
+  memcpy(&value, bytes, 4);
+  return value;
+}
+
+uint32_t replicax_crc_by_table(const uint8_t *bytes, int64_t size) {
+  uint32_t crc = 0xFFFFFFFFu;
+  for (; size >= 8; size -= 8, bytes += 8) {
+    uint64_t word = load64(bytes) ^ crc;
+    crc = 0;
+    for (int i = 0; i < 8; i++) crc ^= table[7 - i][(word >> (8 * i)) & 0xFF];
+  }
+  for (; size > 0; size--) crc = (crc >> 8) ^ table[0][(crc ^ *bytes++) & 0xFF];
+  return ~crc;
+}
+
+#if X86
+__attribute__((target("sse4.2"))) static uint32_t crc_by_instruction(const uint8_t *bytes,
+                                                                     int64_t size) {
+  uint64_t crc = 0xFFFFFFFFu;
+  for (; size >= 8; size -= 8, bytes += 8) crc = _mm_crc32_u64(crc, load64(bytes));
+  uint32_t rest = (uint32_t)crc;
+  for (; size > 0; size--) rest = _mm_crc32_u8(rest, *bytes++);
+  return ~rest;
+}
+#endif
+
+uint32_t replicax_crc(const uint8_t *bytes, int64_t size) {
+#if X86
+  if (__builtin_cpu_supports("sse4.2")) return crc_by_instruction(bytes, size);
+#elif defined(__ARM_FEATURE_CRC32)
+  uint32_t crc = 0xFFFFFFFFu;
+  for (; size >= 8; size -= 8, bytes += 8) crc = __crc32cd(crc, load64(bytes));
+  for (; size > 0; size--) crc = __crc32cb(crc, *bytes++);
+  return ~crc;
+#endif
+  return replicax_crc_by_table(bytes, size);
+}
+
+static int matches(const uint8_t *bytes, int64_t size, const uint8_t *stored) {
+  uint32_t crc = replicax_crc(bytes, size);
+  return ((crc >> 15 | crc << 17) + 0xA282EAD8u) == load32(stored);
+}
+
+/* ---- _frames.py ------------------------------------------------------------------------------- */
+
+/* Returns how many records there are from `*end` on; it stops when there is no more room for them.
+ * `*end` moves behind the last one; `*problem` becomes 0, or 1 for a length and 2 for a content that
+ * does not match its checksum. */
+int64_t replicax_find_frames(const uint8_t *piece, int64_t size, int32_t verify, int64_t unverified,
+                             int64_t *starts, int64_t *lengths, int64_t room, int64_t *end,
+                             int32_t *problem) {
+  int64_t position = *end, count = 0;
+  *problem = 0;
+  while (size - position >= 12 && count < room) {
+    const uint8_t *head = piece + position;
+    if (verify && !matches(head, 8, head + 8)) {
+      *problem = 1;
+      break;
+    }
+    uint64_t length = load64(head);
+    if (size - position < 16 || length > (uint64_t)(size - position - 16)) break;
+    if (verify && count >= unverified && !matches(head + 12, (int64_t)length, head + 12 + length)) {
+      *problem = 2;
+      break;
+    }
+    starts[count] = position + 12;
+    lengths[count++] = (int64_t)length;
+    position += 16 + (int64_t)length;
+  }
+  *end = position;
+  return count;
+}
+
+/* ---- _layout.py ------------------------------------------------------------------------------- */
+
+/* Whether [start, start + length) lies in a buffer of `size` bytes. */
+static int within(int64_t start, int64_t length, int64_t size) {
+  return start >= 0 && length >= 0 && start <= size && length <= size - start;
+}
+
+/* The field with this tag at `position`: where its content ends, or -1 if it is odd. `position`
+ * moves to where the content starts. Lengths of more than four bytes are odd. */
+static int64_t field(const uint8_t *buffer, int64_t *position, int64_t stop, uint8_t tag) {
+  int64_t at = *position;
+  if (at + 2 > stop || buffer[at] != tag) return -1;
+  int64_t length = buffer[at + 1];
+  at += 2;
+  if (length >= 0x80) {
+    length &= 0x7F;
+    for (int shift = 7;; shift += 7) {
+      if (shift > 21 || at >= stop) return -1;
+      uint8_t byte = buffer[at++];
+      length |= (int64_t)(byte & 0x7F) << shift;
+      if (byte < 0x80) break;
+    }
+  }
+  *position = at;
+  return length <= stop - at ? at + length : -1;
+}
+
+/* Reads an integer of 1 to 10 bytes at `*position`, which moves behind it; returns 0 if odd. */
+static int varint(const uint8_t *buffer, int64_t *position, int64_t stop, int64_t *out) {
+  int64_t at = *position;
+  uint64_t value = 0;
+  uint8_t byte = 0x80;
+  for (int shift = 0; byte >= 0x80; shift += 7) {
+    if (at >= stop || shift > 63 || (shift == 63 && buffer[at] > 1)) return 0;
+    byte = buffer[at++];
+    value |= (uint64_t)(byte & 0x7F) << shift;
+  }
+  *position = at;
+  *out = (int64_t)value;
+  return 1;
+}
+
+/* Walks through one record and writes where its lists are; returns 0 if it is odd. */
+static int walk(const uint8_t *buffer, int64_t start, int64_t stop, const uint8_t *const *keys,
+                const int64_t *key_sizes, int64_t key_count, int8_t *kinds, int64_t *starts,
+                int64_t *lengths, int64_t stride) {
+  if (start == stop) return 1;
+  int64_t position = start, guess = 0;
+  if (field(buffer, &position, stop, 0x0A) != stop) return 0;
+  while (position < stop) {
+    int64_t entry = field(buffer, &position, stop, 0x0A);
+    if (entry < 0) return 0;
+    int64_t key = position;
+    int64_t key_end = field(buffer, &key, entry, 0x0A);
+    if (key_end < 0) return 0;
+    int64_t value = key_end;
+    if (field(buffer, &value, entry, 0x12) != entry) return 0;
+    position = entry;
+    int64_t number = -1;
+    for (int64_t i = 0; i < key_count && number < 0; i++) {
+      int64_t candidate = guess + i < key_count ? guess + i : guess + i - key_count;
+      if (key_sizes[candidate] == key_end - key &&
+          memcmp(keys[candidate], buffer + key, (size_t)(key_end - key)) == 0)
+        number = candidate;
+    }
+    if (number < 0) continue;
+    guess = number + 1 < key_count ? number + 1 : 0; /* features often come in one order */
+    int64_t place = number * stride;
+    if (value == entry) {
+      kinds[place] = 0;
+      continue;
+    }
+    uint8_t tag = buffer[value];
+    if (tag != 0x0A && tag != 0x12 && tag != 0x1A) return 0;
+    if (field(buffer, &value, entry, tag) != entry) return 0;
+    if (tag != 0x0A && value < entry && field(buffer, &value, entry, 0x0A) != entry) return 0;
+    kinds[place] = (int8_t)(tag >> 3);
+    starts[place] = value;
+    lengths[place] = entry - value;
+  }
+  return 1;
+}
+
+/* The last three are arrays of `key_count` rows and `count` columns; `kinds` comes full of zeros. */
+void replicax_find_lists(const uint8_t *buffer, int64_t size, const int64_t *record_starts,
+                         const int64_t *record_lengths, int64_t count, const uint8_t *const *keys,
+                         const int64_t *key_sizes, int64_t key_count, uint8_t *odd, int8_t *kinds,
+                         int64_t *starts, int64_t *lengths) {
+  for (int64_t i = 0; i < count; i++) {
+    int64_t start = record_starts[i], length = record_lengths[i];
+    odd[i] = !within(start, length, size) ||
+             !walk(buffer, start, start + length, keys, key_sizes, key_count, kinds + i, starts + i,
+                   lengths + i, count);
+    if (odd[i])
+      for (int64_t k = 0; k < key_count; k++) kinds[k * count + i] = 0;
+  }
+}
+
+/* Reads all features of all records straight into their columns, if nothing is out of the ordinary:
+ * every record is regular, and has every feature, of the kind and with the number of values asked
+ * for. Otherwise it returns 0, and the columns mean nothing. The column of a feature of strings is
+ * where they start, for all records, and then how long they are. */
+int32_t replicax_read_rows(const uint8_t *buffer, int64_t size, const int64_t *record_starts,
+                           const int64_t *record_lengths, int64_t count, const uint8_t *const *keys,
+                           const int64_t *key_sizes, int64_t key_count, const int8_t *wanted_kinds,
+                           const int64_t *value_counts, void *const *columns) {
+  int8_t kinds[MOST_FEATURES];
+  int64_t starts[MOST_FEATURES], lengths[MOST_FEATURES];
+  if (key_count > MOST_FEATURES) return 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (!within(record_starts[i], record_lengths[i], size)) return 0;
+    memset(kinds, 0, (size_t)key_count);
+    if (!walk(buffer, record_starts[i], record_starts[i] + record_lengths[i], keys, key_sizes,
+              key_count, kinds, starts, lengths, 1))
+      return 0;
+    for (int64_t k = 0; k < key_count; k++) {
+      int64_t values = value_counts[k], at = starts[k], stop = at + lengths[k];
+      if (kinds[k] != wanted_kinds[k]) return 0;
+      if (kinds[k] == 2) {
+        if (lengths[k] != 4 * values) return 0;
+        memcpy((uint8_t *)columns[k] + i * 4 * values, buffer + at, (size_t)lengths[k]);
+        continue;
+      }
+      int64_t *out = (int64_t *)columns[k] + i * values;
+      for (int64_t v = 0; v < values; v++) {
+        if (kinds[k] == 3) {
+          if (!varint(buffer, &at, stop, out + v)) return 0;
+        } else {
+          int64_t end = field(buffer, &at, stop, 0x0A);
+          if (end < 0) return 0;
+          out[v] = at;
+          out[v + count * values] = end - at;
+          at = end;
+        }
+      }
+      if (at != stop) return 0;
+    }
+  }
+  return 1;
+}
+
+/* ---- _values.py ------------------------------------------------------------------------------- */
+
+/* Copies pieces of the buffer, one after the other; returns 0 if one is not in it. */
+int32_t replicax_join(const uint8_t *buffer, int64_t size, const int64_t *starts,
+                      const int64_t *lengths, int64_t count, uint8_t *out) {
+  for (int64_t i = 0; i < count; i++) {
+    if (!within(starts[i], lengths[i], size)) return 0;
+    memcpy(out, buffer + starts[i], (size_t)lengths[i]);
+    out += lengths[i];
+  }
+  return 1;
+}
+
+/* Reads lists of integers of 1 to 10 bytes; `out` has room for one in every byte. Returns how many
+ * there are, or -1 if a list is odd; `odd` says which. */
+int64_t replicax_read_varints(const uint8_t *buffer, int64_t size, const int64_t *starts,
+                              const int64_t *lengths, int64_t count, int64_t *out, int64_t *counts,
+                              uint8_t *odd) {
+  int64_t total = 0, any_odd = 0;
+  for (int64_t i = 0; i < count; i++) {
+    int64_t before = total;
+    odd[i] = !within(starts[i], lengths[i], size);
+    int64_t at = starts[i], stop = odd[i] ? at : at + lengths[i];
+    while (at < stop && !odd[i]) {
+      if (varint(buffer, &at, stop, out + total))
+        total++;
+      else
+        odd[i] = 1;
+    }
+    counts[i] = total - before;
+    any_odd |= odd[i];
+  }
+  return any_odd ? -1 : total;
+}
+
+/* Finds the strings in lists of bytes. Called with `firsts` NULL it counts them; then with room for
+ * as many. Returns how many there are, or -1 if a list is odd; `odd` says which. */
+int64_t replicax_find_bytes(const uint8_t *buffer, int64_t size, const int64_t *starts,
+                            const int64_t *lengths, int64_t count, int64_t *firsts, int64_t *sizes,
+                            int64_t *counts, uint8_t *odd) {
+  int64_t total = 0, any_odd = 0;
+  for (int64_t i = 0; i < count; i++) {
+    int64_t before = total;
+    odd[i] = !within(starts[i], lengths[i], size);
+    int64_t at = starts[i], stop = odd[i] ? at : at + lengths[i];
+    while (at < stop) {
+      int64_t end = field(buffer, &at, stop, 0x0A);
+      if (end < 0) {
+        odd[i] = 1;
+        break;
+      }
+      if (firsts) {
+        firsts[total] = at;
+        sizes[total] = end - at;
+      }
+      total++;
+      at = end;
+    }
+    counts[i] = total - before;
+    any_odd |= odd[i];
+  }
+  return any_odd ? -1 : total;
+}
