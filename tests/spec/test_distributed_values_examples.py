@@ -1,8 +1,4 @@
-"""The examples of the `tf.distribute.DistributedValues` page, with `tf.` as `rx.`, GPU as CPU.
-
-Example 2 is verbatim. In the others a data set makes the values 5 and 6; here
-`experimental_distribute_values_from_function` makes the same ones.
-"""
+"""The examples of the `tf.distribute.DistributedValues` page, with `tf.` as `rx.`, GPU as CPU."""
 
 from typing import Any
 
@@ -17,9 +13,9 @@ rx: Any = replicax  # the page's programs are not annotated
 
 def first_batch(strategy: Any) -> Any:
     """What `next(dataset_iterator)` gives on the page: [5.] on replica 0, [6.] on replica 1."""
-    return strategy.experimental_distribute_values_from_function(
-        lambda ctx: rx.constant([5.0 + ctx.replica_id_in_sync_group])
-    )
+    dataset = rx.data.Dataset.from_tensor_slices([5.0, 6.0, 7.0, 8.0]).batch(2)
+    dataset_iterator = iter(strategy.experimental_distribute_dataset(dataset))
+    return next(dataset_iterator)
 
 
 # The description: "This base class should never be instantiated directly."
@@ -34,7 +30,7 @@ def test_per_replica_and_mirrored_are_distributed_values():
     assert issubclass(rx.types.experimental.Mirrored, rx.distribute.DistributedValues)
 
 
-# Example 1, but for the data set: how such a value is printed.
+# Example 1: how such a value is printed.
 def test_printed_form():
     strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     distributed_values = first_batch(strategy)

@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import replicax
-from tests.spec.data_set import DataSet
 from tests.under_test import cpus
 
 rx: Any = replicax  # the page's programs are not annotated
@@ -222,7 +222,8 @@ def test_run_steps_on_iterator(strategy):
         context.set_last_step_output("each", largest)
         context.set_non_tensor_output("note", "made by fn")
 
-    iterator = iter(DataSet(strategy, [4] * 6))
+    dataset = rx.data.Dataset.range(24, output_type=np.float32).batch(4)
+    iterator = iter(strategy.experimental_distribute_dataset(dataset))
     context = strategy.extended.experimental_run_steps_on_iterator(
         fn, iterator, iterations=5, initial_loop_values={"largest": 0.0, "each": 0.0}
     )

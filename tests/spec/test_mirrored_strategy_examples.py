@@ -1,7 +1,6 @@
 """The examples of the `tf.compat.v1.distribute.MirroredStrategy` page, with `tf.` as `rx.`.
 
-Data sets are the stand-ins of `data_set.py`. Those of `run` are the same as on the `Strategy` page,
-and are written here as well.
+Those of `run` are the same as on the `Strategy` page, and are written here as well.
 """
 
 from typing import Any
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 import replicax
-from tests.spec.data_set import DataSet
 from tests.under_test import cpus
 
 rx: Any = replicax  # the page's programs are not annotated
@@ -78,7 +76,8 @@ def test_training_loop(devices):
                 )
             return total_result
 
-        dist_dataset = DataSet(my_strategy, [4, 4, 3])
+        dataset = rx.data.Dataset.range(11, output_type=np.float32).batch(4)
+        dist_dataset = my_strategy.experimental_distribute_dataset(dataset)
         for epoch in range(3):
             w.assign(epoch)
             train_result = distribute_train_epoch(dist_dataset)
@@ -92,7 +91,8 @@ def test_element_spec_as_input_signature(devices, of):
     strategy = rx.distribute.MirroredStrategy(devices)
     with strategy.scope():
         total = rx.Variable(0.0, aggregation=rx.VariableAggregation.SUM)
-    inputs = of(DataSet(strategy, [4, 4, 3]))
+    dataset = rx.data.Dataset.range(11, output_type=np.float32).batch(4)
+    inputs = of(strategy.experimental_distribute_dataset(dataset))
 
     @rx.function(input_signature=[inputs.element_spec])
     def replica_fn_with_signature(inputs):

@@ -1,8 +1,8 @@
 """The examples of the `tf.distribute.Strategy` page, with `tf.` written as `rx.`.
 
 Left out are those that need a cluster or a TPU (`experimental_assign_to_logical_device` and the two
-like it). Data sets are the stand-ins of `data_set.py`. The page was written on a machine with one
-device; here every example also runs over two replicas.
+like it). The page was written on a machine with one device; here every example also runs over two
+replicas.
 """
 
 from typing import Any
@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 
 import replicax
-from tests.spec.data_set import DataSet
 from tests.under_test import cpus
 
 rx: Any = replicax  # the page's programs are not annotated
 
-SIZES = [4, 4, 4, 3]  # the last batch is uneven over two replicas
+ROWS, GLOBAL_BATCH_SIZE = 15, 4  # the last batch is uneven over two replicas
+
+
+def some_dataset():
+    return rx.data.Dataset.range(ROWS, output_type=np.float32).batch(GLOBAL_BATCH_SIZE)
 
 
 @pytest.fixture(params=[1, 2], ids=["one_replica", "two_replicas"])
@@ -59,10 +62,11 @@ def test_custom_training_loop(devices):
                 )
             return total_result
 
-        dist_dataset = DataSet(my_strategy, SIZES)
+        dataset = some_dataset()
+        dist_dataset = my_strategy.experimental_distribute_dataset(dataset)
         for _ in range(3):
             train_result = distribute_train_epoch(dist_dataset)
-    assert is_array(train_result, (), np.float32, sum(range(sum(SIZES))))
+    assert is_array(train_result, (), np.float32, sum(range(ROWS)))
     # Each shape is traced once, in whichever epoch; uneven shares run on each replica every time.
     assert traces == {1: [(4,), (3,)], 2: [(2,)] + [(2,), (1,)] * 3}[len(devices)]
 
@@ -78,7 +82,7 @@ def test_element_spec_as_input_signature(devices):
     strategy = rx.distribute.MirroredStrategy(devices)
     with strategy.scope():
         total = rx.Variable(0.0, aggregation=rx.VariableAggregation.SUM)
-    dist_dataset = DataSet(strategy, SIZES)
+    dist_dataset = strategy.experimental_distribute_dataset(some_dataset())
 
     @rx.function(input_signature=[dist_dataset.element_spec])
     def train_step(inputs):
@@ -90,16 +94,48 @@ def test_element_spec_as_input_signature(devices):
     for x in dist_dataset:
         # process dataset elements
         strategy.run(train_step, args=(x,))
-    assert float(total) == sum(range(sum(SIZES)))
+    assert float(total) == sum(range(ROWS))
     with pytest.raises(TypeError, match="input_signature"):
         strategy.run(train_step, args=(rx.constant([[1.0]]),))
 
 
-# Section "experimental_distribute_datasets_from_function", the function `train`. (`replica_fn` of
-# the page is `step_fn`.)
-def test_element_spec_in_a_function_that_trains(devices):
+# Section "experimental_distribute_dataset", the first example: files.
+def test_distribute_files(devices, tmp_path):
     strategy = rx.distribute.MirroredStrategy(devices)
-    ds = DataSet(strategy, [4, 4])
+    names = [str(tmp_path / f"{number}.tfr") for number in range(1, 5)]
+    for number, name in enumerate(names):
+        with rx.io.TFRecordWriter(name) as writer:
+            for record in range(3):
+                writer.write(f"{number} {record}".encode())
+    # Create a dataset
+    dataset = rx.data.TFRecordDataset(names).batch(GLOBAL_BATCH_SIZE)
+    # Distribute that dataset
+    dist_dataset = strategy.experimental_distribute_dataset(dataset)
+    seen = []
+
+    def replica_fn(x):
+        seen.extend(x.tolist())
+
+    # Iterate over the `rx.distribute.DistributedDataset`
+    assert isinstance(dist_dataset, rx.distribute.DistributedDataset)
+    for x in dist_dataset:
+        # process dataset elements
+        strategy.run(replica_fn, args=(x,))
+    assert seen == [f"{n} {r}".encode() for n in range(4) for r in range(3)]
+    assert not hasattr(dist_dataset, "map")  # "The user cannot add any more transformations"
+
+
+# Section "experimental_distribute_datasets_from_function". (`replica_fn` of the page is `step_fn`.)
+def test_element_spec_in_a_function_that_trains(devices):
+    global_batch_size = 8
+
+    def dataset_fn(input_context):
+        batch_size = input_context.get_per_replica_batch_size(global_batch_size)
+        d = rx.data.Dataset.from_tensors([[1.0]]).repeat().batch(batch_size)
+        return d.shard(input_context.num_input_pipelines, input_context.input_pipeline_id)
+
+    strategy = rx.distribute.MirroredStrategy(devices)
+    ds = strategy.experimental_distribute_datasets_from_function(dataset_fn)
 
     def train(ds):
         @rx.function(input_signature=[ds.element_spec])
@@ -107,13 +143,27 @@ def test_element_spec_in_a_function_that_trains(devices):
             # train the model with inputs
             return inputs
 
-        for batch in ds:
+        for step, batch in enumerate(ds):
             replica_results = strategy.run(step_fn, args=(batch,))
+            if step == 2:  # the page's data set repeats for ever
+                break
         return replica_results
 
     replica_results = train(ds)
     local_results = strategy.experimental_local_results(replica_results)
-    assert np.concatenate(local_results).tolist() == [4.0, 5.0, 6.0, 7.0]
+    assert [x.shape for x in local_results] == [(8 // len(devices), 1, 1)] * len(devices)
+
+
+# Section "experimental_make_numpy_dataset".
+def test_make_numpy_dataset(devices):
+    strategy = rx.distribute.MirroredStrategy(devices)
+    numpy_input = np.ones([10], dtype=np.float32)
+    dataset = strategy.experimental_make_numpy_dataset(numpy_input)
+    assert repr(dataset) == "<TensorSliceDataset shapes: (), types: float32>"
+    dataset = dataset.batch(2)
+    dist_dataset = strategy.experimental_distribute_dataset(dataset)
+    total = sum(strategy.reduce("SUM", x, axis=0) for x in dist_dataset)
+    assert float(total) == 10.0
 
 
 # Section "experimental_distribute_values_from_function", example 1.

@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from replicax._jax_internals import thread_settings, with_thread_settings
+
 _END = object()
 _CLOSING_TIME = 5.0  # seconds for an item in the making; a user's function may take longer
 
@@ -25,6 +27,7 @@ class _Work:
     """What the thread works on."""
 
     def __init__(self, make: Callable[[], Any], ahead: int, close: Callable[[], None]):
+        self.settings = thread_settings()  # such as `with jax.enable_x64(True)`, of who started it
         self.make = make
         self.close = close
         self.stopped = False
@@ -36,11 +39,12 @@ class _Work:
 
     def run(self) -> None:
         try:
-            while True:
-                self.permits.get()
-                if self.stopped:
-                    return
-                self.items.put((self.make(),))
+            with with_thread_settings(self.settings):
+                while True:
+                    self.permits.get()
+                    if self.stopped:
+                        return
+                    self.items.put((self.make(),))
         except StopIteration:
             pass
         except BaseException as error:

@@ -279,7 +279,7 @@ class Rebatch(OneInput):
         rows = rows_in(self.input)
         if len(self.sizes) > 1:
             return rows if rows == INFINITE else UNKNOWN
-        return batches_of(rows, self.sizes[0], self.drop_remainder)
+        return batches_of(rows, min(self.sizes), self.drop_remainder)
 
     def _spec(self) -> Any:
         size = min(self.sizes) if self.drop_remainder and len(set(self.sizes)) == 1 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable
 from typing import Any, Protocol, Self
 
@@ -47,6 +48,7 @@ class PositionedIterator:
         self._on_resume = on_resume
         self._position = 0
         self._feed: Feed | None = None
+        self._lock = threading.RLock()  # threads may share an iterator
 
     def _start(self) -> Feed:
         """Starts a walk at `self._position`."""
@@ -66,10 +68,11 @@ class PositionedIterator:
 
     def __next__(self) -> Any:
         refuse_in_trace()
-        if self._feed is None:
-            self._feed = self._start()
-        value = self._feed.get()
-        self._position += 1
+        with self._lock:
+            if self._feed is None:
+                self._feed = self._start()
+            value = self._feed.get()
+            self._position += 1
         return value
 
     def get_next(self) -> Any:
@@ -203,7 +206,7 @@ def state_of(node: Node, run: Run, position: int) -> dict[str, Any]:
     }
     shuffles = open_shuffles(node)
     if shuffles:
-        state["seeds"] = [run.seeds.get(id(each), each.drawn) for each in shuffles]
+        state["seeds"] = [run.seeds.get(each.drawn, each.drawn) for each in shuffles]
     return state
 
 
@@ -223,5 +226,5 @@ def run_from(node: Node, state: Any) -> tuple[Run, int]:
             "The state is of another data set: its operations, batch sizes or number of elements "
             "are not those of this one. A state continues the same pipeline over the same data."
         )
-    drawn = {id(each): seed for each, seed in zip(shuffles, seeds)}
+    drawn = {each.drawn: seed for each, seed in zip(shuffles, seeds)}
     return Run(int(state["iteration"]), drawn), int(state["position"])

@@ -25,7 +25,7 @@ class Run:
 
     Attributes:
       iteration: how many times the data set was iterated over before.
-      seeds: of the shuffles without a seed of their own, in the order of the tree.
+      seeds: what shuffles without a seed of the user's use, by what they drew for themselves.
       epoch: which repetition this is, for every `repeat` around.
     """
 

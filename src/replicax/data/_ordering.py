@@ -41,7 +41,7 @@ class Shuffle(OneInput):
     keeps_elements: ClassVar[bool] = True
 
     def open(self, run: Run) -> Reader:
-        seed = run.seeds.get(id(self), self.drawn) if self.seed is None else self.seed
+        seed = run.seeds.get(self.drawn, self.drawn) if self.seed is None else self.seed
         key = [seed % 2**64]
         if self.reshuffle_each_iteration:
             key += [run.iteration + 1, *[epoch + 1 for epoch in run.epoch]]

@@ -9,7 +9,6 @@ from typing import Any
 
 from replicax import _html
 from replicax.data._batching import rows_in
-from replicax.data._elements import leaves_with_names
 from replicax.data._foreign import foreign_node
 from replicax.data._iterator import refuse_in_trace
 from replicax.data._node import INFINITE, UNKNOWN, Node, Run, walk
@@ -26,7 +25,7 @@ from replicax.input._options import (
     InputReplicationMode,
 )
 from replicax.input._placing import HostShares, Placement
-from replicax.input._sharding import Sharding, shard
+from replicax.input._sharding import Sharding, has_static_shapes, shard
 from replicax.input._spec import distributed_spec, successive_spec
 from replicax.input._splitting import Step, Steps, Successive
 
@@ -152,7 +151,11 @@ class SplitDataset(DistributedDataset):
     def element_spec(self) -> Any:
         sharding, layout = self._sharding, self._layout
         rows = None
-        if layout.workers == 1 and sharding.batch_size is not None and _is_static(sharding.node):
+        if (
+            layout.workers == 1
+            and sharding.batch_size is not None
+            and has_static_shapes(sharding.node)
+        ):
             whole, rest = divmod(sharding.batch_size, layout.replicas)
             rows = None if rest else whole
         return distributed_spec(self._node.spec, rows, layout.local_replicas, layout.replicas > 1)
@@ -208,7 +211,7 @@ class FromFunctionDataset(DistributedDataset):
     @property
     def element_spec(self) -> Any:
         layout = self._layout
-        varies = not _is_static(self._nodes[0]) or layout.workers > 1
+        varies = not has_static_shapes(self._nodes[0]) or layout.workers > 1
         return successive_spec(self._node.spec, varies, layout.local_replicas, layout.replicas > 1)
 
     def _number_of_steps(self) -> int:
@@ -216,13 +219,13 @@ class FromFunctionDataset(DistributedDataset):
         sizes = [node.cardinality for node in self._nodes]
         if min(sizes) < 0:
             return min(sizes)
-        if _is_static(self._nodes[0]):
+        if has_static_shapes(self._nodes[0]):
             return min(size // local for size in sizes)
         return max(-(-size // local) for size in sizes)
 
     def _feed(self, run: Run, position: int) -> StepFeed:
         readers = [node.open(run) for node in self._inner]
-        steps = Successive(readers, self._layout.local_replicas, _is_static(self._inner[0]))
+        steps = Successive(readers, self._layout.local_replicas, has_static_shapes(self._inner[0]))
         asks = any(node.cardinality != INFINITE for node in self._inner)
         return self._new_feed(steps, position, False, self._functions, asks)
 
@@ -246,14 +249,6 @@ def input_contexts(layout: InputLayout, per_replica: bool) -> Sequence[InputCont
         InputContext(layout.replicas, first + index, layout.replicas)
         for index in range(layout.local_replicas)
     ]
-
-
-def _is_static(node: Node) -> bool:
-    """Whether every element is known to have the same shape."""
-    specs = [leaf for _, leaf in leaves_with_names(node.spec)]
-    return all(
-        getattr(spec, "shape", None) is not None and None not in spec.shape for spec in specs
-    )
 
 
 def distributed_dataset(

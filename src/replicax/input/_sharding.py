@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Sequence
 
-from replicax.data._batching import Batch, PaddedBatch, Rebatch
+from replicax.data._batching import Batch, PaddedBatch, Rebatch, Window
 from replicax.data._dataset import options_of
 from replicax.data._elements import leaves_with_names
 from replicax.data._files import Files
@@ -15,7 +15,7 @@ from replicax.data._mapping import Filter, Interleave, Map
 from replicax.data._node import Node, Run, rewritten, walk
 from replicax.data._options import AutoShardPolicy
 from replicax.data._ordering import Concatenate, Repeat, Shard, Skip, Take, Zip
-from replicax.data._sources import Numbers, PythonIterator, TensorSlices
+from replicax.data._sources import Numbers, OneElement, PythonIterator, TensorSlices
 from replicax.input._options import InputLayout
 from replicax.input._splitting import EachBatch, EachOwnBatch, Steps, StreamAnew, shares_of
 
@@ -72,8 +72,9 @@ def shard(node: Node, layout: InputLayout, policy: AutoShardPolicy | None = None
     refuse_unbatched(node)
     asked = options_of(node).experimental_distribute.auto_shard_policy if policy is None else policy
     chosen, reason = _chosen(node, asked, layout)
-    batch_size = batch_size_of(node)
-    by_batch = chosen is DATA or batch_size is None
+    by_batch = chosen is DATA
+    batch_size = batch_size_of(node, may_run=not by_batch)
+    by_batch = by_batch or batch_size is None
     mine = node
     if layout.workers > 1:
         if chosen is FILE:
@@ -189,24 +190,49 @@ def _with_hint(node: Node, layout: InputLayout) -> Node:
 # ------------------------------------------------------------------ batches
 
 
-def batch_size_of(node: Node) -> int | None:
+def batch_size_of(node: Node, may_run: bool = True) -> int | None:
     """The global batch size where it can be seen, as TensorFlow sees it.
 
-    Through a `map` after `batch` it cannot be seen, unless the shapes say it.
+    Through a `map` after `batch` it cannot be seen, unless the shapes say it. To know those, the
+    function may have to run.
     """
     while isinstance(node, Repeat | Take | Skip | Shard | Filter) or node.keeps_elements:
         node = node.inputs[0]
     if isinstance(node, Batch | PaddedBatch):
         return node.batch_size
     if isinstance(node, Zip | Concatenate):
-        sizes = {batch_size_of(part) for part in node.parts}
+        sizes = {batch_size_of(part, may_run) for part in node.parts}
         return sizes.pop() if len(sizes) == 1 else None
-    if isinstance(node, PythonIterator) and node.signature is None:
-        return None  # it would have to be read
+    if isinstance(node, Map) and not may_run:
+        return batch_size_of(node.input, may_run)
+    if not has_static_shapes(node):
+        return None
     sizes = set()
     for _, spec in leaves_with_names(node.spec):
         sizes.add(spec.shape[0] if getattr(spec, "shape", None) else None)
     return sizes.pop() if len(sizes) == 1 else None
+
+
+def has_static_shapes(node: Node) -> bool:
+    """Whether all elements have one shape, as far as can be told without reading any.
+
+    Functions of `map` are taken to give one shape for one shape.
+    """
+    match node:
+        case TensorSlices() | Numbers() | OneElement() | Indexed():
+            return True
+        case PythonIterator():
+            if node.signature is None:
+                return False
+            specs = [spec for _, spec in leaves_with_names(node.signature)]
+            return all(spec.shape is not None and None not in spec.shape for spec in specs)
+        case Files():
+            return node.yields_records
+        case Batch():
+            return node.drop_remainder and has_static_shapes(node.input)
+        case PaddedBatch() | Rebatch() | Window() | Interleave():
+            return False
+    return all(has_static_shapes(each) for each in node.inputs)
 
 
 def _all_whole_but_the_last(node: Node) -> bool:

@@ -144,7 +144,7 @@ def _set(feature: Any, **values: Any) -> None:
 def _repr(feature: Any) -> str:
     parts = []
     for name in feature.__dataclass_fields__:
-        value = getattr(feature, name)
+        value = getattr(feature, name, None)
         if name == "dtype" and isinstance(value, np.dtype):
             value = NAMES[value]
         elif name in ("size", "default_row", "padding") or value is None:

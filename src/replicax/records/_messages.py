@@ -8,7 +8,7 @@ when the first message is made.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # The fields of each message: name, number, type, and what else there is to say about it.
 _MESSAGES: dict[str, list[tuple[str, int, str]]] = {
@@ -87,27 +87,35 @@ class _Message(type):
         return isinstance(instance, message_classes()[cls.__name__])
 
 
-class BytesList(metaclass=_Message):
+class _Fields(metaclass=_Message):
+    """The base of all: a type checker is not told which fields and methods messages have."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+class BytesList(_Fields):
     """Byte strings: `BytesList(value=[b"a"])`."""
 
 
-class FloatList(metaclass=_Message):
+class FloatList(_Fields):
     """32-bit floats: `FloatList(value=[1.0])`."""
 
 
-class Int64List(metaclass=_Message):
+class Int64List(_Fields):
     """64-bit integers: `Int64List(value=[1])`."""
 
 
-class Feature(metaclass=_Message):
+class Feature(_Fields):
     """One of the lists: `Feature(float_list=...)`, `int64_list` or `bytes_list`."""
 
 
-class Features(metaclass=_Message):
+class Features(_Fields):
     """Features by name: `Features(feature={"x": Feature(...)})`."""
 
 
-class Example(metaclass=_Message):
+class Example(_Fields):
     """A record of named features, as TFRecord files usually hold them.
 
     A protobuf message: `SerializeToString()` gives the bytes of a record, `Example.FromString`

@@ -138,6 +138,7 @@ def _read_only_bytes(buffer: Any) -> np.ndarray:
             "The buffer of `Records` is `bytes` or a one-dimensional array of uint8. "
             f"Received {type(buffer).__name__} with dtype {array.dtype} and shape {array.shape}."
         )
-    array = np.ascontiguousarray(array).view()
-    array.flags.writeable = False
+    if array.flags.writeable or not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array).view()
+        array.flags.writeable = False
     return array
