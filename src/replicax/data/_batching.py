@@ -115,7 +115,7 @@ class PaddedBatch(OneInput):
 
     def _padded(self, elements: Sequence[Any]) -> Any:
         structure = Structure(elements[0])
-        columns = list(zip(*map(structure.leaves, elements)))
+        columns = structure.columns(elements)
         names = [name for name, _ in leaves_with_names(elements[0])]
         shapes = _spread(self.padded_shapes, len(columns))
         values = _spread(self.padding_values, len(columns))
@@ -328,7 +328,7 @@ class Window(OneInput):
         structure = Structure(spec)
         if structure.text == ".":
             return self.make_data_set(BlockNode(block, spec))
-        columns = zip(*[structure.leaves(row) for row in block.rows()])
+        columns = structure.columns(block.rows())
         specs = structure.leaves(spec)
         return structure.build(
             [self.make_data_set(BlockNode(Held(c), s)) for c, s in zip(columns, specs)]

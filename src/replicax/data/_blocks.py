@@ -44,8 +44,7 @@ class Block:
         """
         rows = self.rows()
         structure = Structure(rows[0])
-        columns = zip(*map(structure.leaves, rows), strict=True)
-        return structure.build([stack(column, allocate) for column in columns])
+        return structure.build([stack(column, allocate) for column in structure.columns(rows)])
 
 
 class Rows(Block):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -34,6 +34,28 @@ class Structure:
         else:
             self.build = _tree.flatten(element, _is_leaf)[1]
             self.leaves = _leaves
+
+    def columns(self, elements: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The same leaf of all elements, for each leaf."""
+        if self.leaves is _alone:
+            if any(isinstance(element, tuple | dict) for element in elements):
+                self._refuse(elements)
+            return [tuple(elements)]
+        if self.leaves is _as_it_is:
+            count = len(elements[0])
+            if any(type(each) is not tuple or len(each) != count for each in elements):
+                self._refuse(elements)
+            return list(zip(*elements))
+        if any(_describe(element) != self.text for element in elements):
+            self._refuse(elements)
+        return list(zip(*map(_leaves, elements)))
+
+    def _refuse(self, elements: Sequence[Any]) -> NoReturn:
+        other = next(text for text in map(_describe, elements) if text != self.text)
+        raise ValueError(
+            "The elements of a data set must have one structure, but one is "
+            f"{self.text} and another is {other} (each . is an array)."
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Structure) and self.text == other.text

@@ -20,10 +20,10 @@ from replicax.data._node import (
     Pulled,
     Reader,
     Run,
+    first_elements,
     merged_specs,
     observed_spec,
     spec_of,
-    take_all,
 )
 from replicax.functions import TensorSpec
 from replicax.records import Unparsed, parse_example
@@ -178,11 +178,7 @@ class Map(OneInput):
             return self._abstract_spec()
         if self.mode == VECTORIZED:
             return observed_spec(self)
-        reader = self.input.open(Run())
-        try:
-            elements = take_all(reader, 2).rows()
-        finally:
-            reader.close()
+        elements = first_elements(self.input)
         if not elements:
             return observed_spec(self)  # which says that there is nothing
         function = PerElement(self.fn)
@@ -358,12 +354,8 @@ class Interleave(OneInput):
 
     def first_made(self) -> Node | None:
         """The data set of the first element, to see what they are like."""
-        reader = self.input.open(Run())
-        try:
-            block = reader.take(1)
-            return self.data_set_of(block.rows()[0]) if len(block) else None
-        finally:
-            reader.close()
+        elements = first_elements(self.input, 1)
+        return self.data_set_of(elements[0]) if elements else None
 
     def _cardinality(self) -> int:
         return UNKNOWN

@@ -81,6 +81,7 @@ class Node:
     label: ClassVar[str] = "Dataset"  # as TensorFlow calls it, for printing
     runs_user_code: ClassVar[bool] = False  # Python functions and iterators of the user's
     keeps_elements: ClassVar[bool] = False  # hands on the elements of its input, in some order
+    reorders: ClassVar[bool] = False  # and changes nothing but their order
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -270,13 +271,23 @@ def batched_spec(spec: Any, size: int | None) -> Any:
     return map_leaves(batched, spec)
 
 
-def observed_spec(node: Node, count: int = 2) -> Any:
-    """The spec that the first elements show, where a function of the user's decides it."""
-    reader = node.open(Run())
+def first_elements(node: Node, count: int = 2) -> list[Any]:
+    """Some elements, to see what they look like."""
+
+    def in_order(each: Node) -> Node | None:
+        return rewritten(each.inputs[0], in_order) if each.reorders else None
+
+    # To fill the buffer of a shuffle would be a waste.
+    reader = rewritten(node, in_order).open(Run())
     try:
-        elements = take_all(reader, count).rows()
+        return take_all(reader, count).rows()
     finally:
         reader.close()
+
+
+def observed_spec(node: Node) -> Any:
+    """The spec that the first elements show, where a function of the user's decides it."""
+    elements = first_elements(node)
     if not elements:
         raise ValueError(
             "The data set has no elements, so that nothing is known about what they look like: "

@@ -39,6 +39,7 @@ class Shuffle(OneInput):
     drawn: int = dataclasses.field(default_factory=lambda: secrets.randbits(63))
     label: ClassVar[str] = "ShuffleDataset"
     keeps_elements: ClassVar[bool] = True
+    reorders: ClassVar[bool] = True
 
     def open(self, run: Run) -> Reader:
         seed = run.seeds.get(self.drawn, self.drawn) if self.seed is None else self.seed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from typing import Any, NamedTuple
 
@@ -12,6 +13,9 @@ from replicax.data._node import INFINITE, UNKNOWN, Node, Run, take_all, walk
 
 def one_line(node: Node) -> str:
     """As TensorFlow prints it: `<BatchDataset shapes: (None,), types: int64>`."""
+    known = "spec" in node.__dict__ or not any(each.runs_user_code for each in walk(node))
+    if not known:  # printing must not run the user's functions
+        return f"<{node.label}>"
     try:
         spec = node.spec
     except Exception:  # a missing file must not keep a data set from being printed
@@ -139,16 +143,16 @@ def _elements_of(node: Node, sink: Node) -> int:
 
 
 def _time_of(node: Node, times: int, warm_up: int, count: int = 1) -> tuple[float, int]:
-    """Seconds for `count` elements, as the mean of `times`, and how many times there were."""
+    """Seconds for `count` elements, as the median of `times`, and how many times there were."""
     reader = node.open(Run())
+    spent: list[float] = []
     try:
-        for _ in range(warm_up):
+        for index in range(warm_up + times):
+            start = time.perf_counter()
             if not take_all(reader, count).rows():
                 break
-        done, start = 0, time.perf_counter()
-        while done < times and take_all(reader, count).rows():
-            done += 1
-        seconds = time.perf_counter() - start
+            if index >= warm_up:
+                spent.append(time.perf_counter() - start)
     finally:
         reader.close()
-    return (seconds / done if done else 0.0), done
+    return (statistics.median(spent) if spent else 0.0), len(spent)

@@ -185,12 +185,16 @@ class SplitDataset(DistributedDataset):
     def _facts(self) -> list[tuple[str, str]]:
         sharding = self._sharding
         rule = "each batch for itself" if sharding.by_batch else "the stream of rows anew"
-        size = "unknown" if sharding.batch_size is None else str(sharding.batch_size)
-        return [
+        facts = [
             *super()._facts(),
             ("policy", f"{sharding.policy.name} ({sharding.reason})"),
-            ("split", f"{rule}; global batch size {size}"),
+            ("split", rule),
         ]
+        if sharding.batch_size is None:
+            return [*facts, ("global batch size", "unknown")]
+        sizes = sharding.sizes_of_whole_batch()
+        each = f"{sizes[0]} rows each" if len(set(sizes)) == 1 else f"{sizes} rows"
+        return [*facts, ("global batch size", f"{sharding.batch_size}: {each}")]
 
 
 class FromFunctionDataset(DistributedDataset):

@@ -17,7 +17,14 @@ from replicax.data._options import AutoShardPolicy
 from replicax.data._ordering import Concatenate, Repeat, Shard, Skip, Take, Zip
 from replicax.data._sources import Numbers, OneElement, PythonIterator, TensorSlices
 from replicax.input._options import InputLayout
-from replicax.input._splitting import EachBatch, EachOwnBatch, Steps, StreamAnew, shares_of
+from replicax.input._splitting import (
+    EachBatch,
+    EachOwnBatch,
+    Steps,
+    StreamAnew,
+    pieces_of,
+    shares_of,
+)
 
 OFF, AUTO, FILE, DATA, HINT = (
     AutoShardPolicy.OFF,
@@ -60,6 +67,13 @@ class Sharding:
         first = layout.worker * local
         whole = self.batch_size if _all_whole_but_the_last(self.node) else None
         return StreamAnew(reader, sizes[first:] + sizes[:first], local, whole)
+
+    def sizes_of_whole_batch(self) -> list[int]:
+        """How many rows of a whole batch each replica gets, over all workers."""
+        size, replicas = self.batch_size or 0, self.layout.replicas
+        if self.by_batch:
+            return [len(piece) for piece in pieces_of(size, replicas)]
+        return shares_of(size, replicas)
 
     @property
     def same_steps_everywhere(self) -> bool:

@@ -64,6 +64,7 @@ class Library:
     """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         functions = ctypes.CDLL(str(path))
         self._find_frames = _typed(functions.replicax_find_frames, "pnin ppnpp", "n")
         self._find_lists = _typed(functions.replicax_find_lists, "pnppn ppn pppp", "")
@@ -81,14 +82,19 @@ class Library:
         self, piece: bytes, verify: bool, unverified: int
     ) -> tuple[np.ndarray, np.ndarray, int, str | None]:
         """The fields of `_frames.Frames`."""
-        array = np.frombuffer(piece, np.uint8)
+        return self.find_frames_in(np.frombuffer(piece, np.uint8), verify, unverified)
+
+    def find_frames_in(
+        self, piece: np.ndarray, verify: bool, unverified: int
+    ) -> tuple[np.ndarray, np.ndarray, int, str | None]:
+        """The same for an array of uint8."""
         found, room = np.empty((2, _ROOM), np.int64), _ROOM
         parts: list[np.ndarray] = []
         end, problem = ctypes.c_int64(0), ctypes.c_int32()
         while room == _ROOM:  # until there is room left
             room = self._find_frames(
-                _at(array),
-                len(piece),
+                _at(piece),
+                piece.size,
                 verify,
                 max(0, unverified - _ROOM * len(parts)),
                 _at(found[0]),

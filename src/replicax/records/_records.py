@@ -41,6 +41,16 @@ class Records:
                 "`starts` and `lengths` are lists of one length, a number for each record. "
                 f"Received shapes {self.starts.shape} and {self.lengths.shape}."
             )
+        if self.starts.size and not self._all_within():
+            raise ValueError(
+                f"Not all records lie within the buffer, which has {len(buffer)} bytes."
+            )
+
+    def _all_within(self) -> bool:
+        size, starts, lengths = len(self.buffer), self.starts, self.lengths
+        if starts.min() < 0 or lengths.min() < 0 or lengths.max() > size or starts.max() > size:
+            return False
+        return (starts + lengths).max() <= size  # a sum that cannot overflow any more
 
     def __len__(self) -> int:
         return self.starts.size
@@ -64,7 +74,11 @@ class Records:
             which = np.asarray(which)
             if which.size == 0:
                 which = which.astype(np.int64)
-        return Records(self.buffer, self.starts[which], self.lengths[which])
+        new = Records.__new__(Records)  # the places were checked when these records were made
+        new.buffer = self.buffer
+        new.starts = np.ascontiguousarray(self.starts[which])
+        new.lengths = np.ascontiguousarray(self.lengths[which])
+        return new
 
     def to_list(self) -> list[bytes]:
         """The records as `bytes` objects: a copy of each."""
