@@ -22,18 +22,26 @@ Allocate = Callable[[tuple[int, ...], Any], np.ndarray]
 class Structure:
     """How the leaves of an element are put together."""
 
-    __slots__ = ("build", "leaves", "text")
+    __slots__ = ("_like", "build", "leaves")
 
     def __init__(self, element: Any):
-        self.text = _describe(element)
-        if isinstance(element, tuple) and type(element) is tuple and not any(map(_nested, element)):
+        # Numbers in the place of the leaves: a structure must not keep a batch alive.
+        if type(element) is tuple and not any(map(_nested, element)):
+            self._like: Any = (0,) * len(element)
             self.build: Callable[[Sequence[Any]], Any] = tuple
             self.leaves: Callable[[Any], Sequence[Any]] = _as_it_is
         elif not _nested(element):
+            self._like = 0
             self.build, self.leaves = operator.itemgetter(0), _alone
         else:
-            self.build = _tree.flatten(element, _is_leaf)[1]
+            self._like = map_leaves(lambda _: 0, element)
+            self.build = _tree.flatten(self._like, _is_leaf)[1]
             self.leaves = _leaves
+
+    @property
+    def text(self) -> str:
+        """The structure in words, with a dot for each leaf."""
+        return _describe(self._like)
 
     def columns(self, elements: Sequence[Any]) -> list[tuple[Any, ...]]:
         """The same leaf of all elements, for each leaf."""

@@ -24,8 +24,9 @@ from replicax.input._options import (
     InputOptions,
     InputReplicationMode,
 )
-from replicax.input._placing import HostShares, Placement
+from replicax.input._placing import Placement
 from replicax.input._sharding import Sharding, has_static_shapes, shard
+from replicax.input._shares import HostShares
 from replicax.input._spec import distributed_spec, successive_spec
 from replicax.input._splitting import Step, Steps, Successive
 
