@@ -26,50 +26,56 @@ class _Failure:
 class _Work:
     """What the thread works on."""
 
-    def __init__(self, make: Callable[[], Any], ahead: int, close: Callable[[], None]):
-        self.settings = thread_settings()  # such as `with jax.enable_x64(True)`, of who started it
-        self.make = make
-        self.close = close
-        self.stopped = False
+    def __init__(self, make: Callable[[], Any], ahead: int, close: Callable[[], None], name: str):
+        self._settings = thread_settings()  # such as `with jax.enable_x64(True)`, of who started it
+        self._make = make
+        self._close = close
+        self._name = name
+        self._stopped = False
         # Both queues are C code that hands over in a microsecond; a condition takes twenty.
         self.items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.permits: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(ahead):
             self.permits.put(None)
+        self.start()
 
-    def run(self) -> None:
+    def start(self) -> None:
+        self.thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
         try:
-            with with_thread_settings(self.settings):
+            with with_thread_settings(self._settings):
                 while True:
                     self.permits.get()
-                    if self.stopped:
+                    if self._stopped:
                         return
-                    self.items.put((self.make(),))
+                    self.items.put((self._make(),))
         except StopIteration:
-            pass
-        except BaseException as error:
-            self.items.put(_Failure(error))
-        finally:
-            try:
-                self.close()
-            except BaseException as error:
-                self.items.put(_Failure(error))
             self.items.put(_END)
+        except BaseException as error:
+            self.items.put(_Failure(error))  # the next item may be well: see `Ahead.get`
 
-    def stop(self, thread: threading.Thread) -> None:
-        self.stopped = True
+    def stop(self) -> None:
+        if self._stopped:
+            return
+        self._stopped = True
         self.permits.put(None)
-        if thread is not threading.current_thread():
-            thread.join(_CLOSING_TIME)
+        if self.thread is not threading.current_thread():
+            self.thread.join(_CLOSING_TIME)
+        if not self.thread.is_alive():  # or else it is in the middle of what is to be closed
+            self._close()
 
 
 class Ahead:
     """The items that `make` returns until it raises StopIteration, up to `ahead` of them early.
 
+    An item that fails ends the thread, not the items: who asks for the next one starts it again.
+
     Args:
       make: returns the next item. It runs in the thread.
       ahead: how many items may wait.
-      close: called in the thread when it ends.
+      close: called when there are no more, or nobody wants them.
       name: of the thread.
     """
 
@@ -80,33 +86,34 @@ class Ahead:
         close: Callable[[], None] = lambda: None,
         name: str = "rx.data.ahead",
     ):
-        self._work = _Work(make, ahead, close)
-        self._thread = threading.Thread(target=self._work.run, name=name, daemon=True)
-        self._ended = False
+        self._work = _Work(make, ahead, close, name)
+        self._failed = self._ended = False
         # Also at the end of the program: a thread that is in JAX then would crash the interpreter.
-        self._finalizer = weakref.finalize(self, self._work.stop, self._thread)
-        self._thread.start()
+        self._finalizer = weakref.finalize(self, self._work.stop)
 
     def get(self) -> Any:
         """The next item; raises what `make` raised."""
         if self._ended:
             raise StopIteration
+        if self._failed:
+            self._failed = False
+            self._work.start()
         item = self._next()
-        if type(item) is tuple:
-            self._work.permits.put(None)
-            return item[0]
-        self._ended = True
-        self.close()
+        if item is _END:
+            self.close()
+            raise StopIteration
+        self._work.permits.put(None)
         if isinstance(item, _Failure):
+            self._failed = True
             raise item.error
-        raise StopIteration
+        return item[0]
 
     def _next(self) -> Any:
         while True:
             try:
                 return self._work.items.get(timeout=5.0)
             except queue.Empty:
-                if not self._thread.is_alive() and self._work.items.empty():
+                if not self._work.thread.is_alive() and self._work.items.empty():
                     raise RuntimeError(
                         "The thread that reads the data set ahead has ended without a word. Was "
                         "the process forked after the iterator was made? Make the iterator in "

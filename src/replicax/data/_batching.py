@@ -17,13 +17,14 @@ from replicax.data._node import (
     UNKNOWN,
     DatasetSpec,
     OneInput,
+    Peekable,
     Pulled,
     Reader,
-    Run,
     batched_spec,
     take_all,
 )
 from replicax.data._ordering import Repeat
+from replicax.data._run import Run
 from replicax.data._sources import BlockNode
 from replicax.functions import TensorSpec
 
@@ -265,11 +266,14 @@ class Rebatch(OneInput):
         return Pulled(self._blocks(self.input.open(run)))
 
     def _blocks(self, reader: Reader) -> Generator[Block]:
-        rows = Pulled(unbatched(reader))
+        rows = Peekable(Pulled(unbatched(reader)))
         try:
             for size in itertools.cycle(self.sizes):
-                block = take_all(rows, size) if size else EMPTY
-                if size and (len(block) == 0 or (self.drop_remainder and len(block) < size)):
+                if size == 0 and (one := rows.peek()) is not None:
+                    yield Held([map_leaves(lambda leaf: leaf[:0], one.stacked())])
+                    continue
+                block = take_all(rows, size)
+                if len(block) == 0 or (self.drop_remainder and len(block) < size):
                     return
                 yield Batched(block, len(block))
         finally:

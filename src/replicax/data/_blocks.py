@@ -9,7 +9,7 @@ here: a worker that reads a part of the data does the work for that part.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -157,12 +157,12 @@ class Held(Block):
     def __len__(self) -> int:
         return len(self.elements)
 
-    def select(self, indices: Indices) -> Held:
+    def select(self, indices: Indices) -> Self:
         if isinstance(indices, slice):
-            return Held(self.elements[indices])
+            return type(self)(self.elements[indices])
         if isinstance(indices, np.ndarray):
             indices = indices.tolist()
-        return Held([self.elements[index] for index in indices])
+        return type(self)([self.elements[index] for index in indices])
 
     def rows(self) -> list[Any]:
         return list(self.elements)
@@ -229,7 +229,7 @@ class Mapped(Block):
         return Mapped(self.function, self.inner.select(indices))
 
     def rows(self) -> list[Any]:
-        return self.function.rows(self.inner)
+        return self.function.rows(self.inner) if len(self.inner) else []
 
     def stacked(self, allocate: Allocate | None = None) -> Any:
         if not self.function.whole_blocks:

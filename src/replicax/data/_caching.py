@@ -10,9 +10,13 @@ import tempfile
 import threading
 from typing import Any, ClassVar
 
+import numpy as np
+
 from replicax.data._blocks import Block, Held
-from replicax.data._node import OneInput, Reader, Run, Slices
+from replicax.data._elements import Structure, map_leaves
+from replicax.data._node import OneInput, Reader, Slices
 from replicax.data._options import Options
+from replicax.data._run import Run
 
 
 class Store:
@@ -21,6 +25,9 @@ class Store:
     def __init__(self) -> None:
         self.block: Block | None = None
         self.lock = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return Store, ()  # the other process fills its own
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,14 +38,21 @@ class Cache(OneInput):
     store: Store = dataclasses.field(default_factory=Store, init=False)
     label: ClassVar[str] = "CacheDataset"
     keeps_elements: ClassVar[bool] = True
+    passes_on: ClassVar[bool] = True
 
     def open(self, run: Run) -> Reader:
+        folder = os.path.dirname(os.path.abspath(self.filename))
+        if self.filename and not os.path.isdir(folder):
+            raise FileNotFoundError(
+                f"cache({self.filename!r}): there is no folder {folder!r} to keep the elements in."
+            )
         with self.store.lock:
             if self.store.block is None and self.filename and os.path.exists(self.filename):
                 self.store.block = _load(self.filename)
         if self.store.block is not None:
             return Slices(self.store.block)
-        return CacheReader(self, self.input.open(run))
+        # What is computed once must not depend on the iteration in which that happens.
+        return CacheReader(self, self.input.open(run.from_the_start()))
 
     def keep(self, elements: list[Any]) -> None:
         """Called when a walk has reached the end."""
@@ -46,10 +60,22 @@ class Cache(OneInput):
             if self.store.block is None:
                 if self.filename:
                     _save(self.filename, elements)
-                self.store.block = Held(elements)
+                self.store.block = Kept(elements)
 
     def details(self) -> str:
         return self.filename or "in memory"
+
+
+class Kept(Held):
+    """Elements that are handed out again and again, each time in containers of their own."""
+
+    __slots__ = ()
+
+    def rows(self) -> list[Any]:
+        if not self.elements:
+            return []
+        structure = Structure(self.elements[0])
+        return [structure.build(row) for row in zip(*structure.columns(self.elements))]
 
 
 class CacheReader(Reader):
@@ -59,17 +85,30 @@ class CacheReader(Reader):
         self._node = node
         self._reader = reader
         self._elements: list[Any] = []
+        self._whole = True
 
     def take(self, count: int) -> Block:
-        rows = self._reader.take(count).rows()
+        try:
+            rows = [map_leaves(_kept, row) for row in self._reader.take(count).rows()]
+        except BaseException:
+            self._whole = False  # an element is missing
+            raise
         if rows:
             self._elements += rows
-        else:
+        elif self._whole:
             self._node.keep(self._elements)
-        return Held(rows)
+        return Kept(rows)
 
     def close(self) -> None:
         self._reader.close()
+
+
+def _kept(leaf: Any) -> Any:
+    """A leaf that nobody can change."""
+    if isinstance(leaf, np.ndarray):
+        leaf = leaf.view()
+        leaf.flags.writeable = False
+    return leaf
 
 
 def _save(filename: str, elements: list[Any]) -> None:
@@ -89,7 +128,7 @@ def _save(filename: str, elements: list[Any]) -> None:
 def _load(filename: str) -> Block:
     try:
         with open(filename, "rb") as file:
-            return Held(pickle.load(file))
+            return Kept(pickle.load(file))
     except (pickle.UnpicklingError, EOFError) as error:
         raise ValueError(
             f"{filename!r} is no cache file of a data set ({error}). Delete it, or name another "
@@ -107,6 +146,7 @@ class Prefetch(OneInput):
     buffer_size: int
     label: ClassVar[str] = "PrefetchDataset"
     keeps_elements: ClassVar[bool] = True
+    passes_on: ClassVar[bool] = True
 
     def open(self, run: Run) -> Reader:
         return self.input.open(run)
@@ -122,6 +162,7 @@ class WithOptions(OneInput):
     options: Options
     label: ClassVar[str] = "OptionsDataset"
     keeps_elements: ClassVar[bool] = True
+    passes_on: ClassVar[bool] = True
 
     def open(self, run: Run) -> Reader:
         return self.input.open(run)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import glob
 import itertools
 import os
@@ -26,11 +28,18 @@ from replicax.data._mapping import (
     Interleave,
     Map,
 )
-from replicax.data._node import INFINITE, UNKNOWN, Node, Run, merged_specs
+from replicax.data._node import INFINITE, UNKNOWN, Node, NoElements, merged_specs
 from replicax.data._options import AUTOTUNE, Options
 from replicax.data._ordering import Concatenate, Enumerate, Repeat, Shard, Shuffle, Skip, Take, Zip
 from replicax.data._report import benchmark, html_tree, one_line, text_tree
-from replicax.data._sources import Numbers, OneElement, PythonIterator, TensorSlices
+from replicax.data._run import Run
+from replicax.data._sources import (
+    Numbers,
+    OneElement,
+    PythonIterator,
+    TensorSlices,
+    start_generator,
+)
 
 
 class Dataset:
@@ -109,12 +118,9 @@ class Dataset:
             )
         arguments = () if args is None else tuple(args)
         signature = as_signature(output_types, output_shapes, output_signature)
-        source = getattr(generator, "__qualname__", repr(generator))
-        return Dataset(
-            PythonIterator(
-                lambda: iter(generator(*arguments)), signature, UNKNOWN, f"from_generator({source})"
-            )
-        )
+        source = f"from_generator({getattr(generator, '__qualname__', repr(generator))})"
+        make = functools.partial(start_generator, generator, arguments, source)
+        return Dataset(PythonIterator(make, signature, UNKNOWN, source))
 
     @staticmethod
     def from_source(source: Any) -> Dataset:
@@ -372,12 +378,14 @@ class Dataset:
         """The elements of this data set, then those of another that looks like it."""
         if not isinstance(dataset, Dataset):
             raise TypeError(f"concatenate() takes a data set; got {dataset!r}.")
-        if merged_specs(self.element_spec, dataset.element_spec) is None:
-            raise TypeError(
-                "concatenate() takes a data set with elements of the same structure and dtypes: "
-                f"these are {self.element_spec!r}, those are {dataset.element_spec!r}."
-            )
-        return Dataset(Concatenate((self._data_set_node, dataset._data_set_node)))
+        nodes = (self._data_set_node, dataset._data_set_node)
+        with contextlib.suppress(NoElements):  # of nothing, nothing can be said
+            if merged_specs(nodes[0].spec, nodes[1].spec) is None:
+                raise TypeError(
+                    "concatenate() takes a data set with elements of the same structure and "
+                    f"dtypes: these are {nodes[0].spec!r}, those are {nodes[1].spec!r}."
+                )
+        return Dataset(Concatenate(nodes))
 
     def enumerate(self, start: int = 0, name: str | None = None) -> Dataset:
         """Pairs of a number, counting from `start`, and an element."""
@@ -387,6 +395,8 @@ class Dataset:
 
     def cache(self, filename: str = "", name: str | None = None) -> Dataset:
         """The same elements, computed once: kept in memory, or in a file if one is named."""
+        if not isinstance(filename, str | os.PathLike):
+            raise TypeError(f"cache() takes a file name, or nothing; got {filename!r}.")
         return Dataset(Cache(self._data_set_node, os.fspath(filename)))
 
     def prefetch(self, buffer_size: int, name: str | None = None) -> Dataset:
@@ -451,7 +461,7 @@ class Dataset:
     def __iter__(self) -> DatasetIterator:
         refuse_in_trace()
         run = Run(next(self._iterations), self._seeds)
-        return DatasetIterator(self._data_set_node, run, self._resumed_at)
+        return DatasetIterator([self._data_set_node], run, self._resumed_at)
 
     def _resumed_at(self, run: Run) -> None:
         """The iterations after this one are to be those that would have followed."""

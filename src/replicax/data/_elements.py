@@ -7,6 +7,7 @@ A leaf is an array, a NumPy scalar, `bytes` (TensorFlow's strings), or a data se
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -32,7 +33,7 @@ class Structure:
             self.leaves: Callable[[Any], Sequence[Any]] = _as_it_is
         elif not _nested(element):
             self._like = 0
-            self.build, self.leaves = operator.itemgetter(0), _alone
+            self.build, self.leaves = _only, _alone
         else:
             self._like = map_leaves(lambda _: 0, element)
             self.build = _tree.flatten(self._like, _is_leaf)[1]
@@ -54,12 +55,22 @@ class Structure:
             if any(type(each) is not tuple or len(each) != count for each in elements):
                 self._refuse(elements)
             return list(zip(*elements))
-        if any(_describe(element) != self.text for element in elements):
+        rows = [self.leaves_like(element) for element in elements]
+        if any(row is None for row in rows):
             self._refuse(elements)
-        return list(zip(*map(_leaves, elements)))
+        return list(zip(*rows))  # type: ignore[arg-type]
+
+    def leaves_like(self, element: Any) -> list[Any] | None:
+        """The leaves of an element in the order of this structure; None if it is another one.
+
+        The items of a dict may come in another order.
+        """
+        found: list[Any] = []
+        return found if _collect(self._like, element, found) else None
 
     def _refuse(self, elements: Sequence[Any]) -> NoReturn:
-        other = next(text for text in map(_describe, elements) if text != self.text)
+        others = (_describe(each) for each in elements if self.leaves_like(each) is None)
+        other = next(others)
         raise ValueError(
             "The elements of a data set must have one structure, but one is "
             f"{self.text} and another is {other} (each . is an array)."
@@ -69,6 +80,23 @@ class Structure:
         return isinstance(other, Structure) and self.text == other.text
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return Structure, (self._like,)
+
+
+def _collect(like: Any, element: Any, found: list[Any]) -> bool:
+    level, other = _tree.one_level(like, _is_leaf), _tree.one_level(element, _is_leaf)
+    if level is None or other is None:
+        found.append(element)
+        return level is None and other is None
+    if level[2] != other[2]:
+        return False
+    children = [element[key] for key in like] if isinstance(like, dict) else other[0]
+    return all(_collect(a, b, found) for a, b in zip(level[0], children, strict=True))
+
+
+_only = operator.itemgetter(0)
 
 
 def _as_it_is(element: Any) -> Any:
@@ -231,6 +259,36 @@ def as_element(value: Any, list_is_tuple: bool = False) -> Any:
     return map_leaves(as_leaf, value)
 
 
+def own(element: Any) -> Any:
+    """The same element, in arrays and containers that nobody else can change.
+
+    A user's function or generator may fill one buffer, or one dict, again and again.
+    """
+    if isinstance(element, np.generic | bytes):
+        return element
+    if type(element) is np.ndarray:
+        leaves, build = [element], _only
+    else:
+        structure = Structure(element)
+        leaves, build = list(structure.leaves(element)), structure.build
+    del element
+    for index in range(len(leaves)):
+        if _held_elsewhere(leaves, index):
+            leaves[index] = np.array(leaves[index])
+    return build(leaves)
+
+
+def _held_elsewhere(leaves: list[Any], index: int) -> bool:
+    if type(leaves[index]) is not np.ndarray or not leaves[index].flags.writeable:
+        return False
+    return leaves[index].base is not None or sys.getrefcount(leaves[index]) > _ALONE
+
+
+# References to an array that is in one list only, as `_held_elsewhere` counts them; it depends on
+# the version of Python.
+_ALONE = (lambda leaves: sys.getrefcount(leaves[0]))([np.empty(1)])
+
+
 # ------------------------------------------------------------------ stacking
 
 
@@ -241,18 +299,17 @@ def stack(leaves: Sequence[Any], allocate: Allocate | None = None) -> np.ndarray
       ShapesDiffer: the leaves have different shapes or dtypes.
     """
     first = leaves[0]
-    if isinstance(first, bytes) or (isinstance(first, np.ndarray) and first.dtype == STRING):
-        if isinstance(first, bytes):
-            return object_array(leaves)
-        _check_same(leaves)
-        return np.stack(leaves)
-    if hasattr(first, "_data_set_node"):
+    if isinstance(first, bytes) or hasattr(first, "_data_set_node"):
+        if any(type(leaf) is not type(first) for leaf in leaves):
+            raise ShapesDiffer(leaves)
         return object_array(leaves)
     shape, dtype = first.shape, first.dtype
-    new = (np.empty if allocate is None else allocate)((len(leaves), *shape), dtype)
     for leaf in leaves:
-        if leaf.shape != shape or leaf.dtype != dtype:
+        if isinstance(leaf, bytes) or leaf.shape != shape or leaf.dtype != dtype:
             raise ShapesDiffer(leaves)
+    if dtype == STRING:
+        return np.stack(leaves)
+    new = (np.empty if allocate is None else allocate)((len(leaves), *shape), dtype)
     if shape:
         np.stack(leaves, out=new)
     else:
@@ -260,19 +317,19 @@ def stack(leaves: Sequence[Any], allocate: Allocate | None = None) -> np.ndarray
     return new
 
 
-def _check_same(leaves: Sequence[Any]) -> None:
-    first = leaves[0]
-    if any(leaf.shape != first.shape or leaf.dtype != first.dtype for leaf in leaves):
-        raise ShapesDiffer(leaves)
-
-
 class ShapesDiffer(Exception):
     """Internal: elements that should become one array are not alike. The caller says whose."""
 
     def __init__(self, leaves: Sequence[Any]):
         super().__init__()
-        looks = dict.fromkeys(f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves)
+        looks = dict.fromkeys(map(_look, leaves))
         self.looks = ", ".join(list(looks)[:4])
+
+
+def _look(leaf: Any) -> str:
+    if isinstance(leaf, np.ndarray | np.generic):
+        return f"{'string' if leaf.dtype == STRING else leaf.dtype}{list(leaf.shape)}"
+    return "string[]" if isinstance(leaf, bytes) else type(leaf).__name__
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -12,7 +12,8 @@ import numpy as np
 from replicax._arrays import STRING
 from replicax.data._blocks import Block, Columns, Held, RecordRows
 from replicax.data._elements import Structure, as_leaf
-from replicax.data._node import Node, Pulled, Reader, Run, observed_spec
+from replicax.data._node import Node, Pulled, Reader, observed_spec
+from replicax.data._run import Run
 from replicax.data._sources import TensorSlices
 from replicax.functions import TensorSpec
 from replicax.records import scan_fixed, scan_lines, scan_tfrecords

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
 from replicax._errors import OutOfRangeError
 from replicax.context import is_compiling
 from replicax.data._ahead import Ahead
 from replicax.data._caching import Prefetch, WithOptions
-from replicax.data._node import Node, Reader, Run, walk
+from replicax.data._node import Node, Reader, chunk_of
 from replicax.data._optional import Optional
-from replicax.data._ordering import Shuffle
+from replicax.data._run import Run
+from replicax.data._state import run_from, state_of
 from replicax.functions import NotOneProgram
-
-STATE_VERSION = 1
 
 
 def refuse_in_trace() -> None:
@@ -42,8 +40,8 @@ class PositionedIterator:
     does without computing what it skips.
     """
 
-    def __init__(self, node: Node, run: Run, on_resume: Callable[[Run], None]):
-        self._node = node
+    def __init__(self, nodes: Sequence[Node], run: Run, on_resume: Callable[[Run], None]):
+        self._nodes = nodes
         self._run = run
         self._on_resume = on_resume
         self._position = 0
@@ -61,7 +59,7 @@ class PositionedIterator:
     @property
     def element_spec(self) -> Any:
         """What the elements look like."""
-        return self._node.spec
+        return self._nodes[0].spec
 
     def __iter__(self) -> Self:
         return self
@@ -71,7 +69,13 @@ class PositionedIterator:
         with self._lock:
             if self._feed is None:
                 self._feed = self._start()
-            value = self._feed.get()
+            try:
+                value = self._feed.get()
+            except StopIteration:
+                raise
+            except Exception:
+                self._position += 1  # the element that failed is passed
+                raise
             self._position += 1
         return value
 
@@ -96,7 +100,7 @@ class PositionedIterator:
 
         Small, and made of numbers and texts only: it can be written as JSON.
         """
-        return state_of(self._node, self._run, self._position) | self._tied_to()
+        return state_of(self._nodes, self._run, self._position) | self._tied_to()
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues from a state of `get_state`: the same elements follow, in the same order.
@@ -104,17 +108,25 @@ class PositionedIterator:
         Also in another process. Later iterations over the data set are those that would have
         followed.
         """
-        run, position = run_from(self._node, state)
-        for name, mine in self._tied_to().items():
-            if state.get(name) != mine:
-                raise ValueError(
-                    f"The state is of a data set with {name} = {state.get(name)}, and here it is "
-                    f"{mine}. Only global batches of which every worker takes its part "
-                    "(AutoShardPolicy.DATA) can be continued by another number."
-                )
+        run, position = run_from(self._nodes, state)
+        mine = self._tied_to()
+        theirs = {name: state[name] for name in ("replicas", "workers") if name in state}
+        if mine != theirs:
+            raise ValueError(
+                "The state cannot be continued here, because each worker or replica had data of "
+                f"its own: it was written by {theirs or 'one worker'}, and here there is "
+                f"{mine or 'one worker'}. Only global batches of which every worker takes its part "
+                "(AutoShardPolicy.DATA) can be continued by another number."
+            )
         self.close()
         self._run, self._position = run, position
         self._on_resume(run)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "An iterator over a data set cannot be pickled. Take its get_state() along, and give "
+            "it to set_state() of an iterator over the same data set."
+        )
 
     def close(self) -> None:
         """Closes files and generators, and ends the thread that reads ahead."""
@@ -130,7 +142,7 @@ class DatasetIterator(PositionedIterator):
     """
 
     def _start(self) -> Feed:
-        sink = self._node
+        sink = self._nodes[0]
         ahead = 0
         while isinstance(sink, Prefetch | WithOptions):
             if isinstance(sink, Prefetch) and not ahead:
@@ -162,69 +174,3 @@ class _Feed:
 
     def close(self) -> None:
         self._reader.close()
-
-
-def chunk_of(sink: Node) -> int:
-    """How many elements to take at a time.
-
-    One, where the user's functions run: they are called when their element is asked for. Many,
-    where elements are small and nobody notices.
-    """
-    if any(node.runs_user_code for node in walk(sink)):
-        return 1
-    return 1 if any("Batch" in node.label for node in walk(sink)) else 256
-
-
-# ------------------------------------------------------------------ state
-
-
-def fingerprint(node: Node) -> str:
-    """A short text that differs for pipelines that yield different elements."""
-    parts: list[str] = []
-    for each in walk(node):
-        if isinstance(each, Prefetch | WithOptions):
-            continue
-        parts.append(each.label)
-        if each.label in ("BatchDataset", "ShuffleDataset", "RebatchDataset", "TakeDataset"):
-            parts.append(each.details())
-        if not each.inputs:
-            parts.append(str(each.cardinality))
-    return hashlib.blake2s(" ".join(parts).encode(), digest_size=4).hexdigest()
-
-
-def open_shuffles(node: Node) -> list[Shuffle]:
-    """The shuffles that have no seed of the user's."""
-    return [each for each in walk(node) if isinstance(each, Shuffle) and each.seed is None]
-
-
-def state_of(node: Node, run: Run, position: int) -> dict[str, Any]:
-    state: dict[str, Any] = {
-        "version": STATE_VERSION,
-        "dataset": fingerprint(node),
-        "position": position,
-        "iteration": run.iteration,
-    }
-    shuffles = open_shuffles(node)
-    if shuffles:
-        state["seeds"] = [run.seeds.get(each.drawn, each.drawn) for each in shuffles]
-    return state
-
-
-def run_from(node: Node, state: Any) -> tuple[Run, int]:
-    """The run and the position that a state describes."""
-    if not isinstance(state, dict) or "version" not in state:
-        raise TypeError(f"set_state takes what get_state returned, a dict; got {state!r}.")
-    if state["version"] != STATE_VERSION:
-        raise ValueError(
-            f"The state has version {state['version']!r}, and this replicax reads version "
-            f"{STATE_VERSION}. Use the replicax that wrote it."
-        )
-    shuffles = open_shuffles(node)
-    seeds = state.get("seeds", [])
-    if state.get("dataset") != fingerprint(node) or len(seeds) != len(shuffles):
-        raise ValueError(
-            "The state is of another data set: its operations, batch sizes or number of elements "
-            "are not those of this one. A state continues the same pipeline over the same data."
-        )
-    drawn = {each.drawn: seed for each, seed in zip(shuffles, seeds)}
-    return Run(int(state["iteration"]), drawn), int(state["position"])

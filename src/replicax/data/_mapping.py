@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
@@ -12,19 +13,21 @@ import numpy as np
 
 from replicax._errors import add_note
 from replicax.data._blocks import Block, Columns, ElementFunction, Held, Mapped, RecordRows
-from replicax.data._elements import Structure, as_element, leaves_with_names, map_leaves
+from replicax.data._elements import Structure, as_element, leaves_with_names, map_leaves, own
 from replicax.data._node import (
     UNKNOWN,
     Node,
     OneInput,
     Pulled,
     Reader,
-    Run,
+    chunk_of,
+    drawing_nodes,
     first_elements,
     merged_specs,
     observed_spec,
     spec_of,
 )
+from replicax.data._run import Run, derived, draw
 from replicax.functions import TensorSpec
 from replicax.records import Unparsed, parse_example
 
@@ -37,6 +40,10 @@ def call(fn: Callable[..., Any], element: Any, operation: str) -> Any:
     """`fn` of an element, as in tf.data: a tuple is several arguments."""
     try:
         return fn(*element) if type(element) is tuple else fn(element)
+    except StopIteration as error:  # which would pass for the end of the data
+        raise RuntimeError(
+            f"{_name(fn)}, the function of {operation}, raised StopIteration."
+        ) from error
     except Exception as error:
         add_note(error, f"Raised by {_name(fn)}, the function of {operation}.")
         raise
@@ -77,7 +84,8 @@ class PerElement(ElementFunction):
             return list(pool.map(self._one, elements))
 
     def _one(self, element: Any) -> Any:
-        return _result(self._fn, call(self._fn, element, "map()"), "map()")
+        # No name for the result: `own` looks at whether somebody else holds it.
+        return own(_result(self._fn, call(self._fn, element, "map()"), "map()"))
 
 
 class WholeBlocks(ElementFunction):
@@ -160,14 +168,15 @@ class Map(OneInput):
     runs_user_code: ClassVar[bool] = True
 
     def open(self, run: Run) -> Reader:
-        return MapReader(self.input.open(run), self._function())
+        return MapReader(self.input.open(run), self._function)
 
+    @functools.cached_property
     def _function(self) -> ElementFunction:
         if self.mode == VECTORIZED:
             return WholeBlocks(self.fn)
         if self.mode == ON_DEVICE:
             return PerElement(jax.jit(self.fn))
-        if reads_records(self.input):
+        if reads_records(self.input) and _mentions(self.fn, "parse_single_example"):
             parsed = ParsedRecords.behind(self.fn)
             if parsed is not None:
                 return parsed
@@ -221,6 +230,14 @@ def _one_row_less(element: Any, spec: Any) -> list[Any]:
     return [map_leaves(lambda leaf: leaf[:-1], element)]
 
 
+def _mentions(fn: Any, name: str) -> bool:
+    """Whether a function may use this name; others are not called just to see what they do."""
+    if isinstance(fn, functools.partial):
+        return getattr(fn.func, "__name__", "") == name or _mentions(fn.func, name)
+    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+    return code is not None and name in (*code.co_names, *code.co_freevars)
+
+
 def reads_records(node: Node) -> bool:
     """Whether the elements of a node are records of a file."""
     while node.keeps_elements or node.label in ("TakeDataset", "SkipDataset", "ShardDataset"):
@@ -236,7 +253,8 @@ class MapReader(Reader):
         self._function = function
 
     def take(self, count: int) -> Block:
-        return Mapped(self._function, self._reader.take(count))
+        block = self._reader.take(count)
+        return Mapped(self._function, block) if len(block) else block
 
     def skip(self, count: int) -> int:
         return self._reader.skip(count)
@@ -302,6 +320,7 @@ class Interleave(OneInput):
     cycle_length: int
     block_length: int
     operation: str
+    drawn: int = dataclasses.field(default_factory=draw)
     label: ClassVar[str] = "InterleaveDataset"
     runs_user_code: ClassVar[bool] = True
 
@@ -310,6 +329,7 @@ class Interleave(OneInput):
 
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
         slots: list[Reader | None] = [None] * self.cycle_length
+        chunks = [1] * self.cycle_length
         opened, slot, taken = 0, 0, 0
         more = True
         try:
@@ -320,11 +340,12 @@ class Interleave(OneInput):
                     more = len(block) > 0
                     if more:
                         node = self.data_set_of(block.rows()[0])
-                        current = slots[slot] = node.open(run.in_epoch(opened))
+                        current = slots[slot] = node.open(self._inner_run(run, node, opened))
+                        chunks[slot] = chunk_of(node)
                         opened += 1
                 if current is not None:
-                    left = 65536 if self.cycle_length == 1 else self.block_length - taken
-                    block = current.take(left)
+                    alone = self.cycle_length == 1
+                    block = current.take(chunks[slot] if alone else self.block_length - taken)
                     taken += len(block)
                     if len(block):
                         yield block
@@ -341,6 +362,19 @@ class Interleave(OneInput):
             for each in slots:
                 if each is not None:
                     each.close()
+
+    @property
+    def draws(self) -> bool:
+        return True
+
+    def _inner_run(self, run: Run, node: Node, number: int) -> Run:
+        """The walk over the data set of one element: its shuffles must not draw anew each time."""
+        seed = run.seed_of(self.drawn)
+        seeds = {
+            each.drawn: derived(seed, number, index)
+            for index, each in enumerate(drawing_nodes(node))
+        }
+        return run.in_epoch(number).with_seeds(seeds)
 
     def data_set_of(self, element: Any) -> Node:
         made = call(self.fn, element, self.operation)
@@ -363,6 +397,9 @@ class Interleave(OneInput):
     def _spec(self) -> Any:
         made = self.first_made()
         return observed_spec(self) if made is None else made.spec
+
+    def settings(self) -> str:
+        return f"{self.cycle_length} {self.block_length}"
 
     def details(self) -> str:
         cycle = f", {self.cycle_length} at a time" if self.cycle_length > 1 else ""

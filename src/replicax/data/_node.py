@@ -1,7 +1,7 @@
 """Nodes: the tree of operations that a data set is, and readers: one walk over its elements.
 
-A node never changes and runs nothing. `open` starts a walk; a walk is read in blocks. What must be
-the same in every walk of a run (the seeds), and what must not (the epoch), is in `Run`.
+A node never changes and runs nothing. `open` starts a walk; a walk is read in blocks. What walks
+share and what tells them apart is in `_run.py`.
 """
 
 from __future__ import annotations
@@ -12,29 +12,12 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 from replicax.data._blocks import EMPTY, Block, concatenate
-from replicax.data._elements import leaves_with_names, map_leaves
+from replicax.data._elements import Structure, map_leaves
+from replicax.data._run import Run
 from replicax.functions import TensorSpec
 
 INFINITE = -1
 UNKNOWN = -2
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """One iteration over a data set.
-
-    Attributes:
-      iteration: how many times the data set was iterated over before.
-      seeds: what shuffles without a seed of the user's use, by what they drew for themselves.
-      epoch: which repetition this is, for every `repeat` around.
-    """
-
-    iteration: int = 0
-    seeds: dict[int, int] = dataclasses.field(default_factory=dict)
-    epoch: tuple[int, ...] = ()
-
-    def in_epoch(self, number: int) -> Run:
-        return dataclasses.replace(self, epoch=(*self.epoch, number))
 
 
 class Reader:
@@ -82,6 +65,7 @@ class Node:
     runs_user_code: ClassVar[bool] = False  # Python functions and iterators of the user's
     keeps_elements: ClassVar[bool] = False  # hands on the elements of its input, in some order
     reorders: ClassVar[bool] = False  # and changes nothing but their order
+    passes_on: ClassVar[bool] = False  # hands on the elements of its input, in order
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -107,6 +91,11 @@ class Node:
                 changed[field.name] = tuple(next(given) for _ in value)
         return dataclasses.replace(self, **changed) if changed else self
 
+    @property
+    def draws(self) -> bool:
+        """Whether it uses a seed that it drew for itself, its attribute `drawn`."""
+        return False
+
     def open(self, run: Run) -> Reader:
         """Starts a walk."""
         raise NotImplementedError
@@ -130,6 +119,10 @@ class Node:
     def details(self) -> str:
         """The arguments, for printing."""
         return ""
+
+    def settings(self) -> str:
+        """The arguments that decide which elements there are, and are no functions."""
+        return "" if self.runs_user_code else self.details()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -175,7 +168,7 @@ class Pulled(Reader):
 
     def take(self, count: int) -> Block:
         block = self._rest.take(count)
-        while len(block) == 0:
+        while len(block) == 0 and count:
             try:
                 self._rest = Slices(next(self._blocks))
             except StopIteration:
@@ -186,6 +179,51 @@ class Pulled(Reader):
     def close(self) -> None:
         self._blocks.close()
         self._rest = Slices(EMPTY)
+
+
+class Peekable(Reader):
+    """A walk whose next element can be seen before it is taken."""
+
+    def __init__(self, reader: Reader):
+        self._reader = reader
+        self._next: Block = EMPTY
+
+    def peek(self) -> Block | None:
+        """The next element, or None at the end."""
+        if len(self._next) == 0:
+            self._next = self._reader.take(1)
+        return self._next if len(self._next) else None
+
+    def take(self, count: int) -> Block:
+        if len(self._next) == 0 or count == 0:
+            return self._reader.take(count) if count else EMPTY
+        first, self._next = self._next, EMPTY
+        return first
+
+    def skip(self, count: int) -> int:
+        first = min(len(self._next), count)
+        if first:
+            self._next = EMPTY
+        return first + self._reader.skip(count - first)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def drawing_nodes(node: Node) -> list[Any]:
+    """The nodes that use a seed which they drew for themselves."""
+    return [each for each in walk(node) if each.draws]
+
+
+def chunk_of(node: Node) -> int:
+    """How many elements to take at a time.
+
+    One, where the user's functions run: they are called when their element is asked for. Many,
+    where elements are small and nobody notices.
+    """
+    if any(each.runs_user_code or "Batch" in each.label for each in walk(node)):
+        return 1
+    return 256
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -239,11 +277,12 @@ class DatasetSpec:
 
 def merged_specs(one: Any, other: Any) -> Any:
     """The narrowest spec that both fit; None if there is none."""
-    first, second = leaves_with_names(one), leaves_with_names(other)
-    if [name for name, _ in first] != [name for name, _ in second]:
+    structure = Structure(one)
+    second = structure.leaves_like(other)
+    if second is None:
         return None
     merged: list[Any] = []
-    for (_, a), (_, b) in zip(first, second):
+    for a, b in zip(structure.leaves(one), second):
         if isinstance(a, DatasetSpec) or isinstance(b, DatasetSpec):
             if a != b:
                 return None
@@ -255,8 +294,7 @@ def merged_specs(one: Any, other: Any) -> Any:
         if a.shape is not None and b.shape is not None and len(a.shape) == len(b.shape):
             shape = tuple(x if x == y else None for x, y in zip(a.shape, b.shape))
         merged.append(TensorSpec.on_host(shape, a.dtype))
-    given = iter(merged)
-    return map_leaves(lambda _: next(given), one)
+    return structure.build(merged)
 
 
 def batched_spec(spec: Any, size: int | None) -> Any:
@@ -285,11 +323,15 @@ def first_elements(node: Node, count: int = 2) -> list[Any]:
         reader.close()
 
 
+class NoElements(ValueError):
+    """What elements look like was to be seen from the first, and there is none."""
+
+
 def observed_spec(node: Node) -> Any:
     """The spec that the first elements show, where a function of the user's decides it."""
     elements = first_elements(node)
     if not elements:
-        raise ValueError(
+        raise NoElements(
             "The data set has no elements, so that nothing is known about what they look like: "
             f"{node.label}. Give from_generator an `output_signature`, or check the data."
         )

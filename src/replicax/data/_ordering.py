@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import secrets
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -15,13 +16,15 @@ from replicax.data._node import (
     INFINITE,
     UNKNOWN,
     Node,
+    NoElements,
     OneInput,
     Reader,
-    Run,
     Slices,
+    chunk_of,
     merged_specs,
     take_all,
 )
+from replicax.data._run import Run, draw
 from replicax.functions import TensorSpec
 
 
@@ -36,33 +39,38 @@ class Shuffle(OneInput):
     buffer_size: int  # UNKNOWN for everything
     seed: int | None
     reshuffle_each_iteration: bool
-    drawn: int = dataclasses.field(default_factory=lambda: secrets.randbits(63))
+    drawn: int = dataclasses.field(default_factory=draw)
     label: ClassVar[str] = "ShuffleDataset"
     keeps_elements: ClassVar[bool] = True
     reorders: ClassVar[bool] = True
 
+    @property
+    def draws(self) -> bool:
+        return self.seed is None
+
     def open(self, run: Run) -> Reader:
-        seed = run.seeds.get(self.drawn, self.drawn) if self.seed is None else self.seed
-        key = [seed % 2**64]
-        if self.reshuffle_each_iteration:
-            key += [run.iteration + 1, *[epoch + 1 for epoch in run.epoch]]
-        random = np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+        seed = run.seed_of(self.drawn) if self.seed is None else self.seed
+        random = run.random(seed, self.drawn, not self.reshuffle_each_iteration)
         size = self.buffer_size
         if self.input.cardinality >= 0:
             size = min(size, self.input.cardinality) if size > 0 else self.input.cardinality
-        return ShuffleReader(self.input.open(run), size, random)
+        # A part of the buffer at a time: rearranging it costs as much as it is large.
+        more = max(size // 4, chunk_of(self.input), 1)
+        return ShuffleReader(self.input.open(run), size, more, random)
 
     def details(self) -> str:
         size = "everything" if self.buffer_size == UNKNOWN else f"buffer {self.buffer_size}"
-        return f"{size}, seed {self.seed}" if self.seed is not None else size
+        seed = f", seed {self.seed}" if self.seed is not None else ""
+        return size + seed + ("" if self.reshuffle_each_iteration else ", always the same")
 
 
 class ShuffleReader(Reader):
     """One walk in random order."""
 
-    def __init__(self, reader: Reader, size: int, random: np.random.Generator):
+    def __init__(self, reader: Reader, size: int, more: int, random: np.random.Generator):
         self._reader = reader
         self._size = size
+        self._more = more  # how many elements to exchange at a time
         self._random = random
         self._pool: Block | None = None
         self._ready = Slices(EMPTY)  # shuffled elements that were not asked for yet
@@ -87,10 +95,9 @@ class ShuffleReader(Reader):
         if pool is None:
             pool = _read(self._reader, self._size)
         size = len(pool)
-        # A part of the buffer at a time: rearranging the pool costs as much as the pool is large.
         more = EMPTY
         if size == self._size:
-            more = take_all(self._reader, max(size // 4, 256))
+            more = take_all(self._reader, self._more)
         if len(more) == 0:
             self._ended = True
             self._ready, self._pool = Slices(pool.select(self._random.permutation(size))), EMPTY
@@ -362,10 +369,11 @@ class Concatenate(Node):
         return UNKNOWN if UNKNOWN in sizes else sum(sizes)
 
     def _spec(self) -> Any:
-        spec = self.parts[0].spec
-        for part in self.parts[1:]:
-            spec = merged_specs(spec, part.spec)
-        return spec
+        known: list[Any] = []
+        for part in self.parts:
+            with contextlib.suppress(NoElements):
+                known.append(part.spec)
+        return functools.reduce(merged_specs, known) if known else self.parts[0].spec
 
 
 class ConcatenateReader(Reader):

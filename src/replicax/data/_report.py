@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from replicax import _html
 from replicax.data._elements import leaves_with_names
-from replicax.data._node import INFINITE, UNKNOWN, Node, Run, take_all, walk
+from replicax.data._node import INFINITE, UNKNOWN, Node, take_all, walk
+from replicax.data._run import Run
 
 
 def one_line(node: Node) -> str:

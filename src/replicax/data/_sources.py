@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from replicax._arrays import STRING
 from replicax._errors import add_note
 from replicax.data._blocks import Block, Counted, Held, Rows, Table
 from replicax.data._elements import (
@@ -16,17 +17,18 @@ from replicax.data._elements import (
     as_leaf,
     leaves_with_names,
     map_leaves,
+    own,
 )
 from replicax.data._node import (
     UNKNOWN,
     Node,
     Pulled,
     Reader,
-    Run,
     Slices,
     observed_spec,
     spec_of,
 )
+from replicax.data._run import Run
 from replicax.functions import TensorSpec
 
 
@@ -167,17 +169,28 @@ class PythonIterator(Node):
         try:
             while True:
                 try:
-                    value = next(iterator)
+                    element = self._own(iterator, index)
                 except StopIteration:
                     return
-                except Exception as error:
-                    add_note(error, f"Raised by the iterator of {self.source}, at item {index}.")
-                    raise
-                yield Held([self._checked(value, index)])
+                yield Held([element])
+                del element
                 index += 1
         finally:
             if hasattr(iterator, "close"):
                 iterator.close()  # type: ignore[attr-defined]
+
+    def _own(self, iterator: Iterator[Any], index: int) -> Any:
+        # No name for the item: `own` looks at whether somebody else holds it.
+        return own(self._checked(self._next(iterator, index), index))
+
+    def _next(self, iterator: Iterator[Any], index: int) -> Any:
+        try:
+            return next(iterator)
+        except StopIteration:
+            raise
+        except Exception as error:
+            add_note(error, f"Raised by the iterator of {self.source}, at item {index}.")
+            raise
 
     def _checked(self, value: Any, index: int) -> Any:
         if value is None:
@@ -200,19 +213,32 @@ class PythonIterator(Node):
         return self.source
 
 
+def start_generator(
+    generator: Callable[..., Any], arguments: tuple[Any, ...], source: str
+) -> Iterator[Any]:
+    """The iterator of a user's generator function."""
+    made = generator(*arguments)
+    try:
+        return iter(made)
+    except TypeError:
+        raise TypeError(
+            f"The function of {source} must return something to iterate over; it returned {made!r}."
+        ) from None
+
+
 def fitted(value: Any, signature: Any, what: str) -> Any:
     """`value` with the structure and dtypes of `signature`."""
     structure = Structure(signature)
     if isinstance(value, list) and isinstance(signature, tuple):
         value = tuple(value)
-    if structure.text != "." and Structure(value) != structure:
+    values = [value] if structure.text == "." else structure.leaves_like(value)
+    if values is None:
         raise TypeError(
             f"{what} does not have the structure of the output_signature: it is "
             f"{Structure(value).text}, and the signature is {structure.text} "
             "(each . is an array)."
         )
     leaves: list[Any] = []
-    values = [value] if structure.text == "." else structure.leaves(value)
     for (name, spec), leaf in zip(leaves_with_names(signature), values):
         leaves.append(_fitted_leaf(leaf, spec, what + name))
     return structure.build(leaves)
@@ -223,15 +249,14 @@ def _fitted_leaf(value: Any, spec: Any, what: str) -> Any:
         return value
     leaf = as_leaf(value)
     if not isinstance(leaf, bytes) and leaf.dtype != spec.dtype:
-        if leaf.dtype.kind in "OSU" or not np.can_cast(leaf.dtype, spec.dtype, "same_kind"):
-            whole = leaf.dtype.kind in "iub" and np.dtype(spec.dtype).kind in "fc"
-            if not whole:
-                raise TypeError(
-                    f"{what} is {leaf.dtype}, which does not convert to the {spec.dtype} of the "
-                    f"output_signature: {leaf!r}."
-                )
+        text = STRING in (leaf.dtype, spec.dtype)
+        if text or not np.can_cast(leaf.dtype, spec.dtype, "same_kind"):
+            raise TypeError(
+                f"{what} is {leaf.dtype}, which does not convert to the {spec.dtype} of the "
+                f"output_signature: {leaf!r}."
+            )
         leaf = np.asarray(leaf).astype(spec.dtype)[()]
-    elif isinstance(leaf, bytes) and spec.dtype != np.dtype(object):
+    elif isinstance(leaf, bytes) and spec.dtype != STRING:
         raise TypeError(f"{what} is text, and the output_signature says {spec.dtype}: {leaf!r}.")
     shape = () if isinstance(leaf, bytes) else leaf.shape
     if spec.shape is not None and (

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from replicax.data._batching import Batch
+from replicax.data._elements import leaves_with_names
 from replicax.data._mapping import ON_DEVICE, Map
 from replicax.data._node import Node
 from replicax.devices import replica_mesh
@@ -51,6 +52,13 @@ class DeviceFunctions:
 
     def __call__(self, value: Any) -> Any:
         """`value`: a structure of arrays, or of per-replica values."""
+        for name, leaf in leaves_with_names(value):
+            part = leaf._component(0) if isinstance(leaf, PerReplica) else leaf
+            if not isinstance(part, jax.Array):
+                raise TypeError(
+                    f"map(on_device=True) was given element{name}, which is text and stays on the "
+                    "host. Take it out before, in a map() on the host."
+                )
         if self._mesh is None:
             return self._one(value)
         leaves = jax.tree.leaves(value, is_leaf=is_leaf)

@@ -11,9 +11,10 @@ from replicax import _html
 from replicax.data._batching import rows_in
 from replicax.data._foreign import foreign_node
 from replicax.data._iterator import refuse_in_trace
-from replicax.data._node import INFINITE, UNKNOWN, Node, Run, walk
+from replicax.data._node import INFINITE, UNKNOWN, Node, walk
 from replicax.data._options import AutoShardPolicy
 from replicax.data._report import one_line, rows_of_tree, text_tree
+from replicax.data._run import Run
 from replicax.data._sources import Numbers
 from replicax.devices import short_name
 from replicax.input._device_maps import DeviceFunctions, split_off
@@ -39,13 +40,14 @@ class DistributedDataset:
     data set before it is distributed.
     """
 
-    def __init__(self, node: Node, layout: InputLayout, options: InputOptions):
+    def __init__(self, nodes: Sequence[Node], layout: InputLayout, options: InputOptions):
         if type(self) is DistributedDataset:
             raise TypeError(
                 "A DistributedDataset is made by strategy.experimental_distribute_dataset(dataset) "
                 "or strategy.distribute_datasets_from_function(dataset_fn)."
             )
-        self._node = node  # as the user made it
+        self._nodes = nodes  # as the user made them
+        self._node = nodes[0]
         self._layout = layout
         self._options = options
         self._iterations = itertools.count()
@@ -54,7 +56,7 @@ class DistributedDataset:
     def __iter__(self) -> DistributedIterator:
         refuse_in_trace()
         return DistributedIterator(
-            self._node,
+            self._nodes,
             Run(next(self._iterations), self._seeds),
             self._resumed_at,
             self._feed,
@@ -144,7 +146,7 @@ class SplitDataset(DistributedDataset):
 
     def __init__(self, dataset: Any, layout: InputLayout, options: InputOptions):
         node = foreign_node(dataset)
-        super().__init__(node, layout, options)
+        super().__init__([node], layout, options)
         inner, self._functions = split_off(node)
         self._sharding: Sharding = shard(inner, layout)
 
@@ -205,10 +207,8 @@ class FromFunctionDataset(DistributedDataset):
         self, dataset_fn: Callable[[InputContext], Any], layout: InputLayout, options: InputOptions
     ):
         per_replica = options.experimental_replication_mode is InputReplicationMode.PER_REPLICA
-        self._nodes = [
-            _made(dataset_fn, context) for context in input_contexts(layout, per_replica)
-        ]
-        super().__init__(self._nodes[0], layout, options)
+        contexts = input_contexts(layout, per_replica)
+        super().__init__([_made(dataset_fn, context) for context in contexts], layout, options)
         split = [split_off(node) for node in self._nodes]
         self._inner = [node for node, _ in split]
         self._functions = split[0][1]
@@ -260,6 +260,11 @@ def distributed_dataset(
     dataset: Any, layout: InputLayout, options: InputOptions
 ) -> DistributedDataset:
     """What `strategy.experimental_distribute_dataset` does."""
+    if isinstance(dataset, DistributedDataset):
+        raise TypeError(
+            "The data set is distributed already: iterate over it. experimental_distribute_dataset "
+            "takes the data set before that."
+        )
     if options.experimental_replication_mode is InputReplicationMode.PER_REPLICA:
         raise NotImplementedError(
             "InputReplicationMode.PER_REPLICA is for strategy.distribute_datasets_from_function: "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from replicax.data._ahead import Ahead
 from replicax.data._blocks import EMPTY
 from replicax.data._iterator import Feed, PositionedIterator
-from replicax.data._node import Node, Run
+from replicax.data._node import Node
+from replicax.data._run import Run
 from replicax.input._splitting import Step, Steps
 
 
@@ -21,7 +22,7 @@ class DistributedIterator(PositionedIterator):
 
     def __init__(
         self,
-        node: Node,
+        nodes: Sequence[Node],
         run: Run,
         on_resume: Callable[[Run], None],
         make_feed: Callable[[Run, int], Feed],
@@ -29,7 +30,7 @@ class DistributedIterator(PositionedIterator):
         spec: Callable[[], Any],
         tied_to: dict[str, Any],
     ):
-        super().__init__(node, run, on_resume)
+        super().__init__(nodes, run, on_resume)
         self._make_feed = make_feed
         self._ahead = ahead
         self._spec = spec

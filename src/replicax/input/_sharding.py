@@ -12,9 +12,10 @@ from replicax.data._elements import leaves_with_names
 from replicax.data._files import Files
 from replicax.data._indexed import Indexed
 from replicax.data._mapping import Filter, Interleave, Map
-from replicax.data._node import Node, Run, rewritten, walk
+from replicax.data._node import Node, rewritten, walk
 from replicax.data._options import AutoShardPolicy
 from replicax.data._ordering import Concatenate, Repeat, Shard, Skip, Take, Zip
+from replicax.data._run import Run
 from replicax.data._sources import Numbers, OneElement, PythonIterator, TensorSlices
 from replicax.input._options import InputLayout
 from replicax.input._splitting import (

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from replicax.data._batching import row_block, unbatched
-from replicax.data._blocks import Block, concatenate
-from replicax.data._node import Pulled, Reader, take_all
+from replicax.data._blocks import EMPTY, Block, concatenate
+from replicax.data._node import Peekable, Pulled, Reader, take_all
 
 WHAT = "A distributed data set"
 
@@ -142,7 +142,7 @@ class StreamAnew(Steps):
           whole_batches: the size of all batches but the last, if it is known.
         """
         self._batches = reader
-        self._rows = Pulled(unbatched(reader, WHAT))
+        self._rows = Peekable(Pulled(unbatched(reader, WHAT)))
         self._steps = [sizes[i : i + local] for i in range(0, len(sizes), local)]
         self._next = 0
         self._whole_batches = whole_batches
@@ -150,6 +150,8 @@ class StreamAnew(Steps):
     def next_step(self) -> Step | None:
         sizes = self._steps[self._next]
         self._next = (self._next + 1) % len(self._steps)
+        if sum(sizes) == 0 and self._rows.peek() is not None:
+            return Step(EMPTY, sizes)  # there are fewer rows than replicas, and not yet for these
         rows = take_all(self._rows, sum(sizes))
         left = len(rows)
         if left == 0:

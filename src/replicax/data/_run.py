@@ -1,0 +1,60 @@
+"""`Run`: what the walks over a pipeline that belong together share, and what tells them apart."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import secrets
+from typing import Any
+
+import numpy as np
+
+
+def draw() -> int:
+    """A seed for what has none of the user's."""
+    return secrets.randbits(63)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One iteration over a data set.
+
+    Attributes:
+      iteration: how many times the data set was iterated over before.
+      seeds: what is used in the place of seeds that nodes drew for themselves, by those.
+      epoch: which repetition this is, for every `repeat` around.
+      walks: how many walks there were over each node, in each epoch.
+    """
+
+    iteration: int = 0
+    seeds: dict[int, int] = dataclasses.field(default_factory=dict)
+    epoch: tuple[int, ...] = ()
+    walks: collections.Counter[Any] = dataclasses.field(default_factory=collections.Counter)
+
+    def in_epoch(self, number: int) -> Run:
+        return dataclasses.replace(self, epoch=(*self.epoch, number))
+
+    def with_seeds(self, seeds: dict[int, int]) -> Run:
+        return dataclasses.replace(self, seeds={**self.seeds, **seeds})
+
+    def from_the_start(self) -> Run:
+        """The first walk of the first iteration, as what is computed once sees it."""
+        return Run(seeds=self.seeds)
+
+    def seed_of(self, drawn: int) -> int:
+        return self.seeds.get(drawn, drawn)
+
+    def random(self, seed: int, node: int, same_each_time: bool) -> np.random.Generator:
+        """The random numbers of one walk over a node."""
+        key = [seed % 2**64]
+        if not same_each_time:
+            walk = self.walks[node, self.epoch]  # a node may be read twice: ds.concatenate(ds)
+            self.walks[node, self.epoch] += 1
+            key += [self.iteration + 1, *[epoch + 1 for epoch in self.epoch], walk]
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+
+
+def derived(seed: int, *numbers: int) -> int:
+    """Another seed, from a seed and some numbers."""
+    state = np.random.SeedSequence([seed % 2**64, *numbers]).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(1))
