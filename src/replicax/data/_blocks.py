@@ -334,7 +334,60 @@ def copied(element: Any, allocate: Allocate) -> Any:
     return structure.build([copy(leaf) for leaf in structure.leaves(element)])
 
 
+class Joined(Block):
+    """Elements of blocks of different kinds: the last batch, which is smaller, among the others."""
+
+    __slots__ = ("indices", "parts", "which")
+
+    def __init__(self, parts: Sequence[Block], which: np.ndarray, indices: np.ndarray):
+        """
+        Args:
+          parts: the blocks.
+          which: for each element, the block that it is in.
+          indices: and its place there.
+        """
+        self.parts = parts
+        self.which = which
+        self.indices = indices
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block]) -> Joined:
+        parts: list[Block] = []
+        which: list[np.ndarray] = []
+        indices: list[np.ndarray] = []
+        for block in blocks:
+            if isinstance(block, Joined):
+                which.append(block.which + len(parts))
+                indices.append(block.indices)
+                parts += block.parts
+            else:
+                which.append(np.full(len(block), len(parts)))
+                indices.append(np.arange(len(block)))
+                parts.append(block)
+        return cls(parts, np.concatenate(which), np.concatenate(indices))
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    def select(self, indices: Indices) -> Block:
+        which, places = self.which[indices], self.indices[indices]
+        used = np.unique(which)
+        if len(used) == 1:
+            return self.parts[used[0]].select(places)
+        # Blocks of which nothing is left must not be kept.
+        return Joined([self.parts[i] for i in used], np.searchsorted(used, which), places)
+
+    def rows(self) -> list[Any]:
+        rows: list[Any] = [None] * len(self)
+        for number, part in enumerate(self.parts):
+            (mine,) = np.nonzero(self.which == number)
+            for place, row in zip(mine.tolist(), part.select(self.indices[mine]).rows()):
+                rows[place] = row
+        return rows
+
+
 EMPTY = Held(())
+_MOST_PARTS = 32  # in one block, before they are computed after all
 
 
 def concatenate(blocks: Sequence[Block]) -> Block:
@@ -348,6 +401,8 @@ def concatenate(blocks: Sequence[Block]) -> Block:
         joined = _joined(first, same)
         if joined is not None:
             return joined
+    if sum(len(getattr(block, "parts", (block,))) for block in blocks) <= _MOST_PARTS:
+        return Joined.of(blocks)
     return Held([element for block in blocks for element in block.rows()])
 
 
@@ -355,6 +410,8 @@ def _joined(first: Any, blocks: Sequence[Any]) -> Block | None:
     if hasattr(first, "joined"):
         return first.joined(blocks)
     match first:
+        case Held():
+            return Held([element for block in blocks for element in block.elements])
         case Rows() if all(block.table is first.table for block in blocks):
             return Rows(first.table, _joined_indices([block.indices for block in blocks]))
         case Counted() if all(block.dtype == first.dtype for block in blocks):

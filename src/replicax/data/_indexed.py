@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+import itertools
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from replicax._errors import add_note
-from replicax.data._blocks import Block, Columns, Indices, pick
-from replicax.data._elements import Allocate, Structure, as_element
-from replicax.data._node import Node, Reader, Run, Slices, observed_spec
+from replicax._arrays import STRING
+from replicax._errors import DataLossError, add_note
+from replicax.data._blocks import Block, Indices, pick
+from replicax.data._elements import (
+    Allocate,
+    Structure,
+    as_element,
+    as_leaf,
+    leaves_with_names,
+    map_leaves,
+    stack,
+)
+from replicax.data._node import INFINITE, Node, Reader, Slices, observed_spec
+from replicax.data._run import Run
+from replicax.functions import TensorSpec
 
-Fetch = Callable[[Sequence[int]], list[Any]]
+Column = Sequence[Any] | np.ndarray  # the same leaf of several elements
+NUMBERS = frozenset("biufcV")  # kinds of dtypes; V is for those of ml_dtypes, such as bfloat16
+
+
+class Table(NamedTuple):
+    """Some elements: leaf for leaf, and a function that puts one together of its leaves."""
+
+    columns: Sequence[Column]
+    build: Callable[[Sequence[Any]], Any]
+
+
+Fetch = Callable[[range | np.ndarray], Table]
 
 
 class Fetched(Block):
@@ -32,24 +59,26 @@ class Fetched(Block):
         return Fetched(self.node, pick(self.indices, indices))
 
     def rows(self) -> list[Any]:
-        if self.node.fetch_columns is not None:
-            return self._columns().rows()
-        numbers = [int(index) for index in self.indices]
-        try:
-            return [as_element(element) for element in self.node.fetch(numbers)]
-        except Exception as error:
-            add_note(error, f"Raised by {self.node.kind}, for the elements {_some(numbers)}.")
-            raise
+        if len(self.indices) == 0:
+            return []
+        columns, build = self._fetched()
+        return [build(row) for row in zip(*columns, strict=True)]
 
     def stacked(self, allocate: Allocate | None = None) -> Any:
-        if self.node.fetch_columns is not None:
-            return self._columns().stacked(allocate)
-        return super().stacked(allocate)
+        columns, build = self._fetched()
+        return build([_stacked(column, allocate) for column in columns])
 
-    def _columns(self) -> Columns:
-        element = as_element(self.node.fetch_columns([int(index) for index in self.indices]))  # type: ignore[misc]
-        structure = Structure(element)
-        return Columns(structure.leaves(element), structure)
+    def _fetched(self) -> Table:
+        try:
+            return self.node.fetch(self.indices)
+        except StopIteration as error:
+            # It would be taken for the end of the data.
+            raise RuntimeError(
+                f"{self.node.kind} raised StopIteration for {_which(self.indices)}."
+            ) from error
+        except Exception as error:
+            add_note(error, f"Raised by {self.node.kind}, for {_which(self.indices)}.")
+            raise
 
     def joined(self, blocks: Sequence[Fetched]) -> Fetched | None:
         if any(block.node is not self.node for block in blocks):
@@ -58,8 +87,21 @@ class Fetched(Block):
         return Fetched(self.node, np.concatenate(parts))
 
 
-def _some(numbers: list[int]) -> str:
-    return str(numbers) if len(numbers) <= 4 else f"{numbers[0]} to {numbers[-1]}"
+def _which(indices: range | np.ndarray) -> str:
+    if len(indices) == 1:
+        return f"element {indices[0]}"
+    few = ", ".join(str(index) for index in indices[:8])
+    return f"the elements {few}" + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
+
+
+def _stacked(column: Column, allocate: Allocate | None) -> np.ndarray:
+    if not isinstance(column, np.ndarray):
+        return stack(column, allocate)
+    if column.dtype == STRING or (allocate is None and column.flags.writeable):
+        return column
+    new = (allocate or np.empty)(column.shape, column.dtype)
+    new[...] = column
+    return new
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,11 +109,12 @@ class Indexed(Node):
     """A source with a length, of which any elements can be had."""
 
     fetch: Fetch
-    size: int
+    size: int  # or INFINITE
     kind: str
     yields_records: bool = False
-    # Many elements as one structure of arrays, where the source has a fast way.
-    fetch_columns: Callable[[Sequence[int]], Any] | None = None
+    signature: Any = None  # what the elements look like, where the source says it
+    # Whether an element can be a batch: where the library has a batch() of its own.
+    may_be_batches: bool = False
     runs_user_code: ClassVar[bool] = True
 
     @property
@@ -79,16 +122,216 @@ class Indexed(Node):
         return self.kind
 
     def open(self, run: Run) -> Reader:
-        return Slices(Fetched(self, range(self.size)))
+        size = sys.maxsize if self.size == INFINITE else self.size
+        return Slices(Fetched(self, range(size)))
 
     def _cardinality(self) -> int:
         return self.size
 
     def _spec(self) -> Any:
-        return observed_spec(self)
+        if self.signature is not None:
+            return self.signature
+        spec = observed_spec(self)
+        return of_any_length(spec) if self.may_be_batches else spec
 
     def details(self) -> str:
-        return f"{self.size} elements by index"
+        return "by index" if self.size == INFINITE else f"{self.size} elements by index"
+
+
+# ------------------------------------------------------------------ fetching
+
+
+def by_rows(
+    source: Any,
+    kind: str,
+    missing: str = "",
+    as_row: Callable[[Any], Any] | None = None,
+    as_column: Callable[[Column], Column] | None = None,
+) -> Fetch:
+    """Fetches elements one by one with `source[number]`, or together where the source can.
+
+    Args:
+      source: has `__getitem__`, and perhaps `__getitems__` for many numbers at once.
+      kind: what it is, for error messages.
+      missing: what to say of elements that are None.
+      as_row: what to make of each element.
+      as_column: what to make of the same leaf of several elements.
+    """
+    many = getattr(source, "__getitems__", None)
+
+    def fetch(indices: range | np.ndarray) -> Table:
+        numbers = indices.tolist() if isinstance(indices, np.ndarray) else list(indices)
+        if many is not None:
+            rows = list(many(numbers))
+            if len(rows) != len(numbers):
+                raise ValueError(
+                    f"__getitems__ of {kind} was asked for {len(numbers)} elements, and returned "
+                    f"{len(rows)}."
+                )
+        else:
+            rows = [source[number] for number in numbers]
+        for number, row in zip(numbers, rows):
+            if row is None:
+                raise TypeError(f"Element {number} of {kind} is None. {missing}".rstrip())
+        if as_row is not None:
+            rows = [as_row(row) for row in rows]
+        return table_of(rows, as_column or numpy_column)
+
+    return fetch
+
+
+def table_of(rows: list[Any], as_column: Callable[[Column], Column]) -> Table:
+    """Elements as a user's source gave them, column by column."""
+    first = rows[0]
+    kind = type(first)
+    if kind is tuple and all(map(_is_leaf, first)):
+        count = len(first)
+        if all(type(row) is tuple and len(row) == count for row in rows):
+            return Table([as_column(column) for column in zip(*rows)], tuple)
+    elif kind is dict and all(map(_is_leaf, first.values())):
+        keys = first.keys()
+        if all(type(row) is dict and row.keys() == keys for row in rows):
+            columns = {key: as_column([row[key] for row in rows]) for key in keys}
+            return table_of_dicts(columns)
+    elif _is_leaf(first):
+        return Table([as_column(rows)], _alone)
+    elements = [as_element(row) for row in rows]
+    structure = Structure(elements[0])
+    return Table(structure.columns(elements), structure.build)
+
+
+def table_of_dicts(columns: Mapping[str, Column]) -> Table:
+    """Elements that are dicts with these columns."""
+    names = tuple(columns)
+    return Table(list(columns.values()), lambda row: dict(zip(names, row)))
+
+
+def _alone(row: Sequence[Any]) -> Any:
+    return row[0]
+
+
+def _is_leaf(value: Any) -> bool:
+    # What is one for certain; a structure of any other type goes the slower way.
+    return isinstance(value, _LEAVES) or hasattr(value, "__array__")
+
+
+_LEAVES = (np.ndarray, np.generic, bool, int, float, str, bytes)
+
+
+def numpy_column(values: Column) -> Column:
+    """The same leaf of several elements, each as `as_leaf` has it."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in NUMBERS:
+        return values
+    kinds = set(map(type, values))
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is np.ndarray:
+        if {value.dtype.kind for value in values} <= NUMBERS:
+            return values
+    elif kind is bool or kind is float:
+        return np.array(values, np.float32 if kind is float else np.bool_)
+    elif kind is int:
+        with contextlib.suppress(OverflowError):
+            return np.array(values, np.int32)
+    elif kind is not None and issubclass(kind, np.number | np.bool_):
+        return np.array(values)
+    return [as_leaf(value) for value in values]
+
+
+def of_any_length(spec: Any) -> Any:
+    """The spec of elements of which some were seen: of batches, others may have other sizes."""
+    shapes = [leaf.shape for _, leaf in leaves_with_names(spec) if hasattr(leaf, "dtype")]
+    if len({shape[0] if shape else None for shape in shapes}) != 1 or not shapes[0]:
+        return spec  # no batches: those have as many rows in each array
+    return map_leaves(lambda leaf: TensorSpec.on_host((None, *leaf.shape[1:]), leaf.dtype), spec)
+
+
+# ------------------------------------------------------------------ Arrow
+
+
+def arrow_spec(schema: Any) -> dict[str, TensorSpec] | None:
+    """The spec of the rows of tables with this schema; None if some columns are no arrays."""
+    found = {field.name: _arrow_look(field.type) for field in schema}
+    if any(look is None for look in found.values()):
+        return None
+    return {name: TensorSpec.on_host(*look) for name, look in found.items() if look is not None}
+
+
+def _arrow_look(kind: Any) -> tuple[tuple[int | None, ...], Any] | None:
+    """The shape and dtype of one value of an Arrow type."""
+    types = sys.modules["pyarrow"].types
+    if hasattr(kind, "storage_type"):  # an extension type: arrays of a shape
+        inner = _arrow_look(kind.storage_type) if hasattr(kind, "shape") else None
+        return None if inner is None else (tuple(kind.shape), inner[1])
+    if types.is_dictionary(kind):
+        return _arrow_look(kind.value_type)
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+        return (), kind.to_pandas_dtype()
+    if _is_text(kind):
+        return (), STRING
+    if not _is_list(kind):
+        return None
+    inner = _arrow_look(kind.value_type)
+    return None if inner is None else ((getattr(kind, "list_size", None), *inner[0]), inner[1])
+
+
+def _is_text(kind: Any) -> bool:
+    return str(kind).removeprefix("large_") in ("string", "binary") or "_binary[" in str(kind)
+
+
+def _is_list(kind: Any) -> bool:
+    return str(kind).startswith(("list<", "large_list<", "fixed_size_list<"))
+
+
+def arrow_column(column: Any, name: str) -> Column:
+    """A column of an Arrow table: an array, or a list of arrays where they have other lengths."""
+    array = column.combine_chunks() if hasattr(column, "chunks") else column
+    kind = array.type
+    look = _arrow_look(kind)
+    if look is None:
+        raise TypeError(
+            f"The column {name!r} is {kind}, which is no array of numbers or text. Leave it out, "
+            "or convert it."
+        )
+    if array.null_count and not sys.modules["pyarrow"].types.is_floating(kind):
+        raise ValueError(
+            f"The column {name!r} ({kind}) has missing values, for which arrays have no place. "
+            "Fill them in, or leave the column out."
+        )
+    if hasattr(kind, "storage_type"):
+        values = arrow_column(array.storage, name)
+        if isinstance(values, np.ndarray) and None not in look[0]:
+            return values.reshape(len(values), *look[0])
+        return values
+    if hasattr(array, "dictionary_decode"):
+        array = array.dictionary_decode()
+    if _is_list(kind):
+        return _arrow_lists(array, name)
+    if _is_text(kind):
+        binary = "large_binary" if str(kind).startswith("large") else "binary"
+        return array.cast(binary).to_numpy(zero_copy_only=False)
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _arrow_lists(array: Any, name: str) -> Column:
+    values = arrow_column(array.flatten(), name)
+    lengths = array.value_lengths().to_numpy(zero_copy_only=False)
+    if not isinstance(values, np.ndarray):
+        raise ValueError(
+            f"The column {name!r} holds lists of lists of different lengths, which are no arrays. "
+            "Leave it out, or fill them up."
+        )
+    if len(lengths) == 0 or (lengths == lengths[0]).all():
+        length = int(lengths[0]) if len(lengths) else 0
+        return values.reshape(len(lengths), length, *values.shape[1:])
+    return np.split(values, np.cumsum(lengths)[:-1])
+
+
+def arrow_table(table: Any) -> Table:
+    """The rows of an Arrow table."""
+    return table_of_dicts({name: arrow_column(table[name], name) for name in table.column_names})
+
+
+# ------------------------------------------------------------------ ArrayRecord
 
 
 def array_records(paths: list[str]) -> Indexed:
@@ -100,10 +343,46 @@ def array_records(paths: list[str]) -> Indexed:
             "ArrayRecordDataset needs the package array-record, which is not installed. Run: pip "
             "install 'replicax[arrayrecord]'."
         ) from None
-    source = array_record_data_source.ArrayRecordDataSource(paths)
-    return Indexed(
-        lambda indices: list(source.__getitems__(indices)),
-        len(source),
-        "ArrayRecordDataset",
-        yields_records=True,
-    )
+    open_files = array_record_data_source.ArrayRecordDataSource
+    for path in paths:
+        if "://" not in path and not os.path.exists(path):
+            raise FileNotFoundError(f"There is no file {path!r} (in {os.getcwd()!r}).")
+    try:
+        source = open_files(paths)
+    except RuntimeError as error:
+        raise _damaged(error, next(path for path in paths if _fails(open_files, [path]))) from error
+    fetch = by_rows(source, "ArrayRecordDataset")
+
+    def fetch_checked(indices: range | np.ndarray) -> Table:
+        try:
+            return fetch(indices)
+        except RuntimeError as error:
+            number = next((int(i) for i in indices if _fails(source.__getitem__, int(i))), None)
+            raise _damaged(error, _file_of(number, paths, open_files)) from error
+
+    signature = TensorSpec.on_host((), STRING)
+    return Indexed(fetch_checked, len(source), "ArrayRecordDataset", True, signature)
+
+
+def _fails(function: Callable[[Any], Any], argument: Any) -> bool:
+    try:
+        function(argument)
+    except RuntimeError:
+        return True
+    return False
+
+
+def _file_of(number: int | None, paths: Sequence[str], open_files: Any) -> str | None:
+    """The file that has the record of this number."""
+    if number is None:
+        return None
+    ends = itertools.accumulate(len(open_files([path])) for path in paths)
+    return next(path for path, end in zip(paths, ends) if number < end)
+
+
+def _damaged(error: RuntimeError, path: str | None) -> DataLossError:
+    """The package says what is wrong, but not where."""
+    place = re.search(r"at byte (\d+)", str(error))
+    reason = str(error) or "it is cut off, or no ArrayRecord file"
+    name = "An ArrayRecord file" if path is None else f"The ArrayRecord file {path!r}"
+    return DataLossError(f"{name} is damaged: {reason}.", path, int(place[1]) if place else None)

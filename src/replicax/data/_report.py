@@ -37,6 +37,12 @@ def _as_the_spec(spec: Any, show: Any) -> str:
     return show(spec)
 
 
+def short_label(node: Node) -> str:
+    """`Batch` for `BatchDataset`; the names of other libraries as they are."""
+    label = node.label
+    return label.removesuffix("Dataset") if label.isidentifier() else label
+
+
 def size_text(node: Node) -> str:
     size = node.cardinality
     return {INFINITE: "without end", UNKNOWN: "unknown number"}.get(size, str(size))
@@ -47,7 +53,7 @@ def rows_of_tree(node: Node) -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
 
     def visit(each: Node, indent: int) -> None:
-        name = each.label.removesuffix("Dataset")
+        name = short_label(each)
         rows.append(("  " * indent + name, each.details(), size_text(each)))
         for source in each.inputs:
             visit(source, indent + 1)
@@ -119,7 +125,7 @@ def benchmark(node: Node, elements: int, warm_up: int) -> Benchmark:
         now = total if each is node else _time_of(each, elements, warm_up, per_sink)[0]
         spent = max(now - below, 0.0)
         below = max(now, below)
-        stages.append(Stage(each.label.removesuffix("Dataset"), each.details(), spent, 0.0))
+        stages.append(Stage(short_label(each), each.details(), spent, 0.0))
     whole = sum(stage.seconds for stage in stages) or 1.0
     shared = [stage._replace(share=stage.seconds / whole) for stage in stages]
     return Benchmark(list(reversed(shared)), read, total)
@@ -148,12 +154,17 @@ def _time_of(node: Node, times: int, warm_up: int, count: int = 1) -> tuple[floa
     reader = node.open(Run())
     spent: list[float] = []
     try:
-        for index in range(warm_up + times):
+        for _ in range(warm_up + times):
             start = time.perf_counter()
-            if not take_all(reader, count).rows():
+            block = take_all(reader, count)
+            if len(block) == 0:
                 break
-            if index >= warm_up:
-                spent.append(time.perf_counter() - start)
+            if count == 1:
+                block.rows()
+            else:
+                block.stacked()  # as a batch does
+            spent.append(time.perf_counter() - start)
     finally:
         reader.close()
-    return (statistics.median(spent) if spent else 0.0), len(spent)
+    counted = spent[warm_up:] or spent  # a short data set is all warm-up
+    return (statistics.median(counted) if counted else 0.0), len(counted)

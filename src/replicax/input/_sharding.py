@@ -114,7 +114,8 @@ def _chosen(node: Node, asked: AutoShardPolicy, layout: InputLayout) -> tuple[Au
             _refuse_few_files(node, layout)
         return asked, "asked for"
     if others:
-        return DATA, f"{others[0].label} is not read from files"
+        how = "is read by index" if isinstance(others[0], Indexed) else "is not read from files"
+        return DATA, f"{others[0].label} {how}"
     if layout.workers > 1:
         count = _file_count(node)
         if count is not None and count < layout.workers:
