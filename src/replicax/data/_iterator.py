@@ -110,13 +110,13 @@ class PositionedIterator:
         """
         run, position = run_from(self._nodes, state)
         mine = self._tied_to()
-        theirs = {name: state[name] for name in ("replicas", "workers") if name in state}
+        theirs = {name: state[name] for name in ("split", "replicas", "workers") if name in state}
         if mine != theirs:
             raise ValueError(
-                "The state cannot be continued here, because each worker or replica had data of "
-                f"its own: it was written by {theirs or 'one worker'}, and here there is "
-                f"{mine or 'one worker'}. Only global batches of which every worker takes its part "
-                "(AutoShardPolicy.DATA) can be continued by another number."
+                f"The state cannot be continued here: it is of a data set with {theirs}, and this "
+                f"one has {mine}. Only global batches of which every worker takes its part "
+                "(AutoShardPolicy.DATA) can be continued by another number of replicas or workers, "
+                "and batches that are split by one rule not by the other."
             )
         self.close()
         self._run, self._position = run, position

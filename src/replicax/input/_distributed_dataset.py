@@ -9,6 +9,7 @@ from typing import Any
 
 from replicax import _html
 from replicax.data._batching import rows_in
+from replicax.data._elements import leaves_with_names
 from replicax.data._foreign import foreign_node
 from replicax.data._iterator import refuse_in_trace
 from replicax.data._node import INFINITE, UNKNOWN, Node, walk
@@ -152,16 +153,11 @@ class SplitDataset(DistributedDataset):
 
     @property
     def element_spec(self) -> Any:
-        sharding, layout = self._sharding, self._layout
-        rows = None
-        if (
-            layout.workers == 1
-            and sharding.batch_size is not None
-            and has_static_shapes(sharding.node)
-        ):
-            whole, rest = divmod(sharding.batch_size, layout.replicas)
-            rows = None if rest else whole
-        return distributed_spec(self._node.spec, rows, layout.local_replicas, layout.replicas > 1)
+        layout, spec = self._layout, self._node.spec
+        sizes = {leaf.shape[0] if leaf.shape else None for _, leaf in leaves_with_names(spec)}
+        size = sizes.pop() if len(sizes) == 1 and layout.workers == 1 else None
+        rows = None if size is None or size % layout.replicas else size // layout.replicas
+        return distributed_spec(spec, rows, layout.local_replicas, layout.replicas > 1)
 
     def _number_of_steps(self) -> int:
         sharding, layout = self._sharding, self._layout
@@ -182,8 +178,9 @@ class SplitDataset(DistributedDataset):
 
     def _tied_to(self) -> dict[str, Any]:
         sharding = self._sharding
+        ties = {"split": "batches" if sharding.by_batch else "rows"}
         global_positions = sharding.policy is AutoShardPolicy.DATA or self._layout.workers == 1
-        return {} if global_positions else super()._tied_to()
+        return ties if global_positions else ties | super()._tied_to()
 
     def _facts(self) -> list[tuple[str, str]]:
         sharding = self._sharding
@@ -260,7 +257,7 @@ def distributed_dataset(
     dataset: Any, layout: InputLayout, options: InputOptions
 ) -> DistributedDataset:
     """What `strategy.experimental_distribute_dataset` does."""
-    if isinstance(dataset, DistributedDataset):
+    if isinstance(dataset, DistributedDataset | DistributedIterator):
         raise TypeError(
             "The data set is distributed already: iterate over it. experimental_distribute_dataset "
             "takes the data set before that."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
 
 from replicax.data._batching import Batch, PaddedBatch, Rebatch, Window
 from replicax.data._dataset import options_of
@@ -95,7 +94,8 @@ def shard(node: Node, layout: InputLayout, policy: AutoShardPolicy | None = None
         if chosen is FILE:
             mine = by_files(node, layout)
         elif chosen is DATA:
-            _warn_of_dropped_work(node)
+            if asked is not AUTO or _file_count(node) is None:
+                _warn_of_dropped_work(node)
     if chosen is HINT:
         mine = _with_hint(node, layout)
     return Sharding(mine, chosen, reason, batch_size, by_batch, layout)
@@ -246,7 +246,12 @@ def has_static_shapes(node: Node) -> bool:
             return node.yields_records
         case Batch():
             return node.drop_remainder and has_static_shapes(node.input)
-        case PaddedBatch() | Rebatch() | Window() | Interleave():
+        case PaddedBatch():
+            known = node.padded_shapes is not None and all(
+                shape is not None and None not in shape for shape in node.padded_shapes
+            )
+            return node.drop_remainder and (known or has_static_shapes(node.input))
+        case Rebatch() | Window() | Interleave():
             return False
     return all(has_static_shapes(each) for each in node.inputs)
 
@@ -278,10 +283,12 @@ def refuse_unbatched(node: Node) -> None:
 
 def _may_be_batches(node: Node, source: Node) -> bool:
     """Whether functions in between make batches of rows, as those that read a file each do."""
-    between: Sequence[Node] = [each for each in walk(node) if isinstance(each, Map)]
-    if not between or isinstance(source, TensorSlices | Numbers):
+    if not any(isinstance(each, Map) for each in walk(node)):
         return False
-    return True
+    # File names and numbers of batches do; a function of images or sentences is one of rows.
+    return isinstance(source, Files | Indexed | Numbers) or all(
+        not spec.shape for _, spec in leaves_with_names(source.spec)
+    )
 
 
 def _warn_of_dropped_work(node: Node) -> None:

@@ -253,7 +253,13 @@ class StrategyExtended:
     ) -> DistributedDataset:
         return distributed_from_function(dataset_fn, self._input_layout, options)
 
-    def _experimental_make_numpy_dataset(self, numpy_input: Any) -> Dataset:
+    def experimental_make_numpy_dataset(self, numpy_input: Any, session: Any = None) -> Dataset:
+        """A data set of the rows of arrays; lists of arrays are stacked.
+
+        Args:
+          numpy_input: a structure of arrays.
+          session: kept for ported code.
+        """
         return Dataset.from_tensor_slices(numpy_input)
 
     # ------------------------------------------------------------------ combining values

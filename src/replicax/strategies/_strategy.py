@@ -331,7 +331,7 @@ class Strategy:
         Args:
           numpy_input: a structure of arrays; lists of arrays are stacked.
         """
-        return self._extended._experimental_make_numpy_dataset(numpy_input)
+        return self._extended.experimental_make_numpy_dataset(numpy_input)
 
     def _check_input_context(self, what: str) -> None:
         require_cross_replica(
