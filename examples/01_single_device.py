@@ -49,9 +49,8 @@ def train_step(x, y):
 
 
 xs, ys = make_data()
-for step in range(STEPS):
-    batch = slice(step * BATCH, (step + 1) * BATCH)
-    x, y = xs[batch], ys[batch]
+batches = [(xs[i : i + BATCH], ys[i : i + BATCH]) for i in range(0, len(xs), BATCH)]
+for step, (x, y) in enumerate(batches):
     loss = train_step(x, y)
     if step % 10 == 9:
         print(f"step {step + 1:2}: loss {float(loss):.4f}")

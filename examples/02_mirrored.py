@@ -37,14 +37,6 @@ def predict(weights, x):
     return (jnp.tanh(x @ w1 + b1) @ w2 + b2)[:, 0]
 
 
-def split(batch: np.ndarray):  # new
-    """One share of the batch for each replica."""  # new
-    shares = np.array_split(batch, strategy.num_replicas_in_sync)  # new
-    return strategy.experimental_distribute_values_from_function(  # new
-        lambda context: shares[context.replica_id_in_sync_group]  # new
-    )  # new
-
-
 with strategy.scope():  # new
     weights = [rx.Variable(weight) for weight in initial_weights()]  # new
     optimizer = rx.Optimizer(optax.adam(1e-2))  # new
@@ -60,10 +52,9 @@ def train_step(x, y):
     return loss
 
 
-xs, ys = make_data()
-for step in range(STEPS):
-    batch = slice(step * BATCH, (step + 1) * BATCH)
-    x, y = split(xs[batch]), split(ys[batch])  # new
+dataset = rx.data.Dataset.from_tensor_slices(make_data()).batch(BATCH)  # new
+batches = strategy.experimental_distribute_dataset(dataset)  # new
+for step, (x, y) in enumerate(batches):
     losses = strategy.run(train_step, args=(x, y))  # new
     loss = strategy.reduce("SUM", losses, axis=None)  # new
     if step % 10 == 9:

@@ -37,14 +37,6 @@ def predict(weights, x):
     return (jnp.tanh(x @ w1 + b1) @ w2 + b2)[:, 0]
 
 
-def split(batch: np.ndarray):
-    """One share of the batch for each replica."""
-    shares = np.array_split(batch, strategy.num_replicas_in_sync)
-    return strategy.experimental_distribute_values_from_function(
-        lambda context: shares[context.replica_id_in_sync_group]
-    )
-
-
 with strategy.scope():
     weights = [rx.Variable(weight) for weight in initial_weights()]
     optimizer = rx.Optimizer(optax.adam(1e-2))
@@ -66,10 +58,9 @@ def step_on_all_replicas(x, y):  # new
     return strategy.reduce("SUM", losses, axis=None)  # new
 
 
-xs, ys = make_data()
-for step in range(STEPS):
-    batch = slice(step * BATCH, (step + 1) * BATCH)
-    x, y = split(xs[batch]), split(ys[batch])
+dataset = rx.data.Dataset.from_tensor_slices(make_data()).batch(BATCH)
+batches = strategy.experimental_distribute_dataset(dataset)
+for step, (x, y) in enumerate(batches):
     loss = step_on_all_replicas(x, y)  # new
     if step % 10 == 9:
         print(f"step {step + 1:2}: loss {float(loss):.4f}")

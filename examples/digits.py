@@ -55,17 +55,16 @@ def predict(weights: Sequence[Any], images: jax.Array) -> jax.Array:
     return hidden @ k3 + b3
 
 
-def split(strategy: rx.distribute.Strategy, batch: np.ndarray):
-    """Cuts a batch into one share for each replica; the shares may be uneven, or empty."""
-    shares = np.array_split(batch, strategy.num_replicas_in_sync)
-    return strategy.experimental_distribute_values_from_function(
-        lambda context: shares[context.replica_id_in_sync_group]
-    )
-
-
 def train(strategy: rx.distribute.Strategy, epochs: int, batch_size: int, seed: int, out: Path):
     console = Console()
-    (train_images, train_labels), (test_images, test_labels) = load_data(seed)
+    train_data, test_data = load_data(seed)
+
+    # Each replica gets its share of every batch, and the next batches are made ready meanwhile.
+    dataset = rx.data.Dataset.from_tensor_slices(train_data)
+    dataset = dataset.shuffle(len(dataset), seed).batch(batch_size)
+    batches = strategy.experimental_distribute_dataset(dataset)
+    test_dataset = rx.data.Dataset.from_tensor_slices(test_data).batch(TEST_EXAMPLES)
+    test_batch = next(iter(strategy.experimental_distribute_dataset(test_dataset)))
 
     # Everything made in the scope is the strategy's: a copy of each variable on every replica.
     with strategy.scope():
@@ -76,11 +75,11 @@ def train(strategy: rx.distribute.Strategy, epochs: int, batch_size: int, seed: 
         test_accuracy = rx.metrics.SparseCategoricalAccuracy()
 
     # The two functions below run on every replica, with that replica's share of the batch.
-    def train_step(images: jax.Array, labels: jax.Array, global_batch_size: int) -> None:
+    def train_step(images: jax.Array, labels: jax.Array) -> None:
         def loss_fn():
             scores = predict(weights, images)
             losses = optax.softmax_cross_entropy_with_integer_labels(scores, labels)
-            loss = rx.nn.compute_average_loss(losses, global_batch_size=global_batch_size)
+            loss = rx.nn.compute_average_loss(losses, global_batch_size=batch_size)
             return loss, (losses, scores)
 
         (_, (losses, scores)), gradients = rx.value_and_grad(
@@ -97,8 +96,8 @@ def train(strategy: rx.distribute.Strategy, epochs: int, batch_size: int, seed: 
     # variables that they change, as one program. Shares of different sizes, as at the end of the
     # data, cannot be one program: that call runs as plain Python, with the same result.
     @rx.function
-    def train_on(images: Any, labels: Any, global_batch_size: int) -> tuple[jax.Array, jax.Array]:
-        strategy.run(train_step, args=(images, labels, global_batch_size))
+    def train_on(images: Any, labels: Any) -> tuple[jax.Array, jax.Array]:
+        strategy.run(train_step, args=(images, labels))
         return mean_loss.result(), accuracy.result()
 
     @rx.function
@@ -107,10 +106,7 @@ def train(strategy: rx.distribute.Strategy, epochs: int, batch_size: int, seed: 
         strategy.run(test_step, args=(images, labels))
         return test_accuracy.result()
 
-    test_shares = split(strategy, test_images), split(strategy, test_labels)
     history: dict[str, list[float]] = {"loss": [], "accuracy": [], "test accuracy": []}
-    random = np.random.default_rng(seed)
-    starts = range(0, len(train_images), batch_size)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -123,19 +119,15 @@ def train(strategy: rx.distribute.Strategy, epochs: int, batch_size: int, seed: 
         transient=True,
     ) as progress:
         bar = progress.add_task(
-            "compiling", total=epochs * len(starts), loss=0.0, accuracy=0.0, rate=0.0
+            "compiling", total=epochs * len(batches), loss=0.0, accuracy=0.0, rate=0.0
         )
         for epoch in range(1, epochs + 1):
             mean_loss.reset_state()
             accuracy.reset_state()
-            order = random.permutation(len(train_images))
             began, seen = time.perf_counter(), 0
-            for start in starts:
-                batch = order[start : start + batch_size]
-                images = split(strategy, train_images[batch])
-                labels = split(strategy, train_labels[batch])
-                loss, correct = train_on(images, labels, len(batch))
-                seen += len(batch)
+            for images, labels in batches:
+                loss, correct = train_on(images, labels)
+                seen += sum(map(len, strategy.experimental_local_results(labels)))
                 progress.update(
                     bar,
                     advance=1,
@@ -147,7 +139,7 @@ def train(strategy: rx.distribute.Strategy, epochs: int, batch_size: int, seed: 
             rate = seen / (time.perf_counter() - began)
             history["loss"].append(float(loss))
             history["accuracy"].append(float(correct))
-            history["test accuracy"].append(float(evaluate_on(*test_shares)))
+            history["test accuracy"].append(float(evaluate_on(*test_batch)))
             console.print(
                 f"epoch {epoch:2}  loss {history['loss'][-1]:.4f}"
                 f"  accuracy {history['accuracy'][-1]:.4f}"

@@ -36,7 +36,11 @@ def test_demo_writes_its_picture_and_accuracy(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("01_single_device.py", "02_mirrored.py"), ("02_mirrored.py", "03_compiled.py")],
+    [
+        ("01_single_device.py", "02_mirrored.py"),
+        ("02_mirrored.py", "03_compiled.py"),
+        ("03_compiled.py", "04_files.py"),
+    ],
 )
 def test_example_is_the_one_before_and_marked_lines(before: str, after: str):
     """Each example marks what is new in it, and says nothing of what was new in an earlier one."""

@@ -21,13 +21,14 @@ import numpy as np
 from replicax import _tree
 from replicax._arrays import STRING
 from replicax._errors import add_note
-from replicax.data._blocks import Block, Columns, Held, as_slice
+from replicax.data._blocks import Block, as_slice
 from replicax.data._caching import WithOptions
-from replicax.data._elements import Structure, object_array
+from replicax.data._elements import object_array
 from replicax.data._indexed import (
     Column,
     Indexed,
     Table,
+    arrow_block,
     arrow_spec,
     arrow_table,
     by_rows,
@@ -531,12 +532,7 @@ class Tables(Stream):
         index = 0
         try:
             for table in self.make():
-                columns, build = arrow_table(table)
-                arrays = [column for column in columns if isinstance(column, np.ndarray)]
-                if len(arrays) == len(columns):
-                    block: Block = Columns(arrays, Structure(build(arrays)))
-                else:
-                    block = Held([build(row) for row in zip(*columns)])
+                block = arrow_block(table)
                 yield block
                 index += len(block)
         except Exception as error:

@@ -15,7 +15,7 @@ import numpy as np
 
 from replicax._arrays import STRING
 from replicax._errors import DataLossError, add_note
-from replicax.data._blocks import Block, Indices, pick
+from replicax.data._blocks import Block, Columns, Held, Indices, pick
 from replicax.data._elements import (
     Allocate,
     Structure,
@@ -329,6 +329,15 @@ def _arrow_lists(array: Any, name: str) -> Column:
 def arrow_table(table: Any) -> Table:
     """The rows of an Arrow table."""
     return table_of_dicts({name: arrow_column(table[name], name) for name in table.column_names})
+
+
+def arrow_block(table: Any) -> Block:
+    """The rows of an Arrow table, as a block."""
+    columns, build = arrow_table(table)
+    arrays = [column for column in columns if isinstance(column, np.ndarray)]
+    if len(arrays) == len(columns):
+        return Columns(arrays, Structure(build(arrays)))
+    return Held([build(row) for row in zip(*columns)])
 
 
 # ------------------------------------------------------------------ ArrayRecord
