@@ -154,7 +154,10 @@ def leaves_with_names(element: Any, name: str = "") -> list[tuple[str, Any]]:
 def as_leaf(value: Any) -> Any:
     """`value` as a leaf, with TensorFlow's types: Python's numbers have 32 bits, text is bytes."""
     if isinstance(value, np.ndarray):
-        return value if value.dtype.kind in "biufcV" else _checked_array(value)
+        if value.dtype.kind not in "biufcV":
+            return _checked_array(value)
+        native = value.dtype.isnative  # others are what files of some formats hold, not JAX
+        return value if native else value.astype(value.dtype.newbyteorder("="))
     if isinstance(value, bytes):
         return value
     if isinstance(value, np.generic):

@@ -67,10 +67,10 @@ def foreign_node(source: Any) -> Node:
     for module, name, adapt in _ADAPTERS:
         if _is_a(source, module, name):
             return adapt(source)
+    _refuse_distributed(source)
     if isinstance(source, Iterator):
         return Stream(Once.of(source), source=_kind(source))
     if isinstance(source, Iterable) and not isinstance(source, Mapping):
-        _refuse_distributed(source)
         return _iterable(source, _kind(source))
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not _is_mapping(source):
         return Indexed(by_rows(source, _kind(source)), len(source), _kind(source))
@@ -144,10 +144,10 @@ def _is_mapping(source: Any) -> bool:
 
 
 def _refuse_distributed(source: Any) -> None:
-    if type(source).__module__.startswith("replicax."):
+    if type(source).__module__.startswith("replicax.input."):
         raise TypeError(
             f"{source!r} is distributed already: iterate over it. Operations and another "
-            "distribution start from the rx.data.Dataset that it was made of."
+            "distribution start from the data set that it was made of."
         )
 
 
@@ -395,7 +395,7 @@ def _torch_loader(loader: Any) -> Stream:
 
 
 def _torch_rows(source: Any) -> Node:
-    if type(source).__name__ == "TensorDataset":
+    if type(source).__name__ == "TensorDataset" and type(source).__module__.startswith(_TORCH):
         return TensorSlices.of(tuple(map(_numpy_of, source.tensors)))
     kind = f"{type(source).__name__} (torch)"
     if not hasattr(source, "__len__"):
@@ -511,8 +511,13 @@ def _hugging_face_stream(source: Any) -> Stream:
         signature = arrow_spec(source.features.arrow_schema)
         view = source.with_format("numpy" if signature is None else "arrow")
     if signature is None:
-        start_at = lambda count: map(_plain_row, view.skip(count))  # noqa: E731
-        return _iterable(view, kind, _plain_row, size=UNKNOWN, start_at=start_at)
+        return _iterable(
+            view,
+            kind,
+            _plain_row,
+            size=UNKNOWN,
+            start_at=lambda count: map(_plain_row, view.skip(count)),
+        )
     return Tables(
         lambda: view.iter(_ROWS_AT_A_TIME),
         signature,

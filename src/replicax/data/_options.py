@@ -28,6 +28,11 @@ class AutoShardPolicy(enum.IntEnum):
 class _Checked:
     """Options that refuse names they do not have, and values of the wrong type, at once."""
 
+    _chosen: set[str]  # what the user has set, be it to the default
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_chosen", set())
+
     def __setattr__(self, name: str, value: Any) -> None:
         fields = {field.name: field for field in dataclasses.fields(self)}  # type: ignore[arg-type]
         if name not in fields:
@@ -41,6 +46,16 @@ class _Checked:
                 f"{type(self).__name__}.{name} takes a {wanted.__name__}; got {value!r}."
             )
         object.__setattr__(self, name, value)
+        if hasattr(self, "_chosen"):
+            self._chosen.add(name)
+
+    def _take(self, other: Any) -> None:
+        """Sets what was set in `other`."""
+        default = type(self)()
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(other, field.name)
+            if field.name in other._chosen or value != getattr(default, field.name):
+                setattr(self, field.name, value)
 
 
 @dataclasses.dataclass
@@ -75,15 +90,9 @@ class Options(_Checked):
 
     def merge(self, options: Options) -> Options:
         """These options, with everything that `options` sets in their place."""
-        default, new = Options(), Options()
-        distribute = DistributeOptions()
-        for name in ("auto_shard_policy", "num_devices"):
-            theirs = getattr(options.experimental_distribute, name)
-            mine = getattr(self.experimental_distribute, name)
-            unset = getattr(default.experimental_distribute, name)
-            setattr(distribute, name, mine if theirs == unset else theirs)
+        new, distribute = Options(), DistributeOptions()
+        for each in (self, options):
+            new._take(each)
+            distribute._take(each.experimental_distribute)
         new.experimental_distribute = distribute
-        for name in ("deterministic", "experimental_deterministic"):
-            theirs = getattr(options, name)
-            setattr(new, name, getattr(self, name) if theirs is None else theirs)
         return new

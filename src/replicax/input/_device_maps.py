@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
 from replicax.data._batching import Batch
-from replicax.data._elements import leaves_with_names
+from replicax.data._elements import leaves_with_names, map_leaves
 from replicax.data._mapping import ON_DEVICE, Map
 from replicax.data._node import Node
 from replicax.devices import replica_mesh
 from replicax.input._options import InputLayout
-from replicax.values import PerReplica, ReplicaBuffers, is_leaf, select_replica
+from replicax.values import PerReplica, ReplicaBuffers, select_replica
 
 
 def split_off(node: Node) -> tuple[Node, list[Callable[..., Any]]]:
@@ -37,40 +37,57 @@ def split_off(node: Node) -> tuple[Node, list[Callable[..., Any]]]:
 class DeviceFunctions:
     """Applies functions to the shares of a step, where these are."""
 
-    def __init__(self, functions: list[Callable[..., Any]], layout: InputLayout):
-        def composed(element: Any) -> Any:
-            for fn in functions:
-                element = fn(*element) if type(element) is tuple else fn(element)
-                if isinstance(element, list):
-                    element = tuple(element)
-            return element
-
+    def __init__(self, functions: Sequence[list[Callable[..., Any]]], layout: InputLayout):
+        """
+        Args:
+          functions: those of each replica of this worker, or one list for all.
+          layout: who reads.
+        """
         self._devices = layout.devices
-        self._one = jax.jit(composed)
-        self._mesh = replica_mesh(layout.devices) if len(layout.devices) > 1 else None
-        self._all = self._mesh.spmd(composed) if self._mesh is not None else None
+        self._each = [jax.jit(_composed(some)) for some in functions]
+        one_for_all = len(functions) == 1 and len(layout.devices) > 1
+        mesh = replica_mesh(layout.devices) if one_for_all else None
+        self._mesh = mesh
+        self._all = mesh.spmd(_composed(functions[0])) if mesh is not None else None
 
     def __call__(self, value: Any) -> Any:
         """`value`: a structure of arrays, or of per-replica values."""
-        for name, leaf in leaves_with_names(value):
-            part = leaf._component(0) if isinstance(leaf, PerReplica) else leaf
-            if not isinstance(part, jax.Array):
-                raise TypeError(
-                    f"map(on_device=True) was given element{name}, which is text and stays on the "
-                    "host. Take it out before, in a map() on the host."
-                )
-        if self._mesh is None:
-            return self._one(value)
-        leaves = jax.tree.leaves(value, is_leaf=is_leaf)
-        if all(isinstance(leaf, PerReplica) and leaf._buffers is not None for leaf in leaves):
-            whole = jax.tree.map(lambda leaf: leaf._buffers.assembled, value, is_leaf=is_leaf)
+        leaves = leaves_with_names(value)
+        for name, leaf in leaves:
+            refuse_text(name, leaf)
+        if len(self._devices) == 1 and not isinstance(leaves[0][1], PerReplica):
+            return self._each[0](value)
+        mesh = self._mesh
+        if mesh is not None and all(leaf._buffers is not None for _, leaf in leaves):
+            whole = map_leaves(lambda leaf: leaf._buffers.assembled, value)
             results = self._all(whole)  # type: ignore[misc]
-            return jax.tree.map(self._per_replica, results)
+            return jax.tree.map(
+                lambda array: PerReplica._from_buffers(ReplicaBuffers(mesh, assembled=array)),
+                results,
+            )
         parts: list[Any] = []
         for replica, device in enumerate(self._devices):
+            function = self._each[replica % len(self._each)]
             with jax.default_device(device):
-                parts.append(self._one(select_replica(replica, value)))
+                parts.append(function(select_replica(replica, value)))
         return jax.tree.map(lambda *each: PerReplica(each), *parts)
 
-    def _per_replica(self, array: jax.Array) -> PerReplica:
-        return PerReplica._from_buffers(ReplicaBuffers(self._mesh, assembled=array))  # type: ignore[arg-type]
+
+def _composed(functions: list[Callable[..., Any]]) -> Callable[[Any], Any]:
+    def composed(element: Any) -> Any:
+        for fn in functions:
+            element = fn(*element) if type(element) is tuple else fn(element)
+            if isinstance(element, list):
+                element = tuple(element)
+        return element
+
+    return composed
+
+
+def refuse_text(name: str, leaf: Any) -> None:
+    part = leaf._component(0) if isinstance(leaf, PerReplica) and leaf._buffers is None else leaf
+    if not isinstance(part, jax.Array | PerReplica):
+        raise TypeError(
+            f"map(on_device=True) was given element{name}, which is text and stays on the host. "
+            "Take it out before, in a map() on the host."
+        )

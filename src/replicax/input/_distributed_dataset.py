@@ -84,11 +84,12 @@ class DistributedDataset:
         only_numbers = all(isinstance(each, Numbers) for each in walk(node) if not each.inputs)
         fetch = self._options.experimental_fetch_to_device
         place = Placement(layout, fetch, only_numbers).place
-        apply = DeviceFunctions(functions, layout) if functions else None
+        apply = DeviceFunctions(functions, layout) if any(functions) else None
 
         def value_of(step: Step) -> Any:
-            value = place(compute(step))
-            return value if apply is None else apply(value)
+            shares = compute(step)
+            value = None if shares is None else place(shares)
+            return value if value is None or apply is None else apply(value)
 
         more = layout.more_anywhere if asks and layout.workers > 1 else None
         return StepFeed(steps, position, layout.local_replicas, value_of, more)
@@ -174,7 +175,7 @@ class SplitDataset(DistributedDataset):
     def _feed(self, run: Run, position: int) -> StepFeed:
         steps = self._sharding.open(run)
         asks = not self._sharding.same_steps_everywhere
-        return self._new_feed(steps, position, True, self._functions, asks)
+        return self._new_feed(steps, position, True, [self._functions], asks)
 
     def _tied_to(self) -> dict[str, Any]:
         sharding = self._sharding
@@ -208,7 +209,7 @@ class FromFunctionDataset(DistributedDataset):
         super().__init__([_made(dataset_fn, context) for context in contexts], layout, options)
         split = [split_off(node) for node in self._nodes]
         self._inner = [node for node, _ in split]
-        self._functions = split[0][1]
+        self._functions = [functions for _, functions in split]
 
     @property
     def element_spec(self) -> Any:

@@ -71,7 +71,7 @@ class StepFeed:
           steps: of this worker.
           position: the step to start at.
           local_replicas: of this worker.
-          value_of: computes a step, and puts it on the devices.
+          value_of: computes a step, and puts it on the devices; None if it cannot be made.
           more_anywhere: asked before each step, if workers may have different numbers of them.
         """
         self._steps = steps
@@ -89,9 +89,10 @@ class StepFeed:
             if not self._more_anywhere(step is not None):
                 raise StopIteration
             step = self._nothing if step is None else step
-        if step is None:
+        value = None if step is None else self._value_of(step)
+        if value is None:
             raise StopIteration
-        return self._value_of(step)
+        return value
 
     def close(self) -> None:
         self._steps.close()

@@ -34,6 +34,11 @@ class Placement:
             leaf = column[0]
             if self._fetch and leaf_can_be_placed(leaf):
                 wanted = _on_device(leaf.dtype)
+                if wanted is None:
+                    raise TypeError(
+                        f"element{_name_of(shares, index)} is {leaf.dtype}, which JAX does not "
+                        "have. Convert it in map(), for example to float32."
+                    )
                 if leaf.dtype != wanted:
                     name = _name_of(shares, index)
                     column = [self._narrowed(part, wanted, name) for part in column]
@@ -86,10 +91,14 @@ def leaf_can_be_placed(leaf: Any) -> bool:
 _warned: set[Any] = set()
 
 
-def _on_device(dtype: np.dtype) -> np.dtype:
-    if dtype.itemsize < 8:
+def _on_device(dtype: np.dtype) -> np.dtype | None:
+    """The dtype that JAX makes of `dtype`; None if there is none."""
+    if dtype.itemsize < 8 and dtype.kind in "biufc":
         return dtype
-    return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+    try:
+        return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+    except TypeError:
+        return None
 
 
 def warn_of_narrowing(dtype: Any, wanted: Any, name: str) -> None:

@@ -221,7 +221,7 @@ def batch_size_of(node: Node, may_run: bool = True) -> int | None:
         return sizes.pop() if len(sizes) == 1 else None
     if isinstance(node, Map) and not may_run:
         return batch_size_of(node.input, may_run)
-    if not has_static_shapes(node):
+    if not has_static_shapes(node.input if isinstance(node, Map) else node):
         return None
     sizes = set()
     for _, spec in leaves_with_names(node.spec):
@@ -230,12 +230,9 @@ def batch_size_of(node: Node, may_run: bool = True) -> int | None:
 
 
 def has_static_shapes(node: Node) -> bool:
-    """Whether all elements have one shape, as far as can be told without reading any.
-
-    Functions of `map` are taken to give one shape for one shape.
-    """
+    """Whether all elements are known to have one shape, without reading any."""
     match node:
-        case TensorSlices() | Numbers() | OneElement() | Indexed():
+        case TensorSlices() | Numbers() | OneElement():
             return True
         case PythonIterator():
             if node.signature is None:
@@ -251,7 +248,7 @@ def has_static_shapes(node: Node) -> bool:
                 shape is not None and None not in shape for shape in node.padded_shapes
             )
             return node.drop_remainder and (known or has_static_shapes(node.input))
-        case Rebatch() | Window() | Interleave():
+        case Map() | Rebatch() | Window() | Interleave() | Indexed():
             return False
     return all(has_static_shapes(each) for each in node.inputs)
 

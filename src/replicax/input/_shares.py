@@ -54,12 +54,18 @@ class HostShares:
             start += size
         return Shares(structure, [[leaf[where] for where in slices] for leaf in leaves])
 
-    def of_elements(self, step: Step) -> Shares:
-        """The one element of each replica, as it is; one without rows where there is none."""
+    def of_elements(self, step: Step) -> Shares | None:
+        """The one element of each replica, as it is; one without rows where there is none.
+
+        None if elements have no rows, so that there cannot be one without.
+        """
         if len(step.rows) == 0:
             return self._empty(len(step.sizes))
         elements = [copied(element, aligned) for element in step.rows.rows()]
         structure = Structure(elements[0])
+        single = (np.ndim(leaf) == 0 for leaf in structure.leaves(elements[0]))
+        if not all(step.sizes) and any(single):
+            return None
         columns: list[Sequence[Any]] = []
         for column in structure.columns(elements):
             parts = iter(column)
@@ -74,11 +80,6 @@ class HostShares:
 
 
 def _no_rows(leaf: Any) -> np.ndarray:
-    if not isinstance(leaf, np.ndarray) or leaf.ndim == 0:
-        raise ValueError(
-            "Some replicas have no element in the last step, and an empty one cannot be made of "
-            f"elements without rows such as {leaf!r}. Batch the data set."
-        )
     return np.empty((0, *leaf.shape[1:]), leaf.dtype)
 
 
