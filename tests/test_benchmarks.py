@@ -53,3 +53,28 @@ def test_step_benchmark_of_a_bfloat16_transformer_runs_on_one_device(tmp_path: P
         tmp_path,
     )
     assert "tiny transformer, bf16" in output
+
+
+def test_input_benchmark_measures_every_case_of_data_that_all_read_alike(tmp_path: Path):
+    # The script fails if a side reads other rows or other numbers than the data set.
+    output = run_python(
+        [str(ROOT / "benchmarks" / "input.py"), "--quick", "--no-peers"]
+        + ["--markdown", "input.md", "--json", "input.json"],
+        tmp_path,
+    )
+    assert "goals are met" in output
+    findings = json.loads((tmp_path / "input.json").read_text())["findings"]
+    cases = [finding["case"] for finding in findings]
+    for beginning in ("(a)", "(b)", "(c)", "(e)", "(f)", "prefetch", "state", "training"):
+        assert any(case.startswith(beginning) for case in cases), beginning
+    exact = [each for each in findings if each["what"].startswith("sources restored exactly")]
+    assert [each["met"] for each in exact] == [True]
+    tables = (tmp_path / "input.md").read_text()
+    assert "| (d) batch.map(parse_example) " in tables
+
+
+def test_input_benchmark_runs_one_case_alone(tmp_path: Path):
+    output = run_python(
+        [str(ROOT / "benchmarks" / "input.py"), "--quick", "--no-peers", "--only", "e"], tmp_path
+    )
+    assert "lines of text" in output and "training" not in output

@@ -160,7 +160,7 @@ def test_a_file_outlives_the_data_set(tmp_path: Path):
     wanted = [{"x": [0.0, 1.0], "t": b"a"}, {"x": [2.0, 3.0], "t": b"b"}]
     assert elements(make()) == wanted and len(calls) == 2
     assert elements(make()) == wanted and len(calls) == 2
-    assert elements(Dataset.range(2).cache(tmp_path / "other")) == [0, 1]  # type: ignore[arg-type]
+    assert elements(Dataset.range(2).cache(tmp_path / "other")) == [0, 1]
 
 
 def test_a_broken_off_pass_leaves_no_file(tmp_path: Path):

@@ -1,7 +1,10 @@
 """Data sets of files: lines, TFRecords, records of fixed length, names and patterns."""
 
+import functools
+import gc
 import gzip
 import os
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -131,7 +134,8 @@ def test_names_come_sorted_or_shuffled(tmp_path: Path):
     assert sorted(one) == sorted(two) == [name.encode() for name in names]
     assert one != two
     assert elements(Dataset.list_files(pattern, seed=1)) == one
-    several = Dataset.list_files([str(tmp_path / "1.txt"), str(tmp_path / "[23].txt")], shuffle=False)
+    patterns = [str(tmp_path / "1.txt"), str(tmp_path / "[23].txt")]
+    several = Dataset.list_files(patterns, shuffle=False)
     assert len(elements(several)) == 3
     assert len(elements(Dataset.list_files(tmp_path / "*.txt"))) == 9
     assert sorted(elements(TextLineDataset(Dataset.list_files(pattern)))) == sorted(numbered(9))
@@ -141,7 +145,8 @@ def test_missing_files_are_named(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match=r"No files match.*\*\.none"):
         Dataset.list_files(str(tmp_path / "*.none"))
     names = [*text_files(tmp_path, 2), str(tmp_path / "missing.txt")]
-    for make in (TextLineDataset, TFRecordDataset, lambda n: rx.data.FixedLengthRecordDataset(n, 2)):
+    of_two_bytes = functools.partial(rx.data.FixedLengthRecordDataset, record_bytes=2)
+    for make in (TextLineDataset, TFRecordDataset, of_two_bytes):
         iterator = iter(make(names[1]))
         with pytest.raises(FileNotFoundError, match=r"missing\.txt"):
             next(iterator)
@@ -198,8 +203,6 @@ def test_files_are_closed(tmp_path: Path):
     for _ in TFRecordDataset(name).prefetch(2):
         break
     assert elements(TFRecordDataset(name).take(2)) == numbered(2)
-    import gc
-
     gc.collect()
     assert open_files() == 0
 
@@ -217,8 +220,6 @@ def test_functions_of_records_run_for_those_that_are_used(tmp_path: Path):
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):
-    import sys
-
     for name in ("pyarrow", "pyarrow.parquet", "array_record", "array_record.python"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"pyarrow.*pip install 'replicax\[parquet\]'"):
@@ -229,7 +230,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):
 
 def test_parquet_rows_are_dicts(tmp_path: Path):
     pyarrow = pytest.importorskip("pyarrow")
-    import pyarrow.parquet as parquet
+    parquet = pytest.importorskip("pyarrow.parquet")
 
     table = pyarrow.table(
         {

@@ -35,6 +35,7 @@ def test_options_go_along_and_the_last_ones_count():
     assert policy(dataset.batch(2).map(lambda x: x)) is POLICY.OFF
     assert policy(with_policy(dataset.batch(2), POLICY.DATA)) is POLICY.DATA
     assert policy(Dataset.range(4)) is POLICY.AUTO
+    assert policy(with_policy(dataset.batch(2), POLICY.AUTO)) is POLICY.AUTO
     both = Dataset.zip(dataset, Dataset.range(4))
     assert policy(both) is POLICY.OFF
 
@@ -53,6 +54,7 @@ def test_options_are_copied():
 
 
 def test_numbers_of_the_policies_are_tensorflows():
-    assert [int(each) for each in (POLICY.OFF, POLICY.AUTO, POLICY.FILE, POLICY.DATA)] == [-1, 0, 1, 2]
-    assert int(POLICY.HINT) == 3 and rx.data.experimental.SHARD_HINT == -1
+    numbers = {each.name: int(each) for each in POLICY}
+    assert numbers == {"OFF": -1, "AUTO": 0, "FILE": 1, "DATA": 2, "HINT": 3}
+    assert rx.data.experimental.SHARD_HINT == -1
     assert rx.data.AUTOTUNE == -1 and rx.data.experimental.AUTOTUNE == -1

@@ -35,7 +35,7 @@ def test_no_size_and_zero():
     calls = Calls()
     assert elements(Dataset.range(3).map(calls.of()).prefetch(0)) == [0, 1, 2]
     for size in (rx.data.AUTOTUNE, None):
-        assert elements(Dataset.range(3).prefetch(size)) == [0, 1, 2]  # type: ignore[arg-type]
+        assert elements(Dataset.range(3).prefetch(size)) == [0, 1, 2]
 
 
 def test_no_thread_without_a_prefetch():

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import replicax as rx
+from replicax.data._node import Run, take_all
 from tests.pipelines import Calls, Dataset, elements, plain, text_files
 from tests.scripts import run_python
 
@@ -149,7 +150,6 @@ def test_to_skip_is_to_drop(source: str, count: int, operations: Any, end: Any, 
 @given(st.lists(st.integers(0, 7), max_size=6), st.integers(1, 4), st.integers(0, 3))
 def test_readers_may_be_taken_from_and_skipped_in_any_order(moves: Any, size: int, repeats: int):
     """The reader of a batch of repeated, sharded, zipped things, driven by hand."""
-    from replicax.data._node import Run, take_all
 
     def make() -> Any:
         numbers = Dataset.range(11)
@@ -184,7 +184,8 @@ def test_a_state_says_what_was_received_and_not_what_was_read_ahead():
         dataset = Dataset.range(20).map(lambda x: x).prefetch(ahead)
         iterator = iter(dataset)
         received(iterator, 4)
-        assert continued(Dataset.range(20).map(lambda x: x), iterator.get_state()) == list(range(4, 20))
+        rest = continued(Dataset.range(20).map(lambda x: x), iterator.get_state())
+        assert rest == list(range(4, 20))
         iterator.close()
 
 
@@ -258,11 +259,12 @@ def test_shuffles_made_by_functions_continue_in_their_order():
 
 def test_text_files_continue(tmp_path: Path):
     names = text_files(tmp_path, 7, 0, 5, 9)
+    pattern = str(tmp_path / "*.txt")
     for make in (
         lambda: rx.data.TextLineDataset(names),
         lambda: rx.data.TextLineDataset(names).shuffle(6).batch(4),
-        lambda: Dataset.list_files(str(tmp_path / "*.txt")).interleave(rx.data.TextLineDataset, 2),
-        lambda: Dataset.list_files(str(tmp_path / "*.txt"), seed=3).flat_map(rx.data.TextLineDataset),
+        lambda: Dataset.list_files(pattern).interleave(rx.data.TextLineDataset, 2),
+        lambda: Dataset.list_files(pattern, seed=3).flat_map(rx.data.TextLineDataset),
     ):
         for count in (0, 3, 5):
             assert_continues(make, count)

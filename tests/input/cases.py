@@ -249,6 +249,22 @@ FEW_FILES: dict[str, Callable[[Libraries], Any]] = {
 """Fewer files than workers."""
 
 
+def _classics() -> Iterator[Case]:
+    """Small cases that show each rule."""
+    for policy, label, layout, make in (
+        ("AUTO", "range of 23 by 10", (2, 2), lambda the: the.range(23).batch(10)),
+        ("OFF", "range of 23 by 10", (2, 2), lambda the: the.range(23).batch(10)),
+        ("DATA", "range of 17 by 8", (2, 2), lambda the: the.range(17).batch(8)),
+        ("AUTO", "range of 19 by 8", (2, 1), lambda the: the.range(19).batch(8)),
+        ("AUTO", "range of 17 by 8", (2, 1), lambda the: the.range(17).batch(8)),
+        ("AUTO", "13 and 9 lines by 8", (2, 2), lambda the: the.text(13, 9).batch(8)),
+        ("FILE", "13 and 9 lines by 7", (2, 2), lambda the: the.text(13, 9).batch(7)),
+        ("AUTO", "3 times 4 lines by 4", (2, 2), lambda the: the.text(4, 4, 4).batch(4)),
+        ("AUTO", "3 times 4, dropping", (2, 2), lambda the: the.text(4, 4, 4).batch(4, True)),
+    ):
+        yield Case(label, policy, *layout, make)
+
+
 def _pipelines() -> Iterator[Case]:
     several = ((2, 1), (2, 2), (3, 2), (4, 1))
     for table, policies, layouts, steps in (
@@ -261,7 +277,7 @@ def _pipelines() -> Iterator[Case]:
             yield Case(label, policy, *layout, make, steps)
 
 
-CASES = {case.name: case for case in (*_sources(), *_pipelines())}
+CASES = {case.name: case for case in (*_classics(), *_sources(), *_pipelines())}
 """What replicax does as TensorFlow does."""
 
 OTHERS = {

@@ -49,10 +49,9 @@ def weighted_sum(x: Any, y: Any) -> Any:
 @pytest.mark.parametrize("name", PIPELINES)
 def test_replicas_have_all_rows_together(name: str, strategy: Any):
     total, count = 0.0, 0
+    parts = strategy.experimental_local_results
     for x, y in strategy.experimental_distribute_dataset(dataset(name)):
-        for rows, labels in zip(
-            strategy.experimental_local_results(x), strategy.experimental_local_results(y), strict=True
-        ):
+        for rows, labels in zip(parts(x), parts(y), strict=True):
             total += float((np.asarray(rows).sum(1) * (np.asarray(labels) + 1)).sum())
             count += len(labels)
     assert (total, count) == expected(dataset(name))
@@ -197,7 +196,8 @@ def test_what_is_uneven_has_its_true_shapes(strategy: Any):
 
 def test_elements_keep_their_structure(strategy: Any):
     rows = {"image": ROWS, "labels": (LABELS, {"text": [str(n) for n in LABELS]})}
-    distributed = strategy.experimental_distribute_dataset(Dataset.from_tensor_slices(rows).batch(8))
+    batches = Dataset.from_tensor_slices(rows).batch(8)
+    distributed = strategy.experimental_distribute_dataset(batches)
     value = next(iter(distributed))
     assert list(value) == ["image", "labels"] and list(value["labels"][1]) == ["text"]
     assert flat(shares(value["labels"][1]["text"])) == [str(n).encode() for n in range(8)]
@@ -249,7 +249,8 @@ def test_lengths(strategy: Any):
 
 def test_iterations_over_one_data_set():
     strategy = mirrored(2)
-    distributed = strategy.experimental_distribute_dataset(Dataset.range(12).shuffle(12, seed=1).batch(4))
+    source = Dataset.range(12).shuffle(12, seed=1).batch(4)
+    distributed = strategy.experimental_distribute_dataset(source)
     first, second = ([shares(value) for value in distributed] for _ in range(2))
     assert sorted(flat(first)) == sorted(flat(second)) == list(range(12)) and first != second
     one, other = iter(distributed), iter(distributed)
@@ -380,7 +381,7 @@ def test_a_distributed_data_set_shows_what_was_decided():
     distributed = strategy.experimental_distribute_dataset(Dataset.range(9).batch(4).repeat(2))
     assert repr(distributed).startswith("<DistributedDataset of <RepeatDataset")
     text = str(distributed)
-    for part in ("2 here (CPU:0, CPU:1)", "policy: DATA", "RangeDataset is not read", "batch size: 4"):
+    for part in ("2 here (CPU:0, CPU:1)", "DATA (RangeDataset is not read", "batch size: 4"):
         assert part in text, text
     assert "Repeat" in text and "Range" in text
     html = distributed._repr_html_()

@@ -41,7 +41,8 @@ def test_the_function_is_told_who_reads(strategy: Any):
     def make(context: Any) -> Any:
         contexts.append(context)
         size = context.get_per_replica_batch_size(24)
-        return Dataset.range(48).batch(size).shard(context.num_input_pipelines, context.input_pipeline_id)
+        shard = (context.num_input_pipelines, context.input_pipeline_id)
+        return Dataset.range(48).batch(size).shard(*shard)
 
     made = strategy.distribute_datasets_from_function(make)
     (context,) = contexts
@@ -148,16 +149,16 @@ def test_states_continue():
 
 
 def test_a_state_of_another_number_of_replicas_is_refused():
-    def iterator(count: int) -> Any:
-        made = mirrored(count).distribute_datasets_from_function(lambda c: Dataset.range(12).batch(2))
-        return iter(made)
+    def iterator(strategy: Any) -> Any:
+        return iter(
+            strategy.distribute_datasets_from_function(lambda c: Dataset.range(12).batch(2))
+        )
 
-    state = iterator(2).get_state()
+    state = iterator(mirrored(2)).get_state()
     with pytest.raises(ValueError, match="replicas.*2.*replicas.*3"):
-        iterator(3).set_state(state)
-    one = rx.distribute.OneDeviceStrategy("CPU:0")
+        iterator(mirrored(3)).set_state(state)
     with pytest.raises(ValueError, match="replicas"):
-        iter(one.distribute_datasets_from_function(lambda c: Dataset.range(12).batch(2))).set_state(state)
+        iterator(rx.distribute.OneDeviceStrategy("CPU:0")).set_state(state)
 
 
 def test_replicas_that_make_different_elements():
@@ -178,6 +179,25 @@ def test_foreign_data_sets_from_functions():
     assert steps_of(made) == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
     with pytest.raises(TypeError, match="from_tensor_slices"):
         strategy.distribute_datasets_from_function(lambda context: np.arange(4))
+
+
+def test_each_replicas_functions_run_on_its_device():
+    options = rx.distribute.InputOptions(experimental_replication_mode=PER_REPLICA)
+
+    def make(context: Any) -> Any:
+        number = context.input_pipeline_id
+        return Dataset.range(4).batch(2).map(lambda x: x + 100 * number, on_device=True)
+
+    made = mirrored(2).distribute_datasets_from_function(make, options)
+    assert steps_of(made) == [[[0, 1], [100, 101]], [[2, 3], [102, 103]]]
+
+
+def test_elements_of_different_shapes_are_not_lost():
+    def lists(count: int) -> Any:
+        return Dataset.range(count).map(lambda n: np.arange(n + 1, dtype=np.int32))
+
+    made = mirrored(2).distribute_datasets_from_function(lambda context: lists(3))
+    assert steps_of(made) == [[[0], [0, 1]], [[0, 1, 2], []]]
 
 
 def test_errors_in_the_function_come_out_at_once():

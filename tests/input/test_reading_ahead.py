@@ -68,8 +68,8 @@ def test_nothing_is_read_ahead_if_asked():
 
 def test_nothing_starts_before_the_first_next():
     calls = Calls()
-    distributed = STRATEGY.experimental_distribute_dataset(Dataset.range(8).map(calls.of()).batch(2))
-    iterator = iter(distributed)
+    rows = Dataset.range(8).map(calls.of()).batch(2)
+    iterator = iter(STRATEGY.experimental_distribute_dataset(rows))
     assert calls == [] and reading_threads() == []
     next(iterator)
     iterator.close()
@@ -133,8 +133,8 @@ def test_errors_of_generators_arrive_at_next(error: Any, size: int):
         yield [3, 4]
         raise error("the disk")
 
-    source = STRATEGY.experimental_distribute_dataset(Dataset.from_generator(generate), buffer_of(size))
-    iterator = iter(source)
+    source = Dataset.from_generator(generate)
+    iterator = iter(STRATEGY.experimental_distribute_dataset(source, buffer_of(size)))
     assert [flat(shares(next(iterator))) for _ in range(2)] == [[1, 2], [3, 4]]
     with pytest.raises(error, match="the disk") as caught:
         next(iterator)
@@ -186,8 +186,8 @@ def test_the_first_batches_come_before_the_error():
 
 def test_the_state_is_of_what_was_received():
     for size in (0, 1, 4):
-        source = STRATEGY.experimental_distribute_dataset(Dataset.range(40).batch(2), buffer_of(size))
-        iterator = iter(source)
+        rows = Dataset.range(40).batch(2)
+        iterator = iter(STRATEGY.experimental_distribute_dataset(rows, buffer_of(size)))
         for step in range(3):
             assert iterator.get_state()["position"] == step
             next(iterator)
@@ -236,7 +236,8 @@ def test_programs_end_while_a_thread_reads(tmp_path: Path):
     (tmp_path / "program.py").write_text(
         "import itertools, jax, numpy as np, replicax as rx\n"
         "strategy = rx.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])\n"
-        "source = rx.data.Dataset.from_generator(lambda: (np.zeros((64, 64)) for _ in itertools.count()))\n"
+        "def batches(): return (np.zeros((64, 64)) for _ in itertools.count())\n"
+        "source = rx.data.Dataset.from_generator(batches)\n"
         "iterators = [iter(strategy.experimental_distribute_dataset(source)) for _ in range(3)]\n"
         "for iterator in iterators: next(iterator)\n"
         "print('done')\n"
@@ -253,7 +254,8 @@ def test_ctrl_c_interrupts_a_loop_that_waits_for_data(tmp_path: Path):
         "def generate():\n"
         "    yield [1, 2]\n"
         "    stop.wait(30)\n"
-        "iterator = iter(strategy.experimental_distribute_dataset(rx.data.Dataset.from_generator(generate)))\n"
+        "source = rx.data.Dataset.from_generator(generate)\n"
+        "iterator = iter(strategy.experimental_distribute_dataset(source))\n"
         "next(iterator)\n"
         "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "start = time.monotonic()\n"

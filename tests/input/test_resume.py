@@ -41,9 +41,9 @@ INDEXED = {
     "shuffled in a small buffer": lambda: Dataset.range(23).shuffle(5, seed=2).batch(4),
     "epochs": lambda: Dataset.range(10).shuffle(10, seed=2).repeat(3).batch(4),
     "batches of epochs": lambda: Dataset.range(10).shuffle(10).batch(4).repeat(3),
-    "mapped": lambda: Dataset.range(23).map(lambda x: x).shuffle(9, seed=1).batch(4).map(lambda b: b),
+    "mapped": lambda: Dataset.range(23).map(abs).shuffle(9, seed=1).batch(4).map(abs),
     "rows": lambda: Dataset.from_tensor_slices(np.arange(23)).shuffle(23).take(19).batch(5),
-    "zipped": lambda: Dataset.zip(Dataset.range(9), Dataset.range(9)).shuffle(9).map(lambda a, _: a).batch(2),
+    "zipped": lambda: Dataset.zip(Dataset.range(9), Dataset.range(9)).map(max).shuffle(9).batch(2),
     "anew": lambda: with_policy(Dataset.range(10).shuffle(10).batch(4).repeat(3), POLICY.OFF),
 }
 
@@ -150,7 +150,7 @@ def test_files_continue_on_the_same_workers(shuffle: Any, workers: int, tmp_path
     seeds = {"seed": 3} if workers > 1 and shuffle == {} else shuffle
 
     def make() -> Any:
-        lines = rx.data.TextLineDataset(names)
+        lines: Any = rx.data.TextLineDataset(names)
         return (lines if seeds is None else lines.shuffle(6, **seeds)).batch(6)
 
     for before in (0, 1, 2):
@@ -194,7 +194,9 @@ def test_files_on_one_worker_continue_on_other_replicas(tmp_path: Path):
         assert [flat(step) for step in steps_of(other)] == rest
 
 
-@pytest.mark.parametrize(("have", "want"), [((2, 2), (2, 1)), ((2, 1), (2, 2)), ((1, 2), (2, 2)), ((1, 3), (1, 2))])
+@pytest.mark.parametrize(
+    ("have", "want"), [((2, 2), (2, 1)), ((2, 1), (2, 2)), ((1, 2), (2, 2)), ((1, 3), (1, 2))]
+)
 @pytest.mark.parametrize("policy", [POLICY.FILE, POLICY.OFF])
 def test_files_on_other_workers_are_refused(have: Any, want: Any, policy: Any, tmp_path: Path):
     names = text_files(tmp_path, 9, 4, 7)
@@ -233,7 +235,8 @@ def test_generators_are_counted_and_skipped():
         return Dataset.from_generator(generate)
 
     first = iter(on_host(make(), 2))
-    next(first), next(first)
+    next(first)
+    next(first)
     state = first.get_state()
     rest = [flat(step) for step in steps_of(first)]
     read.clear()
@@ -256,7 +259,8 @@ def test_functions_on_the_device_are_part_of_the_pipeline():
 
     strategy = mirrored(2)
     first = iter(strategy.experimental_distribute_dataset(make()))
-    next(first), next(first)
+    next(first)
+    next(first)
     state = first.get_state()
     rest = steps_of(first)
     other = iter(strategy.experimental_distribute_dataset(make()))

@@ -161,13 +161,15 @@ def test_hints():
 def test_files_named_by_data_sets_and_functions(tmp_path: Path):
     names = text_files(tmp_path, 5, 3, 4, 6)
     pattern = str(tmp_path / "*.txt")
+
+    def lines(name: Any) -> Any:
+        return rx.data.TextLineDataset(name).map(lambda line: line)
+
     makes = (
         lambda: rx.data.TextLineDataset(Dataset.list_files(pattern, seed=1)).batch(4),
         lambda: Dataset.list_files(pattern, seed=1).interleave(rx.data.TextLineDataset, 2).batch(4),
         lambda: Dataset.list_files(pattern, False).flat_map(rx.data.TextLineDataset).batch(4),
-        lambda: Dataset.from_tensor_slices(names).interleave(
-            lambda name: rx.data.TextLineDataset(name).map(lambda line: line), 3
-        ).shuffle(5, seed=1).batch(4),
+        lambda: Dataset.from_tensor_slices(names).interleave(lines, 3).shuffle(5, 1).batch(4),
         lambda: rx.data.TextLineDataset(names).map(lambda x: x).cache().batch(4).prefetch(2),
     )
     for make in makes:
@@ -178,15 +180,14 @@ def test_files_named_by_data_sets_and_functions(tmp_path: Path):
 
 def test_a_mix_of_files_and_others_is_divided_once(tmp_path: Path):
     lines = rx.data.TextLineDataset(text_files(tmp_path, 4, 4))
+    more = [str(8 + number) for number in range(8)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         zipped, _ = all_workers(
             lambda: Dataset.zip(lines, Dataset.range(8)).map(lambda line, _: line).batch(4), 1, 2
         )
         both, _ = all_workers(
-            lambda: lines.concatenate(Dataset.from_tensor_slices([str(8 + n) for n in range(8)])).batch(4),
-            1,
-            2,
+            lambda: lines.concatenate(Dataset.from_tensor_slices(more)).batch(4), 1, 2
         )
     assert numbers(zipped) == list(range(8)) and numbers(both) == list(range(16))
 
@@ -265,7 +266,7 @@ def test_the_warning_is_there_only_where_it_is_true(tmp_path: Path):
         Dataset.range(8).filter(lambda x: True).batch(4),
     ]
     for dataset in loud:
-        with pytest.warns(UserWarning, match="every worker reads all of.*AutoShardPolicy.FILE") as said:
+        with pytest.warns(UserWarning, match="every worker reads all of.*FILE") as said:
             on_host(dataset, 1, 2)
         assert len(said) == 1
 
@@ -319,8 +320,7 @@ def test_different_numbers_of_batches_end_together(tmp_path: Path):
 def test_a_worker_without_any_row(tmp_path: Path):
     names = text_files(tmp_path, 0, 6)
     rows = rx.data.TextLineDataset(names).map(lambda line: {"n": [int(line), 0], "t": line})
-    layout_steps = list(zip(*[iter(on_host(rows.batch(2), 1, 2, 1))]))
-    assert len(layout_steps) == 6
+    assert len(list(on_host(rows.batch(2), 1, 2, 1))) == 6
     waiting = iter([True, True, False])
     empties = list(on_host(rows.batch(2), 1, 2, 0, lambda _: next(waiting)))
     assert len(empties) == 2

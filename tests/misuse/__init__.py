@@ -3,6 +3,7 @@
 from tests.misuse import (
     collectives,
     contexts,
+    data,
     devices,
     extended,
     functions,
@@ -19,6 +20,7 @@ __all__ = [
     "MISUSES",
     "collectives",
     "contexts",
+    "data",
     "devices",
     "extended",
     "functions",

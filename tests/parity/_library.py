@@ -32,6 +32,11 @@ class Library(abc.ABC):
     variable_creator_scope: Any
     nn: Any
     metrics: Any
+    data: Any
+    io: Any
+    function: Any
+    TensorSpec: Any
+    string: Any
 
     # Strategies and replicas.
 
@@ -92,6 +97,10 @@ class Library(abc.ABC):
             aggregation=self.VariableAggregation[aggregation],
             **options,
         )
+
+    def make_numpy_dataset(self, strategy: Any, arrays: Any) -> Any:
+        """Calls `experimental_make_numpy_dataset` where the library has it."""
+        return strategy.experimental_make_numpy_dataset(arrays)
 
     # Arrays.
 
@@ -169,6 +178,16 @@ class Library(abc.ABC):
             case _:
                 return Seen(kind=kind, values=[self.observe(item) for item in value.values])
 
+    def spec(self, spec: Any) -> Observation:
+        """Describes the spec of an element, with texts such as "int64[?, 3]" for its arrays."""
+        if isinstance(spec, Mapping | tuple):
+            return describe_structure(spec, self.spec)
+        return self.describe_spec(spec)
+
+    @abc.abstractmethod
+    def describe_spec(self, spec: Any) -> Observation:
+        """Describes a spec that is no structure: of an array, a data set, one for each replica."""
+
     def outcome(self, action: Callable[[], Any]) -> Observation:
         """Observes what an action returns, or the class of the error that it raises."""
         try:
@@ -187,6 +206,10 @@ class Library(abc.ABC):
     @abc.abstractmethod
     def to_numpy(self, value: Any) -> np.ndarray:
         """Returns the contents of an array or of one copy of a variable."""
+
+    @abc.abstractmethod
+    def on_host(self, value: Any) -> Any:
+        """Returns an element of a data set as NumPy has it, in its own width; texts as bytes."""
 
 
 def nothing(*_: Any) -> None:

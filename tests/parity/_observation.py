@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,6 +45,13 @@ def describe_structure(value: Any, observe: Callable[[Any], Observation]) -> Obs
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return Seen(kind=type(value).__name__)
+
+
+def describe_spec(shape: Iterable[int | None] | None, dtype: str) -> str:
+    """Describes a spec as in "float32[?, 3]"; "float32[...]" where even the rank is unknown."""
+    if shape is None:
+        return f"{dtype}[...]"
+    return f"{dtype}[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
 def differences(expected: Observation, got: Observation, path: str = "") -> Iterator[str]:

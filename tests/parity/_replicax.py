@@ -11,9 +11,12 @@ import numpy as np
 import optax
 
 import replicax as rx
+from replicax.data._node import DatasetSpec
+from replicax.input._spec import PerReplicaSpec
 
 from ..under_test import Executor
 from ._library import Library, nearest_builtin
+from ._observation import Observation, Seen, describe_spec
 
 
 class ReplicaxLibrary(Library):
@@ -29,6 +32,11 @@ class ReplicaxLibrary(Library):
         self.variable_creator_scope = rx.variable_creator_scope
         self.nn = rx.nn
         self.metrics = rx.metrics
+        self.data = rx.data
+        self.io = rx.io
+        self.function = rx.function
+        self.TensorSpec = rx.TensorSpec
+        self.string = rx.string
 
     def run(
         self,
@@ -80,6 +88,16 @@ class ReplicaxLibrary(Library):
     def device(self, value: Any) -> str:
         (device,) = (value.read_value() if isinstance(value, rx.Variable) else value).devices()
         return f"{device.platform}:{device.id}".upper()
+
+    def describe_spec(self, spec: Any) -> Observation:
+        if isinstance(spec, PerReplicaSpec):
+            return Seen(per_replica=[self.spec(each) for each in spec._specs])
+        if isinstance(spec, DatasetSpec):
+            return Seen(dataset=self.spec(spec.element_spec))
+        return describe_spec(spec.shape, "string" if spec.dtype == rx.string else spec.dtype.name)
+
+    def on_host(self, value: Any) -> Any:
+        return np.asarray(value) if isinstance(value, jax.Array) else value
 
     def error_class(self, error: Exception) -> type[BaseException]:
         return nearest_builtin(type(error))

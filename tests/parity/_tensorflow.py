@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ._library import Library, nearest_builtin
+from ._observation import Observation, Seen, describe_spec
 
 VIRTUAL_DEVICES = 8
 _COLLECTIVE_KEYS = 1000
@@ -41,6 +42,11 @@ class TensorFlowLibrary(Library):
         self.variable_creator_scope = tf.variable_creator_scope
         self.nn = tf.nn
         self.metrics = tf.keras.metrics
+        self.data = tf.data
+        self.io = tf.io
+        self.function = tf.function
+        self.TensorSpec = tf.TensorSpec
+        self.string = tf.string
 
     def mirrored(self, devices: Any, **options: Any) -> Any:
         # Strategies of different sizes in one process would share the keys of their collectives,
@@ -56,6 +62,9 @@ class TensorFlowLibrary(Library):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         return strategy.run(fn, args=args, kwargs=kwargs)
+
+    def make_numpy_dataset(self, strategy: Any, arrays: Any) -> Any:
+        return strategy.extended.experimental_make_numpy_dataset(arrays)  # moved there
 
     def constant(self, value: Any, dtype: str = "float32") -> Any:
         return self._tf.constant(value, dtype=dtype)
@@ -109,6 +118,9 @@ class TensorFlowLibrary(Library):
         translations = {
             errors.InvalidArgumentError: ValueError,
             errors.UnimplementedError: NotImplementedError,
+            errors.OutOfRangeError: IndexError,
+            errors.NotFoundError: FileNotFoundError,
+            errors.DataLossError: ValueError,
             errors.OpError: RuntimeError,
             AssertionError: ValueError,  # TensorFlow asserts where a value is not as it should be
         }
@@ -120,6 +132,19 @@ class TensorFlowLibrary(Library):
     def to_numpy(self, value: Any) -> np.ndarray:
         array = np.asarray(value.numpy())
         return array.astype(_NARROWER.get(array.dtype.name, array.dtype))
+
+    def on_host(self, value: Any) -> Any:
+        return value.numpy() if self._tf.is_tensor(value) else value
+
+    def describe_spec(self, spec: Any) -> Observation:
+        if isinstance(spec, self._tf.TensorSpec):
+            dims = None if spec.shape.rank is None else spec.shape.as_list()
+            return describe_spec(dims, spec.dtype.name)
+        if isinstance(spec, self._tf.data.DatasetSpec):
+            return Seen(dataset=self.spec(spec.element_spec))
+        if type(spec).__name__ == "PerReplicaSpec":
+            return Seen(per_replica=[self.spec(each) for each in spec._value_specs])
+        return type(spec).__name__
 
     def is_sound(self) -> bool:
         """Says whether collectives still work: some errors abort them for the whole process."""

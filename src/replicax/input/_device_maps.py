@@ -7,13 +7,13 @@ from typing import Any
 
 import jax
 
+from replicax import _tree
 from replicax.data._batching import Batch
-from replicax.data._elements import leaves_with_names, map_leaves
 from replicax.data._mapping import ON_DEVICE, Map
 from replicax.data._node import Node
 from replicax.devices import replica_mesh
 from replicax.input._options import InputLayout
-from replicax.values import PerReplica, ReplicaBuffers, select_replica
+from replicax.values import PerReplica, ReplicaBuffers, is_leaf, select_replica
 
 
 def split_off(node: Node) -> tuple[Node, list[Callable[..., Any]]]:
@@ -52,14 +52,13 @@ class DeviceFunctions:
 
     def __call__(self, value: Any) -> Any:
         """`value`: a structure of arrays, or of per-replica values."""
-        leaves = leaves_with_names(value)
-        for name, leaf in leaves:
-            refuse_text(name, leaf)
-        if len(self._devices) == 1 and not isinstance(leaves[0][1], PerReplica):
+        leaves = list(_tree.leaves_of(value, is_leaf))
+        refuse_text(leaves)
+        if len(self._devices) == 1 and not isinstance(leaves[0], PerReplica):
             return self._each[0](value)
         mesh = self._mesh
-        if mesh is not None and all(leaf._buffers is not None for _, leaf in leaves):
-            whole = map_leaves(lambda leaf: leaf._buffers.assembled, value)
+        if mesh is not None and all(leaf._buffers is not None for leaf in leaves):
+            whole = _tree.map_structure(lambda leaf: leaf._buffers.assembled, value, is_leaf)
             results = self._all(whole)  # type: ignore[misc]
             return jax.tree.map(
                 lambda array: PerReplica._from_buffers(ReplicaBuffers(mesh, assembled=array)),
@@ -84,10 +83,12 @@ def _composed(functions: list[Callable[..., Any]]) -> Callable[[Any], Any]:
     return composed
 
 
-def refuse_text(name: str, leaf: Any) -> None:
-    part = leaf._component(0) if isinstance(leaf, PerReplica) and leaf._buffers is None else leaf
-    if not isinstance(part, jax.Array | PerReplica):
-        raise TypeError(
-            f"map(on_device=True) was given element{name}, which is text and stays on the host. "
-            "Take it out before, in a map() on the host."
-        )
+def refuse_text(leaves: list[Any]) -> None:
+    for leaf in leaves:
+        on_host = isinstance(leaf, PerReplica) and leaf._buffers is None
+        part = leaf._component(0) if on_host else leaf
+        if not isinstance(part, jax.Array | PerReplica):
+            raise TypeError(
+                f"map(on_device=True) was given text, which stays on the host: {part!r}. Take it "
+                "out before, in a map() on the host."
+            )

@@ -4,6 +4,9 @@ from .._registry import all_scenarios as all_scenarios
 from . import (  # noqa: F401
     contexts,
     cross_device_ops,
+    data_distributed,
+    data_files,
+    data_operations,
     devices,
     distributed_values,
     extended,
