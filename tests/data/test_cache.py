@@ -173,7 +173,17 @@ def test_a_broken_off_pass_leaves_no_file(tmp_path: Path):
 
 
 def test_a_file_that_is_no_cache_is_refused(tmp_path: Path):
-    for content in (b"", b"hello", b"\x80\x04\x95"):
+    rubbish = (
+        b"",
+        b"hello",
+        b"\x80\x04\x95",
+        b"\x80\x81",
+        b"h\x00.",
+        b"\x82\x01.",
+        b"I1\n.",
+        b"}.",
+    )
+    for content in rubbish:
         (tmp_path / "kept").write_bytes(content)
         with pytest.raises(ValueError, match="kept.*no cache file.*[Dd]elete"):
             list(Dataset.range(2).cache(str(tmp_path / "kept")))

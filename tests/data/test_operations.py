@@ -754,6 +754,26 @@ def test_a_generator_may_use_its_buffer_again():
     assert [row["x"] for row in list(Dataset.from_generator(reused_dict))] == [0, 1, 2, 3]
 
 
+def test_views_of_a_buffer_that_is_used_again():
+    def broadcast() -> Iterator[Any]:
+        for buffer in reused():
+            yield np.broadcast_to(buffer, (1, 2))
+
+    def read_only() -> Iterator[Any]:
+        for buffer in reused():
+            view = buffer.view()
+            view.flags.writeable = False
+            yield view
+
+    def matrices() -> Iterator[Any]:
+        for buffer in reused():
+            yield buffer.view(np.matrix)
+
+    for generate in (broadcast, read_only, matrices):
+        found = np.concatenate(list(Dataset.from_generator(generate).batch(4)))
+        assert found.reshape(4, 2).tolist() == [[number] * 2 for number in range(4)], generate
+
+
 def test_an_iterator_may_use_its_buffer_again():
     looked_at = Dataset.from_source(reused())
     assert looked_at.element_spec.dtype == np.float32
@@ -800,6 +820,25 @@ def test_optionals():
     with pytest.raises(ValueError, match=r"no value: ask has_value\(\)"):
         empty.get_value()
     assert rx.experimental.Optional.from_value(3).get_value() == 3
+
+
+def test_optionals_run_nothing_more():
+    calls = Calls()
+
+    def generate() -> Iterator[int]:
+        calls.append("start")
+        yield from range(3)
+
+    iterator = iter(Dataset.from_generator(generate).map(calls.of()))
+    optional = iterator.get_next_as_optional()
+    assert optional.has_value() and plain(optional.get_value()) == 0
+    assert calls == ["start", 0]
+    strategy = rx.distribute.OneDeviceStrategy("CPU:0")
+    batches = Dataset.from_generator(generate).batch(3)
+    distributed = iter(strategy.experimental_distribute_dataset(batches))
+    calls.clear()
+    assert distributed.get_next_as_optional().has_value() and calls == ["start"]
+    assert not distributed.get_next_as_optional().has_value() and calls == ["start"]
 
 
 def test_iterators_are_independent():

@@ -346,6 +346,39 @@ def test_an_element_that_failed_is_passed():
     assert continued(make(), iterator.get_state()) == [4, 5]
 
 
+def test_an_error_of_the_source_passes_nothing():
+    """What could not be read was not received: perhaps it can be read the next time."""
+    broken = [True]
+
+    def generate() -> Iterator[int]:
+        for number in range(5):
+            if number == 2 and broken[0]:
+                raise OSError("the network")
+            yield number
+
+    iterator = iter(Dataset.from_generator(generate))
+    assert received(iterator, 2) == [0, 1]
+    with pytest.raises(OSError):
+        next(iterator)
+    state = iterator.get_state()
+    broken[0] = False
+    assert continued(Dataset.from_generator(generate), state) == [2, 3, 4]
+
+
+def test_an_iterator_that_was_closed_continues_in_its_order():
+    def make() -> Any:
+        shuffled = Dataset.range(8).shuffle(8, seed=1)
+        return shuffled.concatenate(shuffled).shuffle(3, seed=2).repeat(2)
+
+    wanted = elements(make())
+    iterator = iter(make())
+    found: list[Any] = []
+    for count in (3, 9, 6):
+        found += received(iterator, count)
+        iterator.close()
+    assert found + elements(iterator) == wanted
+
+
 def test_a_new_process_continues(tmp_path: Path):
     (tmp_path / "program.py").write_text(
         "import json, sys, numpy as np, replicax as rx\n"

@@ -228,6 +228,9 @@ def test_an_empty_data_set(strategy: Any):
     distributed = strategy.experimental_distribute_dataset(nothing)
     assert list(distributed) == [] and len(distributed) == 0
     assert not iter(distributed).get_next_as_optional().has_value()
+    mapped = Dataset.range(0).batch(2, drop_remainder=True).map(lambda x: x)
+    for policy in (POLICY.AUTO, POLICY.OFF, POLICY.HINT):
+        assert list(strategy.experimental_distribute_dataset(with_policy(mapped, policy))) == []
 
 
 def test_lengths(strategy: Any):

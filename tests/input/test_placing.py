@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.core import Tracer
 
 import replicax as rx
 from replicax.input import _placing
@@ -275,7 +276,7 @@ def test_functions_on_the_device_are_traced_and_not_called_for_each_batch():
     calls = Calls()
 
     def traced(x: Any) -> Any:
-        calls.append(isinstance(x, jax.Array) and not hasattr(x, "addressable_shards"))
+        calls.append(isinstance(x, Tracer))
         return x + 1
 
     strategy = mirrored(2)
@@ -292,6 +293,13 @@ def test_functions_on_the_device_work_from_functions_and_on_the_host_too():
     )
     assert [shares(value) for value in made] == [[[0, 2], [4, 6]], [[8, 10], [12, 14]]]
     assert elements(Dataset.range(3).map(lambda x: jnp.sin(x) * 0, on_device=True)) == [0, 0, 0]
+
+
+def test_functions_on_the_device_without_fetching():
+    rows = Dataset.range(8).batch(4).map(lambda x: x * 2, on_device=True)
+    for strategy in (mirrored(1), mirrored(2)):
+        values = strategy.experimental_distribute_dataset(rows, ON_HOST)
+        assert flat([shares(value) for value in values]) == list(range(0, 16, 2))
 
 
 def test_text_before_a_function_on_the_device_is_refused():

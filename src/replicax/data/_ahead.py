@@ -18,9 +18,15 @@ _END = object()
 _CLOSING_TIME = 5.0  # seconds for an item in the making; a user's function may take longer
 
 
-class _Failure:
+class Failed:
+    """In the place of an item that could not be made."""
+
     def __init__(self, error: BaseException):
         self.error = error
+
+
+class _Raised(Failed):
+    """What `make` raised."""
 
 
 class _Work:
@@ -50,11 +56,15 @@ class _Work:
                     self.permits.get()
                     if self._stopped:
                         return
-                    self.items.put((self._make(),))
+                    item = self._make()
+                    self.items.put((item,))
+                    if isinstance(item, Failed):
+                        return  # who asks for the next one starts the thread again
+                    del item
         except StopIteration:
             self.items.put(_END)
         except BaseException as error:
-            self.items.put(_Failure(error))  # the next item may be well: see `Ahead.get`
+            self.items.put(_Raised(error))
 
     def stop(self) -> None:
         if self._stopped:
@@ -70,10 +80,10 @@ class _Work:
 class Ahead:
     """The items that `make` returns until it raises StopIteration, up to `ahead` of them early.
 
-    An item that fails ends the thread, not the items: who asks for the next one starts it again.
+    What fails ends the thread, not the items: who asks for the next one starts it again.
 
     Args:
-      make: returns the next item. It runs in the thread.
+      make: returns the next item, or `Failed` in its place. It runs in the thread.
       ahead: how many items may wait.
       close: called when there are no more, or nobody wants them.
       name: of the thread.
@@ -103,9 +113,10 @@ class Ahead:
             self.close()
             raise StopIteration
         self._work.permits.put(None)
-        if isinstance(item, _Failure):
+        if isinstance(item, _Raised):
             self._failed = True
             raise item.error
+        self._failed = isinstance(item[0], Failed)
         return item[0]
 
     def _next(self) -> Any:

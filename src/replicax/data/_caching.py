@@ -126,14 +126,17 @@ def _save(filename: str, elements: list[Any]) -> None:
 
 
 def _load(filename: str) -> Block:
-    try:
-        with open(filename, "rb") as file:
-            return Kept(pickle.load(file))
-    except (pickle.UnpicklingError, EOFError) as error:
+    with open(filename, "rb") as file:
+        try:
+            elements = pickle.load(file)
+        except Exception as error:  # whatever pickle makes of other bytes
+            elements = error
+    if not isinstance(elements, list):
         raise ValueError(
-            f"{filename!r} is no cache file of a data set ({error}). Delete it, or name another "
-            "file in cache()."
-        ) from None
+            f"{filename!r} is no cache file of a data set: it holds {elements!r:.80}. Delete it, "
+            "or name another file in cache()."
+        )
+    return Kept(elements)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

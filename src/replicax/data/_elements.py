@@ -6,6 +6,7 @@ A leaf is an array, a NumPy scalar, `bytes` (TensorFlow's strings), or a data se
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ import numpy as np
 
 from replicax import _tree
 from replicax._arrays import STRING
+from replicax.records import RecordArray
 
 Allocate = Callable[[tuple[int, ...], Any], np.ndarray]
 
@@ -31,6 +33,10 @@ class Structure:
             self._like: Any = (0,) * len(element)
             self.build: Callable[[Sequence[Any]], Any] = tuple
             self.leaves: Callable[[Any], Sequence[Any]] = _as_it_is
+        elif type(element) is dict and not any(map(_nested, element.values())):
+            self._like = dict.fromkeys(element, 0)
+            self.build = functools.partial(_as_dict, tuple(element))
+            self.leaves = _values
         elif not _nested(element):
             self._like = 0
             self.build, self.leaves = _only, _alone
@@ -47,7 +53,7 @@ class Structure:
     def columns(self, elements: Sequence[Any]) -> list[tuple[Any, ...]]:
         """The same leaf of all elements, for each leaf."""
         if self.leaves is _alone:
-            if any(isinstance(element, tuple | dict) for element in elements):
+            if any(issubclass(kind, tuple | dict) for kind in set(map(type, elements))):
                 self._refuse(elements)
             return [tuple(elements)]
         if self.leaves is _as_it_is:
@@ -99,6 +105,14 @@ def _collect(like: Any, element: Any, found: list[Any]) -> bool:
 _only = operator.itemgetter(0)
 
 
+def _as_dict(keys: tuple[Any, ...], leaves: Sequence[Any]) -> dict[Any, Any]:
+    return dict(zip(keys, leaves, strict=True))
+
+
+def _values(element: dict[Any, Any]) -> list[Any]:
+    return list(element.values())
+
+
 def _as_it_is(element: Any) -> Any:
     return element
 
@@ -118,6 +132,8 @@ def _is_leaf(value: Any) -> bool:
 
 
 def _nested(value: Any) -> bool:
+    if isinstance(value, np.ndarray | np.generic | bytes):
+        return False
     return _tree.one_level(value, _is_leaf) is not None
 
 
@@ -154,6 +170,8 @@ def leaves_with_names(element: Any, name: str = "") -> list[tuple[str, Any]]:
 def as_leaf(value: Any) -> Any:
     """`value` as a leaf, with TensorFlow's types: Python's numbers have 32 bits, text is bytes."""
     if isinstance(value, np.ndarray):
+        if type(value) is not np.ndarray and not isinstance(value, RecordArray):
+            value = np.asarray(value)
         if value.dtype.kind not in "biufcV":
             return _checked_array(value)
         native = value.dtype.isnative  # others are what files of some formats hold, not JAX
@@ -219,12 +237,17 @@ def _depth(values: Any) -> int:
 
 def _checked_array(array: np.ndarray) -> np.ndarray:
     """An array of text or objects, as one of bytes."""
+    if isinstance(array, RecordArray):
+        return array
     if array.dtype.kind == "U":
         flat: list[Any] = [text.encode() for text in array.ravel().tolist()]
     elif array.dtype.kind == "S":
         flat = array.ravel().tolist()
     else:
-        flat = [_as_bytes(item, array) for item in array.ravel()]
+        flat = array.ravel().tolist()
+        if all(kind is bytes for kind in set(map(type, flat))):
+            return array
+        flat = [_as_bytes(item, array) for item in flat]
     return object_array(flat).reshape(array.shape)
 
 
@@ -282,9 +305,16 @@ def own(element: Any) -> Any:
 
 
 def _held_elsewhere(leaves: list[Any], index: int) -> bool:
-    if type(leaves[index]) is not np.ndarray or not leaves[index].flags.writeable:
+    if type(leaves[index]) is not np.ndarray:
         return False
-    return leaves[index].base is not None or sys.getrefcount(leaves[index]) > _ALONE
+    if leaves[index].base is None:
+        alone = sys.getrefcount(leaves[index]) <= _ALONE
+        return not alone and leaves[index].flags.writeable
+    owner = leaves[index]
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    # A view, be it a read-only one, changes with the array that owns the memory.
+    return isinstance(owner, np.ndarray) and owner.flags.writeable
 
 
 # References to an array that is in one list only, as `_held_elsewhere` counts them; it depends on
@@ -302,13 +332,13 @@ def stack(leaves: Sequence[Any], allocate: Allocate | None = None) -> np.ndarray
       ShapesDiffer: the leaves have different shapes or dtypes.
     """
     first = leaves[0]
+    if len(set(map(type, leaves))) > 1 and any(isinstance(leaf, bytes) for leaf in leaves):
+        raise ShapesDiffer(leaves)
     if isinstance(first, bytes) or hasattr(first, "_data_set_node"):
-        if any(type(leaf) is not type(first) for leaf in leaves):
-            raise ShapesDiffer(leaves)
         return object_array(leaves)
     shape, dtype = first.shape, first.dtype
     for leaf in leaves:
-        if isinstance(leaf, bytes) or leaf.shape != shape or leaf.dtype != dtype:
+        if leaf.shape != shape or leaf.dtype != dtype:
             raise ShapesDiffer(leaves)
     if dtype == STRING:
         return np.stack(leaves)

@@ -303,7 +303,7 @@ def arrow_column(column: Any, name: str) -> Column:
             return values.reshape(len(values), *look[0])
         return values
     if hasattr(array, "dictionary_decode"):
-        array = array.dictionary_decode()
+        return arrow_column(array.dictionary_decode(), name)
     if _is_list(kind):
         return _arrow_lists(array, name)
     if _is_text(kind):

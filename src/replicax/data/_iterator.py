@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 
 from replicax._errors import OutOfRangeError
 from replicax.context import is_compiling
-from replicax.data._ahead import Ahead
+from replicax.data._ahead import Ahead, Failed
 from replicax.data._caching import Prefetch, WithOptions
 from replicax.data._node import Node, Reader, chunk_of
 from replicax.data._optional import Optional
@@ -27,7 +27,7 @@ class Feed(Protocol):
     """Where an iterator gets its values."""
 
     def get(self) -> Any:
-        """The next value; raises StopIteration at the end."""
+        """The next value, or `Failed` in its place; raises StopIteration at the end."""
         ...
 
     def close(self) -> None: ...
@@ -69,14 +69,10 @@ class PositionedIterator:
         with self._lock:
             if self._feed is None:
                 self._feed = self._start()
-            try:
-                value = self._feed.get()
-            except StopIteration:
-                raise
-            except Exception:
-                self._position += 1  # the element that failed is passed
-                raise
+            value = self._feed.get()
             self._position += 1
+        if isinstance(value, Failed):  # it is passed; what could not be read, above, is not
+            raise value.error
         return value
 
     def get_next(self) -> Any:
@@ -91,9 +87,9 @@ class PositionedIterator:
     def get_next_as_optional(self) -> Optional:
         """The next element, or an `rx.experimental.Optional` without a value at the end."""
         try:
-            return Optional(next(self), self.element_spec)
+            return Optional(next(self), lambda: self.element_spec)
         except StopIteration:
-            return Optional.empty(self.element_spec)
+            return Optional(Optional._NOTHING, lambda: self.element_spec)
 
     def get_state(self) -> dict[str, Any]:
         """Where the user is: what was received, not what was read ahead.
@@ -148,7 +144,7 @@ class DatasetIterator(PositionedIterator):
             if isinstance(sink, Prefetch) and not ahead:
                 ahead = sink.buffer_size if sink.buffer_size >= 0 else 2
             sink = sink.input
-        feed = _Feed(sink.open(self._run), chunk_of(sink), self._position)
+        feed = _Feed(sink.open(self._run.anew()), chunk_of(sink), self._position)
         return Ahead(feed.get, ahead, feed.close) if ahead else feed
 
 
@@ -166,9 +162,13 @@ class _Feed:
             if self._position:
                 position, self._position = self._position, 0
                 self._reader.skip(position)
-            self._rows = self._reader.take(self._chunk).rows()
-            if not self._rows:
+            block = self._reader.take(self._chunk)
+            if len(block) == 0:
                 raise StopIteration
+            try:
+                self._rows = block.rows()
+            except Exception as error:
+                return Failed(error)
             self._rows.reverse()
         return self._rows.pop()
 

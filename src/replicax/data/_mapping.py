@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from replicax._errors import add_note
+from replicax.data._batching import Batch
 from replicax.data._blocks import Block, Columns, ElementFunction, Held, Mapped, RecordRows
 from replicax.data._elements import Structure, as_element, leaves_with_names, map_leaves, own
 from replicax.data._node import (
@@ -136,13 +137,13 @@ class ParsedRecords(ElementFunction):
         return [parsed[name] for name in self._names]
 
     @classmethod
-    def behind(cls, fn: Callable[..., Any]) -> ParsedRecords | None:
-        """If `fn` only parses a record and picks features from it, that; otherwise None.
+    def behind(cls, fn: Callable[..., Any], of_batches: bool) -> ParsedRecords | None:
+        """If `fn` only parses records and picks features from them, that; otherwise None.
 
         The function is called with something that stands for a record: it can be parsed, and
         nothing else can be done with it or its features.
         """
-        record = Unparsed()
+        record = Unparsed(of_batches)
         try:
             result = fn(record)
         except Exception:
@@ -168,7 +169,24 @@ class Map(OneInput):
     runs_user_code: ClassVar[bool] = True
 
     def open(self, run: Run) -> Reader:
+        if self._as_rows is not None:
+            return self._as_rows.open(run)
         return MapReader(self.input.open(run), self._function)
+
+    @functools.cached_property
+    def _as_rows(self) -> Node | None:
+        """If all it does is to parse batches of records, batches of parsed records: the same."""
+        batch = self.input
+        if self.mode != PER_ELEMENT or not isinstance(batch, Batch):
+            return None
+        if not reads_records(batch.input) or not _may_parse(self.fn):
+            return None
+        parsed = ParsedRecords.behind(self.fn, of_batches=True)
+        if parsed is None:
+            return None
+        rows = dataclasses.replace(self, input=batch.input)
+        rows.__dict__["_function"] = parsed
+        return batch.with_inputs([rows])
 
     @functools.cached_property
     def _function(self) -> ElementFunction:
@@ -176,8 +194,8 @@ class Map(OneInput):
             return WholeBlocks(self.fn)
         if self.mode == ON_DEVICE:
             return PerElement(jax.jit(self.fn))
-        if reads_records(self.input) and _mentions(self.fn, "parse_single_example"):
-            parsed = ParsedRecords.behind(self.fn)
+        if reads_records(self.input) and _may_parse(self.fn):
+            parsed = ParsedRecords.behind(self.fn, of_batches=False)
             if parsed is not None:
                 return parsed
         return PerElement(self.fn, self.parallel)
@@ -230,12 +248,15 @@ def _one_row_less(element: Any, spec: Any) -> list[Any]:
     return [map_leaves(lambda leaf: leaf[:-1], element)]
 
 
-def _mentions(fn: Any, name: str) -> bool:
-    """Whether a function may use this name; others are not called just to see what they do."""
+_PARSERS = {"parse_example", "parse_single_example"}
+
+
+def _may_parse(fn: Any) -> bool:
+    """Whether a function names a parser; others are not called just to see what they do."""
     if isinstance(fn, functools.partial):
-        return getattr(fn.func, "__name__", "") == name or _mentions(fn.func, name)
+        return getattr(fn.func, "__name__", "") in _PARSERS or _may_parse(fn.func)
     code = getattr(getattr(fn, "__func__", fn), "__code__", None)
-    return code is not None and name in (*code.co_names, *code.co_freevars)
+    return code is not None and not _PARSERS.isdisjoint((*code.co_names, *code.co_freevars))
 
 
 def reads_records(node: Node) -> bool:

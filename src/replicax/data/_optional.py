@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from replicax.data._elements import as_element
+from replicax.data._node import spec_of
 
 
 class Optional:
@@ -18,19 +22,19 @@ class Optional:
 
     _NOTHING = object()
 
-    def __init__(self, value: Any, element_spec: Any = None):
+    def __init__(self, value: Any, spec: Callable[[], Any]):
         self._value = value
-        self._element_spec = element_spec
+        self._spec = spec  # asked when somebody wants it: it may have to be read
 
     @classmethod
     def from_value(cls, value: Any) -> Optional:
         """One that has this value."""
-        return cls(value)
+        return cls(value, lambda: spec_of(as_element(value)))
 
     @classmethod
     def empty(cls, element_spec: Any) -> Optional:
         """One without a value; `element_spec` says what it would have looked like."""
-        return cls(cls._NOTHING, element_spec)
+        return cls(cls._NOTHING, lambda: element_spec)
 
     def has_value(self, name: str | None = None) -> bool:
         """Whether there is a value."""
@@ -45,7 +49,7 @@ class Optional:
     @property
     def element_spec(self) -> Any:
         """What the value looks like."""
-        return self._element_spec
+        return self._spec()
 
     def __repr__(self) -> str:
         return f"Optional({self._value!r})" if self.has_value() else "Optional.empty"

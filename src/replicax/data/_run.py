@@ -31,6 +31,10 @@ class Run:
     epoch: tuple[int, ...] = ()
     walks: collections.Counter[Any] = dataclasses.field(default_factory=collections.Counter)
 
+    def anew(self) -> Run:
+        """The same iteration, walked over from its start once more."""
+        return dataclasses.replace(self, walks=collections.Counter())
+
     def in_epoch(self, number: int) -> Run:
         return dataclasses.replace(self, epoch=(*self.epoch, number))
 

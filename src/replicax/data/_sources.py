@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, ClassVar
 
@@ -201,7 +202,11 @@ class PythonIterator(Node):
             except (TypeError, ValueError) as error:
                 add_note(error, f"Yielded by the iterator of {self.source}, as item {index}.")
                 raise
-        return fitted(value, self.signature, f"item {index} of {self.source}")
+        return fitted(value, self.signature, self._structure, f"item {index} of {self.source}")
+
+    @functools.cached_property
+    def _structure(self) -> Structure:
+        return Structure(self.signature)
 
     def _cardinality(self) -> int:
         return self.size
@@ -226,9 +231,8 @@ def start_generator(
         ) from None
 
 
-def fitted(value: Any, signature: Any, what: str) -> Any:
+def fitted(value: Any, signature: Any, structure: Structure, what: str) -> Any:
     """`value` with the structure and dtypes of `signature`."""
-    structure = Structure(signature)
     if isinstance(value, list) and isinstance(signature, tuple):
         value = tuple(value)
     values = [value] if structure.text == "." else structure.leaves_like(value)

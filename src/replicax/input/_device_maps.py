@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from replicax import _tree
+from replicax._arrays import STRING
 from replicax.data._batching import Batch
 from replicax.data._mapping import ON_DEVICE, Map
 from replicax.data._node import Node
@@ -87,7 +89,7 @@ def refuse_text(leaves: list[Any]) -> None:
     for leaf in leaves:
         on_host = isinstance(leaf, PerReplica) and leaf._buffers is None
         part = leaf._component(0) if on_host else leaf
-        if not isinstance(part, jax.Array | PerReplica):
+        if isinstance(part, bytes) or (isinstance(part, np.ndarray) and part.dtype == STRING):
             raise TypeError(
                 f"map(on_device=True) was given text, which stays on the host: {part!r}. Take it "
                 "out before, in a map() on the host."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from replicax.data._ahead import Ahead
+from replicax.data._ahead import Ahead, Failed
 from replicax.data._blocks import EMPTY
 from replicax.data._iterator import Feed, PositionedIterator
 from replicax.data._node import Node
@@ -45,7 +45,7 @@ class DistributedIterator(PositionedIterator):
         return self._ties
 
     def _start(self) -> Feed:
-        feed = self._make_feed(self._run, self._position)
+        feed = self._make_feed(self._run.anew(), self._position)
         if self._ahead == 0:
             return feed
         # One is being made while the others wait.
@@ -89,7 +89,12 @@ class StepFeed:
             if not self._more_anywhere(step is not None):
                 raise StopIteration
             step = self._nothing if step is None else step
-        value = None if step is None else self._value_of(step)
+        if step is None:
+            raise StopIteration
+        try:
+            value = self._value_of(step)
+        except Exception as error:
+            return Failed(error)
         if value is None:
             raise StopIteration
         return value

@@ -9,8 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from replicax._jax_internals import put_on_one
 from replicax.data._elements import aligned, leaves_with_names
-from replicax.devices import put, replica_mesh
+from replicax.devices import replica_mesh
 from replicax.input._options import InputLayout
 from replicax.input._shares import Shares
 from replicax.values import PerReplica, ReplicaBuffers
@@ -50,7 +51,7 @@ class Placement:
     def _placed(self, column: Sequence[Any]) -> Any:
         mesh = self._mesh
         if mesh is None:
-            array = put(column[0], self._devices[0])
+            array = put_on_one(np.asarray(column[0]), self._devices[0])
             return PerReplica([array]) if self._wrap else array
         shape = column[0].shape
         even = all(part.shape == shape for part in column)
@@ -58,7 +59,8 @@ class Placement:
             return PerReplica._from_buffers(
                 ReplicaBuffers(mesh, assembled=mesh.assemble_from_host(column))
             )
-        return PerReplica([put(part, device) for part, device in zip(column, self._devices)])
+        parts = [put_on_one(np.asarray(part), to) for part, to in zip(column, self._devices)]
+        return PerReplica(parts)
 
     def _narrowed(self, part: Any, wanted: Any, name: str) -> np.ndarray:
         if part.dtype.kind in "iu":

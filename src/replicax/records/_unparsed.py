@@ -9,9 +9,13 @@ from replicax.records._features import FixedLenFeature, check_features
 
 
 class Unparsed:
-    """Stands for a record. It can be parsed once, and its features can be handed on, no more."""
+    """Stands for a record, or a batch of them.
 
-    def __init__(self) -> None:
+    It can be parsed once, and its features can be handed on, no more.
+    """
+
+    def __init__(self, is_batch: bool) -> None:
+        self.is_batch = is_batch
         self.features: Mapping[str, Any] | None = None
 
     def parsed(self, features: Any) -> dict[str, UnparsedFeature]:
