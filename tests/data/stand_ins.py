@@ -44,6 +44,10 @@ class Tensor:
     def view(self, dtype: Any) -> "Tensor":
         return Tensor(self._array.view(dtype))
 
+    def fill_(self, value: Any) -> "Tensor":
+        self._array[...] = value
+        return self
+
     def numpy(self, force: bool = False) -> np.ndarray:
         assert force and self.dtype != "torch.bfloat16"
         return self._array
@@ -85,6 +89,7 @@ class DataLoader:
     def __init__(self, dataset: Any, batch_size: int | None = 1, drop_last: bool = False):
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.batch_sampler = None if batch_size is None else object()
+        self.num_workers, self.collate_fn = 0, default_collate if batch_size else None
 
     def __iter__(self) -> Iterator[Any]:
         if self.batch_size is None:
@@ -97,7 +102,7 @@ class DataLoader:
         for first in range(0, len(self.dataset), self.batch_size):
             numbers = range(first, min(first + self.batch_size, len(self.dataset)))
             if len(numbers) == self.batch_size or not self.drop_last:
-                yield _collated([self.dataset[number] for number in numbers])
+                yield default_collate([self.dataset[number] for number in numbers])
 
     def __len__(self) -> int:
         size = len(self.dataset)
@@ -106,12 +111,12 @@ class DataLoader:
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
 
-def _collated(rows: list[Any]) -> Any:
+def default_collate(rows: list[Any]) -> Any:
     first = rows[0]
     if isinstance(first, dict):
-        return {key: _collated([row[key] for row in rows]) for key in first}
+        return {key: default_collate([row[key] for row in rows]) for key in first}
     if isinstance(first, tuple | list):
-        return [_collated(list(column)) for column in zip(*rows)]
+        return [default_collate(list(column)) for column in zip(*rows)]
     if isinstance(first, str):
         return rows
     return Tensor(np.stack([np.asarray(row) for row in rows]))

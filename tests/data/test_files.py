@@ -124,6 +124,44 @@ def test_examples_are_parsed_one_by_one_or_in_batches_alike(tmp_path: Path):
     assert records.map(fast).element_spec == records.map(slow).element_spec
 
 
+def sparse_rows(folder: Path, *counts: int) -> Any:
+    """Records with so many values each, of a length that is not fixed."""
+    name = str(folder / "sparse.tfrecord")
+    with rx.io.TFRecordWriter(name) as writer:
+        for count in counts:
+            values = rx.train.Feature(int64_list=rx.train.Int64List(value=range(count)))
+            features = rx.train.Features(feature={"v": values})
+            writer.write(rx.train.Example(features=features).SerializeToString())
+    return TFRecordDataset(name)
+
+
+def test_sparse_values_are_not_cut_into_rows(tmp_path: Path):
+    """Either as in TensorFlow, or refused with a word: never as if their three arrays were rows."""
+    features = {"v": rx.io.VarLenFeature("int64")}
+    records = sparse_rows(tmp_path, 1, 1, 2, 0)
+
+    def single(record: Any) -> Any:
+        return rx.io.parse_single_example(record, features)["v"]
+
+    def several(batch: Any) -> Any:
+        return rx.io.parse_example(batch, features)["v"]
+
+    whole = next(iter(records.batch(2).map(several)))
+    assert whole.dense_shape.tolist() == [2, 1] and whole.values.tolist() == [0, 0]
+    try:
+        (stacked,) = list(records.map(single).take(2).batch(2))
+        assert stacked.dense_shape.tolist() == [2, 1] and stacked.values.tolist() == [0, 0]
+    except (TypeError, ValueError) as error:
+        assert "parse" in str(error).lower()
+    strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    for batches in (
+        records.batch(2).map(several),
+        records.batch(2).map(several).unbatch().batch(2),
+    ):
+        with pytest.raises((TypeError, ValueError), match="(?i)sparse"):
+            list(strategy.experimental_distribute_dataset(batches))
+
+
 def test_names_come_sorted_or_shuffled(tmp_path: Path):
     names = sorted(text_files(tmp_path, *[1] * 9))
     pattern = str(tmp_path / "*.txt")

@@ -672,6 +672,17 @@ def test_a_torch_iterable_data_set_is_a_stream_whatever_length_it_claims(torch: 
         assert steps(source) == [[[0], [1]], [[2], [3]], [[4], []]]
 
 
+def test_a_torch_data_set_may_fill_its_tensor_again(torch: Any):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self) -> Iterator[Any]:
+            buffer = torch.as_tensor(np.zeros(2, np.float32))
+            for number in range(3):
+                yield buffer.fill_(number)
+
+    for source in (Stream(), torch.utils.data.DataLoader(Stream(), batch_size=None)):
+        assert elements(from_source(source).batch(3)) == [[[0, 0], [1, 1], [2, 2]]]
+
+
 def test_a_torch_data_set_without_a_length_is_refused(torch: Any):
     class Rows(torch.utils.data.Dataset):
         pass

@@ -25,7 +25,7 @@ from replicax.data._node import (
 )
 from replicax.data._ordering import Repeat
 from replicax.data._run import Run
-from replicax.data._sources import BlockNode
+from replicax.data._sources import BlockNode, OneElement, TensorSlices
 from replicax.functions import TensorSpec
 
 
@@ -251,6 +251,9 @@ def rows_in(node: Any) -> int:
         return rows * node.count if rows > 0 else rows
     if node.cardinality in (0, INFINITE):
         return node.cardinality
+    if isinstance(node, TensorSlices | OneElement):  # which may be batches already
+        _, first = leaves_with_names(node.spec)[0]
+        return node.cardinality * first.shape[0] if first.shape else UNKNOWN
     return rows_in(node.input) if node.keeps_elements else UNKNOWN
 
 
@@ -286,8 +289,11 @@ class Rebatch(OneInput):
         return batches_of(rows, min(self.sizes), self.drop_remainder)
 
     def _spec(self) -> Any:
-        size = min(self.sizes) if self.drop_remainder and len(set(self.sizes)) == 1 else None
-        return batched_spec(Unbatch(self.input).spec, size)
+        size = min(self.sizes) if len(set(self.sizes)) == 1 else None
+        whole = {leaf.shape[0] for _, leaf in leaves_with_names(self.input.spec) if leaf.shape}
+        divides = size is not None and None not in whole and all(n % size == 0 for n in whole)
+        static = size is not None and (self.drop_remainder or divides)
+        return batched_spec(Unbatch(self.input).spec, size if static else None)
 
     def details(self) -> str:
         return ", ".join(map(str, self.sizes))

@@ -213,14 +213,20 @@ def _array_of_list(values: Sequence[Any]) -> np.ndarray:
         first = first[0]
     if isinstance(first, jax.Array) or (hasattr(first, "__array__") and _depth(values) == 1):
         values = [np.asarray(value) for value in values]
+    text = isinstance(first, str | bytes)
     try:
-        array = np.array(values)
+        # As objects, because NumPy's own bytes end before the last zeros.
+        array = np.array(values, object if text else None)
     except ValueError:
         raise ValueError(
             f"A list in an element of a data set becomes one array, but its rows have different "
             f"lengths: {_short(values)}. Give arrays of one shape, or yield the rows one by one "
             "(from_generator) and use padded_batch."
         ) from None
+    if text != (array.dtype.kind in "OSU"):
+        raise ValueError(
+            f"A list in an element of a data set mixes numbers and text: {_short(values)}."
+        )
     if isinstance(first, bool | int | float | complex):
         return _python_numbers(array)
     if isinstance(first, list | tuple):  # there is no item

@@ -7,6 +7,7 @@ Everything else is a stream: to continue it is to read and drop.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
 import sys
@@ -23,7 +24,7 @@ from replicax._arrays import STRING
 from replicax._errors import add_note
 from replicax.data._blocks import Block, as_slice
 from replicax.data._caching import WithOptions
-from replicax.data._elements import object_array
+from replicax.data._elements import as_element, object_array, own
 from replicax.data._indexed import (
     Column,
     Indexed,
@@ -288,6 +289,7 @@ class Once:
                 if self._ended:
                     return
                 if number < self._LOOK:
+                    value = _kept(value)
                     self._first.append(value)
                 yield value
         finally:
@@ -304,6 +306,14 @@ class Once:
         except Exception as error:
             self._failure = error  # the second time it would seem to be the end
             raise
+
+
+def _kept(value: Any) -> Any:
+    """The same value, also when the iterator fills its buffer again."""
+    try:
+        return own(as_element(value))
+    except (TypeError, ValueError):
+        return value  # which is refused where it is looked at
 
 
 def _iterable(source: Iterable[Any], kind: str, convert: Any = None, **known: Any) -> Stream:
@@ -381,14 +391,14 @@ def _grain_map(source: Any) -> Indexed:
 
 def _torch_loader(loader: Any) -> Stream:
     batched = getattr(loader, "batch_sampler", None) is not None
-    if not batched:
-        batched = getattr(loader, "batch_size", None) is not None
+    collate = getattr(loader, "collate_fn", None)
+    new = getattr(loader, "num_workers", 0) or getattr(collate, "__name__", "") == "default_collate"
     # The length of an iterable data set is a guess, as torch says itself.
     guess = _is_a(getattr(loader, "dataset", None), _TORCH, "IterableDataset")
     return _iterable(
         loader,
         "torch DataLoader",
-        _torch_batch if batched else _torch_element,
+        functools.partial(_from_torch, texts=batched, convert=_numpy_of if new else _copy_of),
         size=UNKNOWN if guess else _size(loader),
         one_size=batched and bool(getattr(loader, "drop_last", False)),
     )
@@ -404,7 +414,7 @@ def _torch_rows(source: Any) -> Node:
             "it a torch.utils.data.IterableDataset."
         )
     return Indexed(
-        by_rows(source, kind, as_row=_torch_row, as_column=_torch_column), len(source), kind
+        by_rows(source, kind, as_rows=_torch_row_list, as_column=_torch_column), len(source), kind
     )
 
 
@@ -413,33 +423,37 @@ def _torch_stream(source: Any) -> Stream:
 
 
 def _torch_element(element: Any) -> Any:
-    """Tensors as NumPy arrays; torch's lists are the tuples of its data set."""
-    return _from_torch(element, texts=False)
+    return _from_torch(element, texts=False, convert=_copy_of)
 
 
-def _torch_batch(element: Any) -> Any:
-    """The same for batches, of which lists of texts are leaves."""
-    return _from_torch(element, texts=True)
+def _from_torch(element: Any, texts: bool, convert: Callable[[Any], Any]) -> Any:
+    """Tensors as NumPy arrays; torch's lists are the tuples of its data set.
 
-
-def _from_torch(element: Any, texts: bool) -> Any:
+    Args:
+      element: of a data set, or a batch.
+      texts: whether lists of texts are leaves, as in batches.
+      convert: makes arrays of tensors.
+    """
     if isinstance(element, Mapping):
-        return {key: _from_torch(value, texts) for key, value in element.items()}
+        return {key: _from_torch(value, texts, convert) for key, value in element.items()}
     if isinstance(element, list | tuple):
         if texts and element and all(isinstance(value, str | bytes) for value in element):
             return object_array([x.encode() if isinstance(x, str) else x for x in element])
-        parts = [_from_torch(value, texts) for value in element]
+        parts = [_from_torch(value, texts, convert) for value in element]
         return type(element)(*parts) if hasattr(element, "_fields") else tuple(parts)
-    return _numpy_of(element) if _is_tensor(element) else element
+    return convert(element) if _is_tensor(element) else element
 
 
-def _torch_row(row: Any) -> Any:
-    """One element of a map-style data set; its tensors are still to be converted."""
-    kind = type(row)
-    parts = row if kind is tuple or kind is list else row.values() if kind is dict else (row,)
+def _torch_row_list(rows: list[Any]) -> list[Any]:
+    """Elements of a map-style data set; the tensors of flat ones are still to be converted."""
+    first = rows[0]
+    kind = type(first)
+    parts = first if kind is tuple or kind is list else (first,)
+    if kind is dict:
+        parts = tuple(first.values())
     if any(isinstance(part, list | tuple | Mapping) for part in parts):
-        return _torch_element(row)
-    return tuple(row) if kind is list else row
+        return [_torch_element(row) for row in rows]
+    return [tuple(row) for row in rows] if kind is list else rows
 
 
 def _torch_column(values: Column) -> Column:
@@ -461,6 +475,10 @@ def _numpy_of(tensor: Any) -> np.ndarray:
         bits = tensor.detach().contiguous().view(sys.modules["torch"].int16)
         return bits.numpy(force=True).view(jnp.bfloat16)
     return tensor.numpy(force=True)
+
+
+def _copy_of(tensor: Any) -> np.ndarray:
+    return _numpy_of(tensor).copy()  # the user's code may fill one buffer again and again
 
 
 # ------------------------------------------------------------------ Hugging Face

@@ -145,7 +145,7 @@ def by_rows(
     source: Any,
     kind: str,
     missing: str = "",
-    as_row: Callable[[Any], Any] | None = None,
+    as_rows: Callable[[list[Any]], list[Any]] | None = None,
     as_column: Callable[[Column], Column] | None = None,
 ) -> Fetch:
     """Fetches elements one by one with `source[number]`, or together where the source can.
@@ -154,7 +154,7 @@ def by_rows(
       source: has `__getitem__`, and perhaps `__getitems__` for many numbers at once.
       kind: what it is, for error messages.
       missing: what to say of elements that are None.
-      as_row: what to make of each element.
+      as_rows: what to make of the elements first.
       as_column: what to make of the same leaf of several elements.
     """
     many = getattr(source, "__getitems__", None)
@@ -173,8 +173,8 @@ def by_rows(
         for number, row in zip(numbers, rows):
             if row is None:
                 raise TypeError(f"Element {number} of {kind} is None. {missing}".rstrip())
-        if as_row is not None:
-            rows = [as_row(row) for row in rows]
+        if as_rows is not None:
+            rows = as_rows(rows)
         return table_of(rows, as_column or numpy_column)
 
     return fetch

@@ -253,8 +253,10 @@ def _fitted_leaf(value: Any, spec: Any, what: str) -> Any:
         return value
     leaf = as_leaf(value)
     if not isinstance(leaf, bytes) and leaf.dtype != spec.dtype:
+        empty_list = isinstance(value, list | tuple) and leaf.size == 0  # of no type of its own
         text = STRING in (leaf.dtype, spec.dtype)
-        if text or not np.can_cast(leaf.dtype, spec.dtype, "same_kind"):
+        convertible = not text and np.can_cast(leaf.dtype, spec.dtype, "same_kind")
+        if not convertible and not empty_list:
             raise TypeError(
                 f"{what} is {leaf.dtype}, which does not convert to the {spec.dtype} of the "
                 f"output_signature: {leaf!r}."

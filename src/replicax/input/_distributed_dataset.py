@@ -82,7 +82,7 @@ class DistributedDataset:
         shares = HostShares(lambda: node.spec)
         compute = shares.of_rows if by_rows else shares.of_elements
         only_numbers = all(isinstance(each, Numbers) for each in walk(node) if not each.inputs)
-        fetch = self._options.experimental_fetch_to_device
+        fetch = bool(self._options.experimental_fetch_to_device)
         place = Placement(layout, fetch, only_numbers).place
         apply = DeviceFunctions(functions, layout) if any(functions) else None
 

@@ -33,12 +33,14 @@ class InputOptions:
         that is being made ready. With 0 nothing is read ahead, and no thread is started.
     """
 
-    experimental_fetch_to_device: bool = True
+    experimental_fetch_to_device: bool | None = True
     experimental_replication_mode: InputReplicationMode = InputReplicationMode.PER_WORKER
     experimental_place_dataset_on_device: bool = False
     experimental_per_replica_buffer_size: int = 1
 
     def __post_init__(self) -> None:
+        if self.experimental_fetch_to_device is None:  # as in TensorFlow
+            object.__setattr__(self, "experimental_fetch_to_device", True)
         if not isinstance(self.experimental_replication_mode, InputReplicationMode):
             raise TypeError(
                 "`experimental_replication_mode` is rx.distribute.InputReplicationMode.PER_WORKER "

@@ -86,7 +86,7 @@ def shard(node: Node, layout: InputLayout, policy: AutoShardPolicy | None = None
     refuse_unbatched(node)
     asked = options_of(node).experimental_distribute.auto_shard_policy if policy is None else policy
     chosen, reason = _chosen(node, asked, layout)
-    by_batch = chosen is DATA
+    by_batch = chosen is DATA or layout.replicas == 1  # one replica gets batches as they are
     batch_size = batch_size_of(node, may_run=not by_batch)
     by_batch = by_batch or batch_size is None
     mine = node

@@ -90,6 +90,10 @@ def names_of_files(lib: Library, reader: str, case: str) -> Any:
 
 
 @scenario(reader=READERS, eager_only=HOST_ONLY)
+@ours(
+    "files are read one after the other, in large blocks: as fast, and in one order",
+    [{"string": str(number)} for number in range(9)],
+)
 def parallel_reads(lib: Library, reader: str) -> Any:
     with folder() as path:
         names = _write(lib, path, reader, 2, 3, 4)
