@@ -23,7 +23,6 @@ def train(strategy: Any, way: str) -> list[float]:
     rng = np.random.default_rng(0)
     inputs = rng.standard_normal((BATCH, 16)).astype(np.float32)
     labels = (inputs.sum(1) > 0).astype(np.int32)
-    replicas = strategy.num_replicas_in_sync
     with strategy.scope():
         w1 = rx.Variable(rng.standard_normal((16, 32)).astype(np.float32) / 4, name="w1")
         w2 = rx.Variable(rng.standard_normal((32, 2)).astype(np.float32) / 4, name="w2")
@@ -41,17 +40,17 @@ def train(strategy: Any, way: str) -> list[float]:
         seen.assign_add(x.shape[0])
         return value
 
-    parts = [np.array_split(array, replicas) for array in (inputs, labels)]
-    batch = strategy.experimental_distribute_values_from_function(
-        lambda context: tuple(jnp.asarray(part[context.replica_id_in_sync_group]) for part in parts)
-    )
+    dataset = rx.data.Dataset.from_tensor_slices((inputs * 2, labels)).repeat(STEPS).batch(BATCH)
+    dataset = dataset.map(lambda x, y: (x / 2, y), on_device=way == "function")
 
     def train_step(batch: Any) -> jax.Array:
         return strategy.reduce("SUM", strategy.run(step, args=batch), axis=None)
 
     if way == "function":
         train_step = rx.function(train_step)
-    losses = [float(train_step(batch)) for _ in range(STEPS)]
+    batches = strategy.experimental_distribute_dataset(dataset)
+    losses = [float(train_step(batch)) for batch in batches]
+    assert len(losses) == STEPS
     assert float(seen.read_value()) == STEPS * BATCH
     return losses
 

@@ -6,17 +6,18 @@
 #   scripts/on_accelerator.sh [folder for the results]
 #
 # Uses `python3` as it is (PYTHON=... for another), with JAX for the accelerator, optax, pytest and
-# hypothesis installed or on PYTHONPATH. PARTS="accelerator suite gpu step eager" chooses.
+# hypothesis installed or on PYTHONPATH. PARTS="accelerator suite gpu step eager input" chooses.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 results=${1:-.}
 python=${PYTHON:-python3}
-parts=" ${PARTS:-accelerator suite gpu step eager} "
+parts=" ${PARTS:-accelerator suite gpu step eager input} "
 export PYTHONPATH="src:.${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 failed=0
 
 wanted() { [[ "$parts" == *" $1 "* ]]; }
 
+"$python" src/replicax/records/_build.py || echo "(without the compiled helper for records)"
 if wanted accelerator; then
   echo "== the accelerator"
   "$python" scripts/accelerator_check.py || failed=1
@@ -39,6 +40,11 @@ fi
 if wanted eager; then
   echo "== eager steps, on the CPU cores"
   JAX_PLATFORMS=cpu "$python" benchmarks/eager.py --no-tensorflow --json "$results/eager.json" ||
+    failed=1
+fi
+if wanted input; then
+  echo "== input, on the CPU cores"
+  JAX_PLATFORMS=cpu "$python" benchmarks/input.py --no-peers --json "$results/input.json" ||
     failed=1
 fi
 exit "$failed"

@@ -12,7 +12,6 @@ Which rule holds is decided in `_sharding.py`. Nothing is computed here: rows ar
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -80,7 +79,7 @@ class EachBatch(Steps):
         pieces = pieces_of(len(rows), self._workers * self._local)
         if self._workers > 1:
             pieces = pieces[self._worker :: self._workers]
-            rows = rows.select(np.fromiter(itertools.chain(*pieces), np.int64))
+            rows = concatenate([rows.select(slice(each.start, each.stop)) for each in pieces])
         return Step(rows, [len(piece) for piece in pieces])
 
     def skip(self, steps: int) -> None:
