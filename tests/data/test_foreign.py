@@ -463,7 +463,6 @@ def test_errors_of_an_indexed_source_name_it_and_the_elements(row: Any, error: A
         (stand_ins.DatasetDict(train=1.5, test=Batches()), r"such as datasets\['train'\]"),
         (None, "Pass an rx.data.Dataset"),
     ],
-    ids=repr,
 )
 def test_what_is_no_data_set_is_refused_with_the_line_to_write(source: Any, match: str):
     strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -616,7 +615,7 @@ def test_rows_of_a_torch_data_set_are_shuffled_and_sharded_by_index(torch: Any):
 
 def test_rows_of_a_torch_data_set_must_be_batched(torch: Any):
     rows = torch_rows(torch, 4, lambda i: (np.zeros(3, np.float32), i))
-    with pytest.raises(ValueError, match=r"not batched.*batch\(global_batch_size\)"):
+    with pytest.raises(ValueError, match=r"not batched.*from_source\(data_set\).batch\("):
         on_host(rows, 2)
     assert rows.asked == []
 

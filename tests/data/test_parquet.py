@@ -126,6 +126,56 @@ def test_a_missing_file_is_named(arrow: Any, tmp_path: Path):
         elements(ParquetDataset(str(tmp_path / "nowhere")))
 
 
+def test_a_damaged_file_is_named(name: str, tmp_path: Path):
+    content = Path(name).read_bytes()
+    damaged = [
+        b"no such file" * 20,
+        content[: len(content) // 2],
+        b"PAR1" + b"x" * 60 + content[64:],
+    ]
+    for number, each in enumerate(damaged):
+        path = tmp_path / f"damaged {number}"
+        path.write_bytes(each)
+        with pytest.raises(rx.errors.DataLossError, match=f"damaged {number}'") as raised:
+            elements(ParquetDataset(str(path)))
+        assert raised.value.path == str(path)
+
+
+def test_columns_that_are_not_there_are_named(name: str):
+    with pytest.raises(ValueError, match="no column 'x'. It has: i, u, f"):
+        elements(ParquetDataset(name, columns=["i", "x"]))
+    with pytest.raises(ValueError, match="without a column"):
+        elements(ParquetDataset(name, columns=[]))
+
+
+def test_lists_of_lists_are_arrays_and_of_other_lengths_can_be_filled_up(
+    tmp_path: Path, arrow: Any
+):
+    nested = write(tmp_path / "nested", x=[[[1, 2]], [[3, 4]]])
+    assert elements(ParquetDataset(nested).batch(2)) == [{"x": [[[1, 2]], [[3, 4]]]}]
+    ragged = ParquetDataset(write(tmp_path / "ragged", 2, x=[[1], [1, 2], [], [3]]))
+    assert elements(ragged) == [{"x": [1]}, {"x": [1, 2]}, {"x": []}, {"x": [3]}]
+    assert elements(ragged.padded_batch(4)) == [{"x": [[1, 0], [1, 2], [0, 0], [3, 0]]}]
+
+
+def test_what_arrays_have_no_place_for_is_named(tmp_path: Path, arrow: Any):
+    cases: dict[str, Any] = {
+        "numbers": [1, None],
+        "texts": ["a", None],
+        "lists": arrow.array([[1, 2], None], arrow.list_(arrow.int64(), 2)),
+        "dates": np.array(["2020-01-01"], "datetime64[s]"),
+        "structs": [{"a": 1}],
+        "nothing": arrow.array([None]),
+    }
+    for column, values in cases.items():
+        name = write(tmp_path / column, **{column: values})
+        with pytest.raises((TypeError, ValueError), match=f"column '{column}'") as raised:
+            elements(ParquetDataset(name))
+        assert name in "".join(raised.value.__notes__)
+    floats = ParquetDataset(write(tmp_path / "floats", x=[1.5, None]))
+    assert np.isnan([row["x"] for row in floats]).tolist() == [False, True]
+
+
 def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ImportError, match=r"pip install 'replicax\[parquet\]'"):

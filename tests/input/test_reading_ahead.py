@@ -141,9 +141,31 @@ def test_errors_of_generators_arrive_at_next(error: Any, size: int):
     assert any(frame.name == "generate" for frame in traceback.extract_tb(caught.tb))
     if issubclass(error, Exception):
         assert any("item 2" in note for note in caught.value.__notes__)
-    assert next(iterator, None) is None
+        assert next(iterator, None) is None  # a generator that has raised is at its end
+    iterator.close()
     del caught
     assert gone()
+
+
+def test_an_interrupt_loses_nothing():
+    interrupted: list[int] = []
+
+    def generate() -> Iterator[Any]:
+        for number in range(4):
+            if number == 2 and not interrupted:
+                interrupted.append(number)
+                raise KeyboardInterrupt
+            yield [number, number]
+
+    for size in (0, 1, 3):
+        interrupted.clear()
+        source = Dataset.from_generator(generate)
+        iterator = iter(STRATEGY.experimental_distribute_dataset(source, buffer_of(size)))
+        found = [shares(next(iterator)) for _ in range(2)]
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+        found += [shares(value) for value in iterator]
+        assert found == [[[n], [n]] for n in range(4)]
 
 
 @pytest.mark.parametrize("size", [0, 1])

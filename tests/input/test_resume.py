@@ -59,6 +59,10 @@ def test_other_numbers_of_replicas_continue(name: str, replicas: int):
         state = first.get_state()
         rest = [flat(step) for step in steps_of(first)]
         other = iter(on_host(make(), replicas))
+        if name == "anew" and replicas == 1:  # one replica takes the batches as they are
+            with pytest.raises(ValueError, match="split"):
+                other.set_state(by_mail(state))
+            return
         other.set_state(by_mail(state))
         assert [flat(step) for step in steps_of(other)] == rest
 

@@ -95,3 +95,23 @@ def test_one_device_strategy_places_everything_there():
     assert strategy.run(step).devices() == home
     for each in (v, *optimizer.variables):
         assert each.read_value().devices() == home
+
+
+def test_compiled_on_one_device_with_variables_on_another():
+    strategy = rx.distribute.CentralStorageStrategy(["CPU:1"], parameter_device="CPU:0")
+    with strategy.scope():
+        stored = rx.Variable(1.0, aggregation="SUM")
+        counted = rx.Variable(0.0, synchronization="ON_READ", aggregation="SUM")
+
+    @rx.function
+    def step(x):
+        def replica_fn(x):
+            counted.assign_add(1.0)
+            stored.assign_add(x)
+            return stored * x
+
+        return strategy.run(replica_fn, args=(x,))
+
+    assert [float(step(2.0)) for _ in range(2)] == [6.0, 10.0]
+    assert (float(stored), float(counted.read_value())) == (5.0, 2.0)
+    assert stored.device.endswith("CPU:0")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from replicax._arrays import STRING, is_string
+from replicax.data._binding import bound_now
 from replicax.data._elements import Structure, leaves_with_names, map_leaves
 from replicax.data._node import Node
 from replicax.functions import TensorSpec
@@ -26,9 +27,10 @@ def as_count(value: Any, where: str, least: int | None = None) -> int:
 
 
 def as_function(fn: Any, where: str, example: str) -> Callable[..., Any]:
+    """A function of the user's, bound to what it sees now."""
     if not callable(fn):
         raise TypeError(f"{where} takes a function of an element, such as {example}; got {fn!r}.")
-    return fn
+    return bound_now(fn)
 
 
 def as_signature(types: Any, shapes: Any, signature: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from replicax._arrays import STRING
 from replicax.data._blocks import EMPTY, Batched, Block, Columns, Held, concatenate
-from replicax.data._elements import Structure, leaves_with_names, map_leaves
+from replicax.data._elements import Structure, leaves_with_names, map_leaves, refuse_sparse
 from replicax.data._node import (
     INFINITE,
     UNKNOWN,
@@ -192,6 +192,7 @@ def row_block(block: Block, what: str = "unbatch()") -> Block:
 
 def rows_of(element: Any, what: str) -> Block:
     """The rows of one batch."""
+    refuse_sparse(element, what)
     leaves = leaves_with_names(element)
     for name, leaf in leaves:
         if not isinstance(leaf, np.ndarray) or leaf.ndim == 0:
@@ -318,7 +319,9 @@ class Window(OneInput):
         held: Block = EMPTY
         try:
             while True:
-                held = concatenate([held, take_all(reader, max(extent - len(held), 0))])
+                # Computed once, though windows overlap.
+                more = take_all(reader, max(extent - len(held), 0)).rows()
+                held = concatenate([held, Held(more)])
                 if len(held) == 0 or (self.drop_remainder and len(held) < extent):
                     return
                 stop = min(extent, len(held))

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from replicax._arrays import STRING
-from replicax.data._elements import Allocate, ShapesDiffer, Structure, stack
+from replicax.data._elements import Allocate, ShapesDiffer, Structure, refuse_sparse, stack
 from replicax.records import RecordArray, Records
 
 Indices = Any  # a slice, a range, or an array of integers
@@ -36,6 +36,10 @@ class Block:
         """The elements, one by one. Not to be written to."""
         raise NotImplementedError
 
+    def detached(self) -> Block:
+        """The same elements, to be held for long: they keep nothing else in memory."""
+        return self
+
     def stacked(self, allocate: Allocate | None = None) -> Any:
         """All elements as one: every leaf gets a first dimension of the length of the block.
 
@@ -43,6 +47,7 @@ class Block:
           allocate: if given, all numbers are in new arrays that it made.
         """
         rows = self.rows()
+        refuse_sparse(rows[0], "batch()")
         structure = Structure(rows[0])
         return structure.build([stack(column, allocate) for column in structure.columns(rows)])
 
@@ -187,6 +192,9 @@ class RecordRows(Block):
     def rows(self) -> list[bytes]:
         return self.records.to_list()
 
+    def detached(self) -> Block:
+        return Held(self.rows())  # or the bytes of all other records would stay too
+
     def stacked(self, allocate: Allocate | None = None) -> np.ndarray:
         return RecordArray.of(self.records)
 
@@ -209,6 +217,9 @@ class Zipped(Block):
     def rows(self) -> list[Any]:
         return [self.structure.build(row) for row in zip(*[part.rows() for part in self.parts])]
 
+    def detached(self) -> Zipped:
+        return Zipped([part.detached() for part in self.parts], self.structure)
+
     def stacked(self, allocate: Allocate | None = None) -> Any:
         return self.structure.build([part.stacked(allocate) for part in self.parts])
 
@@ -230,6 +241,9 @@ class Mapped(Block):
 
     def rows(self) -> list[Any]:
         return self.function.rows(self.inner) if len(self.inner) else []
+
+    def detached(self) -> Mapped:
+        return Mapped(self.function, self.inner.detached())
 
     def stacked(self, allocate: Allocate | None = None) -> Any:
         if not self.function.whole_blocks:
@@ -272,6 +286,9 @@ class Batched(Block):
             )
         starts = np.asarray(indices, np.int64)[:, None] * size
         return Batched(self.inner.select((starts + np.arange(size)).ravel()), size)
+
+    def detached(self) -> Batched:
+        return Batched(self.inner.detached(), self.size)
 
     def rows(self) -> list[Any]:
         if len(self) == 1:

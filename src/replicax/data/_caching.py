@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from replicax.data._blocks import Block, Held
-from replicax.data._elements import Structure, map_leaves
+from replicax.data._elements import Structure, map_leaves, own
 from replicax.data._node import OneInput, Reader, Slices
 from replicax.data._options import Options
 from replicax.data._run import Run
@@ -89,7 +89,7 @@ class CacheReader(Reader):
 
     def take(self, count: int) -> Block:
         try:
-            rows = [map_leaves(_kept, row) for row in self._reader.take(count).rows()]
+            rows = [map_leaves(_kept, own(row)) for row in self._reader.take(count).rows()]
         except BaseException:
             self._whole = False  # an element is missing
             raise

@@ -151,6 +151,7 @@ class Dataset:
                     f"No files match the pattern {pattern!r} (in {os.getcwd()!r})."
                 )
             names += found
+        names.sort()
         files = Dataset(_files.names_node(names))
         return files.shuffle(len(names), seed) if shuffle or shuffle is None else files
 
@@ -201,7 +202,7 @@ class Dataset:
           on_device: the function runs under `jax.jit` on the replicas' devices, after the data
             was placed there. At the end of a pipeline, or before a last `batch`.
         """
-        as_function(map_func, "map()", "lambda x: ...")
+        map_func = as_function(map_func, "map()", "lambda x: ...")
         if vectorized and on_device:
             raise ValueError(
                 "map() takes either vectorized=True (on the host, many elements at once) or "
@@ -215,12 +216,13 @@ class Dataset:
 
     def filter(self, predicate: Callable[..., Any], name: str | None = None) -> Dataset:
         """The elements for which `predicate` returns True."""
-        as_function(predicate, "filter()", "lambda x: x > 0")
+        predicate = as_function(predicate, "filter()", "lambda x: x > 0")
         return Dataset(Filter(self._data_set_node, predicate))
 
     def flat_map(self, map_func: Callable[..., Any], name: str | None = None) -> Dataset:
         """The elements of the data sets that `map_func` makes of each element, in turn."""
-        as_function(map_func, "flat_map()", "lambda x: rx.data.Dataset.from_tensor_slices(x)")
+        example = "lambda x: rx.data.Dataset.from_tensor_slices(x)"
+        map_func = as_function(map_func, "flat_map()", example)
         return Dataset(Interleave(self._data_set_node, map_func, 1, 1, "flat_map()"))
 
     def interleave(
@@ -236,7 +238,7 @@ class Dataset:
 
         `cycle_length` is 16 by default (in TensorFlow it depends on the machine).
         """
-        as_function(map_func, "interleave()", "rx.data.TFRecordDataset")
+        map_func = as_function(map_func, "interleave()", "rx.data.TFRecordDataset")
         cycle = 16 if cycle_length in (None, AUTOTUNE) else cycle_length
         block = 1 if block_length is None else block_length
         return Dataset(
@@ -385,7 +387,8 @@ class Dataset:
                     "concatenate() takes a data set with elements of the same structure and "
                     f"dtypes: these are {nodes[0].spec!r}, those are {nodes[1].spec!r}."
                 )
-        return Dataset(Concatenate(nodes))
+        first = nodes[0].parts if isinstance(nodes[0], Concatenate) else nodes[:1]
+        return Dataset(Concatenate((*first, nodes[1])))
 
     def enumerate(self, start: int = 0, name: str | None = None) -> Dataset:
         """Pairs of a number, counting from `start`, and an element."""

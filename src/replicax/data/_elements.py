@@ -17,7 +17,7 @@ import numpy as np
 
 from replicax import _tree
 from replicax._arrays import STRING
-from replicax.records import RecordArray
+from replicax.records import RecordArray, SparseTensor
 
 Allocate = Callable[[tuple[int, ...], Any], np.ndarray]
 
@@ -257,6 +257,19 @@ def _checked_array(array: np.ndarray) -> np.ndarray:
     return object_array(flat).reshape(array.shape)
 
 
+def refuse_sparse(element: Any, what: str) -> None:
+    """Sparse values are no rows of arrays."""
+    if isinstance(element, SparseTensor):
+        raise ValueError(
+            f"{what} was given a sparse value (of a VarLenFeature), whose arrays are no rows. "
+            "Make it dense in map(), with rx.io.to_dense, or parse after batch(): "
+            "dataset.batch(n).map(lambda records: rx.io.parse_example(records, features))."
+        )
+    if isinstance(element, tuple | dict):
+        for child in element.values() if isinstance(element, dict) else element:
+            refuse_sparse(child, what)
+
+
 def _as_bytes(item: Any, array: np.ndarray) -> bytes:
     if isinstance(item, str):
         return item.encode()
@@ -320,7 +333,8 @@ def _held_elsewhere(leaves: list[Any], index: int) -> bool:
     while isinstance(owner, np.ndarray) and owner.base is not None:
         owner = owner.base
     # A view, be it a read-only one, changes with the array that owns the memory.
-    return isinstance(owner, np.ndarray) and owner.flags.writeable
+    of_whom = owner if isinstance(owner, np.ndarray) else leaves[index]
+    return of_whom.flags.writeable
 
 
 # References to an array that is in one list only, as `_held_elsewhere` counts them; it depends on

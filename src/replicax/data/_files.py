@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Generator, Iterator
@@ -10,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from replicax._arrays import STRING
-from replicax.data._blocks import Block, Columns, Held, RecordRows
-from replicax.data._elements import Structure, as_leaf
+from replicax._errors import DataLossError, add_note
+from replicax.data._blocks import Block, Held, RecordRows
+from replicax.data._indexed import arrow_block
 from replicax.data._node import Node, Pulled, Reader, observed_spec
 from replicax.data._run import Run
 from replicax.data._sources import TensorSlices
@@ -112,38 +114,43 @@ def parquet(names: Node, columns: list[str] | None) -> Files:
         ) from None
 
     def scan(path: str) -> Iterator[Block]:
-        with reader.ParquetFile(path) as file:
+        with _naming_damage(path):
+            file = reader.ParquetFile(path)
+        with file:
+            _check_columns(columns, file.schema_arrow.names, path)
             for group in range(file.num_row_groups):
-                table = file.read_row_group(group, columns=columns)
-                yield _parquet_block(table)
+                with _naming_damage(path):
+                    table = file.read_row_group(group, columns=columns)
+                try:
+                    block = arrow_block(table)
+                except Exception as error:
+                    add_note(error, f"Read from {path!r}; `columns` says which columns to read.")
+                    raise
+                yield block
 
     return Files(names, scan, "ParquetDataset", yields_records=False)
 
 
-def _parquet_block(table: Any) -> Block:
-    arrays: dict[str, np.ndarray] = {}
-    for name, column in zip(table.column_names, table.columns):
-        combined = column.combine_chunks()
-        kind = combined.type
-        if hasattr(kind, "list_size"):  # rows of one length
-            flat = combined.flatten().to_numpy(zero_copy_only=False)
-            arrays[name] = flat.reshape(len(combined), kind.list_size)
-            continue
-        values = combined.to_numpy(zero_copy_only=False)
-        if values.dtype == object and len(values) and isinstance(values[0], np.ndarray):
-            values = _rows_of_one_length(values, name)
-        arrays[name] = as_leaf(values)
-    return Columns(list(arrays.values()), Structure(arrays))
+@contextlib.contextmanager
+def _naming_damage(path: str) -> Iterator[None]:
+    """The package says what is wrong, but not with which file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (ValueError, OSError) as error:
+        raise DataLossError(
+            f"The Parquet file {path!r} is damaged, or is none: {error}", path
+        ) from error
 
 
-def _rows_of_one_length(values: np.ndarray, name: str) -> np.ndarray:
-    lengths = {len(value) for value in values}
-    if len(lengths) > 1:
-        raise ValueError(
-            f"The column {name!r} of a Parquet file holds lists of different lengths "
-            f"({min(lengths)} to {max(lengths)}), which are no array. Leave it out with `columns`."
-        )
-    return np.stack(list(values))
+def _check_columns(columns: list[str] | None, known: list[str], path: str) -> None:
+    if columns is None:
+        return
+    missing = [name for name in columns if name.partition(".")[0] not in known]
+    if missing or not columns:
+        what = f"has no column {missing[0]!r}" if missing else "was to be read without a column"
+        raise ValueError(f"The Parquet file {path!r} {what}. It has: {', '.join(known)}.")
 
 
 def is_file_reader(node: Node) -> bool:

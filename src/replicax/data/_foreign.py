@@ -189,14 +189,14 @@ class Stream(PythonIterator):
         return self.source
 
     def open(self, run: Run) -> Reader:
-        return StreamReader(self)
+        return StreamReader(self, run)
 
-    def blocks(self, start: int = 0) -> Generator[Block]:
+    def blocks(self, run: Run, start: int = 0) -> Generator[Block]:
         """One walk, without the first elements."""
         if start == 0 or self.start_at is None:
-            return self._blocks()
+            return self._blocks(run)
         start_at = self.start_at
-        return dataclasses.replace(self, make=lambda: start_at(start))._blocks()
+        return dataclasses.replace(self, make=lambda: start_at(start))._blocks(run)
 
     def _checked(self, value: Any, index: int) -> Any:
         element = super()._checked(value, index)
@@ -220,9 +220,10 @@ class Stream(PythonIterator):
 class StreamReader(Pulled):
     """A walk over a stream."""
 
-    def __init__(self, node: Stream):
-        super().__init__(node.blocks())
+    def __init__(self, node: Stream, run: Run):
+        super().__init__(node.blocks(run))
         self._node = node
+        self._run = run
         self._fresh = True
 
     def take(self, count: int) -> Block:
@@ -231,7 +232,7 @@ class StreamReader(Pulled):
 
     def skip(self, count: int) -> int:
         if count and self._fresh and self._node.start_at is not None:
-            blocks = self._node.blocks(count)
+            blocks = self._node.blocks(self._run, count)
             first = next(blocks, None)
             if first is not None:
                 self._fresh, self._blocks, self._rest = False, blocks, Slices(first)
@@ -240,9 +241,13 @@ class StreamReader(Pulled):
 
 
 class Once:
-    """An iterator, which can be read once. A look at its first two elements does not count."""
+    """An iterator, which can be read once.
 
-    _LOOK = 2
+    Its first two elements are kept, so that they can be read again, and so is what was only looked
+    at.
+    """
+
+    _KEPT = 2
     # Two data sets may be made of one iterator, and must not take elements from each other.
     _made: weakref.WeakValueDictionary[int, Once] = weakref.WeakValueDictionary()
 
@@ -262,7 +267,12 @@ class Once:
 
     def __call__(self) -> Iterator[Any]:
         self._claim(None)
-        return self._walk()
+        return self._walk(self._KEPT)
+
+    def look(self) -> Iterator[Any]:
+        """A walk that takes nothing away, however far it goes."""
+        self._claim(None)
+        return self._walk(sys.maxsize)
 
     def _claim(self, reader: object) -> None:
         if self._reader is not None and self._reader is not reader:
@@ -273,22 +283,22 @@ class Once:
             )
         self._reader = reader
 
-    def _walk(self) -> Generator[Any]:
+    def _walk(self, kept: int) -> Generator[Any]:
         me = object()
         try:
             for number in itertools.count():
                 if number < len(self._first):
                     yield self._first[number]
                     continue
-                self._claim(None if number < self._LOOK else me)
-                if number >= self._LOOK:
+                self._claim(None if number < kept else me)
+                if number >= kept:
                     self._first.clear()
                 if self._ended:
                     return
                 value = self._next()
                 if self._ended:
                     return
-                if number < self._LOOK:
+                if number < kept:
                     value = _kept(value)
                     self._first.append(value)
                 yield value
@@ -551,7 +561,7 @@ _ROWS_AT_A_TIME = 32
 class Tables(Stream):
     """A stream of Arrow tables, whose rows are the elements."""
 
-    def _blocks(self) -> Generator[Block]:
+    def _blocks(self, run: Run) -> Generator[Block]:
         index = 0
         try:
             for table in self.make():

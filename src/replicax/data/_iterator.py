@@ -67,10 +67,16 @@ class PositionedIterator:
     def __next__(self) -> Any:
         refuse_in_trace()
         with self._lock:
-            if self._feed is None:
-                self._feed = self._start()
-            value = self._feed.get()
-            self._position += 1
+            try:
+                if self._feed is None:
+                    self._feed = self._start()
+                value = self._feed.get()
+                self._position += 1
+            except Exception:
+                raise
+            except BaseException:  # Ctrl-C came somewhere: start anew, from what was received
+                self.close()
+                raise
         if isinstance(value, Failed):  # it is passed; what could not be read, above, is not
             raise value.error
         return value

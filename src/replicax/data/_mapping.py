@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import dis
 import functools
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ import numpy as np
 
 from replicax._errors import add_note
 from replicax.data._batching import Batch
-from replicax.data._blocks import Block, Columns, ElementFunction, Held, Mapped, RecordRows
+from replicax.data._blocks import EMPTY, Block, Columns, ElementFunction, Held, Mapped, RecordRows
 from replicax.data._elements import Structure, as_element, leaves_with_names, map_leaves, own
 from replicax.data._node import (
     UNKNOWN,
@@ -21,6 +22,7 @@ from replicax.data._node import (
     OneInput,
     Pulled,
     Reader,
+    Slices,
     chunk_of,
     drawing_nodes,
     first_elements,
@@ -146,12 +148,10 @@ class ParsedRecords(ElementFunction):
         record = Unparsed(of_batches)
         try:
             result = fn(record)
+            structure = Structure(tuple(result) if isinstance(result, list) else result)
+            leaves = structure.leaves(result)
         except Exception:
             return None
-        if isinstance(result, list):
-            result = tuple(result)
-        structure = Structure(result)
-        leaves = structure.leaves(result)
         features = record.features
         if features is None or not all(record.owns(leaf) for leaf in leaves):
             return None
@@ -171,7 +171,8 @@ class Map(OneInput):
     def open(self, run: Run) -> Reader:
         if self._as_rows is not None:
             return self._as_rows.open(run)
-        return MapReader(self.input.open(run), self._function)
+        parallel = 1 if self.mode != PER_ELEMENT else self.parallel
+        return MapReader(self.input.open(run), self._function, parallel)
 
     @functools.cached_property
     def _as_rows(self) -> Node | None:
@@ -202,7 +203,7 @@ class Map(OneInput):
 
     def _spec(self) -> Any:
         if self.mode == ON_DEVICE:
-            return self._abstract_spec()
+            return abstract_spec(self.fn, self.input.spec)
         if self.mode == VECTORIZED:
             return observed_spec(self)
         elements = first_elements(self.input)
@@ -220,22 +221,32 @@ class Map(OneInput):
             spec = merged_specs(spec, other) or spec
         return spec
 
-    def _abstract_spec(self) -> Any:
-        def look(size: int) -> Any:
-            def sized(leaf: Any) -> Any:
-                shape = [size if each is None else each for each in leaf.shape]
-                return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
-
-            element = map_leaves(sized, self.input.spec)
-            args = element if type(element) is tuple else (element,)
-            result = jax.eval_shape(self.fn, *args)
-            return map_leaves(lambda leaf: TensorSpec.on_host(leaf.shape, leaf.dtype), result)
-
-        return merged_specs(look(2), look(3))
-
     def details(self) -> str:
         mode = "" if self.mode == PER_ELEMENT else f", {self.mode}"
         return _name(self.fn) + mode
+
+
+def abstract_spec(fn: Callable[..., Any], spec: Any) -> Any:
+    """What a function for the device makes of an element that looks like `spec`."""
+
+    def look(size: int) -> Any:
+        def sized(leaf: Any) -> Any:
+            shape = [size if each is None else each for each in leaf.shape]
+            return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+
+        element = map_leaves(sized, spec)
+        result = jax.eval_shape(fn, *(element if type(element) is tuple else (element,)))
+        if isinstance(result, list):
+            result = tuple(result)
+        return map_leaves(lambda leaf: TensorSpec.on_host(leaf.shape, leaf.dtype), result)
+
+    for name, leaf in leaves_with_names(spec):
+        if leaf.shape is None:
+            raise ValueError(
+                f"The shape of element{name} is not known, so that it cannot be told what "
+                f"{_name(fn)} makes of it. Give from_generator an `output_signature` with shapes."
+            )
+    return merged_specs(look(2), look(3))
 
 
 def _one_row_less(element: Any, spec: Any) -> list[Any]:
@@ -256,7 +267,11 @@ def _may_parse(fn: Any) -> bool:
     if isinstance(fn, functools.partial):
         return getattr(fn.func, "__name__", "") in _PARSERS or _may_parse(fn.func)
     code = getattr(getattr(fn, "__func__", fn), "__code__", None)
-    return code is not None and not _PARSERS.isdisjoint((*code.co_names, *code.co_freevars))
+    if code is None or _PARSERS.isdisjoint((*code.co_names, *code.co_freevars)):
+        return False
+    # One run tells all only if there are no two ways through it.
+    one_way = not any("JUMP_IF" in each.opname for each in dis.get_instructions(code))
+    return one_way and not code.co_exceptiontable
 
 
 def reads_records(node: Node) -> bool:
@@ -269,16 +284,28 @@ def reads_records(node: Node) -> bool:
 class MapReader(Reader):
     """A walk with a function still to be applied."""
 
-    def __init__(self, reader: Reader, function: ElementFunction):
+    def __init__(self, reader: Reader, function: ElementFunction, parallel: int):
         self._reader = reader
         self._function = function
+        self._parallel = parallel
+        self._ready = Slices(EMPTY)
 
     def take(self, count: int) -> Block:
-        block = self._reader.take(count)
-        return Mapped(self._function, block) if len(block) else block
+        block = self._ready.take(count)
+        if len(block):
+            return block
+        block = self._reader.take(max(count, self._parallel))
+        if len(block) == 0:
+            return block
+        if count >= self._parallel:
+            return Mapped(self._function, block)
+        # Fewer are asked for than are to be computed side by side.
+        self._ready = Slices(Held(self._function.rows(block)))
+        return self._ready.take(count)
 
     def skip(self, count: int) -> int:
-        return self._reader.skip(count)
+        ready = self._ready.skip(count)
+        return ready + self._reader.skip(count - ready)
 
     def close(self) -> None:
         self._reader.close()
@@ -314,7 +341,7 @@ class FilterReader(Reader):
             rows = block.rows()
             kept = [index for index, row in enumerate(rows) if self._is_kept(row)]
             if kept:
-                return Held([rows[index] for index in kept])
+                return Held([own(rows[index]) for index in kept])  # not the others as well
         return Held(())
 
     def _is_kept(self, element: Any) -> bool:
@@ -395,7 +422,7 @@ class Interleave(OneInput):
             each.drawn: derived(seed, number, index)
             for index, each in enumerate(drawing_nodes(node))
         }
-        return run.in_epoch(number).with_seeds(seeds)
+        return run.in_epoch(number).with_seeds(seeds).anew()
 
     def data_set_of(self, element: Any) -> Node:
         made = call(self.fn, element, self.operation)

@@ -316,7 +316,7 @@ def first_elements(node: Node, count: int = 2) -> list[Any]:
         return rewritten(each.inputs[0], in_order) if each.reorders else None
 
     # To fill the buffer of a shuffle would be a waste.
-    reader = rewritten(node, in_order).open(Run())
+    reader = rewritten(node, in_order).open(Run(is_look=True))
     try:
         return take_all(reader, count).rows()
     finally:

@@ -55,7 +55,10 @@ class Shuffle(OneInput):
         if self.input.cardinality >= 0:
             size = min(size, self.input.cardinality) if size > 0 else self.input.cardinality
         # A part of the buffer at a time: rearranging it costs as much as it is large.
-        more = max(size // 4, chunk_of(self.input), 1)
+        chunk = chunk_of(self.input)
+        more = max(size // 4, chunk, 1)
+        if chunk == 1:  # what is made one by one is not to be waited for in heaps
+            more = min(more, 64)
         return ShuffleReader(self.input.open(run), size, more, random)
 
     def details(self) -> str:
@@ -93,11 +96,11 @@ class ShuffleReader(Reader):
     def _shuffle_more(self) -> None:
         pool = self._pool
         if pool is None:
-            pool = _read(self._reader, self._size)
+            pool = _read(self._reader, self._size).detached()
         size = len(pool)
         more = EMPTY
         if size == self._size:
-            more = take_all(self._reader, self._more)
+            more = take_all(self._reader, self._more).detached()
         if len(more) == 0:
             self._ended = True
             self._ready, self._pool = Slices(pool.select(self._random.permutation(size))), EMPTY
@@ -155,11 +158,16 @@ class RepeatReader(Reader):
         self._run = run
         self._epoch = 0
         self._in_epoch = 0  # elements of this repetition that are taken
+        self._failed = False
         self._reader: Reader | None = None
 
     def take(self, count: int) -> Block:
-        while self._open():
-            block = self._reader.take(count)  # type: ignore[union-attr]
+        while not self._failed and self._open():
+            try:
+                block = self._reader.take(count)  # type: ignore[union-attr]
+            except BaseException:
+                self._failed = True  # the rest of the repetition is not to be left out silently
+                raise
             if len(block):
                 self._in_epoch += len(block)
                 return block
@@ -385,7 +393,11 @@ class ConcatenateReader(Reader):
 
     def take(self, count: int) -> Block:
         while self._open():
-            block = self._reader.take(count)  # type: ignore[union-attr]
+            try:
+                block = self._reader.take(count)  # type: ignore[union-attr]
+            except BaseException:
+                self._waiting.clear()  # the rest of this one is not to be left out silently
+                raise
             if len(block):
                 return block
             self.close()

@@ -24,12 +24,14 @@ class Run:
       seeds: what is used in the place of seeds that nodes drew for themselves, by those.
       epoch: which repetition this is, for every `repeat` around.
       walks: how many walks there were over each node, in each epoch.
+      is_look: whether it is only to see what elements look like.
     """
 
     iteration: int = 0
     seeds: dict[int, int] = dataclasses.field(default_factory=dict)
     epoch: tuple[int, ...] = ()
     walks: collections.Counter[Any] = dataclasses.field(default_factory=collections.Counter)
+    is_look: bool = False
 
     def anew(self) -> Run:
         """The same iteration, walked over from its start once more."""

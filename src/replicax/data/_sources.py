@@ -162,10 +162,11 @@ class PythonIterator(Node):
     runs_user_code: ClassVar[bool] = True
 
     def open(self, run: Run) -> Reader:
-        return Pulled(self._blocks())
+        return Pulled(self._blocks(run))
 
-    def _blocks(self) -> Generator[Block]:
-        iterator = self.make()
+    def _blocks(self, run: Run) -> Generator[Block]:
+        look = getattr(self.make, "look", None) if run.is_look else None
+        iterator = self.make() if look is None else look()
         index = 0
         try:
             while True:

@@ -21,7 +21,7 @@ from replicax import _jax_internals
 from replicax._errors import WrongContextError
 from replicax._typing import Device, Tracer
 from replicax.context import EACH, get_replica_context, thread_state
-from replicax.devices import REPLICA_AXIS, ReplicaMesh, replica_mesh
+from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, replica_mesh
 from replicax.functions._captured import laid_out_over
 from replicax.functions._place import Place
 from replicax.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
@@ -355,9 +355,11 @@ def in_replica() -> bool:
 
 def array_for(variable: Any, kind: str, place: Place) -> Any:
     """The variable's value, as a program takes it."""
-    if kind == "whole":
+    if kind == "whole" and (place.mesh is not None or variable._placement == place.devices):
         return variable._stored.assembled
     if kind == "copy":
         return variable._settled().component(place.replica)
     value = variable._settled().component(0)
-    return value if place.mesh is None else jax.device_put(value, place.mesh.replicated)
+    if place.mesh is None:
+        return put(value, place.devices[0])
+    return jax.device_put(value, place.mesh.replicated)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from replicax import _tree
-from replicax._arrays import STRING
+from replicax._arrays import STRING, strong
 from replicax.data._batching import Batch
-from replicax.data._mapping import ON_DEVICE, Map
+from replicax.data._mapping import ON_DEVICE, Map, abstract_spec
 from replicax.data._node import Node
 from replicax.devices import replica_mesh
 from replicax.input._options import InputLayout
@@ -48,23 +49,30 @@ class DeviceFunctions:
         self._devices = layout.devices
         self._each = [jax.jit(_composed(some)) for some in functions]
         one_for_all = len(functions) == 1 and len(layout.devices) > 1
-        mesh = replica_mesh(layout.devices) if one_for_all else None
-        self._mesh = mesh
-        self._all = mesh.spmd(_composed(functions[0])) if mesh is not None else None
+        self._mesh = replica_mesh(layout.devices) if one_for_all else None
+        self._structure: Any = None  # of what the functions give
+        if self._mesh is not None:
+            composed = _composed(functions[0])
+
+            def flat(element: Any) -> list[Any]:
+                leaves, self._structure = jax.tree.flatten(composed(element))
+                return [*leaves, jnp.zeros(())]  # the last one tells that the program has ended
+
+            self._all = self._mesh.spmd(flat)
 
     def __call__(self, value: Any) -> Any:
         """`value`: a structure of arrays, or of per-replica values."""
         leaves = list(_tree.leaves_of(value, is_leaf))
         refuse_text(leaves)
         if len(self._devices) == 1 and not isinstance(leaves[0], PerReplica):
-            return self._each[0](value)
+            with jax.default_device(self._devices[0]):
+                return self._each[0](value)
         mesh = self._mesh
         if mesh is not None and all(leaf._buffers is not None for leaf in leaves):
             whole = _tree.map_structure(lambda leaf: leaf._buffers.assembled, value, is_leaf)
-            results = self._all(whole)  # type: ignore[misc]
-            return jax.tree.map(
-                lambda array: PerReplica._from_buffers(ReplicaBuffers(mesh, assembled=array)),
-                results,
+            results = self._all(whole)[:-1]
+            return self._structure.unflatten(
+                PerReplica._from_buffers(ReplicaBuffers(mesh, assembled=each)) for each in results
             )
         parts: list[Any] = []
         for replica, device in enumerate(self._devices):
@@ -78,11 +86,23 @@ def _composed(functions: list[Callable[..., Any]]) -> Callable[[Any], Any]:
     def composed(element: Any) -> Any:
         for fn in functions:
             element = fn(*element) if type(element) is tuple else fn(element)
+            if element is None:
+                raise TypeError(
+                    f"{getattr(fn, '__qualname__', fn)}, the function of map(on_device=True), "
+                    "returned None. Return the new element."
+                )
             if isinstance(element, list):
                 element = tuple(element)
-        return element
+        return jax.tree.map(lambda leaf: strong(jnp.asarray(leaf)), element)
 
     return composed
+
+
+def spec_after(functions: list[Callable[..., Any]], spec: Any) -> Any:
+    """What the functions make of an element that looks like `spec`."""
+    for fn in functions:
+        spec = abstract_spec(fn, spec)
+    return spec
 
 
 def refuse_text(leaves: list[Any]) -> None:

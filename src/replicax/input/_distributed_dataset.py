@@ -18,7 +18,7 @@ from replicax.data._report import one_line, rows_of_tree, text_tree
 from replicax.data._run import Run
 from replicax.data._sources import Numbers
 from replicax.devices import short_name
-from replicax.input._device_maps import DeviceFunctions, split_off
+from replicax.input._device_maps import DeviceFunctions, spec_after, split_off
 from replicax.input._distributed_iterator import DistributedIterator, StepFeed
 from replicax.input._options import (
     InputContext,
@@ -29,7 +29,7 @@ from replicax.input._options import (
 from replicax.input._placing import Placement
 from replicax.input._sharding import Sharding, has_static_shapes, shard
 from replicax.input._shares import HostShares
-from replicax.input._spec import distributed_spec, successive_spec
+from replicax.input._spec import per_replica_spec, share_spec
 from replicax.input._splitting import Step, Steps, Successive
 
 
@@ -53,6 +53,7 @@ class DistributedDataset:
         self._options = options
         self._iterations = itertools.count()
         self._seeds: dict[int, int] = {}
+        self._on_devices: DeviceFunctions | None = None
 
     def __iter__(self) -> DistributedIterator:
         refuse_in_trace()
@@ -84,7 +85,9 @@ class DistributedDataset:
         only_numbers = all(isinstance(each, Numbers) for each in walk(node) if not each.inputs)
         fetch = bool(self._options.experimental_fetch_to_device)
         place = Placement(layout, fetch, only_numbers).place
-        apply = DeviceFunctions(functions, layout) if any(functions) else None
+        if any(functions) and self._on_devices is None:  # compiled once for all iterations
+            self._on_devices = DeviceFunctions(functions, layout)
+        apply = self._on_devices
 
         def value_of(step: Step) -> Any:
             shares = compute(step)
@@ -149,16 +152,17 @@ class SplitDataset(DistributedDataset):
     def __init__(self, dataset: Any, layout: InputLayout, options: InputOptions):
         node = foreign_node(dataset)
         super().__init__([node], layout, options)
-        inner, self._functions = split_off(node)
-        self._sharding: Sharding = shard(inner, layout)
+        self._inner, self._functions = split_off(node)
+        self._sharding: Sharding = shard(self._inner, layout)
 
     @property
     def element_spec(self) -> Any:
-        layout, spec = self._layout, self._node.spec
+        layout, spec = self._layout, self._inner.spec
         sizes = {leaf.shape[0] if leaf.shape else None for _, leaf in leaves_with_names(spec)}
         size = sizes.pop() if len(sizes) == 1 and layout.workers == 1 else None
         rows = None if size is None or size % layout.replicas else size // layout.replicas
-        return distributed_spec(spec, rows, layout.local_replicas, layout.replicas > 1)
+        share = spec_after(self._functions, share_spec(spec, rows))
+        return per_replica_spec(share, layout.local_replicas, layout.replicas > 1)
 
     def _number_of_steps(self) -> int:
         sharding, layout = self._sharding, self._layout
@@ -179,7 +183,9 @@ class SplitDataset(DistributedDataset):
 
     def _tied_to(self) -> dict[str, Any]:
         sharding = self._sharding
-        ties = {"split": "batches" if sharding.by_batch else "rows"}
+        ties: dict[str, Any] = {}
+        if not sharding.batches_are_whole:  # or else a step is the same rows by either rule
+            ties = {"split": "batches" if sharding.by_batch else "rows"}
         global_positions = sharding.policy is AutoShardPolicy.DATA or self._layout.workers == 1
         return ties if global_positions else ties | super()._tied_to()
 
@@ -214,8 +220,11 @@ class FromFunctionDataset(DistributedDataset):
     @property
     def element_spec(self) -> Any:
         layout = self._layout
-        varies = not has_static_shapes(self._nodes[0]) or layout.workers > 1
-        return successive_spec(self._node.spec, varies, layout.local_replicas, layout.replicas > 1)
+        spec = self._inner[0].spec
+        if not has_static_shapes(self._inner[0]) or layout.workers > 1:
+            spec = share_spec(spec, None)
+        spec = spec_after(self._functions[0], spec)
+        return per_replica_spec(spec, layout.local_replicas, layout.replicas > 1)
 
     def _number_of_steps(self) -> int:
         local = self._layout.local_replicas // len(self._nodes)

@@ -6,14 +6,15 @@ import dataclasses
 import warnings
 
 from replicax.data._batching import Batch, PaddedBatch, Rebatch, Window
+from replicax.data._caching import Cache
 from replicax.data._dataset import options_of
 from replicax.data._elements import leaves_with_names
 from replicax.data._files import Files
 from replicax.data._indexed import Indexed
 from replicax.data._mapping import Filter, Interleave, Map
-from replicax.data._node import Node, rewritten, walk
+from replicax.data._node import Node, NoElements, rewritten, walk
 from replicax.data._options import AutoShardPolicy
-from replicax.data._ordering import Concatenate, Repeat, Shard, Skip, Take, Zip
+from replicax.data._ordering import Concatenate, Enumerate, Repeat, Shard, Skip, Take, Zip
 from replicax.data._run import Run
 from replicax.data._sources import Numbers, OneElement, PythonIterator, TensorSlices
 from replicax.input._options import InputLayout
@@ -65,8 +66,13 @@ class Sharding:
             return EachOwnBatch(reader, layout.workers, local)
         sizes = shares_of(self.batch_size or 0, layout.replicas)
         first = layout.worker * local
-        whole = self.batch_size if _all_whole_but_the_last(self.node) else None
+        whole = self.batch_size if self.batches_are_whole else None
         return StreamAnew(reader, sizes[first:] + sizes[:first], local, whole)
+
+    @property
+    def batches_are_whole(self) -> bool:
+        """Whether all batches but the last have the same number of rows."""
+        return _all_whole_but_the_last(self.node)
 
     def sizes_of_whole_batch(self) -> list[int]:
         """How many rows of a whole batch each replica gets, over all workers."""
@@ -98,6 +104,8 @@ def shard(node: Node, layout: InputLayout, policy: AutoShardPolicy | None = None
                 _warn_of_dropped_work(node)
     if chosen is HINT:
         mine = _with_hint(node, layout)
+    if layout.workers > 1 and chosen in (FILE, HINT):
+        mine = rewritten(mine, lambda each: _with_own_file(each, layout))
     return Sharding(mine, chosen, reason, batch_size, by_batch, layout)
 
 
@@ -137,6 +145,8 @@ def leaves(node: Node) -> list[Node]:
     """The sources: readers of files (whatever names them), and nodes without inputs."""
     if isinstance(node, Files) or not node.inputs:
         return [node]
+    if isinstance(node, Enumerate):  # the numbers are of all files together
+        return [node, *leaves(node.input)]
     if isinstance(node, Interleave):
         made = node.first_made()
         inner = leaves(made) if made is not None else []
@@ -193,6 +203,15 @@ def _refuse_few_files(node: Node, layout: InputLayout) -> None:
         )
 
 
+def _with_own_file(node: Node, layout: InputLayout) -> Node | None:
+    """A cache of what this worker alone reads is not to be in a file of all."""
+    if not isinstance(node, Cache) or not node.filename:
+        return None
+    name = f"{node.filename}.{layout.worker}-of-{layout.workers}"
+    input_ = rewritten(node.input, lambda each: _with_own_file(each, layout))
+    return dataclasses.replace(node, input=input_, filename=name)
+
+
 def _with_hint(node: Node, layout: InputLayout) -> Node:
     def change(each: Node) -> Node | None:
         if isinstance(each, Shard) and each.num_shards < 0:
@@ -219,14 +238,29 @@ def batch_size_of(node: Node, may_run: bool = True) -> int | None:
     if isinstance(node, Zip | Concatenate):
         sizes = {batch_size_of(part, may_run) for part in node.parts}
         return sizes.pop() if len(sizes) == 1 else None
-    if isinstance(node, Map) and not may_run:
-        return batch_size_of(node.input, may_run)
-    if not has_static_shapes(node.input if isinstance(node, Map) else node):
+    if not may_run:
+        return batch_size_of(node.input, may_run) if isinstance(node, Map) else None
+    if not _shapes_can_be_told(node):
         return None
     sizes = set()
-    for _, spec in leaves_with_names(node.spec):
+    try:
+        specs = leaves_with_names(node.spec)
+    except NoElements:
+        return None
+    for _, spec in specs:
         sizes.add(spec.shape[0] if getattr(spec, "shape", None) else None)
     return sizes.pop() if len(sizes) == 1 else None
+
+
+def _shapes_can_be_told(node: Node) -> bool:
+    """Whether the first elements tell the shapes of all; those of a generator tell theirs."""
+    if isinstance(node, Interleave):
+        made = node.first_made()
+        if made is None or not _shapes_can_be_told(made):
+            return False
+    if isinstance(node, PythonIterator):
+        return node.signature is not None
+    return not isinstance(node, Indexed) and all(map(_shapes_can_be_told, node.inputs))
 
 
 def has_static_shapes(node: Node) -> bool:
@@ -268,13 +302,14 @@ def refuse_unbatched(node: Node) -> None:
     each = node
     while isinstance(each, Map | Filter | Repeat | Take | Skip | Shard) or each.keeps_elements:
         each = each.inputs[0]
-    row_source = isinstance(each, _ROWS) and not (
-        isinstance(each, Indexed) and "grain" in each.kind
-    )
+    row_source = isinstance(each, _ROWS) and not getattr(each, "may_be_batches", False)
     if row_source and not _may_be_batches(node, each):
+        line = "Call .batch(global_batch_size)"
+        if isinstance(each, Indexed):  # its own library may have a batch() that does something else
+            line = "Write rx.data.Dataset.from_source(data_set).batch(global_batch_size)"
         raise ValueError(
-            f"The data set is not batched: its elements are the single rows of {each.label}. Call "
-            ".batch(global_batch_size), and each batch is split over the replicas."
+            f"The data set is not batched: its elements are the single rows of {each.label}. "
+            f"{line}, and each batch is split over the replicas."
         )
 
 
@@ -294,7 +329,8 @@ def _warn_of_dropped_work(node: Node) -> None:
         if isinstance(each, Files | PythonIterator | Filter | Interleave):
             warnings.warn(
                 f"AutoShardPolicy.DATA: every worker reads all of {each.label} and keeps its part "
-                "of each batch, because it cannot be read from the middle. Parsing and functions "
+                "of each batch, because it cannot be read from the middle. All of them must read "
+                "the same in the same order: give it seeds if it shuffles. Parsing and functions "
                 "of map() before the batch run for the kept part only. To divide the reading "
                 "too, use files and AutoShardPolicy.FILE, or "
                 "strategy.distribute_datasets_from_function with a shard() of its own.",

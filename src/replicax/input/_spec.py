@@ -38,29 +38,21 @@ class PerReplicaSpec:
         return f"PerReplicaSpec({', '.join(map(repr, self._specs))})"
 
 
-def distributed_spec(spec: Any, rows: int | None, local: int, wrap: bool) -> Any:
-    """The spec of what replicas get: the first dimension is `rows`, None if that varies."""
+def share_spec(spec: Any, rows: int | None) -> Any:
+    """The spec of a batch with its first dimension set: `rows`, or None if that varies."""
 
     def of_a_share(leaf: Any) -> Any:
         shape = leaf.shape
-        if shape is not None and len(shape):
-            shape = (rows, *shape[1:])
-        return _wrapped(TensorSpec(shape, leaf.dtype), local, wrap)
+        return TensorSpec.on_host((rows, *shape[1:]) if shape else shape, leaf.dtype)
 
     return map_leaves(of_a_share, spec)
 
 
-def successive_spec(spec: Any, varies: bool, local: int, wrap: bool) -> Any:
-    """The spec where each replica gets whole elements."""
+def per_replica_spec(spec: Any, local: int, wrap: bool) -> Any:
+    """The spec of what `local` replicas get, if each gets what `spec` says."""
 
-    def of_an_element(leaf: Any) -> Any:
-        shape = leaf.shape
-        if varies and shape:
-            shape = (None, *shape[1:])
-        return _wrapped(TensorSpec(shape, leaf.dtype), local, wrap)
+    def on_the_devices(leaf: Any) -> Any:
+        each = TensorSpec(leaf.shape, leaf.dtype)
+        return PerReplicaSpec(*[each] * local) if wrap else each
 
-    return map_leaves(of_an_element, spec)
-
-
-def _wrapped(spec: TensorSpec, local: int, wrap: bool) -> Any:
-    return PerReplicaSpec(*[spec] * local) if wrap else spec
+    return map_leaves(on_the_devices, spec)

@@ -64,7 +64,7 @@ def parse_example(
       ValueError: If a record is malformed, lacks a feature that has no default value, or holds a
         feature of another kind or another number of values.
     """
-    if isinstance(serialized, Unparsed):
+    if type(serialized) is Unparsed:
         return serialized.parsed(features)
     if isinstance(serialized, bytes):  # as in TensorFlow
         return parse_single_example(serialized, features, example_names, native=native)
@@ -113,7 +113,7 @@ def parse_single_example(
     Raises:
       ValueError: As in `parse_example`.
     """
-    if isinstance(serialized, Unparsed) and not serialized.is_batch:
+    if type(serialized) is Unparsed and not serialized.is_batch:
         return serialized.parsed(features)
     if isinstance(serialized, np.ndarray) and serialized.ndim == 0:
         serialized = serialized.item()

@@ -80,7 +80,7 @@ class Source:
         """`count` bytes from `offset` on; fewer only where the file ends, or is damaged."""
         if (size := self.size) is not None:
             self._file.seek(offset)
-            return self._file.read(max(0, min(count, size - offset)))
+            return _read_fully(self._file, max(0, min(count, size - offset)))
         while offset > (end := self.end):
             self._kept, self._kept_from = self._inflate(min(offset - end, 1 << 20)), end
             if not self._kept:
@@ -176,6 +176,19 @@ class Inflater:
                 self._member = self._new_member()
                 self._started = False
         return b"".join(pieces)
+
+
+def _read_fully(file: IO[bytes], count: int) -> bytes:
+    """`count` bytes: the system may give fewer at a time, above 2 GB it always does."""
+    piece = file.read(count)
+    if len(piece) == count or not piece:
+        return piece
+    pieces = [piece]
+    missing = count - len(piece)
+    while missing and (piece := file.read(missing)):
+        pieces.append(piece)
+        missing -= len(piece)
+    return b"".join(pieces)
 
 
 def open_for_reading(path: str) -> IO[bytes]:

@@ -1,0 +1,85 @@
+"""What a function of `map` sees of the variables around it: their values when `map` was called.
+
+As in TensorFlow, which traces it there, and as `jax.jit` keeps what it closes over. Python itself
+would look at them when the function runs, after the loop that made it has ended:
+
+    for label, name in enumerate(names):
+        parts.append(TextLineDataset(name).map(lambda line: (line, label)))
+
+Only numbers, texts and tuples of them are kept so. Lists, models and counters are what they are.
+"""
+
+from __future__ import annotations
+
+import dis
+import types
+from collections.abc import Callable
+from typing import Any
+
+
+class _Globals(dict[str, Any]):
+    """Some names of a module as they were, and the others as they are."""
+
+    def __init__(self, kept: dict[str, Any], module: dict[str, Any]):
+        super().__init__(kept)
+        self._module = module
+
+    def __missing__(self, name: str) -> Any:
+        return self._module[name]
+
+
+def bound_now(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with the numbers and texts that it reads from outside as they are now."""
+    if isinstance(fn, types.MethodType):
+        inner = bound_now(fn.__func__)
+        return fn if inner is fn.__func__ else types.MethodType(inner, fn.__self__)
+    if not isinstance(fn, types.FunctionType):
+        return fn
+    read, assigned = _names(fn.__code__)
+    module = fn.__globals__
+    kept = {name: module[name] for name in read if _is_constant(module.get(name, module))}
+    cells = fn.__closure__ or ()
+    closure = tuple(
+        _kept_cell(cell) if name not in assigned else cell
+        for name, cell in zip(fn.__code__.co_freevars, cells)
+    )
+    same = all(new is old for new, old in zip(closure, cells))  # cells are equal if contents are
+    if assigned.intersection(kept) or (not kept and same):
+        return fn
+    around = _Globals(kept, module) if kept else module
+    new = types.FunctionType(fn.__code__, around, fn.__name__, fn.__defaults__, closure)
+    new.__kwdefaults__ = fn.__kwdefaults__
+    new.__dict__.update(fn.__dict__)
+    new.__qualname__, new.__module__, new.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
+    return new
+
+
+def _names(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """The names from outside that a function, or one inside it, reads, and those it assigns."""
+    read: set[str] = set()
+    assigned: set[str] = set()
+    for each in dis.get_instructions(code):
+        if each.opname == "LOAD_GLOBAL":
+            read.add(each.argval)
+        elif each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF"):
+            assigned.add(each.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            more_read, more_assigned = _names(constant)
+            read |= more_read
+            assigned |= more_assigned
+    return read, assigned
+
+
+def _kept_cell(cell: types.CellType) -> types.CellType:
+    try:
+        value = cell.cell_contents
+    except ValueError:  # not assigned yet
+        return cell
+    return types.CellType(value) if _is_constant(value) else cell
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_constant, value))
+    return isinstance(value, bool | int | float | complex | str | bytes)
