@@ -37,7 +37,7 @@ class _Work:
         self._make = make
         self._close = close
         self._name = name
-        self._stopped = False
+        self._stopped = self._abandoned = False
         # Both queues are C code that hands over in a microsecond; a condition takes twenty.
         self.items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.permits: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -65,15 +65,19 @@ class _Work:
             self.items.put(_END)
         except BaseException as error:
             self.items.put(_Raised(error))
+        finally:
+            if self._abandoned:
+                self._close()
 
-    def stop(self) -> None:
+    def stop(self, wait: bool = True) -> None:
         if self._stopped:
             return
         self._stopped = True
         self.permits.put(None)
-        if self.thread is not threading.current_thread():
+        if wait and self.thread is not threading.current_thread():
             self.thread.join(_CLOSING_TIME)
-        if not self.thread.is_alive():  # or else it is in the middle of what is to be closed
+        self._abandoned = self.thread.is_alive()  # in the middle of what is to be closed
+        if not self._abandoned:
             self._close()
 
 
@@ -131,7 +135,10 @@ class Ahead:
                         "the process that uses it."
                     ) from None
 
-    def close(self) -> None:
-        """Ends the thread."""
+    def close(self, wait: bool = True) -> None:
+        """Ends the thread; without waiting for it, if so told."""
         self._ended = True
-        self._finalizer()
+        if wait:
+            self._finalizer()
+        elif self._finalizer.detach():
+            self._work.stop(wait=False)

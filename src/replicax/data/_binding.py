@@ -11,10 +11,72 @@ Only numbers, texts and tuples of them are kept so. Lists, models and counters a
 
 from __future__ import annotations
 
+import builtins
 import dis
 import types
 from collections.abc import Callable
 from typing import Any
+
+_MODULE_FACTS = ("__builtins__", "__file__", "__name__", "__package__", "__spec__")
+_SEE_ALL = {"eval", "exec", "globals", "locals", "vars", "dir"}
+
+
+class Bound:
+    """A function of the user's, bound; elsewhere it is bound anew."""
+
+    def __init__(self, fn: Callable[..., Any], now: Callable[..., Any]):
+        self._fn = fn
+        self._now = now
+
+    def __call__(self, *args: Any) -> Any:
+        return self._now(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_fn", "_now"):  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self._fn, name)
+
+    def __reduce__(self) -> Any:
+        return bound_now, (self._fn,)
+
+
+def bound_now(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with the numbers and texts that it reads from outside as they are now."""
+    if isinstance(fn, types.MethodType):
+        now = _rebuilt(fn.__func__)
+        return fn if now is None else Bound(fn, types.MethodType(now, fn.__self__))
+    now = _rebuilt(fn)
+    return fn if now is None else Bound(fn, now)
+
+
+def _rebuilt(fn: Any) -> types.FunctionType | None:
+    """The function anew; None if there is nothing to keep."""
+    if not isinstance(fn, types.FunctionType):
+        return None
+    read, assigned = _names(fn.__code__)
+    module = fn.__globals__
+    kept = {name for name in read if _is_constant(module.get(name, module))}
+    cells = fn.__closure__ or ()
+    closure = tuple(
+        _kept_cell(cell) if name not in assigned else cell
+        for name, cell in zip(fn.__code__.co_freevars, cells)
+    )
+    same = all(new is old for new, old in zip(closure, cells))  # cells are equal if contents are
+    if assigned.intersection(kept) or (not kept and same):
+        return None
+    around = _names_now(module, read, kept) if kept else module
+    new = types.FunctionType(fn.__code__, around, fn.__name__, fn.__defaults__, closure)
+    new.__kwdefaults__ = fn.__kwdefaults__
+    return new
+
+
+def _names_now(module: dict[str, Any], read: set[str], kept: set[str]) -> dict[str, Any]:
+    """The module's names for a function that reads some of them."""
+    known = all(name in module or hasattr(builtins, name) for name in read)
+    if known and _SEE_ALL.isdisjoint(read):
+        return {name: module[name] for name in (*read, *_MODULE_FACTS) if name in module}
+    # What is not there yet is looked up when it is needed, which takes longer.
+    return _Globals({name: module[name] for name in kept}, module)
 
 
 class _Globals(dict[str, Any]):
@@ -26,32 +88,6 @@ class _Globals(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         return self._module[name]
-
-
-def bound_now(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with the numbers and texts that it reads from outside as they are now."""
-    if isinstance(fn, types.MethodType):
-        inner = bound_now(fn.__func__)
-        return fn if inner is fn.__func__ else types.MethodType(inner, fn.__self__)
-    if not isinstance(fn, types.FunctionType):
-        return fn
-    read, assigned = _names(fn.__code__)
-    module = fn.__globals__
-    kept = {name: module[name] for name in read if _is_constant(module.get(name, module))}
-    cells = fn.__closure__ or ()
-    closure = tuple(
-        _kept_cell(cell) if name not in assigned else cell
-        for name, cell in zip(fn.__code__.co_freevars, cells)
-    )
-    same = all(new is old for new, old in zip(closure, cells))  # cells are equal if contents are
-    if assigned.intersection(kept) or (not kept and same):
-        return fn
-    around = _Globals(kept, module) if kept else module
-    new = types.FunctionType(fn.__code__, around, fn.__name__, fn.__defaults__, closure)
-    new.__kwdefaults__ = fn.__kwdefaults__
-    new.__dict__.update(fn.__dict__)
-    new.__qualname__, new.__module__, new.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
-    return new
 
 
 def _names(code: types.CodeType) -> tuple[set[str], set[str]]:

@@ -394,6 +394,9 @@ class Joined(Block):
         # Blocks of which nothing is left must not be kept.
         return Joined([self.parts[i] for i in used], np.searchsorted(used, which), places)
 
+    def detached(self) -> Joined:
+        return Joined([part.detached() for part in self.parts], self.which, self.indices)
+
     def rows(self) -> list[Any]:
         rows: list[Any] = [None] * len(self)
         for number, part in enumerate(self.parts):

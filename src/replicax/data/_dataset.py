@@ -381,14 +381,19 @@ class Dataset:
         if not isinstance(dataset, Dataset):
             raise TypeError(f"concatenate() takes a data set; got {dataset!r}.")
         nodes = (self._data_set_node, dataset._data_set_node)
+        merged = None
         with contextlib.suppress(NoElements):  # of nothing, nothing can be said
-            if merged_specs(nodes[0].spec, nodes[1].spec) is None:
+            merged = merged_specs(nodes[0].spec, nodes[1].spec)
+            if merged is None:
                 raise TypeError(
                     "concatenate() takes a data set with elements of the same structure and "
                     f"dtypes: these are {nodes[0].spec!r}, those are {nodes[1].spec!r}."
                 )
         first = nodes[0].parts if isinstance(nodes[0], Concatenate) else nodes[:1]
-        return Dataset(Concatenate((*first, nodes[1])))
+        node = Concatenate((*first, nodes[1]))
+        if merged is not None:
+            node.__dict__["spec"] = merged  # not to merge them all again for each that is added
+        return Dataset(node)
 
     def enumerate(self, start: int = 0, name: str | None = None) -> Dataset:
         """Pairs of a number, counting from `start`, and an element."""

@@ -79,7 +79,8 @@ class Structure:
         other = next(others)
         raise ValueError(
             "The elements of a data set must have one structure, but one is "
-            f"{self.text} and another is {other} (each . is an array)."
+            f"{self.text} and another is {other} (each . is an array). A list that a function "
+            "returns is a tuple, as in TensorFlow; for one array return np.array(the_list)."
         )
 
     def __eq__(self, other: object) -> bool:

@@ -75,7 +75,11 @@ class PositionedIterator:
             except Exception:
                 raise
             except BaseException:  # Ctrl-C came somewhere: start anew, from what was received
-                self.close()
+                feed, self._feed = self._feed, None
+                if isinstance(feed, Ahead):
+                    feed.close(wait=False)
+                elif feed is not None:
+                    feed.close()
                 raise
         if isinstance(value, Failed):  # it is passed; what could not be read, above, is not
             raise value.error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import functools
+import types
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
@@ -269,9 +270,16 @@ def _may_parse(fn: Any) -> bool:
     code = getattr(getattr(fn, "__func__", fn), "__code__", None)
     if code is None or _PARSERS.isdisjoint((*code.co_names, *code.co_freevars)):
         return False
-    # One run tells all only if there are no two ways through it.
-    one_way = not any("JUMP_IF" in each.opname for each in dis.get_instructions(code))
-    return one_way and not code.co_exceptiontable
+    return _has_one_way(code)
+
+
+def _has_one_way(code: types.CodeType) -> bool:
+    """Whether there are no two ways through a function, so that one run tells all of it."""
+    names = {each.opname for each in dis.get_instructions(code)}
+    if code.co_exceptiontable or any("JUMP" in name and "IF" in name for name in names):
+        return False
+    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return all(map(_has_one_way, inner))
 
 
 def reads_records(node: Node) -> bool:
@@ -300,7 +308,10 @@ class MapReader(Reader):
         if count >= self._parallel:
             return Mapped(self._function, block)
         # Fewer are asked for than are to be computed side by side.
-        self._ready = Slices(Held(self._function.rows(block)))
+        try:
+            self._ready = Slices(Held(self._function.rows(block)))
+        except Exception:  # of one of them: it is to fail alone, when its turn comes
+            self._ready = Slices(Mapped(self._function, block))
         return self._ready.take(count)
 
     def skip(self, count: int) -> int:

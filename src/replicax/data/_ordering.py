@@ -165,7 +165,7 @@ class RepeatReader(Reader):
         while not self._failed and self._open():
             try:
                 block = self._reader.take(count)  # type: ignore[union-attr]
-            except BaseException:
+            except Exception:
                 self._failed = True  # the rest of the repetition is not to be left out silently
                 raise
             if len(block):
@@ -395,7 +395,7 @@ class ConcatenateReader(Reader):
         while self._open():
             try:
                 block = self._reader.take(count)  # type: ignore[union-attr]
-            except BaseException:
+            except Exception:
                 self._waiting.clear()  # the rest of this one is not to be left out silently
                 raise
             if len(block):

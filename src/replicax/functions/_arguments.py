@@ -21,7 +21,7 @@ from replicax.devices import ReplicaMesh, put
 from replicax.functions._captured import laid_out_over, shape_and_dtype
 from replicax.functions._identity import constant_key
 from replicax.functions._place import Place
-from replicax.functions._retry import NotOneProgram
+from replicax.functions._retry import NotOneProgram, Uneven
 from replicax.values import DistributedValues, Mirrored, PerReplica, TracedBuffers, is_leaf
 from replicax.variables import Variable
 
@@ -79,6 +79,8 @@ class Arguments:
             self.inputs.append(leaf)
             weak = getattr(leaf, "weak_type", False)  # random keys have no such thing
             return Look("array", leaf.shape, leaf.dtype, weak_type=weak)
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU":
+            raise Uneven("an argument is text, which compiled programs do not take")
         if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype != object:
             self.inputs.append(leaf)
             return Look("array", leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))

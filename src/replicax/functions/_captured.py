@@ -54,6 +54,8 @@ def shape_and_dtype(value: DistributedValues) -> tuple[tuple[int, ...], Any]:
             here = (part.shape, part.dtype)
         elif isinstance(part, np.ndarray | np.generic | bool | int | float | complex):
             array = np.asarray(part)
+            if array.dtype.kind in "OSU":
+                raise Uneven("a component is text, which compiled programs do not take")
             here = (array.shape, jax.dtypes.canonicalize_dtype(array.dtype))
         else:
             raise Uneven(f"a component is a {type(part).__name__}, which is no array")

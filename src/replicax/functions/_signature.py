@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax import _tree
+from replicax._arrays import STRING
 from replicax.functions._tensor_spec import TensorSpec
 from replicax.values import DistributedValues, Mirrored, PerReplica, is_leaf
 from replicax.variables import Variable
@@ -110,6 +111,8 @@ def _as_input(value: Any, dtype: Any) -> Any:
     if isinstance(value, DistributedValues | jax.Array):
         return value
     array = np.asarray(value)
+    if dtype == STRING and array.dtype.kind in "OSU":  # text stays what it is, on the host
+        return array
     if array.dtype == object or not np.can_cast(array.dtype, dtype, "same_kind"):
         raise TypeError
     return jnp.asarray(array, dtype)

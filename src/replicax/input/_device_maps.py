@@ -12,8 +12,10 @@ import numpy as np
 from replicax import _tree
 from replicax._arrays import STRING, strong
 from replicax.data._batching import Batch
+from replicax.data._caching import Prefetch, WithOptions
 from replicax.data._mapping import ON_DEVICE, Map, abstract_spec
 from replicax.data._node import Node
+from replicax.data._ordering import Repeat, Shard, Shuffle, Skip, Take
 from replicax.devices import replica_mesh
 from replicax.input._options import InputLayout
 from replicax.values import PerReplica, ReplicaBuffers, is_leaf, select_replica
@@ -24,7 +26,8 @@ def split_off(node: Node) -> tuple[Node, list[Callable[..., Any]]]:
 
     A function before the last `batch` is one of single rows: it is mapped over the batch.
     """
-    if node.label in ("PrefetchDataset", "OptionsDataset"):
+    # Which batches there are, and in which order, is the same before and after.
+    if isinstance(node, Prefetch | WithOptions | Repeat | Take | Skip | Shard | Shuffle):
         inner, functions = split_off(node.inputs[0])
         return (node.with_inputs([inner]) if functions else node), functions
     if isinstance(node, Map) and node.mode == ON_DEVICE:
@@ -50,15 +53,10 @@ class DeviceFunctions:
         self._each = [jax.jit(_composed(some)) for some in functions]
         one_for_all = len(functions) == 1 and len(layout.devices) > 1
         self._mesh = replica_mesh(layout.devices) if one_for_all else None
-        self._structure: Any = None  # of what the functions give
+        composed = _composed(functions[0])
         if self._mesh is not None:
-            composed = _composed(functions[0])
-
-            def flat(element: Any) -> list[Any]:
-                leaves, self._structure = jax.tree.flatten(composed(element))
-                return [*leaves, jnp.zeros(())]  # the last one tells that the program has ended
-
-            self._all = self._mesh.spmd(flat)
+            # The last result tells that the program has ended.
+            self._all = self._mesh.spmd(lambda element: (composed(element), jnp.zeros(())))
 
     def __call__(self, value: Any) -> Any:
         """`value`: a structure of arrays, or of per-replica values."""
@@ -70,9 +68,9 @@ class DeviceFunctions:
         mesh = self._mesh
         if mesh is not None and all(leaf._buffers is not None for leaf in leaves):
             whole = _tree.map_structure(lambda leaf: leaf._buffers.assembled, value, is_leaf)
-            results = self._all(whole)[:-1]
-            return self._structure.unflatten(
-                PerReplica._from_buffers(ReplicaBuffers(mesh, assembled=each)) for each in results
+            return jax.tree.map(
+                lambda each: PerReplica._from_buffers(ReplicaBuffers(mesh, assembled=each)),
+                self._all(whole)[0],
             )
         parts: list[Any] = []
         for replica, device in enumerate(self._devices):

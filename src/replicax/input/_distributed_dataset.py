@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from replicax import _html
+from replicax.data import Dataset
 from replicax.data._batching import rows_in
 from replicax.data._elements import leaves_with_names
 from replicax.data._foreign import foreign_node
@@ -123,6 +124,14 @@ class DistributedDataset:
 
     def __bool__(self) -> bool:
         return True
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and hasattr(Dataset, name):
+            raise AttributeError(
+                f"A DistributedDataset takes no more operations: call .{name}(...) on the data set "
+                "before it is distributed."
+            )
+        raise AttributeError(f"'DistributedDataset' object has no attribute {name!r}")
 
     def _facts(self) -> list[tuple[str, str]]:
         """What there is to say about how it is distributed."""

@@ -13,12 +13,13 @@ Which rule holds is decided in `_sharding.py`. Nothing is computed here: rows ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from replicax.data._batching import row_block, unbatched
-from replicax.data._blocks import EMPTY, Block, concatenate
+from replicax.data._blocks import EMPTY, Batched, Block, Held, concatenate
+from replicax.data._elements import Structure
 from replicax.data._node import Peekable, Pulled, Reader, take_all
 
 WHAT = "A distributed data set"
@@ -29,6 +30,24 @@ class Step(NamedTuple):
 
     rows: Block
     sizes: Sequence[int]
+    apart: Apart | None = None
+    """In the place of rows, where the arrays of a batch have different numbers of them."""
+
+
+class Apart(NamedTuple):
+    """The arrays of a batch, each for itself: `leaves` of the batch, or the parts of each."""
+
+    structure: Structure
+    leaves: Sequence[Any]
+
+
+def parts_of_different_sizes(element: Any) -> Apart | None:
+    """The arrays of a batch that do not have as many rows each: of a zip of other batches."""
+    structure = Structure(element)
+    leaves = structure.leaves(element)
+    if any(not isinstance(leaf, np.ndarray) or leaf.ndim == 0 for leaf in leaves):
+        return None  # which is refused elsewhere
+    return Apart(structure, leaves) if len({len(leaf) for leaf in leaves}) > 1 else None
 
 
 class Steps:
@@ -75,12 +94,21 @@ class EachBatch(Steps):
         block = self._reader.take(1)
         if len(block) == 0:
             return None
+        if not isinstance(block, Batched):
+            block = Held(block.rows())
+            if (parts := parts_of_different_sizes(block.elements[0])) is not None:
+                return Step(EMPTY, [], Apart(parts.structure, [*map(self._cut, parts.leaves)]))
         rows = row_block(block, WHAT)
-        pieces = pieces_of(len(rows), self._workers * self._local)
+        pieces = self._pieces(len(rows))
         if self._workers > 1:
-            pieces = pieces[self._worker :: self._workers]
             rows = concatenate([rows.select(slice(each.start, each.stop)) for each in pieces])
         return Step(rows, [len(piece) for piece in pieces])
+
+    def _pieces(self, rows: int) -> list[range]:
+        return pieces_of(rows, self._workers * self._local)[self._worker :: self._workers]
+
+    def _cut(self, leaf: Any) -> list[Any]:
+        return [leaf[each.start : each.stop] for each in self._pieces(len(leaf))]
 
     def skip(self, steps: int) -> None:
         self._reader.skip(steps)

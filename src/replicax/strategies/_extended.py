@@ -332,7 +332,8 @@ class StrategyExtended:
                 f"ReduceOp.SUM was given a value that is not per replica: {_tree.describe(value)}. "
                 "One array is the same on every replica, and its sum over them is probably not "
                 "meant. Pass the result of strategy.run, use ReduceOp.MEAN, or multiply by "
-                "strategy.num_replicas_in_sync."
+                "strategy.num_replicas_in_sync. If the replicas returned a Python number, such as "
+                "x.shape[0], return an array: rx.constant(x.shape[0])."
             )
         return (mirror(array_of(value, "A reduction"), devices),)
 
