@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from replicax._arrays import STRING
-from replicax.data._blocks import EMPTY, Batched, Block, Columns, Held, concatenate
+from replicax.data._blocks import EMPTY, Batched, Block, Broken, Columns, Held, concatenate
 from replicax.data._elements import Structure, leaves_with_names, map_leaves, refuse_sparse
 from replicax.data._node import (
     INFINITE,
@@ -110,7 +110,12 @@ class PaddedBatch(OneInput):
             while len(block := take_all(reader, self.batch_size)):
                 if self.drop_remainder and len(block) < self.batch_size:
                     return
-                yield Held([self._padded(block.rows())])
+                try:
+                    batch = self._padded(block.rows())
+                except Exception as error:
+                    yield Broken(error)
+                    continue
+                yield Held([batch])
         finally:
             reader.close()
 
@@ -237,7 +242,11 @@ def unbatched(reader: Reader, what: str = "unbatch()") -> Generator[Block]:
     """The rows of the batches that a reader has."""
     try:
         while len(block := reader.take(1)):
-            yield row_block(block, what)
+            try:
+                rows = row_block(block, what)
+            except Exception as error:
+                rows = Broken(error)
+            yield rows
     finally:
         reader.close()
 
@@ -320,8 +329,12 @@ class Window(OneInput):
         try:
             while True:
                 # Computed once, though windows overlap.
-                more = take_all(reader, max(extent - len(held), 0)).rows()
-                held = concatenate([held, Held(more)])
+                more = take_all(reader, max(extent - len(held), 0))
+                try:
+                    held = concatenate([held, Held(more.rows())])
+                except Exception as error:
+                    yield Broken(error)
+                    continue
                 if len(held) == 0 or (self.drop_remainder and len(held) < extent):
                     return
                 stop = min(extent, len(held))

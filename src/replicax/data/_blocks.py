@@ -406,6 +406,26 @@ class Joined(Block):
         return rows
 
 
+class Broken(Block):
+    """In the place of an element that could not be made: who wants it gets the error."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception):
+        self.error = error
+
+    def __len__(self) -> int:
+        return 1
+
+    def select(self, indices: Indices) -> Block:
+        if isinstance(indices, slice):
+            indices = range(1)[indices]
+        return self if len(indices) else EMPTY
+
+    def rows(self) -> list[Any]:
+        raise self.error
+
+
 EMPTY = Held(())
 _MOST_PARTS = 32  # in one block, before they are computed after all
 

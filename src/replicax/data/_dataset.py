@@ -19,15 +19,9 @@ from replicax.data._caching import Cache, Prefetch, WithOptions
 from replicax.data._elements import Structure, as_element
 from replicax.data._foreign import foreign_node
 from replicax.data._indexed import array_records
+from replicax.data._interleaving import Interleave
 from replicax.data._iterator import DatasetIterator, refuse_in_trace
-from replicax.data._mapping import (
-    ON_DEVICE,
-    PER_ELEMENT,
-    VECTORIZED,
-    Filter,
-    Interleave,
-    Map,
-)
+from replicax.data._mapping import ON_DEVICE, PER_ELEMENT, VECTORIZED, Filter, Map
 from replicax.data._node import INFINITE, UNKNOWN, Node, NoElements, merged_specs
 from replicax.data._options import AUTOTUNE, Options
 from replicax.data._ordering import Concatenate, Enumerate, Repeat, Shard, Shuffle, Skip, Take, Zip

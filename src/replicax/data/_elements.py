@@ -71,8 +71,14 @@ class Structure:
 
         The items of a dict may come in another order.
         """
-        found: list[Any] = []
-        return found if _collect(self._like, element, found) else None
+        like = self._like
+        if self.leaves is _as_it_is and type(element) is tuple and len(element) == len(like):
+            return None if any(map(_nested, element)) else list(element)
+        if self.leaves is _values and type(element) is dict and element.keys() == like.keys():
+            found = [element[key] for key in like]
+            return None if any(map(_nested, found)) else found
+        found = []
+        return found if _collect(like, element, found) else None
 
     def _refuse(self, elements: Sequence[Any]) -> NoReturn:
         others = (_describe(each) for each in elements if self.leaves_like(each) is None)

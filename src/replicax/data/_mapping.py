@@ -1,12 +1,10 @@
-"""Functions of elements: map, filter, flat_map, interleave."""
+"""Functions of elements: map and filter."""
 
 from __future__ import annotations
 
 import dataclasses
-import dis
 import functools
-import types
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
@@ -15,7 +13,7 @@ import numpy as np
 
 from replicax._errors import add_note
 from replicax.data._batching import Batch
-from replicax.data._blocks import EMPTY, Block, Columns, ElementFunction, Held, Mapped, RecordRows
+from replicax.data._blocks import EMPTY, Block, Broken, Columns, ElementFunction, Held, Mapped
 from replicax.data._elements import Structure, as_element, leaves_with_names, map_leaves, own
 from replicax.data._node import (
     UNKNOWN,
@@ -25,15 +23,14 @@ from replicax.data._node import (
     Reader,
     Slices,
     chunk_of,
-    drawing_nodes,
     first_elements,
     merged_specs,
     observed_spec,
     spec_of,
 )
-from replicax.data._run import Run, derived, draw
+from replicax.data._parsed_records import ParsedRecords, may_parse, reads_records
+from replicax.data._run import Run
 from replicax.functions import TensorSpec
-from replicax.records import Unparsed, parse_example
 
 ON_DEVICE = "on the device"
 VECTORIZED = "vectorized"
@@ -46,14 +43,14 @@ def call(fn: Callable[..., Any], element: Any, operation: str) -> Any:
         return fn(*element) if type(element) is tuple else fn(element)
     except StopIteration as error:  # which would pass for the end of the data
         raise RuntimeError(
-            f"{_name(fn)}, the function of {operation}, raised StopIteration."
+            f"{name_of(fn)}, the function of {operation}, raised StopIteration."
         ) from error
     except Exception as error:
-        add_note(error, f"Raised by {_name(fn)}, the function of {operation}.")
+        add_note(error, f"Raised by {name_of(fn)}, the function of {operation}.")
         raise
 
 
-def _name(fn: Any) -> str:
+def name_of(fn: Any) -> str:
     code = getattr(fn, "__code__", None)
     name = getattr(fn, "__qualname__", None) or repr(fn)
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
@@ -62,13 +59,13 @@ def _name(fn: Any) -> str:
 def _result(fn: Callable[..., Any], value: Any, operation: str) -> Any:
     if value is None:
         raise TypeError(
-            f"{_name(fn)}, the function of {operation}, returned None. Return the new element: "
+            f"{name_of(fn)}, the function of {operation}, returned None. Return the new element: "
             "is there a `return` missing?"
         )
     try:
         return as_element(value, list_is_tuple=True)
     except (TypeError, ValueError) as error:
-        add_note(error, f"Returned by {_name(fn)}, the function of {operation}.")
+        add_note(error, f"Returned by {name_of(fn)}, the function of {operation}.")
         raise
 
 
@@ -111,52 +108,11 @@ class WholeBlocks(ElementFunction):
         for name, leaf in leaves_with_names(result):
             if not isinstance(leaf, np.ndarray) or leaf.ndim == 0 or len(leaf) != len(block):
                 raise ValueError(
-                    f"{_name(self._fn)}, the function of {where}, was given {len(block)} elements "
-                    f"as rows of arrays and must return as many; result{name} has the shape "
-                    f"{np.shape(leaf)}."
+                    f"{name_of(self._fn)}, the function of {where}, was given {len(block)} "
+                    "elements as rows of arrays and must return as many; "
+                    f"result{name} has the shape {np.shape(leaf)}."
                 )
         return result
-
-
-class ParsedRecords(ElementFunction):
-    """What `parse_single_example` gives of each record, computed for many at a time."""
-
-    whole_blocks = True
-
-    def __init__(self, features: Any, names: Sequence[str], structure: Structure):
-        self._features = {name: features[name] for name in names}
-        self._names = names
-        self._structure = structure
-
-    def rows(self, block: Block) -> list[Any]:
-        return Columns(self._columns(block), self._structure).rows()
-
-    def stacked(self, block: Block) -> Any:
-        return self._structure.build(self._columns(block))
-
-    def _columns(self, block: Block) -> list[Any]:
-        records = block.records if isinstance(block, RecordRows) else block.rows()
-        parsed = parse_example(records, self._features)
-        return [parsed[name] for name in self._names]
-
-    @classmethod
-    def behind(cls, fn: Callable[..., Any], of_batches: bool) -> ParsedRecords | None:
-        """If `fn` only parses records and picks features from them, that; otherwise None.
-
-        The function is called with something that stands for a record: it can be parsed, and
-        nothing else can be done with it or its features.
-        """
-        record = Unparsed(of_batches)
-        try:
-            result = fn(record)
-            structure = Structure(tuple(result) if isinstance(result, list) else result)
-            leaves = structure.leaves(result)
-        except Exception:
-            return None
-        features = record.features
-        if features is None or not all(record.owns(leaf) for leaf in leaves):
-            return None
-        return cls(features, [leaf.name for leaf in leaves], structure)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -181,7 +137,7 @@ class Map(OneInput):
         batch = self.input
         if self.mode != PER_ELEMENT or not isinstance(batch, Batch):
             return None
-        if not reads_records(batch.input) or not _may_parse(self.fn):
+        if not reads_records(batch.input) or not may_parse(self.fn):
             return None
         parsed = ParsedRecords.behind(self.fn, of_batches=True)
         if parsed is None:
@@ -196,7 +152,7 @@ class Map(OneInput):
             return WholeBlocks(self.fn)
         if self.mode == ON_DEVICE:
             return PerElement(jax.jit(self.fn))
-        if reads_records(self.input) and _may_parse(self.fn):
+        if reads_records(self.input) and may_parse(self.fn):
             parsed = ParsedRecords.behind(self.fn, of_batches=False)
             if parsed is not None:
                 return parsed
@@ -224,7 +180,7 @@ class Map(OneInput):
 
     def details(self) -> str:
         mode = "" if self.mode == PER_ELEMENT else f", {self.mode}"
-        return _name(self.fn) + mode
+        return name_of(self.fn) + mode
 
 
 def abstract_spec(fn: Callable[..., Any], spec: Any) -> Any:
@@ -245,7 +201,7 @@ def abstract_spec(fn: Callable[..., Any], spec: Any) -> Any:
         if leaf.shape is None:
             raise ValueError(
                 f"The shape of element{name} is not known, so that it cannot be told what "
-                f"{_name(fn)} makes of it. Give from_generator an `output_signature` with shapes."
+                f"{name_of(fn)} makes of it. Give from_generator an `output_signature` with shapes."
             )
     return merged_specs(look(2), look(3))
 
@@ -258,35 +214,6 @@ def _one_row_less(element: Any, spec: Any) -> list[Any]:
     if any(not isinstance(leaf, np.ndarray) or len(leaf) < 2 for leaf in leaves):
         return []
     return [map_leaves(lambda leaf: leaf[:-1], element)]
-
-
-_PARSERS = {"parse_example", "parse_single_example"}
-
-
-def _may_parse(fn: Any) -> bool:
-    """Whether a function names a parser; others are not called just to see what they do."""
-    if isinstance(fn, functools.partial):
-        return getattr(fn.func, "__name__", "") in _PARSERS or _may_parse(fn.func)
-    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
-    if code is None or _PARSERS.isdisjoint((*code.co_names, *code.co_freevars)):
-        return False
-    return _has_one_way(code)
-
-
-def _has_one_way(code: types.CodeType) -> bool:
-    """Whether there are no two ways through a function, so that one run tells all of it."""
-    names = {each.opname for each in dis.get_instructions(code)}
-    if code.co_exceptiontable or any("JUMP" in name and "IF" in name for name in names):
-        return False
-    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
-    return all(map(_has_one_way, inner))
-
-
-def reads_records(node: Node) -> bool:
-    """Whether the elements of a node are records of a file."""
-    while node.keeps_elements or node.label in ("TakeDataset", "SkipDataset", "ShardDataset"):
-        node = node.inputs[0]
-    return getattr(node, "yields_records", False)
 
 
 class MapReader(Reader):
@@ -329,137 +256,46 @@ class Filter(OneInput):
     predicate: Callable[..., Any]
     label: ClassVar[str] = "FilterDataset"
     runs_user_code: ClassVar[bool] = True
+    pulls_user_code: ClassVar[bool] = True
 
     def open(self, run: Run) -> Reader:
-        return FilterReader(self.input.open(run), self.predicate)
+        return Pulled(_filtered(self.input.open(run), chunk_of(self.input), self.predicate))
 
     def _cardinality(self) -> int:
         return UNKNOWN
 
     def details(self) -> str:
-        return _name(self.predicate)
+        return name_of(self.predicate)
 
 
-class FilterReader(Reader):
-    """A walk that leaves elements out."""
-
-    def __init__(self, reader: Reader, predicate: Callable[..., Any]):
-        self._reader = reader
-        self._predicate = predicate
-
-    def take(self, count: int) -> Block:
-        while len(block := self._reader.take(count)):
-            rows = block.rows()
-            kept = [index for index, row in enumerate(rows) if self._is_kept(row)]
-            if kept:
-                return Held([own(rows[index]) for index in kept])  # not the others as well
-        return Held(())
-
-    def _is_kept(self, element: Any) -> bool:
-        answer = np.asarray(call(self._predicate, element, "filter()"))
-        if answer.dtype != bool or answer.size != 1:
-            raise TypeError(
-                f"{_name(self._predicate)}, the function of filter(), must return one bool for an "
-                f"element; got {answer!r}."
-            )
-        return bool(answer)
-
-    def close(self) -> None:
-        self._reader.close()
+def _filtered(reader: Reader, chunk: int, predicate: Callable[..., Any]) -> Generator[Block]:
+    """The elements of a walk that are kept. One that fails is passed on, as what it is."""
+    try:
+        while len(block := reader.take(chunk)):
+            try:
+                rows = block.rows()
+            except Exception as error:  # there is one row where functions run: see `chunk_of`
+                yield Broken(error)
+                continue
+            kept: list[Any] = []
+            for row in rows:
+                try:
+                    if _is_kept(predicate, row):
+                        kept.append(own(row))  # not its whole block as well
+                except Exception as error:
+                    yield Held(kept)
+                    yield Broken(error)
+                    kept = []
+            yield Held(kept)
+    finally:
+        reader.close()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Interleave(OneInput):
-    """The elements of the data sets that a function makes of each element, taking turns.
-
-    With a `cycle_length` of 1, one after the other: `flat_map`.
-    """
-
-    fn: Callable[..., Any]
-    cycle_length: int
-    block_length: int
-    operation: str
-    drawn: int = dataclasses.field(default_factory=draw)
-    label: ClassVar[str] = "InterleaveDataset"
-    runs_user_code: ClassVar[bool] = True
-
-    def open(self, run: Run) -> Reader:
-        return Pulled(self._blocks(self.input.open(run), run))
-
-    def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
-        slots: list[Reader | None] = [None] * self.cycle_length
-        chunks = [1] * self.cycle_length
-        opened, slot, taken = 0, 0, 0
-        more = True
-        try:
-            while more or any(slots):
-                current = slots[slot]
-                if current is None and more:
-                    block = reader.take(1)
-                    more = len(block) > 0
-                    if more:
-                        node = self.data_set_of(block.rows()[0])
-                        current = slots[slot] = node.open(self._inner_run(run, node, opened))
-                        chunks[slot] = chunk_of(node)
-                        opened += 1
-                if current is not None:
-                    alone = self.cycle_length == 1
-                    block = current.take(chunks[slot] if alone else self.block_length - taken)
-                    taken += len(block)
-                    if len(block):
-                        yield block
-                    else:
-                        current.close()
-                        slots[slot] = None
-                        taken = self.block_length
-                else:
-                    taken = self.block_length
-                if taken >= self.block_length and (self.cycle_length > 1 or slots[0] is None):
-                    slot, taken = (slot + 1) % self.cycle_length, 0
-        finally:
-            reader.close()
-            for each in slots:
-                if each is not None:
-                    each.close()
-
-    @property
-    def draws(self) -> bool:
-        return True
-
-    def _inner_run(self, run: Run, node: Node, number: int) -> Run:
-        """The walk over the data set of one element: its shuffles must not draw anew each time."""
-        seed = run.seed_of(self.drawn)
-        seeds = {
-            each.drawn: derived(seed, number, index)
-            for index, each in enumerate(drawing_nodes(node))
-        }
-        return run.in_epoch(number).with_seeds(seeds).anew()
-
-    def data_set_of(self, element: Any) -> Node:
-        made = call(self.fn, element, self.operation)
-        node = getattr(made, "_data_set_node", None)
-        if node is None:
-            raise TypeError(
-                f"{_name(self.fn)}, the function of {self.operation}, must return a data set for "
-                f"each element (rx.data.Dataset); got {made!r}."
-            )
-        return node
-
-    def first_made(self) -> Node | None:
-        """The data set of the first element, to see what they are like."""
-        elements = first_elements(self.input, 1)
-        return self.data_set_of(elements[0]) if elements else None
-
-    def _cardinality(self) -> int:
-        return UNKNOWN
-
-    def _spec(self) -> Any:
-        made = self.first_made()
-        return observed_spec(self) if made is None else made.spec
-
-    def settings(self) -> str:
-        return f"{self.cycle_length} {self.block_length}"
-
-    def details(self) -> str:
-        cycle = f", {self.cycle_length} at a time" if self.cycle_length > 1 else ""
-        return _name(self.fn) + cycle
+def _is_kept(predicate: Callable[..., Any], element: Any) -> bool:
+    answer = np.asarray(call(predicate, element, "filter()"))
+    if answer.dtype != bool or answer.size != 1:
+        raise TypeError(
+            f"{name_of(predicate)}, the function of filter(), must return one bool for an "
+            f"element; got {answer!r}."
+        )
+    return bool(answer)

@@ -63,6 +63,7 @@ class Node:
 
     label: ClassVar[str] = "Dataset"  # as TensorFlow calls it, for printing
     runs_user_code: ClassVar[bool] = False  # Python functions and iterators of the user's
+    pulls_user_code: ClassVar[bool] = False  # to get elements, not only to compute them
     keeps_elements: ClassVar[bool] = False  # hands on the elements of its input, in some order
     reorders: ClassVar[bool] = False  # and changes nothing but their order
     passes_on: ClassVar[bool] = False  # hands on the elements of its input, in order
@@ -144,6 +145,10 @@ class Slices(Reader):
     def __init__(self, block: Block):
         self._block = block
         self._position = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._block) - self._position
 
     def take(self, count: int) -> Block:
         block, start = self._block, self._position

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import types
 from typing import Any
 
 AUTOTUNE = -1
@@ -58,6 +59,10 @@ class _Checked:
                 setattr(self, field.name, value)
 
 
+def _anything() -> Any:
+    return dataclasses.field(default_factory=types.SimpleNamespace)
+
+
 @dataclasses.dataclass
 class DistributeOptions(_Checked):
     """Options for distributing: `rx.data.experimental.DistributeOptions`."""
@@ -78,8 +83,8 @@ class Options(_Checked):
     ...     rx.data.experimental.AutoShardPolicy.DATA)
     >>> dataset = rx.data.Dataset.range(8).batch(4).with_options(options)
 
-    `deterministic` and `experimental_deterministic` are kept for ported code: pipelines are always
-    deterministic here.
+    The others are kept for ported code, and change nothing: pipelines are always deterministic
+    here, and nothing is tuned.
     """
 
     experimental_distribute: DistributeOptions = dataclasses.field(
@@ -87,6 +92,16 @@ class Options(_Checked):
     )
     deterministic: bool | None = None
     experimental_deterministic: bool | None = None
+    autotune: Any = _anything()
+    threading: Any = _anything()
+    experimental_optimization: Any = _anything()
+    experimental_threading: Any = _anything()
+    experimental_slack: Any = None
+    experimental_external_state_policy: Any = None
+    experimental_warm_start: Any = None
+    experimental_symbolic_checkpoint: Any = None
+    framework_type: Any = None
+    dataset_name: Any = None
 
     def merge(self, options: Options) -> Options:
         """These options, with everything that `options` sets in their place."""

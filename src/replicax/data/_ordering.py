@@ -20,9 +20,9 @@ from replicax.data._node import (
     OneInput,
     Reader,
     Slices,
-    chunk_of,
     merged_specs,
     take_all,
+    walk,
 )
 from replicax.data._run import Run, draw
 from replicax.functions import TensorSpec
@@ -55,10 +55,10 @@ class Shuffle(OneInput):
         if self.input.cardinality >= 0:
             size = min(size, self.input.cardinality) if size > 0 else self.input.cardinality
         # A part of the buffer at a time: rearranging it costs as much as it is large.
-        chunk = chunk_of(self.input)
-        more = max(size // 4, chunk, 1)
-        if chunk == 1:  # what is made one by one is not to be waited for in heaps
-            more = min(more, 64)
+        more = max(size // 4, 256)
+        if any(each.pulls_user_code for each in walk(self.input)):
+            # What is made one by one is not to be waited for in heaps.
+            more = max(size // 64, min(64, size // 4), 1)
         return ShuffleReader(self.input.open(run), size, more, random)
 
     def details(self) -> str:

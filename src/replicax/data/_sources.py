@@ -160,6 +160,7 @@ class PythonIterator(Node):
     batches: bool = False  # whether each element is a batch already
     label: ClassVar[str] = "GeneratorDataset"
     runs_user_code: ClassVar[bool] = True
+    pulls_user_code: ClassVar[bool] = True
 
     def open(self, run: Run) -> Reader:
         return Pulled(self._blocks(run))
@@ -244,8 +245,13 @@ def fitted(value: Any, signature: Any, structure: Structure, what: str) -> Any:
             "(each . is an array)."
         )
     leaves: list[Any] = []
-    for (name, spec), leaf in zip(leaves_with_names(signature), values):
-        leaves.append(_fitted_leaf(leaf, spec, what + name))
+    for spec, leaf in zip(structure.leaves(signature), values):
+        try:
+            leaves.append(_fitted_leaf(leaf, spec, what))
+        except TypeError:
+            name = leaves_with_names(signature)[len(leaves)][0]
+            _fitted_leaf(leaf, spec, what + name)
+            raise
     return structure.build(leaves)
 
 

@@ -33,10 +33,10 @@ def split_off(node: Node) -> tuple[Node, list[Callable[..., Any]]]:
     if isinstance(node, Map) and node.mode == ON_DEVICE:
         inner, functions = split_off(node.input)
         return inner, [*functions, node.fn]
-    if isinstance(node, Batch) and isinstance(node.input, Map) and node.input.mode == ON_DEVICE:
-        rows = node.input
-        inner, functions = split_off(node.with_inputs([rows.input]))
-        return inner, [*functions, jax.vmap(rows.fn)]
+    if isinstance(node, Batch):
+        inner, functions = split_off(node.input)
+        if functions:
+            return node.with_inputs([inner]), [jax.vmap(fn) for fn in functions]
     return node, []
 
 

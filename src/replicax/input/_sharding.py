@@ -11,7 +11,8 @@ from replicax.data._dataset import options_of
 from replicax.data._elements import leaves_with_names
 from replicax.data._files import Files
 from replicax.data._indexed import Indexed
-from replicax.data._mapping import Filter, Interleave, Map
+from replicax.data._interleaving import Interleave
+from replicax.data._mapping import Filter, Map
 from replicax.data._node import Node, NoElements, rewritten, walk
 from replicax.data._options import AutoShardPolicy
 from replicax.data._ordering import Concatenate, Enumerate, Repeat, Shard, Skip, Take, Zip
@@ -102,6 +103,12 @@ def shard(node: Node, layout: InputLayout, policy: AutoShardPolicy | None = None
         elif chosen is DATA:
             if asked is not AUTO or _file_count(node) is None:
                 _warn_of_dropped_work(node)
+    hinted = any(isinstance(each, Shard) and each.num_shards < 0 for each in walk(node))
+    if hinted and chosen is not HINT:
+        raise ValueError(
+            "shard(SHARD_HINT, SHARD_HINT) says where the data set is to be sharded, but its "
+            f"auto_shard_policy is {asked.name}. Set AutoShardPolicy.HINT in its options."
+        )
     if chosen is HINT:
         mine = _with_hint(node, layout)
     if layout.workers > 1 and chosen in (FILE, HINT):

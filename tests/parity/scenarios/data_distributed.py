@@ -224,7 +224,6 @@ PAIRS: dict[str, Make] = {
 @scenario(
     "mirrored2", "mirrored4", policy=("DATA", "OFF"), pipeline=tuple(PAIRS), eager_only=HOST_ONLY
 )
-@ours("all parts of a batch have as many rows", raises("ValueError"), pipeline="zip of other sizes")
 def pipelines_of_pairs(lib: Library, strategy: Any, policy: str, pipeline: str) -> Any:
     dataset = with_policy(lib, PAIRS[pipeline](lib), policy)
 
