@@ -29,6 +29,10 @@ class _Raised(Failed):
     """What `make` raised."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class _Work:
     """What the thread works on."""
 
@@ -37,7 +41,8 @@ class _Work:
         self._make = make
         self._close = close
         self._name = name
-        self._stopped = self._abandoned = False
+        self._stopped = False
+        self._closing = threading.Lock()
         # Both queues are C code that hands over in a microsecond; a condition takes twenty.
         self.items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.permits: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -66,8 +71,8 @@ class _Work:
         except BaseException as error:
             self.items.put(_Raised(error))
         finally:
-            if self._abandoned:
-                self._close()
+            if self._stopped:
+                self._close_once()
 
     def stop(self, wait: bool = True) -> None:
         if self._stopped:
@@ -76,9 +81,13 @@ class _Work:
         self.permits.put(None)
         if wait and self.thread is not threading.current_thread():
             self.thread.join(_CLOSING_TIME)
-        self._abandoned = self.thread.is_alive()  # in the middle of what is to be closed
-        if not self._abandoned:
-            self._close()
+        if not self.thread.is_alive():  # or else it is in the middle of it, and closes it itself
+            self._close_once()
+
+    def _close_once(self) -> None:
+        with self._closing:
+            close, self._close = self._close, _nothing
+        close()
 
 
 class Ahead:
@@ -97,7 +106,7 @@ class Ahead:
         self,
         make: Callable[[], Any],
         ahead: int,
-        close: Callable[[], None] = lambda: None,
+        close: Callable[[], None] = _nothing,
         name: str = "rx.data.ahead",
     ):
         self._work = _Work(make, ahead, close, name)

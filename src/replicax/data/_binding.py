@@ -6,7 +6,8 @@ would look at them when the function runs, after the loop that made it has ended
     for label, name in enumerate(names):
         parts.append(TextLineDataset(name).map(lambda line: (line, label)))
 
-Only numbers, texts and tuples of them are kept so. Lists, models and counters are what they are.
+Only numbers, texts and tuples of them are kept so, by their names; lists, models and counters are
+what they are, though other names of the module that the function reads are bound along with them.
 """
 
 from __future__ import annotations

@@ -349,6 +349,13 @@ def _held_elsewhere(leaves: list[Any], index: int) -> bool:
 _ALONE = (lambda leaves: sys.getrefcount(leaves[0]))([np.empty(1)])
 
 
+def plain(element: Any) -> Any:
+    """The same element, with arrays of records as plain arrays that are the user's own."""
+    return map_leaves(
+        lambda leaf: np.array(leaf, object) if isinstance(leaf, RecordArray) else leaf, element
+    )
+
+
 # ------------------------------------------------------------------ stacking
 
 

@@ -10,7 +10,8 @@ from replicax._errors import OutOfRangeError
 from replicax.context import is_compiling
 from replicax.data._ahead import Ahead, Failed
 from replicax.data._caching import Prefetch, WithOptions
-from replicax.data._node import Node, Reader, chunk_of
+from replicax.data._elements import plain
+from replicax.data._node import Node, Reader, chunk_of, has_records
 from replicax.data._optional import Optional
 from replicax.data._run import Run
 from replicax.data._state import run_from, state_of
@@ -154,15 +155,17 @@ class DatasetIterator(PositionedIterator):
             if isinstance(sink, Prefetch) and not ahead:
                 ahead = sink.buffer_size if sink.buffer_size >= 0 else 2
             sink = sink.input
-        feed = _Feed(sink.open(self._run.anew()), chunk_of(sink), self._position)
+        reader = sink.open(self._run.anew())
+        feed = _Feed(reader, chunk_of(sink), self._position, has_records(sink))
         return Ahead(feed.get, ahead, feed.close) if ahead else feed
 
 
 class _Feed:
     """Elements from blocks."""
 
-    def __init__(self, reader: Reader, chunk: int, position: int):
+    def __init__(self, reader: Reader, chunk: int, position: int, has_records: bool):
         self._reader = reader
+        self._has_records = has_records  # whose batches are no plain arrays, for our own use
         self._chunk = chunk
         self._position = position  # to start at
         self._rows: list[Any] = []
@@ -180,7 +183,7 @@ class _Feed:
             except Exception as error:
                 return Failed(error)
             self._rows.reverse()
-        return self._rows.pop()
+        return plain(self._rows.pop()) if self._has_records else self._rows.pop()
 
     def close(self) -> None:
         self._reader.close()

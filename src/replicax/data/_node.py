@@ -220,6 +220,13 @@ def drawing_nodes(node: Node) -> list[Any]:
     return [each for each in walk(node) if each.draws]
 
 
+def has_records(node: Node) -> bool:
+    """Whether records of files are read somewhere."""
+    return any(getattr(each, "yields_records", False) for each in walk(node)) or any(
+        each.label == "InterleaveDataset" for each in walk(node)
+    )
+
+
 def chunk_of(node: Node) -> int:
     """How many elements to take at a time.
 

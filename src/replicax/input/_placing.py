@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from replicax._jax_internals import put_on_one
-from replicax.data._elements import aligned, leaves_with_names
+from replicax.data._elements import aligned, leaves_with_names, plain
 from replicax.devices import replica_mesh
 from replicax.input._options import InputLayout
 from replicax.input._shares import Shares
@@ -45,7 +45,8 @@ class Placement:
                     column = [self._narrowed(part, wanted, name) for part in column]
                 placed.append(self._placed(column))
             else:
-                placed.append(PerReplica(column) if self._wrap else leaf)
+                column = [plain(part) for part in column]
+                placed.append(PerReplica(column) if self._wrap else column[0])
         return structure.build(placed)
 
     def _placed(self, column: Sequence[Any]) -> Any:

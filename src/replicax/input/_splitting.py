@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replicax.data._batching import row_block, unbatched
-from replicax.data._blocks import EMPTY, Batched, Block, Held, concatenate
+from replicax.data._blocks import EMPTY, Batched, Block, Broken, Held, concatenate
 from replicax.data._elements import Structure
 from replicax.data._node import Peekable, Pulled, Reader, take_all
 
@@ -94,6 +94,12 @@ class EachBatch(Steps):
         block = self._reader.take(1)
         if len(block) == 0:
             return None
+        try:
+            return self._step_of(block)
+        except Exception as error:  # of this batch: the next may be well
+            return Step(Broken(error), [1])
+
+    def _step_of(self, block: Block) -> Step:
         if not isinstance(block, Batched):
             block = Held(block.rows())
             if (parts := parts_of_different_sizes(block.elements[0])) is not None:
@@ -135,7 +141,10 @@ class EachOwnBatch(Steps):
             block = self._reader.take(1)
             if len(block) == 0:
                 return None
-            self._waiting = self._steps_of(row_block(block, WHAT))
+            try:
+                self._waiting = self._steps_of(row_block(block, WHAT))
+            except Exception as error:
+                return Step(Broken(error), [1])
             self._waiting.reverse()
         return self._waiting.pop()
 
