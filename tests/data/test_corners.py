@@ -118,3 +118,5 @@ def test_a_hint_needs_its_policy():
     strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with pytest.raises(ValueError, match="AutoShardPolicy.HINT"):
         strategy.experimental_distribute_dataset(dataset)
+    with pytest.raises(ValueError, match="AutoShardPolicy.HINT"):
+        list(dataset)

@@ -103,3 +103,21 @@ def test_operations_come_before_distributing():
     distributed: Any = strategy.experimental_distribute_dataset(Dataset.range(4).batch(2))
     with pytest.raises(AttributeError, match=r"call \.take\(\.\.\.\) on the data set before"):
         distributed.take(1)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_next_batch_is_not_taken_by_replicas(replicas: int, compiled: bool):
+    strategy = rx.distribute.MirroredStrategy(cpus(replicas))
+    dataset = Dataset.range(8, output_type=np.int32).batch(4)
+    iterator = iter(strategy.experimental_distribute_dataset(dataset))
+
+    def replica_fn() -> Any:
+        return next(iterator)
+
+    def step() -> Any:
+        return strategy.run(replica_fn)
+
+    with pytest.raises(rx.errors.WrongContextError, match=r"take it outside"):
+        (rx.function(step) if compiled else step)()
+    assert jnp.sum(strategy.gather(next(iterator), axis=0)) == 6

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from replicax._arrays import STRING
-from replicax.data._blocks import EMPTY, Batched, Block, Broken, Columns, Held, concatenate
+from replicax.data._blocks import EMPTY, Batched, Block, Broken, Columns, Held
 from replicax.data._elements import Structure, leaves_with_names, map_leaves, refuse_sparse
+from replicax.data._joining import concatenate
 from replicax.data._node import (
     INFINITE,
     UNKNOWN,
@@ -36,6 +37,7 @@ class Batch(OneInput):
     batch_size: int
     drop_remainder: bool
     label: ClassVar[str] = "BatchDataset"
+    stacks_elements: ClassVar[bool] = True
 
     def open(self, run: Run) -> Reader:
         return BatchReader(self.input.open(run), self.batch_size, self.drop_remainder)
@@ -101,6 +103,7 @@ class PaddedBatch(OneInput):
     padding_values: Any  # a structure of numbers, or None for zeros
     drop_remainder: bool
     label: ClassVar[str] = "PaddedBatchDataset"
+    stacks_elements: ClassVar[bool] = True
 
     def open(self, run: Run) -> Reader:
         return Pulled(self._blocks(self.input.open(run)))
@@ -274,6 +277,7 @@ class Rebatch(OneInput):
     sizes: tuple[int, ...]
     drop_remainder: bool
     label: ClassVar[str] = "RebatchDataset"
+    stacks_elements: ClassVar[bool] = True
 
     def open(self, run: Run) -> Reader:
         return Pulled(self._blocks(self.input.open(run)))

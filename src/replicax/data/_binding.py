@@ -6,18 +6,22 @@ would look at them when the function runs, after the loop that made it has ended
     for label, name in enumerate(names):
         parts.append(TextLineDataset(name).map(lambda line: (line, label)))
 
-Only numbers, texts and tuples of them are kept so, by their names; lists, models and counters are
-what they are, though other names of the module that the function reads are bound along with them.
+Only numbers, texts and the like are kept so. Lists, arrays, models and counters are what they are
+when the function runs, and so is what functions that it calls see.
 """
 
 from __future__ import annotations
 
 import builtins
 import dis
+import enum
 import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+_CONSTANTS = (bool, int, float, complex, str, bytes, range, frozenset, enum.Enum, np.generic)
 _MODULE_FACTS = ("__builtins__", "__file__", "__name__", "__package__", "__spec__")
 _SEE_ALL = {"eval", "exec", "globals", "locals", "vars", "dir"}
 
@@ -73,11 +77,16 @@ def _rebuilt(fn: Any) -> types.FunctionType | None:
 
 def _names_now(module: dict[str, Any], read: set[str], kept: set[str]) -> dict[str, Any]:
     """The module's names for a function that reads some of them."""
+    others = [module[name] for name in read - kept if name in module]
     known = all(name in module or hasattr(builtins, name) for name in read)
-    if known and _SEE_ALL.isdisjoint(read):
+    if known and _SEE_ALL.isdisjoint(read) and all(map(_is_module, others)):
         return {name: module[name] for name in (*read, *_MODULE_FACTS) if name in module}
-    # What is not there yet is looked up when it is needed, which takes longer.
+    # What may be another object later is looked up when it is needed, which takes longer.
     return _Globals({name: module[name] for name in kept}, module)
+
+
+def _is_module(value: Any) -> bool:
+    return isinstance(value, types.ModuleType)
 
 
 class _Globals(dict[str, Any]):
@@ -119,4 +128,4 @@ def _kept_cell(cell: types.CellType) -> types.CellType:
 def _is_constant(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_constant, value))
-    return isinstance(value, bool | int | float | complex | str | bytes)
+    return isinstance(value, _CONSTANTS)

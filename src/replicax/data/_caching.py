@@ -1,4 +1,4 @@
-"""Keeping elements and reading ahead: cache, prefetch, with_options."""
+"""How elements are read, which stay the same: cache, prefetch, with_options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from replicax.data._blocks import Block, Held
 from replicax.data._elements import Structure, map_leaves, own
-from replicax.data._node import OneInput, Reader, Slices
+from replicax.data._node import Node, OneInput, Reader, Slices
 from replicax.data._options import Options
 from replicax.data._run import Run
 
@@ -172,3 +172,11 @@ class WithOptions(OneInput):
 
     def details(self) -> str:
         return f"auto_shard_policy {self.options.experimental_distribute.auto_shard_policy.name}"
+
+
+def options_of(node: Node) -> Options:
+    """The options of a pipeline: those nearest to the sink count."""
+    options = Options()
+    for each in node.inputs:
+        options = options.merge(options_of(each))
+    return options.merge(node.options) if isinstance(node, WithOptions) else options

@@ -12,19 +12,18 @@ from typing import Any, Self
 
 import numpy as np
 
-from replicax.data import _files
 from replicax.data._arguments import as_count, as_function, as_signature, flat_padding
 from replicax.data._batching import Batch, PaddedBatch, Rebatch, Unbatch, Window
-from replicax.data._caching import Cache, Prefetch, WithOptions
+from replicax.data._caching import Cache, Prefetch, WithOptions, options_of
+from replicax.data._combining import Concatenate, Enumerate, Zip
 from replicax.data._elements import Structure, as_element
-from replicax.data._foreign import foreign_node
-from replicax.data._indexed import array_records
+from replicax.data._files import names_node
 from replicax.data._interleaving import Interleave
 from replicax.data._iterator import DatasetIterator, refuse_in_trace
 from replicax.data._mapping import ON_DEVICE, PER_ELEMENT, VECTORIZED, Filter, Map
 from replicax.data._node import INFINITE, UNKNOWN, Node, NoElements, merged_specs
 from replicax.data._options import AUTOTUNE, Options
-from replicax.data._ordering import Concatenate, Enumerate, Repeat, Shard, Shuffle, Skip, Take, Zip
+from replicax.data._ordering import Repeat, Shard, Shuffle, Skip, Take
 from replicax.data._report import benchmark, html_tree, one_line, text_tree
 from replicax.data._run import Run
 from replicax.data._sources import (
@@ -34,6 +33,7 @@ from replicax.data._sources import (
     TensorSlices,
     start_generator,
 )
+from replicax.data.foreign import foreign_node
 
 
 class Dataset:
@@ -146,7 +146,7 @@ class Dataset:
                 )
             names += found
         names.sort()
-        files = Dataset(_files.names_node(names))
+        files = Dataset(names_node(names))
         return files.shuffle(len(names), seed) if shuffle or shuffle is None else files
 
     @staticmethod
@@ -384,10 +384,7 @@ class Dataset:
                     f"dtypes: these are {nodes[0].spec!r}, those are {nodes[1].spec!r}."
                 )
         first = nodes[0].parts if isinstance(nodes[0], Concatenate) else nodes[:1]
-        node = Concatenate((*first, nodes[1]))
-        if merged is not None:
-            node.__dict__["spec"] = merged  # not to merge them all again for each that is added
-        return Dataset(node)
+        return Dataset(Concatenate((*first, nodes[1]), merged))
 
     def enumerate(self, start: int = 0, name: str | None = None) -> Dataset:
         """Pairs of a number, counting from `start`, and an element."""
@@ -492,101 +489,3 @@ class Dataset:
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self
-
-
-def options_of(node: Node) -> Options:
-    """The options of a pipeline: those nearest to the sink count."""
-    options = Options()
-    for each in node.inputs:
-        options = options.merge(options_of(each))
-    return options.merge(node.options) if isinstance(node, WithOptions) else options
-
-
-class TFRecordDataset(Dataset):
-    """The records of TFRecord files, as bytes. Checksums are verified.
-
-    Args:
-      filenames: a name, a list of names, or a data set of names.
-      compression_type: None or "", "GZIP", or "ZLIB".
-      buffer_size: kept for ported code, as `num_parallel_reads`: files are read in large blocks,
-        one after the other.
-    """
-
-    def __init__(
-        self,
-        filenames: Any,
-        compression_type: str | None = None,
-        buffer_size: int | None = None,
-        num_parallel_reads: int | None = None,
-        name: str | None = None,
-    ):
-        super().__init__(_files.tfrecords(_files.names_node(filenames), compression_type))
-
-
-class TextLineDataset(Dataset):
-    """The lines of text files, as bytes without their line ends.
-
-    Args: as of `TFRecordDataset`.
-    """
-
-    def __init__(
-        self,
-        filenames: Any,
-        compression_type: str | None = None,
-        buffer_size: int | None = None,
-        num_parallel_reads: int | None = None,
-        name: str | None = None,
-    ):
-        super().__init__(_files.text_lines(_files.names_node(filenames), compression_type))
-
-
-class FixedLengthRecordDataset(Dataset):
-    """Records of `record_bytes` bytes each, between a header and a footer.
-
-    Other arguments: as of `TFRecordDataset`.
-    """
-
-    def __init__(
-        self,
-        filenames: Any,
-        record_bytes: int,
-        header_bytes: int | None = None,
-        footer_bytes: int | None = None,
-        buffer_size: int | None = None,
-        compression_type: str | None = None,
-        num_parallel_reads: int | None = None,
-        name: str | None = None,
-    ):
-        record = as_count(record_bytes, "FixedLengthRecordDataset(record_bytes=...)", 1)
-        header = as_count(header_bytes or 0, "FixedLengthRecordDataset(header_bytes=...)", 0)
-        footer = as_count(footer_bytes or 0, "FixedLengthRecordDataset(footer_bytes=...)", 0)
-        names = _files.names_node(filenames)
-        super().__init__(
-            _files.fixed_length_records(names, record, header, footer, compression_type)
-        )
-
-
-class ParquetDataset(Dataset):
-    """The rows of Parquet files, as dicts. Needs `pip install 'replicax[parquet]'`.
-
-    Args:
-      filenames: a name, a list of names, or a data set of names.
-      columns: which columns to read; all by default.
-    """
-
-    def __init__(self, filenames: Any, columns: list[str] | None = None):
-        super().__init__(_files.parquet(_files.names_node(filenames), columns))
-
-
-class ArrayRecordDataset(Dataset):
-    """The records of ArrayRecord files, as bytes, read by index: shuffling costs nothing.
-
-    Needs `pip install 'replicax[arrayrecord]'`.
-
-    Args:
-      filenames: a name, or a list of names.
-    """
-
-    def __init__(self, filenames: Any):
-        names = _files.names_node(filenames).open(Run()).take(1 << 30).rows()
-        super().__init__(array_records([_files.file_name(name) for name in names]))

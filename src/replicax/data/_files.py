@@ -12,8 +12,8 @@ import numpy as np
 
 from replicax._arrays import STRING
 from replicax._errors import DataLossError, add_note
+from replicax.data._arrow import arrow_block
 from replicax.data._blocks import Block, Held, RecordRows
-from replicax.data._indexed import arrow_block
 from replicax.data._node import Node, Pulled, Reader, observed_spec
 from replicax.data._run import Run
 from replicax.data._sources import TensorSlices
@@ -151,7 +151,3 @@ def _check_columns(columns: list[str] | None, known: list[str], path: str) -> No
     if missing or not columns:
         what = f"has no column {missing[0]!r}" if missing else "was to be read without a column"
         raise ValueError(f"The Parquet file {path!r} {what}. It has: {', '.join(known)}.")
-
-
-def is_file_reader(node: Node) -> bool:
-    return isinstance(node, Files)

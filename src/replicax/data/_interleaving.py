@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from replicax.data._blocks import EMPTY, Block, Broken, concatenate
+from replicax.data._blocks import EMPTY, Block, Broken
+from replicax.data._joining import concatenate
 from replicax.data._mapping import call, name_of
 from replicax.data._node import (
     UNKNOWN,

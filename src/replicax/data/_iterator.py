@@ -11,8 +11,10 @@ from replicax.context import is_compiling
 from replicax.data._ahead import Ahead, Failed
 from replicax.data._caching import Prefetch, WithOptions
 from replicax.data._elements import plain
-from replicax.data._node import Node, Reader, chunk_of, has_records
+from replicax.data._interleaving import Interleave
+from replicax.data._node import Node, Reader, chunk_of, walk
 from replicax.data._optional import Optional
+from replicax.data._parsed_records import yields_records
 from replicax.data._run import Run
 from replicax.data._state import run_from, state_of
 from replicax.functions import NotOneProgram
@@ -156,7 +158,7 @@ class DatasetIterator(PositionedIterator):
                 ahead = sink.buffer_size if sink.buffer_size >= 0 else 2
             sink = sink.input
         reader = sink.open(self._run.anew())
-        feed = _Feed(reader, chunk_of(sink), self._position, has_records(sink))
+        feed = _Feed(reader, chunk_of(sink), self._position, _may_have_records(sink))
         return Ahead(feed.get, ahead, feed.close) if ahead else feed
 
 
@@ -187,3 +189,8 @@ class _Feed:
 
     def close(self) -> None:
         self._reader.close()
+
+
+def _may_have_records(node: Node) -> bool:
+    """Whether records of files are read somewhere, also in data sets that are made on the way."""
+    return any(isinstance(each, Interleave) or yields_records(each) for each in walk(node))

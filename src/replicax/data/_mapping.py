@@ -122,6 +122,7 @@ class Map(OneInput):
     fn: Callable[..., Any]
     mode: str = PER_ELEMENT
     parallel: int = 1
+    parsed: ParsedRecords | None = None  # what `fn` does to one record, where that is known
     label: ClassVar[str] = "MapDataset"
     runs_user_code: ClassVar[bool] = True
 
@@ -142,12 +143,12 @@ class Map(OneInput):
         parsed = ParsedRecords.behind(self.fn, of_batches=True)
         if parsed is None:
             return None
-        rows = dataclasses.replace(self, input=batch.input)
-        rows.__dict__["_function"] = parsed
-        return batch.with_inputs([rows])
+        return batch.with_inputs([dataclasses.replace(self, input=batch.input, parsed=parsed)])
 
     @functools.cached_property
     def _function(self) -> ElementFunction:
+        if self.parsed is not None:
+            return self.parsed
         if self.mode == VECTORIZED:
             return WholeBlocks(self.fn)
         if self.mode == ON_DEVICE:

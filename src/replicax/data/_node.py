@@ -11,8 +11,9 @@ import functools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
-from replicax.data._blocks import EMPTY, Block, concatenate
+from replicax.data._blocks import EMPTY, Block
 from replicax.data._elements import Structure, map_leaves
+from replicax.data._joining import concatenate
 from replicax.data._run import Run
 from replicax.functions import TensorSpec
 
@@ -67,6 +68,7 @@ class Node:
     keeps_elements: ClassVar[bool] = False  # hands on the elements of its input, in some order
     reorders: ClassVar[bool] = False  # and changes nothing but their order
     passes_on: ClassVar[bool] = False  # hands on the elements of its input, in order
+    stacks_elements: ClassVar[bool] = False  # makes one large element of several small ones
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -110,6 +112,11 @@ class Node:
     def spec(self) -> Any:
         """What the elements look like: a structure of `TensorSpec`."""
         return self._spec()
+
+    @property
+    def spec_is_known(self) -> bool:
+        """Whether `spec` is there without running anything."""
+        return "spec" in self.__dict__
 
     def _cardinality(self) -> int:
         return UNKNOWN
@@ -220,20 +227,13 @@ def drawing_nodes(node: Node) -> list[Any]:
     return [each for each in walk(node) if each.draws]
 
 
-def has_records(node: Node) -> bool:
-    """Whether records of files are read somewhere."""
-    return any(getattr(each, "yields_records", False) for each in walk(node)) or any(
-        each.label == "InterleaveDataset" for each in walk(node)
-    )
-
-
 def chunk_of(node: Node) -> int:
     """How many elements to take at a time.
 
     One, where the user's functions run: they are called when their element is asked for. Many,
     where elements are small and nobody notices.
     """
-    if any(each.runs_user_code or "Batch" in each.label for each in walk(node)):
+    if any(each.runs_user_code or each.stacks_elements for each in walk(node)):
         return 1
     return 256
 

@@ -44,7 +44,7 @@ class _Checked:
         wanted = fields[name].metadata.get("type")
         if wanted is not None and not isinstance(value, wanted):
             raise TypeError(
-                f"{type(self).__name__}.{name} takes a {wanted.__name__}; got {value!r}."
+                f"{type(self).__name__}.{name} must be of {wanted.__name__}; got {value!r}."
             )
         object.__setattr__(self, name, value)
         if hasattr(self, "_chosen"):

@@ -10,7 +10,10 @@ from typing import Any
 
 from replicax.data._blocks import Block, Columns, ElementFunction, RecordRows
 from replicax.data._elements import Structure
+from replicax.data._files import Files
+from replicax.data._indexed import Indexed
 from replicax.data._node import Node
+from replicax.data._ordering import Shard, Skip, Take
 from replicax.records import Unparsed, parse_example
 
 
@@ -79,6 +82,10 @@ def _has_one_way(code: types.CodeType) -> bool:
 
 def reads_records(node: Node) -> bool:
     """Whether the elements of a node are records of a file."""
-    while node.keeps_elements or node.label in ("TakeDataset", "SkipDataset", "ShardDataset"):
+    while node.keeps_elements or isinstance(node, Take | Skip | Shard):
         node = node.inputs[0]
-    return getattr(node, "yields_records", False)
+    return yields_records(node)
+
+
+def yields_records(node: Node) -> bool:
+    return isinstance(node, Files | Indexed) and node.yields_records

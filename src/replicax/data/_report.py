@@ -7,6 +7,7 @@ import time
 from typing import Any, NamedTuple
 
 from replicax import _html
+from replicax.data._caching import WithOptions
 from replicax.data._elements import leaves_with_names
 from replicax.data._node import INFINITE, UNKNOWN, Node, take_all, walk
 from replicax.data._run import Run
@@ -14,7 +15,7 @@ from replicax.data._run import Run
 
 def one_line(node: Node) -> str:
     """As TensorFlow prints it: `<BatchDataset shapes: (None,), types: int64>`."""
-    known = "spec" in node.__dict__ or not any(each.runs_user_code for each in walk(node))
+    known = node.spec_is_known or not any(each.runs_user_code for each in walk(node))
     if not known:  # printing must not run the user's functions
         return f"<{node.label}>"
     try:
@@ -116,7 +117,7 @@ class Benchmark:
 
 def benchmark(node: Node, elements: int, warm_up: int) -> Benchmark:
     """Times the pipeline up to each of its operations, in turn; the differences are theirs."""
-    line = [each for each in _main_line(node) if each.label != "OptionsDataset"]
+    line = [each for each in _main_line(node) if not isinstance(each, WithOptions)]
     total, read = _time_of(node, elements, warm_up)
     stages: list[Stage] = []
     below = 0.0

@@ -157,7 +157,6 @@ class PythonIterator(Node):
     signature: Any = None
     size: int = UNKNOWN
     source: str = "from_generator"
-    batches: bool = False  # whether each element is a batch already
     label: ClassVar[str] = "GeneratorDataset"
     runs_user_code: ClassVar[bool] = True
     pulls_user_code: ClassVar[bool] = True

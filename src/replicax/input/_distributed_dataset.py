@@ -11,13 +11,13 @@ from replicax import _html
 from replicax.data import Dataset
 from replicax.data._batching import rows_in
 from replicax.data._elements import leaves_with_names
-from replicax.data._foreign import foreign_node
 from replicax.data._iterator import refuse_in_trace
 from replicax.data._node import INFINITE, UNKNOWN, Node, walk
 from replicax.data._options import AutoShardPolicy
 from replicax.data._report import one_line, rows_of_tree, text_tree
 from replicax.data._run import Run
 from replicax.data._sources import Numbers
+from replicax.data.foreign import foreign_node
 from replicax.devices import short_name
 from replicax.input._device_maps import DeviceFunctions, spec_after, split_off
 from replicax.input._distributed_iterator import DistributedIterator, StepFeed

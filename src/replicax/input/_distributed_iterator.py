@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from replicax._errors import WrongContextError
+from replicax.context import default_strategy, get_replica_context
 from replicax.data._ahead import Ahead, Failed
 from replicax.data._blocks import EMPTY
 from replicax.data._iterator import Feed, PositionedIterator
@@ -35,6 +37,16 @@ class DistributedIterator(PositionedIterator):
         self._ahead = ahead
         self._spec = spec
         self._ties = tied_to
+
+    def __next__(self) -> Any:
+        context = get_replica_context()
+        if context is not None and context.strategy is not default_strategy():
+            raise WrongContextError(
+                "The next batch of a distributed data set was asked for in a replica function. It "
+                "has a part for every replica: take it outside, and pass it to "
+                "strategy.run(fn, args=(batch,)), which hands each replica its part."
+            )
+        return super().__next__()
 
     @property
     def element_spec(self) -> Any:

@@ -6,8 +6,8 @@ import dataclasses
 import warnings
 
 from replicax.data._batching import Batch, PaddedBatch, Rebatch, Window
-from replicax.data._caching import Cache
-from replicax.data._dataset import options_of
+from replicax.data._caching import Cache, Prefetch, WithOptions, options_of
+from replicax.data._combining import Concatenate, Enumerate, Zip
 from replicax.data._elements import leaves_with_names
 from replicax.data._files import Files
 from replicax.data._indexed import Indexed
@@ -15,7 +15,7 @@ from replicax.data._interleaving import Interleave
 from replicax.data._mapping import Filter, Map
 from replicax.data._node import Node, NoElements, rewritten, walk
 from replicax.data._options import AutoShardPolicy
-from replicax.data._ordering import Concatenate, Enumerate, Repeat, Shard, Skip, Take, Zip
+from replicax.data._ordering import Repeat, Shard, Skip, Take
 from replicax.data._run import Run
 from replicax.data._sources import Numbers, OneElement, PythonIterator, TensorSlices
 from replicax.input._options import InputLayout
@@ -295,13 +295,12 @@ def has_static_shapes(node: Node) -> bool:
 
 
 def _all_whole_but_the_last(node: Node) -> bool:
-    while node.label in ("PrefetchDataset", "OptionsDataset"):
+    while isinstance(node, Prefetch | WithOptions):
         node = node.inputs[0]
     return isinstance(node, Batch)
 
 
 _ROWS = (TensorSlices, Numbers, Files, Indexed)
-_MAKES_BATCHES = (Batch, PaddedBatch, Rebatch)
 
 
 def refuse_unbatched(node: Node) -> None:

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replicax.data._batching import row_block, unbatched
-from replicax.data._blocks import EMPTY, Batched, Block, Broken, Held, concatenate
+from replicax.data._blocks import EMPTY, Batched, Block, Broken, Held
 from replicax.data._elements import Structure
+from replicax.data._joining import concatenate
 from replicax.data._node import Peekable, Pulled, Reader, take_all
 
 WHAT = "A distributed data set"
