@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import glob
-import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
@@ -25,7 +24,7 @@ from replicax.data._node import INFINITE, UNKNOWN, Node, NoElements, merged_spec
 from replicax.data._options import AUTOTUNE, Options
 from replicax.data._ordering import Repeat, Shard, Shuffle, Skip, Take
 from replicax.data._report import benchmark, html_tree, one_line, text_tree
-from replicax.data._run import Run
+from replicax.data._run import Iterations
 from replicax.data._sources import (
     Numbers,
     OneElement,
@@ -55,8 +54,7 @@ class Dataset:
                 "arrays), not by Dataset(...)."
             )
         self._data_set_node = node
-        self._iterations = itertools.count()
-        self._seeds: dict[int, int] = {}
+        self._iterations = Iterations()
 
     # ------------------------------------------------------------------ sources
 
@@ -459,13 +457,8 @@ class Dataset:
 
     def __iter__(self) -> DatasetIterator:
         refuse_in_trace()
-        run = Run(next(self._iterations), self._seeds)
-        return DatasetIterator([self._data_set_node], run, self._resumed_at)
-
-    def _resumed_at(self, run: Run) -> None:
-        """The iterations after this one are to be those that would have followed."""
-        self._iterations = itertools.count(run.iteration + 1)
-        self._seeds = run.seeds
+        iterations = self._iterations
+        return DatasetIterator([self._data_set_node], iterations.begin(), iterations.resume)
 
     def as_numpy_iterator(self) -> Iterator[Any]:
         """An iterator over the elements, as NumPy arrays."""

@@ -60,6 +60,23 @@ class Run:
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
 
 
+class Iterations:
+    """Counts the iterations over a data set."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._seeds: dict[int, int] = {}
+
+    def begin(self) -> Run:
+        """The next one."""
+        number, self._next = self._next, self._next + 1
+        return Run(number, self._seeds)
+
+    def resume(self, run: Run) -> None:
+        """This one is continued: those after it are to be what would have followed."""
+        self._next, self._seeds = run.iteration + 1, run.seeds
+
+
 def derived(seed: int, *numbers: int) -> int:
     """Another seed, from a seed and some numbers."""
     state = np.random.SeedSequence([seed % 2**64, *numbers]).generate_state(1, np.uint64)

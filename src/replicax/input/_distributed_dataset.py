@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from replicax.data._iterator import refuse_in_trace
 from replicax.data._node import INFINITE, UNKNOWN, Node, walk
 from replicax.data._options import AutoShardPolicy
 from replicax.data._report import one_line, rows_of_tree, text_tree
-from replicax.data._run import Run
+from replicax.data._run import Iterations, Run
 from replicax.data._sources import Numbers
 from replicax.data.foreign import foreign_node
 from replicax.devices import short_name
@@ -52,26 +51,20 @@ class DistributedDataset:
         self._node = nodes[0]
         self._layout = layout
         self._options = options
-        self._iterations = itertools.count()
-        self._seeds: dict[int, int] = {}
+        self._iterations = Iterations()
         self._on_devices: DeviceFunctions | None = None
 
     def __iter__(self) -> DistributedIterator:
         refuse_in_trace()
         return DistributedIterator(
             self._nodes,
-            Run(next(self._iterations), self._seeds),
-            self._resumed_at,
+            self._iterations.begin(),
+            self._iterations.resume,
             self._feed,
             self._options.experimental_per_replica_buffer_size,
             lambda: self.element_spec,
             self._tied_to(),
         )
-
-    def _resumed_at(self, run: Run) -> None:
-        """The iterations after this one are to be those that would have followed."""
-        self._iterations = itertools.count(run.iteration + 1)
-        self._seeds = run.seeds
 
     def _feed(self, run: Run, position: int) -> StepFeed:
         """Starts a walk at a step."""
