@@ -18,6 +18,7 @@ from replicax.data._run import Iterations, Run
 from replicax.data._sources import Numbers
 from replicax.data.foreign import foreign_node
 from replicax.devices import short_name
+from replicax.input._batch_sizes import has_static_shapes
 from replicax.input._device_maps import DeviceFunctions, spec_after, split_off
 from replicax.input._distributed_iterator import DistributedIterator, StepFeed
 from replicax.input._options import (
@@ -27,7 +28,7 @@ from replicax.input._options import (
     InputReplicationMode,
 )
 from replicax.input._placing import Placement
-from replicax.input._sharding import Sharding, has_static_shapes, shard
+from replicax.input._sharding import Sharding, shard
 from replicax.input._shares import HostShares
 from replicax.input._spec import per_replica_spec, share_spec
 from replicax.input._splitting import Step, Steps, Successive
