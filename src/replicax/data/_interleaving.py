@@ -52,7 +52,7 @@ class Interleave(OneInput):
         more = True
         try:
             while more or any(slots):
-                if slot == taken == 0 and (woven := self._woven(slots)) is not None:
+                if slot == taken == 0 and (woven := self._woven(slots, more)) is not None:
                     yield woven
                     continue
                 current = slots[slot]
@@ -88,12 +88,19 @@ class Interleave(OneInput):
                 if each is not None:
                     each.close()
 
-    def _woven(self, slots: Sequence[_Slot | None]) -> Block | None:
-        """Many turns of all slots at once, where each has enough for them and makes no fuss."""
-        open_slots = [each for each in slots if each is not None and each.chunk > 1]
-        if len(open_slots) < len(slots) or len(slots) == 1:
+    def _woven(self, slots: Sequence[_Slot | None], more: bool) -> Block | None:
+        """Many turns of all slots at once, where each has enough for them and makes no fuss.
+
+        Args:
+          slots: some may be empty, if there is nothing to fill them with.
+          more: whether there is.
+        """
+        open_slots = [each for each in slots if each is not None]
+        if len(slots) == 1 or not open_slots or (more and len(open_slots) < len(slots)):
             return None
-        wanted = max(_AT_ONCE // (len(slots) * self.block_length), 1) * self.block_length
+        if any(each.chunk == 1 for each in open_slots):
+            return None
+        wanted = max(_AT_ONCE // (len(open_slots) * self.block_length), 1) * self.block_length
         turns = min(each.waiting(wanted) // self.block_length for each in open_slots)
         if turns < 2:
             return None

@@ -75,7 +75,8 @@ class DistributedDataset:
         self, steps: Steps, position: int, by_rows: bool, functions: Any, asks: bool
     ) -> StepFeed:
         layout, node = self._layout, self._node
-        shares = HostShares(lambda: node.spec)
+        on_host = self._on_host
+        shares = HostShares(lambda: on_host.spec)
         compute = shares.of_rows if by_rows else shares.of_elements
         only_numbers = all(isinstance(each, Numbers) for each in walk(node) if not each.inputs)
         fetch = bool(self._options.experimental_fetch_to_device)
@@ -91,6 +92,11 @@ class DistributedDataset:
 
         more = layout.more_anywhere if asks and layout.workers > 1 else None
         return StepFeed(steps, position, layout.local_replicas, value_of, more)
+
+    @property
+    def _on_host(self) -> Node:
+        """The data set without the functions at its end that run on the devices."""
+        raise NotImplementedError
 
     def _tied_to(self) -> dict[str, Any]:
         """What must be the same where the state of an iterator is continued."""
@@ -159,6 +165,10 @@ class SplitDataset(DistributedDataset):
         self._sharding: Sharding = shard(self._inner, layout)
 
     @property
+    def _on_host(self) -> Node:
+        return self._inner
+
+    @property
     def element_spec(self) -> Any:
         layout, spec = self._layout, self._inner.spec
         sizes = {leaf.shape[0] if leaf.shape else None for _, leaf in leaves_with_names(spec)}
@@ -221,9 +231,13 @@ class FromFunctionDataset(DistributedDataset):
         self._functions = [functions for _, functions in split]
 
     @property
+    def _on_host(self) -> Node:
+        return self._inner[0]
+
+    @property
     def element_spec(self) -> Any:
         layout = self._layout
-        spec = self._inner[0].spec
+        spec = self._on_host.spec
         if not has_static_shapes(self._inner[0]) or layout.workers > 1:
             spec = share_spec(spec, None)
         spec = spec_after(self._functions[0], spec)
