@@ -5,6 +5,7 @@ The guards are written in `tests/guards.py`; fixtures that only tests need in `t
 """
 
 import os
+import signal
 
 import jax
 import pytest
@@ -16,6 +17,10 @@ from tests import guards
 _platform = os.environ.get("REPLICAX_TEST_PLATFORM")
 jax.config.update("jax_platforms", f"{_platform},cpu" if _platform else "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
+
+# A shell ignores Ctrl-C for what it starts in the background, and so would the programs of tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Compiling a new shape takes longer than hypothesis expects of one example; and the fixtures that
 # it would have made anew for each (`strategy`, `executor`) keep nothing from one to the next.
