@@ -17,7 +17,9 @@ def run_python(arguments: list[str], folder: Path, timeout: float = 100) -> str:
         **os.environ,
         "JAX_NUM_CPU_DEVICES": "8",
         "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONPATH": os.pathsep.join(
+            [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        ),
     }
     result = subprocess.run(
         [sys.executable, *arguments],
