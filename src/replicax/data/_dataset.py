@@ -482,3 +482,8 @@ class Dataset:
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self
+
+
+def cardinality(dataset: Dataset) -> int:
+    """The older spelling of `dataset.cardinality()`."""
+    return dataset.cardinality()

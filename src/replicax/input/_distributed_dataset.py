@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from replicax import _html
+from replicax._warnings import users_line
 from replicax.data import Dataset
 from replicax.data._batching import rows_in
 from replicax.data._elements import leaves_with_names
@@ -80,7 +81,7 @@ class DistributedDataset:
         compute = shares.of_rows if by_rows else shares.of_elements
         only_numbers = all(isinstance(each, Numbers) for each in walk(node) if not each.inputs)
         fetch = bool(self._options.experimental_fetch_to_device)
-        place = Placement(layout, fetch, only_numbers).place
+        place = Placement(layout, fetch, only_numbers, users_line()).place
         if any(functions) and self._on_devices is None:  # compiled once for all iterations
             self._on_devices = DeviceFunctions(functions, layout)
         apply = self._on_devices

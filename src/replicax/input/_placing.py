@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import jax
 import numpy as np
 
 from replicax._jax_internals import put_on_one
+from replicax._warnings import Line, warn
 from replicax.data._elements import aligned, leaves_with_names, plain
 from replicax.devices import replica_mesh
 from replicax.input._options import InputLayout
@@ -20,7 +20,15 @@ from replicax.values import PerReplica, ReplicaBuffers
 class Placement:
     """Puts the shares of a step on the devices, and makes per-replica values of them."""
 
-    def __init__(self, layout: InputLayout, fetch: bool, integers_may_narrow: bool):
+    def __init__(self, layout: InputLayout, fetch: bool, integers_may_narrow: bool, line: Line):
+        """
+        Args:
+          layout: who reads.
+          fetch: whether to put them there at all.
+          integers_may_narrow: whether nobody asked for 64 bits.
+          line: of the user's, to point at in warnings.
+        """
+        self._line = line
         self._devices = layout.devices
         self._wrap = layout.replicas > 1
         self._fetch = fetch
@@ -73,9 +81,9 @@ class Placement:
                     'on with jax.config.update("jax_enable_x64", True), or map() them into range.'
                 )
             if self._warn_of_integers:
-                warn_of_narrowing(part.dtype, wanted, name)
+                warn_of_narrowing(part.dtype, wanted, name, self._line)
         else:
-            warn_of_narrowing(part.dtype, wanted, name)
+            warn_of_narrowing(part.dtype, wanted, name, self._line)
         new = aligned(np.shape(part), wanted)
         new[...] = part
         return new
@@ -104,14 +112,14 @@ def _on_device(dtype: np.dtype) -> np.dtype | None:
         return None
 
 
-def warn_of_narrowing(dtype: Any, wanted: Any, name: str) -> None:
+def warn_of_narrowing(dtype: Any, wanted: Any, name: str, line: Line) -> None:
     """Once in the life of the process for each pair of dtypes."""
     if (dtype, wanted) in _warned:
         return
     _warned.add((dtype, wanted))
-    warnings.warn(
+    warn(
         f"element{name} of the data set is {dtype}, and becomes {wanted} on the devices: JAX has "
         f"64 bits only if asked. Make it {wanted} in the data set to say that you know, or switch "
         'them on with jax.config.update("jax_enable_x64", True). (This is said once.)',
-        stacklevel=2,
+        line,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 
+from replicax._warnings import warn
 from replicax.data._caching import Cache, options_of
 from replicax.data._combining import Enumerate
 from replicax.data._files import Files
@@ -137,12 +137,11 @@ def _chosen(node: Node, asked: AutoShardPolicy, layout: InputLayout) -> tuple[Au
     if layout.workers > 1:
         count = _file_count(node)
         if count is not None and count < layout.workers:
-            warnings.warn(
+            warn(
                 f"The data set is read from {count} file(s), fewer than there are workers "
                 f"({layout.workers}). Every worker reads all of them and keeps its part of each "
                 "batch (AutoShardPolicy.DATA). With a file for each worker, each would read its "
-                "own.",
-                stacklevel=5,
+                "own."
             )
             return DATA, f"{count} file(s) for {layout.workers} workers"
     return FILE, "every source is read from files"
@@ -236,13 +235,12 @@ def _warn_of_dropped_work(node: Node) -> None:
     """Says what all workers do alike, if there is something."""
     for each in walk(node):
         if isinstance(each, Files | PythonIterator | Filter | Interleave):
-            warnings.warn(
+            warn(
                 f"AutoShardPolicy.DATA: every worker reads all of {each.label} and keeps its part "
                 "of each batch, because it cannot be read from the middle. All of them must read "
                 "the same in the same order: give it seeds if it shuffles. Parsing and functions "
                 "of map() before the batch run for the kept part only. To divide the reading "
                 "too, use files and AutoShardPolicy.FILE, or "
-                "strategy.distribute_datasets_from_function with a shard() of its own.",
-                stacklevel=5,
+                "strategy.distribute_datasets_from_function with a shard() of its own."
             )
             return

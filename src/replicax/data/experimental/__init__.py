@@ -1,5 +1,6 @@
 """`rx.data.experimental`: names that TensorFlow keeps there."""
 
+from replicax.data._dataset import cardinality as cardinality
 from replicax.data._node import INFINITE as INFINITE_CARDINALITY
 from replicax.data._node import UNKNOWN as UNKNOWN_CARDINALITY
 from replicax.data._options import AUTOTUNE as AUTOTUNE
@@ -14,4 +15,5 @@ __all__ = [
     "UNKNOWN_CARDINALITY",
     "AutoShardPolicy",
     "DistributeOptions",
+    "cardinality",
 ]
