@@ -53,6 +53,8 @@ class ThreadState(threading.local):
         self.program: Any = None
         # Where `strategy.run` looks for compiled steps, inside an `rx.function` that is a loop.
         self.compiled_runs: Any = None
+        # Whether losses are compiled unasked, inside a call of an `rx.function` that is none.
+        self.compiles_losses = False
 
 
 thread_state = ThreadState()

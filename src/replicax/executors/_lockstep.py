@@ -82,6 +82,7 @@ class _Replica:
             ):
                 thread_state.creators = list(inherited.creators)
                 thread_state.interceptors = []
+                thread_state.compiles_losses = inherited.compiles_losses
                 self.result = inherited.variables.copy().run(fn, *args, **kwargs)
             self.state = _State.DONE
         except BaseException as error:  # handed to the calling thread, whatever it is
@@ -119,6 +120,7 @@ class _Inherited:
         self.jax_settings = _jax_internals.thread_settings()
         self.variables = contextvars.copy_context()
         self.creators = list(thread_state.creators)
+        self.compiles_losses = thread_state.compiles_losses
 
 
 class LockstepExecutor:

@@ -10,13 +10,14 @@ later ones look the program up. What cannot be one program runs as Python:
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import inspect
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from replicax import _jax_internals
@@ -275,7 +276,8 @@ class Function:
         try:
             arguments = Arguments(args, kwargs)
         except Uneven:
-            return with_snapshots(body(*args, **kwargs))
+            with compiling_losses():
+                return with_snapshots(body(*args, **kwargs))
         program = self._find(body, strategy, frame, arguments)
         if program is _EAGER:
             return with_snapshots(body(*args, **kwargs))
@@ -498,3 +500,13 @@ def _eager_replica(frame: Frame) -> int | None:
 def _without_self(fn: Callable[..., Any]) -> inspect.Signature:
     signature = inspect.signature(fn)
     return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+@contextlib.contextmanager
+def compiling_losses() -> Iterator[None]:
+    """Inside, `rx.value_and_grad` compiles what it can: the user asked for a compiled step."""
+    before, thread_state.compiles_losses = thread_state.compiles_losses, True
+    try:
+        yield
+    finally:
+        thread_state.compiles_losses = before

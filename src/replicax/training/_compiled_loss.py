@@ -22,6 +22,7 @@ from jax.extend.core import jaxpr_as_fun
 from replicax import _jax_internals
 from replicax._arrays import as_array
 from replicax._errors import add_note
+from replicax._typing import Tracer
 from replicax.context import get_replica_context, get_strategy
 from replicax.training._captures import Capture
 from replicax.training._substitution import checked_loss
@@ -87,6 +88,7 @@ _PER_REPLICA = object()  # the program depends on the replica's number: look aga
 _programs: collections.OrderedDict[Any, Any] = collections.OrderedDict()
 _histories: collections.defaultdict[Any, _History] = collections.defaultdict(_History)
 _lock = threading.Lock()
+_refused: set[Any] = set()  # the code of losses that cannot be compiled
 
 
 def compiled_value_and_grad(
@@ -94,7 +96,29 @@ def compiled_value_and_grad(
 ) -> tuple[Any, dict[int, jax.Array]]:
     """As the eager one in `_gradients.py`, from a compiled program."""
     capture = Capture(loss_fn)
-    program = _find_program(loss_fn, capture, variables, has_aux)
+    return _evaluated(_find_program(loss_fn, capture, variables, has_aux), capture, has_aux)
+
+
+def compiled_if_possible(
+    loss_fn: Callable[[], Any], variables: list[Variable], has_aux: bool
+) -> tuple[Any, dict[int, jax.Array]] | None:
+    """The same; None for a loss that cannot be compiled, because replicas meet in it perhaps."""
+    capture = Capture(loss_fn)
+    codes = tuple(capture.codes)
+    left_over = any(isinstance(array, Tracer) for array in capture.arrays)  # of an earlier trace
+    if codes in _refused or left_over:
+        return None
+    try:
+        program = _find_program(loss_fn, capture, variables, has_aux)
+    except Exception:  # if it fails as plain Python too, that tells why
+        _refused.add(codes)
+        return None
+    return _evaluated(program, capture, has_aux)
+
+
+def _evaluated(
+    program: _Program, capture: Capture, has_aux: bool
+) -> tuple[Any, dict[int, jax.Array]]:
     differentiated = [_alive(reference) for reference in program.differentiated]
     (loss, aux, writes), gradients = program.call(
         [variable._array() for variable in differentiated],

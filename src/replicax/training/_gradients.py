@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from replicax import _tree
-from replicax.context import is_compiling
-from replicax.training._compiled_loss import compiled_value_and_grad
+from replicax.context import is_compiling, thread_state
+from replicax.training._compiled_loss import compiled_if_possible, compiled_value_and_grad
 from replicax.training._substitution import Substitution, checked_loss
 from replicax.values import is_leaf
 from replicax.variables import Variable, intercepting
@@ -69,9 +69,13 @@ def value_and_grad(
             )
     roots = list({id(leaf._root): leaf._root for leaf in leaves}.values())
     wanted = [v for v in roots if v.trainable and jnp.issubdtype(v.dtype, jnp.inexact)]
-    # Inside rx.function everything is compiled already.
-    evaluate = _eager_value_and_grad if not compile or is_compiling() else compiled_value_and_grad
-    result, gradients = evaluate(loss_fn, wanted, has_aux)
+    found = None
+    if not is_compiling():  # inside rx.function everything is compiled already
+        if compile:
+            found = compiled_value_and_grad(loss_fn, wanted, has_aux)
+        elif thread_state.compiles_losses:
+            found = compiled_if_possible(loss_fn, wanted, has_aux)
+    result, gradients = found or _eager_value_and_grad(loss_fn, wanted, has_aux)
     return result, rebuild([gradients.get(id(leaf._root)) for leaf in leaves])
 
 
