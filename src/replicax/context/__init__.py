@@ -13,6 +13,7 @@ from replicax.context._scope import StrategyScope as StrategyScope
 from replicax.context._scope import experimental_set_strategy as experimental_set_strategy
 from replicax.context._stack import EACH as EACH
 from replicax.context._stack import Frame as Frame
+from replicax.context._stack import compiling_losses as compiling_losses
 from replicax.context._stack import default_strategy as default_strategy
 from replicax.context._stack import depth as depth
 from replicax.context._stack import entered as entered

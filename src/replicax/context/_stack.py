@@ -101,3 +101,13 @@ def entered(frame: Frame) -> Iterator[None]:
         yield
     finally:
         frames.pop()
+
+
+@contextlib.contextmanager
+def compiling_losses() -> Iterator[None]:
+    """Inside, `rx.value_and_grad` compiles what it can: the user asked for a compiled step."""
+    before, thread_state.compiles_losses = thread_state.compiles_losses, True
+    try:
+        yield
+    finally:
+        thread_state.compiles_losses = before

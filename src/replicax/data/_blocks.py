@@ -14,7 +14,14 @@ from typing import Any, Self
 import numpy as np
 
 from replicax._arrays import STRING
-from replicax.data._elements import Allocate, ShapesDiffer, Structure, refuse_sparse, stack
+from replicax.data._elements import (
+    Allocate,
+    ShapesDiffer,
+    Structure,
+    read_only,
+    refuse_sparse,
+    stack,
+)
 from replicax.records import RecordArray, Records
 
 Indices = Any  # a slice, a range, or an array of integers
@@ -84,15 +91,10 @@ class Table:
     __slots__ = ("columns", "structure")
 
     def __init__(self, columns: Sequence[np.ndarray], structure: Structure):
-        self.columns = [_read_only(column) for column in columns]
+        # Rows are views of the user's array: a function of `map` that writes to one must not get
+        # away with it.
+        self.columns = [read_only(column) for column in columns]
         self.structure = structure
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    # Rows are views of the user's array: a function of `map` that writes to one must not get away.
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def pick(held: range | np.ndarray, indices: Indices) -> range | np.ndarray:

@@ -10,10 +10,8 @@ import tempfile
 import threading
 from typing import Any, ClassVar
 
-import numpy as np
-
 from replicax.data._blocks import Block, Held
-from replicax.data._elements import Structure, map_leaves, own
+from replicax.data._elements import Structure, map_leaves, own, read_only
 from replicax.data._node import Node, OneInput, Reader, Slices
 from replicax.data._options import Options
 from replicax.data._run import Run
@@ -89,7 +87,7 @@ class CacheReader(Reader):
 
     def take(self, count: int) -> Block:
         try:
-            rows = [map_leaves(_kept, own(row)) for row in self._reader.take(count).rows()]
+            rows = [map_leaves(read_only, own(row)) for row in self._reader.take(count).rows()]
         except BaseException:
             self._whole = False  # an element is missing
             raise
@@ -101,14 +99,6 @@ class CacheReader(Reader):
 
     def close(self) -> None:
         self._reader.close()
-
-
-def _kept(leaf: Any) -> Any:
-    """A leaf that nobody can change."""
-    if isinstance(leaf, np.ndarray):
-        leaf = leaf.view()
-        leaf.flags.writeable = False
-    return leaf
 
 
 def _save(filename: str, elements: list[Any]) -> None:

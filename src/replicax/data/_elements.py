@@ -349,6 +349,14 @@ def _held_elsewhere(leaves: list[Any], index: int) -> bool:
 _ALONE = (lambda leaves: sys.getrefcount(leaves[0]))([np.empty(1)])
 
 
+def read_only(leaf: Any) -> Any:
+    """The same leaf; if it is an array, one that cannot be written to through this name."""
+    if isinstance(leaf, np.ndarray) and leaf.flags.writeable:
+        leaf = leaf.view()
+        leaf.flags.writeable = False
+    return leaf
+
+
 def plain(element: Any) -> Any:
     """The same element, with arrays of records as plain arrays that are the user's own."""
     return map_leaves(

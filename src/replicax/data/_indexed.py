@@ -20,6 +20,7 @@ from replicax.data._elements import (
     as_leaf,
     leaves_with_names,
     map_leaves,
+    read_only,
     stack,
 )
 from replicax.data._node import INFINITE, Node, Reader, Slices, observed_spec
@@ -59,7 +60,8 @@ class Fetched(Block):
         if len(self.indices) == 0:
             return []
         columns, build = self._fetched()
-        guarded = [[_guarded(value) for value in column] for column in columns]
+        # Not to be written to: it may be what the source has.
+        guarded = [[read_only(value) for value in column] for column in columns]
         return [build(row) for row in zip(*guarded, strict=True)]
 
     def stacked(self, allocate: Allocate | None = None) -> Any:
@@ -83,14 +85,6 @@ class Fetched(Block):
             return None
         parts = [np.asarray(block.indices, np.int64) for block in blocks]
         return Fetched(self.node, np.concatenate(parts))
-
-
-def _guarded(value: Any) -> Any:
-    """Not to be written to: it may be what the source has."""
-    if isinstance(value, np.ndarray) and value.flags.writeable:
-        value = value.view()
-        value.flags.writeable = False
-    return value
 
 
 def _which(indices: range | np.ndarray) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar
 
@@ -132,6 +133,7 @@ class Interleave(OneInput):
             )
         return node
 
+    @functools.cached_property
     def first_made(self) -> Node | None:
         """The data set of the first element, to see what they are like."""
         elements = first_elements(self.input, 1)
@@ -141,7 +143,7 @@ class Interleave(OneInput):
         return UNKNOWN
 
     def _spec(self) -> Any:
-        made = self.first_made()
+        made = self.first_made
         return observed_spec(self) if made is None else made.spec
 
     def settings(self) -> str:

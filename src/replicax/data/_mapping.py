@@ -28,7 +28,7 @@ from replicax.data._node import (
     observed_spec,
     spec_of,
 )
-from replicax.data._parsed_records import ParsedRecords, may_parse, reads_records
+from replicax.data._parsed_records import ParsedRecords
 from replicax.data._run import Run
 from replicax.functions import TensorSpec
 
@@ -138,9 +138,7 @@ class Map(OneInput):
         batch = self.input
         if self.mode != PER_ELEMENT or not isinstance(batch, Batch):
             return None
-        if not reads_records(batch.input) or not may_parse(self.fn):
-            return None
-        parsed = ParsedRecords.behind(self.fn, of_batches=True)
+        parsed = ParsedRecords.behind(self.fn, batch.input, of_batches=True)
         if parsed is None:
             return None
         return batch.with_inputs([dataclasses.replace(self, input=batch.input, parsed=parsed)])
@@ -153,11 +151,8 @@ class Map(OneInput):
             return WholeBlocks(self.fn)
         if self.mode == ON_DEVICE:
             return PerElement(jax.jit(self.fn))
-        if reads_records(self.input) and may_parse(self.fn):
-            parsed = ParsedRecords.behind(self.fn, of_batches=False)
-            if parsed is not None:
-                return parsed
-        return PerElement(self.fn, self.parallel)
+        parsed = ParsedRecords.behind(self.fn, self.input, of_batches=False)
+        return parsed or PerElement(self.fn, self.parallel)
 
     def _spec(self) -> Any:
         if self.mode == ON_DEVICE:

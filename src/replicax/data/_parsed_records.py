@@ -39,12 +39,16 @@ class ParsedRecords(ElementFunction):
         return [parsed[name] for name in self._names]
 
     @classmethod
-    def behind(cls, fn: Callable[..., Any], of_batches: bool) -> ParsedRecords | None:
+    def behind(
+        cls, fn: Callable[..., Any], records: Node, of_batches: bool
+    ) -> ParsedRecords | None:
         """If `fn` only parses records and picks features from them, that; otherwise None.
 
         The function is called with something that stands for a record: it can be parsed, and
         nothing else can be done with it or its features.
         """
+        if not reads_records(records) or not _may_parse(fn):
+            return None
         record = Unparsed(of_batches)
         try:
             result = fn(record)
@@ -61,10 +65,10 @@ class ParsedRecords(ElementFunction):
 _PARSERS = {"parse_example", "parse_single_example"}
 
 
-def may_parse(fn: Any) -> bool:
+def _may_parse(fn: Any) -> bool:
     """Whether a function names a parser; others are not called just to see what they do."""
     if isinstance(fn, functools.partial):
-        return getattr(fn.func, "__name__", "") in _PARSERS or may_parse(fn.func)
+        return getattr(fn.func, "__name__", "") in _PARSERS or _may_parse(fn.func)
     code = getattr(getattr(fn, "__func__", fn), "__code__", None)
     if code is None or _PARSERS.isdisjoint((*code.co_names, *code.co_freevars)):
         return False

@@ -73,9 +73,10 @@ def text_tree(node: Node) -> str:
     return "\n".join([one_line(node), *("  " + line for line in lines)])
 
 
-def html_tree(node: Node) -> str:
+def html_tree(node: Node, title: str | None = None) -> str:
     rows = [(name.replace(" ", "\u00a0"), *rest) for name, *rest in rows_of_tree(node)]
-    return _html.table(one_line(node), ("operation", "arguments", "elements"), rows)
+    heading = one_line(node) if title is None else title
+    return _html.table(heading, ("operation", "arguments", "elements"), rows)
 
 
 class Stage(NamedTuple):

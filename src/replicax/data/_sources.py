@@ -19,6 +19,7 @@ from replicax.data._elements import (
     leaves_with_names,
     map_leaves,
     own,
+    read_only,
 )
 from replicax.data._node import (
     UNKNOWN,
@@ -99,15 +100,7 @@ class OneElement(Node):
 
     @classmethod
     def of(cls, tensors: Any) -> OneElement:
-        element = as_element(tensors)
-
-        def frozen(leaf: Any) -> Any:
-            if isinstance(leaf, np.ndarray):
-                leaf = leaf.view()
-                leaf.flags.writeable = False
-            return leaf
-
-        return cls(map_leaves(frozen, element))
+        return cls(map_leaves(read_only, as_element(tensors)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

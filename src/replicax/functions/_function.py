@@ -10,21 +10,20 @@ later ones look the program up. What cannot be one program runs as Python:
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import inspect
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from replicax import _jax_internals
 from replicax._errors import OutOfRangeError, add_note, show_users_part
 from replicax._typing import Device
 from replicax.collectives import default_device
-from replicax.context import Frame, current_frame, thread_state
+from replicax.context import Frame, compiling_losses, current_frame, thread_state
 from replicax.functions._arguments import Arguments, Look, is_stream
 from replicax.functions._cache import FunctionCache
 from replicax.functions._explanation import Explanation, Retraces
@@ -500,13 +499,3 @@ def _eager_replica(frame: Frame) -> int | None:
 def _without_self(fn: Callable[..., Any]) -> inspect.Signature:
     signature = inspect.signature(fn)
     return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-
-@contextlib.contextmanager
-def compiling_losses() -> Iterator[None]:
-    """Inside, `rx.value_and_grad` compiles what it can: the user asked for a compiled step."""
-    before, thread_state.compiles_losses = thread_state.compiles_losses, True
-    try:
-        yield
-    finally:
-        thread_state.compiles_losses = before

@@ -45,7 +45,7 @@ def batch_size_of(node: Node, may_run: bool = True) -> int | None:
 def _shapes_can_be_told(node: Node) -> bool:
     """Whether the first elements tell the shapes of all; those of a generator tell theirs."""
     if isinstance(node, Interleave):
-        made = node.first_made()
+        made = node.first_made
         if made is None or not _shapes_can_be_told(made):
             return False
     if isinstance(node, PythonIterator):

@@ -14,7 +14,7 @@ from replicax.data._elements import leaves_with_names
 from replicax.data._iterator import refuse_in_trace
 from replicax.data._node import INFINITE, UNKNOWN, Node, walk
 from replicax.data._options import AutoShardPolicy
-from replicax.data._report import one_line, rows_of_tree, text_tree
+from replicax.data._report import html_tree, one_line, text_tree
 from replicax.data._run import Iterations, Run
 from replicax.data._sources import Numbers
 from replicax.data.foreign import foreign_node
@@ -152,8 +152,7 @@ class DistributedDataset:
 
     def _repr_html_(self) -> str:
         facts = _html.table("DistributedDataset", ("", ""), self._facts())
-        rows = [(name.replace(" ", "\u00a0"), *rest) for name, *rest in rows_of_tree(self._node)]
-        return facts + _html.table("", ("operation", "arguments", "elements"), rows)
+        return facts + html_tree(self._node, title="")
 
 
 class SplitDataset(DistributedDataset):

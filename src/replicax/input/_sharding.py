@@ -157,7 +157,7 @@ def leaves(node: Node) -> list[Node]:
     if isinstance(node, Enumerate):  # the numbers are of all files together
         return [node, *leaves(node.input)]
     if isinstance(node, Interleave):
-        made = node.first_made()
+        made = node.first_made
         inner = leaves(made) if made is not None else []
         if inner and all(_is_file_leaf(each) for each in inner):
             return inner

@@ -34,7 +34,7 @@ class HostShares:
         """The rows of each replica, as one element each."""
         if step.apart is not None:
             parts = step.apart
-            own = [[_own(part) for part in column] for column in parts.leaves]
+            own = [[copied(part, aligned) for part in column] for column in parts.leaves]
             return Shares(parts.structure, list[Sequence[Any]](own))
         if len(step.rows) == 0:
             return self._empty(len(step.sizes))
@@ -81,12 +81,6 @@ class HostShares:
             self._nothing = _nothing_like(self._empty_like())
         structure, columns = self._nothing
         return Shares(structure, [[column[0]] * replicas for column in columns])
-
-
-def _own(array: np.ndarray) -> np.ndarray:
-    new = aligned(array.shape, array.dtype)
-    new[...] = array
-    return new
 
 
 def _no_rows(leaf: Any) -> np.ndarray:
