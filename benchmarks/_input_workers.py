@@ -14,11 +14,11 @@ from _input_data import Data, data_of
 from _input_goals import Finding
 from _input_replicax import example_features
 from _input_stream import Cost, Pipeline, Remote, serve
+from _input_worker_pipelines import WORKERS, worker_pipelines
 
 import replicax as rx
 from replicax.input import InputLayout, InputOptions, distributed_dataset
 
-WORKERS = 2
 PIPELINES = ("records FILE", "records DATA", "text FILE", "text DATA", "rows DATA", "half the rows")
 SCRIPTS = {"replicax": "_input_workers.py", "tf.data": "_input_workers_tensorflow.py"}
 FASTER_GOALS = {"records FILE": 4.0, "text FILE": 8.0}
@@ -132,41 +132,14 @@ def worker_findings(costs: WorkerCosts) -> list[Finding]:
 
 
 def pipelines(data: Data, worker: int) -> dict[str, Callable[[], Pipeline]]:
-    features = example_features(data)
     device = jax.devices()[0]
 
-    def pipeline(dataset: Any, policy: str, workers: int = WORKERS) -> Pipeline:
-        options = rx.data.Options()
-        options.experimental_distribute.auto_shard_policy = rx.data.experimental.AutoShardPolicy[
-            policy
-        ]
-        distributed = distributed_dataset(
-            dataset.with_options(options),
-            InputLayout((device,), workers, worker % workers),
-            InputOptions(),
-        )
+    def distribute(dataset: Any, workers: int) -> Pipeline:
+        layout = InputLayout((device,), workers, worker % workers)
+        distributed = distributed_dataset(dataset, layout, InputOptions())
         return Pipeline(lambda: distributed, None, leaves=jax.tree.leaves)
 
-    def records() -> Any:
-        dataset = rx.data.TFRecordDataset(data.d.paths(data.folder)).batch(data.d.batch)
-        return dataset.map(lambda some: rx.io.parse_example(some, features))
-
-    def text() -> Any:
-        return rx.data.TextLineDataset(data.e.paths(data.folder)).batch(data.e.batch)
-
-    def rows(share: int = 1) -> Any:
-        count = data.a.count // share
-        dataset = rx.data.Dataset.from_tensor_slices(tuple(each[:count] for each in data.a.columns))
-        return dataset.shuffle(count, seed=1).batch(data.a.batch // share)
-
-    return {
-        "records FILE": lambda: pipeline(records(), "FILE"),
-        "records DATA": lambda: pipeline(records(), "DATA"),
-        "text FILE": lambda: pipeline(text(), "FILE"),
-        "text DATA": lambda: pipeline(text(), "DATA"),
-        "rows DATA": lambda: pipeline(rows(), "DATA"),
-        "half the rows": lambda: pipeline(rows(WORKERS), "DATA", 1),
-    }
+    return worker_pipelines(rx, example_features(data), data, distribute)
 
 
 def main() -> None:

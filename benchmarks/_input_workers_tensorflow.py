@@ -11,8 +11,7 @@ from typing import Any
 from _child import answers_only, tensorflow_on
 from _input_data import FEATURES, LABEL, PAYLOAD, Data, data_of
 from _input_stream import Pipeline, serve
-
-WORKERS = 2
+from _input_worker_pipelines import worker_pipelines
 
 
 def pipelines(tf: Any, strategy: Any, data: Data, worker: int) -> dict[str, Callable[[], Pipeline]]:
@@ -23,15 +22,10 @@ def pipelines(tf: Any, strategy: Any, data: Data, worker: int) -> dict[str, Call
         LABEL: tf.io.FixedLenFeature([], tf.int64),
         PAYLOAD: tf.io.FixedLenFeature([], tf.string),
     }
-    auto = tf.data.AUTOTUNE
 
-    def pipeline(dataset: Any, policy: str, workers: int = WORKERS) -> Pipeline:
-        options = tf.data.Options()
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[
-            policy
-        ]
+    def distribute(dataset: Any, workers: int) -> Pipeline:
         distributed = input_util.get_distributed_dataset(
-            dataset.with_options(options),
+            dataset,
             input_lib.InputWorkers([("/device:CPU:0", ("/device:CPU:0",))]),
             strategy,
             num_replicas_in_sync=workers,
@@ -44,26 +38,7 @@ def pipelines(tf: Any, strategy: Any, data: Data, worker: int) -> dict[str, Call
 
         return Pipeline(lambda: distributed, None, leaves=leaves)
 
-    def records() -> Any:
-        dataset = tf.data.TFRecordDataset(data.d.paths(data.folder)).batch(data.d.batch)
-        return dataset.map(lambda some: tf.io.parse_example(some, features), auto)
-
-    def text() -> Any:
-        return tf.data.TextLineDataset(data.e.paths(data.folder)).batch(data.e.batch)
-
-    def rows(share: int = 1) -> Any:
-        count = data.a.count // share
-        dataset = tf.data.Dataset.from_tensor_slices(tuple(each[:count] for each in data.a.columns))
-        return dataset.shuffle(count, seed=1).batch(data.a.batch // share)
-
-    return {
-        "records FILE": lambda: pipeline(records(), "FILE"),
-        "records DATA": lambda: pipeline(records(), "DATA"),
-        "text FILE": lambda: pipeline(text(), "FILE"),
-        "text DATA": lambda: pipeline(text(), "DATA"),
-        "rows DATA": lambda: pipeline(rows(), "DATA"),
-        "half the rows": lambda: pipeline(rows(WORKERS), "DATA", 1),
-    }
+    return worker_pipelines(tf, features, data, distribute)
 
 
 def main() -> None:
