@@ -1,5 +1,6 @@
 """Words that tests of data sets share: elements as plain Python, and workers side by side."""
 
+import functools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -82,31 +83,27 @@ def on_host(
     replicas: int,
     workers: int = 1,
     worker: int = 0,
-    more_anywhere: Callable[[bool], bool] = bool,
+    meet: Callable[[], Any] = lambda: lambda word: [word],
     options: InputOptions = ON_HOST,
 ) -> Any:
     """The distributed data set of one worker that has `replicas` of its own."""
-    layout = InputLayout(tuple(jax.devices("cpu")[:replicas]), workers, worker, more_anywhere)
+    layout = InputLayout(tuple(jax.devices("cpu")[:replicas]), workers, worker, meet)
     return distributed_dataset(dataset, layout, options)
 
 
-class Agreement:
-    """What workers ask before each step: whether any of them has more."""
+class Meeting:
+    """Where workers, in threads here, exchange words."""
 
     def __init__(self, workers: int):
         self._barrier = threading.Barrier(workers)
-        self._lock = threading.Lock()
-        self._answers: list[bool] = []
-        self._any = False
+        self._words: list[Any] = [None] * workers
 
-    def ask(self, has_more: bool) -> bool:
-        with self._lock:
-            self._answers.append(has_more)
-        if self._barrier.wait(10) == 0:
-            self._any = any(self._answers)
-            self._answers.clear()
+    def exchange(self, worker: int, word: Any) -> list[Any]:
+        self._words[worker] = word
         self._barrier.wait(10)
-        return self._any
+        words = list(self._words)
+        self._barrier.wait(10)
+        return words
 
 
 def all_workers(
@@ -125,14 +122,15 @@ def all_workers(
       states: where the workers start; at the beginning by default.
       steps: how many to make; all by default.
     """
-    agreement = Agreement(workers)
+    meeting = Meeting(workers)
     found: list[list[Any]] = [[] for _ in range(workers)]
     after: list[Any] = [None] * workers
     failures: list[BaseException] = []
 
     def work(worker: int) -> None:
         try:
-            iterator = iter(on_host(make(), replicas, workers, worker, agreement.ask))
+            exchange = functools.partial(meeting.exchange, worker)
+            iterator = iter(on_host(make(), replicas, workers, worker, lambda: exchange))
             if states is not None:
                 iterator.set_state(states[worker])
             while steps is None or len(found[worker]) < steps:
@@ -144,7 +142,7 @@ def all_workers(
             iterator.close()
         except BaseException as error:
             failures.append(error)
-            agreement._barrier.abort()
+            meeting._barrier.abort()
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(workers)]
     for thread in threads:

@@ -32,11 +32,11 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         {"training", "data", "executors"},
         {"input"},
         {"strategies"},
-        {"coordinator"},
+        {"checkpoints", "coordinator"},
         # The public namespaces: lists of names from the rooms below.
         {
-            *{"config", "distribute", "errors", "experimental", "io", "metrics", "nn", "random"},
-            *{"tpu", "train", "types"},
+            *{"config", "debug", "distribute", "errors", "experimental", "io", "metrics", "nn"},
+            *{"random", "tpu", "train", "types"},
         },
         # Users of the public API that live in the package.
         {"cli", "compat", "integrations", "testing"},
@@ -75,7 +75,7 @@ def module_name(path: Path) -> str:
 def room_of(module: str) -> str:
     """Returns the room of a dotted name: `replicax.values._mirrored` is in `values`."""
     parts = module.split(".")
-    if len(parts) == 1:
+    if len(parts) == 1 or parts[1] == "__main__":
         return "__init__"
     return "_leaves" if parts[1].startswith("_") else parts[1]
 

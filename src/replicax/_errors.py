@@ -53,6 +53,22 @@ class DataLossError(ValueError):
         return type(self), (*self.args, self.path, self.offset)  # all of it comes through a pickle
 
 
+class ClusterConfigError(ValueError):
+    """The description of the cluster, or of this worker's place in it, cannot be right."""
+
+
+class WorkersMissingError(TimeoutError):
+    """Other workers were waited for and did not come in time; the text names them."""
+
+
+class WorkerLostError(RuntimeError):
+    """Another worker has failed, was killed or left, and cannot be waited for."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be saved or restored: the text lists what does not fit."""
+
+
 def add_note(error: BaseException, note: str) -> None:
     """Adds a note once, if the exception takes notes."""
     with contextlib.suppress(Exception):

@@ -320,8 +320,8 @@ def test_a_worker_without_any_row(tmp_path: Path):
     names = text_files(tmp_path, 0, 6)
     rows = rx.data.TextLineDataset(names).map(lambda line: {"n": [int(line), 0], "t": line})
     assert len(list(on_host(rows.batch(2), 1, 2, 1))) == 6
-    waiting = iter([True, True, False])
-    empties = list(on_host(rows.batch(2), 1, 2, 0, lambda _: next(waiting)))
+    others = iter([[[2, 2]], [[2, 2]], None])
+    empties = list(on_host(rows.batch(2), 1, 2, 0, lambda: lambda word: [word, next(others)]))
     assert len(empties) == 2
     for value in empties:
         assert value["n"].values[0].shape == (0, 2) and value["t"].values[0].shape == (0,)

@@ -1,6 +1,11 @@
 """Combining the values of replicas: reductions, gathers, and the classes that carry them out."""
 
+from replicax.collectives._across_workers import gather_across as gather_across
+from replicax.collectives._across_workers import numbers_everywhere as numbers_everywhere
+from replicax.collectives._across_workers import of_first_replica as of_first_replica
+from replicax.collectives._across_workers import of_first_worker as of_first_worker
 from replicax.collectives._all_reduce import array_of as array_of
+from replicax.collectives._all_reduce import as_components as as_components
 from replicax.collectives._all_reduce import concatenate as concatenate
 from replicax.collectives._cross_device_ops import CrossDeviceOps as CrossDeviceOps
 from replicax.collectives._cross_device_ops import (

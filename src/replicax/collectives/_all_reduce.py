@@ -20,7 +20,7 @@ from replicax.collectives._destinations import component_devices
 from replicax.collectives._fusion import all_reduce_traced
 from replicax.collectives._reduce_op import ReduceOp
 from replicax.context import EACH, is_compiling, thread_state, tracing_replicas
-from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, replica_mesh
+from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, replica_mesh, replicas_on
 from replicax.values import DistributedValues, Mirrored, PerReplica, ReplicaBuffers, TracedBuffers
 
 
@@ -107,7 +107,7 @@ def all_reduce(
             by_devices.setdefault(component_devices(value), []).append(index)
     for devices, indices in by_devices.items():
         group = [values[index] for index in indices]
-        if len(devices) > 1 and len(set(devices)) == len(devices):
+        if replicas_on(devices) > 1 and len(set(devices)) == len(devices):
             reduced = _all_reduce_over(replica_mesh(devices), op, group, bytes_per_pack)
         else:
             reduced = [_combine(op, value.values) for value in group]
@@ -122,7 +122,7 @@ def _all_reduce_in_trace(
     mesh = thread_state.program.mesh
     results: list[Any] = [None] * len(values)
     # What is the same everywhere already was reduced to fewer devices before.
-    whole = [i for i, value in enumerate(values) if value._count == mesh.size]
+    whole = [i for i, value in enumerate(values) if value._count == len(mesh.devices)]
     arrays = [values[i]._component(EACH) for i in whole]
     reduced = all_reduce_traced(arrays, op, mesh.size, bytes_per_pack)
     for index, array in zip(whole, reduced, strict=True):
@@ -164,21 +164,21 @@ def concatenate(parts: Sequence[Any], axis: int, device: Device, what: str) -> j
 def concatenate_traced(local: Any, axis: int, replicas: int, what: str) -> jax.Array:
     """`concatenate` of what each replica has, in a program that is being traced."""
     local = array_of(local, what)
-    axis = _checked_axis([local] * replicas, axis, what)
+    axis = checked_axis([local] * replicas, axis, what)
     if local.size == 0:
         return jnp.concatenate([local] * replicas, axis=axis)
     return jax.lax.all_gather(local, REPLICA_AXIS, axis=axis, tiled=True)
 
 
 def _joined(arrays: list[jax.Array], axis: int, device: Device, what: str) -> jax.Array:
-    axis = _checked_axis(arrays, axis, what)
+    axis = checked_axis(arrays, axis, what)
     if len(arrays) == 1:
         return put(arrays[0], device)
     with jax.default_device(device):
         return jnp.concatenate([put(array, device) for array in arrays], axis=axis)
 
 
-def _checked_axis(arrays: Sequence[jax.Array], axis: Any, what: str) -> int:
+def checked_axis(arrays: Sequence[Any], axis: Any, what: str) -> int:
     if not isinstance(axis, int | np.integer) or isinstance(axis, bool):
         raise TypeError(f"{what}: `axis` must be an integer; got {axis!r}.")
     listing = ", ".join(f"replica {i}: {a.dtype}{list(a.shape)}" for i, a in enumerate(arrays))

@@ -27,7 +27,7 @@ from replicax.collectives._destinations import destination_devices, mirror
 from replicax.collectives._options import CommunicationOptions, as_options
 from replicax.collectives._reduce_op import ReduceOp, as_reduce_op
 from replicax.context import EACH, thread_state, tracing_replicas
-from replicax.devices import put, resolve
+from replicax.devices import put, replicas_on, resolve
 from replicax.values import DistributedValues, Mirrored, PerReplica
 
 ValueDestinationPairs = Sequence[tuple[Any, Any]]
@@ -101,8 +101,9 @@ class CrossDeviceOps(abc.ABC):
         as_options(options)
         devices = destination_devices(destinations)
         value = _as_per_replica(per_replica_value)
-        if tracing_replicas() and value._count == thread_state.program.mesh.size:
-            joined = concatenate_traced(value._component(EACH), axis, value._count, "gather")
+        if tracing_replicas() and value._count == len(thread_state.program.mesh.devices):
+            replicas = thread_state.program.mesh.size
+            joined = concatenate_traced(value._component(EACH), axis, replicas, "gather")
         else:
             joined = concatenate(value.values, axis, devices[0], "gather")
         return mirror(joined, devices)
@@ -254,9 +255,9 @@ def _delivered(result: Any, devices: tuple[Device, ...]) -> Any:
         )
     if isinstance(result, DistributedValues):
         placed = result._buffers.mesh.devices if result._buffers is not None else None
-        if placed == devices and len(devices) > 1:
+        if placed == devices and replicas_on(devices) > 1:
             return result
-        if len(devices) == 1:
+        if replicas_on(devices) == 1:
             # Take the copy that is there already, if one is.
             index = placed.index(devices[0]) if placed and devices[0] in placed else 0
             return put(array_of(result._component(index), "A reduction"), devices[0])

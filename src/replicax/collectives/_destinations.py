@@ -9,7 +9,14 @@ import jax
 
 from replicax._typing import Device, Tracer
 from replicax.context import is_compiling
-from replicax.devices import device_of, put, replica_mesh, resolve
+from replicax.devices import (
+    WorkerDevices,
+    device_of,
+    put,
+    replica_mesh,
+    replicas_on,
+    resolve,
+)
 from replicax.values import DistributedValues, Mirrored, ReplicaBuffers
 
 Devices = tuple[Device, ...]
@@ -23,6 +30,8 @@ def destination_devices(destinations: Any) -> Devices:
     """
     if isinstance(destinations, str | Device):
         return (resolve(destinations),)
+    if isinstance(destinations, WorkerDevices):
+        return destinations
     placed = getattr(destinations, "_placement", None)  # variables say where they live
     if placed is not None:
         return placed
@@ -62,7 +71,7 @@ def default_device() -> Device:
 
 def mirror(array: jax.Array, devices: Devices) -> Any:
     """`array` on these devices: a plain array for one, `Mirrored` for more."""
-    if len(devices) == 1:
+    if replicas_on(devices) == 1:
         return put(array, devices[0])
     if is_compiling() or len(set(devices)) == len(devices):
         return Mirrored._from_buffers(ReplicaBuffers.broadcast(replica_mesh(devices), array))

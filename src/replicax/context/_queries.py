@@ -68,7 +68,7 @@ def require_cross_replica(strategy: Any, what: str, instead: str) -> None:
         return
     if strategy is _stack.default_strategy():
         return
-    which = f"{context._replica_id} of {context.num_replicas_in_sync}"
+    which = f"{context._number} of {context.num_replicas_in_sync}"
     if context._replica_id is not _stack.EACH:
         which = f"replica {which}"
     raise WrongContextError(

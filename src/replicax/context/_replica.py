@@ -40,7 +40,7 @@ class ReplicaContext:
 
         Args:
           strategy: the strategy.
-          replica_id_in_sync_group: the replica's number.
+          replica_id_in_sync_group: the replica's number, among those of this process.
           meet: how the replica meets the others; without it, it must be the only one.
           shared: what the replicas of one run have in common.
         """
@@ -63,7 +63,14 @@ class ReplicaContext:
         """
         self._id_reads += 1
         program = _stack.thread_state.program
-        return self._replica_id if program is None else program.replica_number(self._replica_id)
+        return self._number if program is None else program.replica_number(self._number)
+
+    @property
+    def _number(self) -> Any:
+        """The replica's number among those of all workers, or `EACH`."""
+        if self._replica_id is _stack.EACH:
+            return _stack.EACH
+        return self._strategy.extended._first_replica + self._replica_id
 
     @property
     def num_replicas_in_sync(self) -> int:
@@ -176,7 +183,7 @@ class ReplicaContext:
         if _stack.top().replica_context is self:
             return
         raise WrongContextError(
-            f"{what} of replica {self._replica_id} was called outside its replica function: after "
+            f"{what} of replica {self._number} was called outside its replica function: after "
             "it returned, in another thread, or inside a merge_fn. Call "
             "rx.distribute.get_replica_context() anew where it is needed."
         )
@@ -198,4 +205,4 @@ class ReplicaContext:
         _stack.thread_state.frames.pop()
 
     def __repr__(self) -> str:
-        return f"ReplicaContext(replica {self._replica_id} of {self._strategy!r})"
+        return f"ReplicaContext(replica {self._number} of {self._strategy!r})"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, Self
 
 from replicax._errors import OutOfRangeError
@@ -103,6 +104,24 @@ class PositionedIterator:
             return Optional(next(self), lambda: self.element_spec)
         except StopIteration:
             return Optional(Optional._NOTHING, lambda: self.element_spec)
+
+    @property
+    def position(self) -> int:
+        """How many elements the user has received."""
+        return self._position
+
+    @contextlib.contextmanager
+    def as_of(self, position: int) -> Iterator[None]:
+        """Inside the block `get_state` tells of an earlier position.
+
+        For a checkpoint that is saved between taking a batch and using it.
+        """
+        with self._lock:
+            now, self._position = self._position, position
+            try:
+                yield
+            finally:
+                self._position = now
 
     def get_state(self) -> dict[str, Any]:
         """Where the user is: what was received, not what was read ahead.

@@ -72,6 +72,10 @@ class Iterations:
         number, self._next = self._next, self._next + 1
         return Run(number, self._seeds)
 
+    def use(self, seeds: dict[int, int]) -> None:
+        """These in the place of seeds that nodes drew for themselves."""
+        self._seeds = seeds
+
     def resume(self, run: Run) -> None:
         """This one is continued: those after it are to be what would have followed."""
         self._next, self._seeds = run.iteration + 1, run.seeds

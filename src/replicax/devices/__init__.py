@@ -19,6 +19,10 @@ from replicax.devices._registry import LogicalDeviceConfiguration as LogicalDevi
 from replicax.devices._registry import PhysicalDevice as PhysicalDevice
 from replicax.devices._registry import list_logical_devices as list_logical_devices
 from replicax.devices._registry import list_physical_devices as list_physical_devices
+from replicax.devices._registry import planned_cpu_devices as planned_cpu_devices
 from replicax.devices._registry import (
     set_logical_device_configuration as set_logical_device_configuration,
 )
+from replicax.devices._workers import Meeting as Meeting
+from replicax.devices._workers import WorkerDevices as WorkerDevices
+from replicax.devices._workers import replicas_on as replicas_on

@@ -5,6 +5,9 @@ buffer of the component's own shape. For mirrored state the buffers are equal. F
 values they differ, which JAX does not check and `shard_map` over the axis reads as it should: each
 device sees its own buffer. That makes one array of n components, and n components of one array,
 without a copy or a reshape. Arrays of the second sort never leave replicax.
+
+With several workers the mesh spans the devices of all of them, and a process has the buffers of its
+own devices only: `devices` are those, and `size` counts all.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from replicax._jax_internals import put_on_each
 from replicax._typing import Device
+from replicax.devices._placement import put
+from replicax.devices._workers import WorkerDevices, first_replica_on, replicas_on
 
 REPLICA_AXIS = "replica"
 _collective = threading.RLock()  # a signal handler may come in between
@@ -29,20 +34,47 @@ _BETWEEN_MARKS = 4  # on 8 devices XLA gives up with some 30 programs on their w
 
 
 class ReplicaMesh:
-    """The devices of the replicas, one each, as a one-dimensional mesh."""
+    """The devices of the replicas, one each, as a one-dimensional mesh.
 
-    def __init__(self, devices: Sequence[Device]):
-        self.devices = tuple(devices)
-        self.mesh = Mesh(np.array(self.devices, dtype=object), (REPLICA_AXIS,))
+    Attributes:
+      devices: of this process's replicas.
+      size: how many replicas there are in all processes.
+      first: the number of the first replica here.
+      mesh: JAX's mesh over all of them.
+      replicated: a buffer on each device.
+    """
+
+    def __init__(self, devices: tuple[Device, ...]):
+        self.devices = devices
+        self.size = replicas_on(devices)
+        self.first = first_replica_on(devices)
+        self._meeting = devices.meeting if isinstance(devices, WorkerDevices) else None
+        everywhere = devices.everywhere if isinstance(devices, WorkerDevices) else devices
+        self.mesh = _mesh_over(everywhere)
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
-        self._rows = NamedSharding(self.mesh, PartitionSpec(REPLICA_AXIS))
+        self._rows = NamedSharding(_mesh_over(devices), PartitionSpec(REPLICA_AXIS))
         self._on_cpu = self.devices[0].platform == "cpu"
         self._mark: jax.Array | None = None  # a result of a program that was called lately
         self._since_mark = -1
 
     @property
-    def size(self) -> int:
-        return len(self.devices)
+    def spans_workers(self) -> bool:
+        return self._meeting is not None
+
+    def require_same(self, topic: str, what: str) -> None:
+        """Raises if other workers, at this point of their programs, say another `what`."""
+        if self._meeting is not None:
+            self._meeting.require_same(topic, what)
+
+    def phase(self, what: str) -> contextlib.AbstractContextManager[Any]:
+        """Tells other workers what this one is doing, inside the block."""
+        return contextlib.nullcontext() if self._meeting is None else self._meeting.phase(what)
+
+    def spread(self, value: Any) -> jax.Array:
+        """One array, the same on every device; other workers have to give the same."""
+        if self._meeting is None:
+            return jax.device_put(value, self.replicated)
+        return self.assemble([put(value, device) for device in self.devices])
 
     def assemble(self, components: Sequence[jax.Array]) -> jax.Array:
         """One array from a component on each device; all of one shape and dtype."""
@@ -106,6 +138,8 @@ class ReplicaMesh:
 
         The results are appended in the same breath: an interrupt cannot come in between.
         """
+        if self._meeting is not None:
+            self._meeting.before_call()
         with _collective:
             if jax.sharding.get_abstract_mesh().empty:
                 append_result(results, program, args)
@@ -119,6 +153,10 @@ class ReplicaMesh:
 def append_result(results: list[Any], program: Callable[..., Any], args: Sequence[Any]) -> None:
     """`results.append(program(*args))`, with no Python in between that Ctrl-C could interrupt."""
     results.extend(itertools.starmap(program, (args,)))
+
+
+def _mesh_over(devices: Sequence[Device]) -> Mesh:
+    return Mesh(np.array(list(devices), dtype=object), (REPLICA_AXIS,))
 
 
 def _last_array(results: Any) -> Any:

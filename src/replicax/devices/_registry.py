@@ -12,6 +12,7 @@ import dataclasses
 import glob
 import importlib.util
 import os
+import re
 from collections.abc import Sequence
 
 import jax
@@ -121,6 +122,17 @@ def set_logical_device_configuration(
             f"JAX_NUM_CPU_DEVICES={len(wanted)}."
         )
     jax.config.update("jax_num_cpu_devices", len(wanted))
+
+
+def planned_cpu_devices() -> int:
+    """How many CPU devices there will be, without starting JAX."""
+    wanted = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
+    if wanted > 0:
+        return wanted
+    flag = re.search(
+        r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", "")
+    )
+    return int(flag[1]) if flag else 1
 
 
 def _kinds(device_type: str | None) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from replicax._typing import Device
@@ -14,7 +14,7 @@ class Executor(Protocol):
     def run(
         self,
         strategy: Any,
-        devices: Sequence[Device],
+        devices: tuple[Device, ...],
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],

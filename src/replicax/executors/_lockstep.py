@@ -21,9 +21,9 @@ from replicax import _jax_internals
 from replicax._errors import ReplicaMismatchError, add_note, show_users_part
 from replicax._typing import Device
 from replicax.context import Frame, ReplicaContext, entered, thread_state
-from replicax.devices import short_name
+from replicax.devices import replicas_on, short_name
 from replicax.executors._threads import ReplicaThread, pool
-from replicax.values import regroup, select_replica
+from replicax.values import as_one_of_many, regroup, select_replica
 
 Handler = Callable[[Any], Any]
 ReplicaCall = tuple[tuple[Any, ...], dict[str, Any]]
@@ -110,7 +110,7 @@ class _Replica:
             _State.DONE: "returned",
             _State.FAILED: f"raised {type(self.error).__name__}",
         }
-        return f"  replica {self.replica_id} ({short_name(self.device)}): {doing[self.state]}"
+        return f"  replica {self.context._number} ({short_name(self.device)}): {doing[self.state]}"
 
 
 class _Inherited:
@@ -129,13 +129,13 @@ class LockstepExecutor:
     def run(
         self,
         strategy: Any,
-        devices: Sequence[Device],
+        devices: tuple[Device, ...],
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
         calls = [select_replica(index, (args, kwargs)) for index in range(len(devices))]
-        if len(calls) == 1:
+        if replicas_on(devices) == 1:
             return self._run_inline(strategy, devices[0], fn, calls[0])
         if _jax_internals.is_tracing():
             raise RuntimeError(
@@ -156,7 +156,7 @@ class LockstepExecutor:
                 for index, (thread, device) in enumerate(zip(threads, devices, strict=True))
             ]
             try:
-                return regroup(_run_rounds(strategy, replicas, fn, calls))
+                return _merged(_run_rounds(strategy, replicas, fn, calls))
             finally:
                 _end_all(replicas)
 
@@ -178,7 +178,7 @@ def _run_rounds(
     inherited = _Inherited()
     for replica, call in zip(replicas, calls, strict=True):
         replica.begin(fn, call, inherited)
-        _raise_if_failed(replica, len(replicas))
+        _raise_if_failed(replica, strategy.num_replicas_in_sync)
     while True:
         if all(replica.state is _State.DONE for replica in replicas):
             return [replica.result for replica in replicas]
@@ -186,7 +186,7 @@ def _run_rounds(
         handler = replicas[0].handler
         assert handler is not None
         payloads = [replica.payload for replica in replicas]
-        merged = regroup(
+        merged = _merged(
             payloads, always_wrap=not replicas[0].keep_same, what=f"met in {replicas[0].what} with"
         )
         with entered(Frame(strategy)):
@@ -196,7 +196,12 @@ def _run_rounds(
             replica.payload = replica.handler = None
             replica.result = select_replica(index, result)
             replica.thread.resume()
-            _raise_if_failed(replica, len(replicas))
+            _raise_if_failed(replica, strategy.num_replicas_in_sync)
+
+
+def _merged(per_replica: list[Any], **how: Any) -> Any:
+    # Alone here, but not in the whole: other workers have replicas too.
+    return as_one_of_many(per_replica[0]) if len(per_replica) == 1 else regroup(per_replica, **how)
 
 
 def _require_agreement(replicas: Sequence[_Replica]) -> None:
@@ -220,7 +225,9 @@ def _raise_if_failed(replica: _Replica, count: int) -> None:
     error = replica.error
     if error is None:
         return
-    note = f"(raised in replica {replica.replica_id} of {count}, on {short_name(replica.device)})"
+    note = (
+        f"(raised in replica {replica.context._number} of {count}, on {short_name(replica.device)})"
+    )
     add_note(error, note)
     show_users_part(error)
     raise error

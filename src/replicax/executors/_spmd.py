@@ -7,11 +7,12 @@ wait for, only values that differ from replica to replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from replicax._typing import Device
 from replicax.context import EACH, Frame, ReplicaContext, entered, thread_state
+from replicax.devices import replicas_on
 from replicax.values import regroup_traced, select_replica
 
 Handler = Callable[[Any], Any]
@@ -23,14 +24,14 @@ class SpmdExecutor:
     def run(
         self,
         strategy: Any,
-        devices: Sequence[Device],
+        devices: tuple[Device, ...],
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
         program = thread_state.program
-        program.require_devices(strategy, tuple(devices))
-        if len(devices) == 1:
+        program.require_devices(strategy, devices)
+        if replicas_on(devices) == 1:
             with entered(Frame(strategy, ReplicaContext(strategy, 0))):
                 return fn(*select_replica(0, args), **select_replica(0, kwargs))
         with program.replicas(fn) as provenance:

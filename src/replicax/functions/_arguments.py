@@ -18,10 +18,10 @@ from replicax import _tree
 from replicax._arrays import as_array
 from replicax._typing import Tracer
 from replicax.devices import ReplicaMesh, put
-from replicax.functions._captured import laid_out_over, shape_and_dtype
+from replicax.functions._captured import laid_out_over, other_replicas, shape_and_dtype
 from replicax.functions._identity import constant_key
 from replicax.functions._place import Place
-from replicax.functions._retry import NotOneProgram, Uneven
+from replicax.functions._retry import Uneven
 from replicax.values import DistributedValues, Mirrored, PerReplica, TracedBuffers, is_leaf
 from replicax.variables import Variable
 
@@ -122,12 +122,10 @@ def _traced(look: Look, given: Iterator[Any], mesh: ReplicaMesh | None) -> Any:
     wrap = Mirrored if look.kind == "mirrored" else PerReplica
     if mesh is None:
         return wrap([tracer, *itertools.islice(given, look.count - 1)])
-    if look.count == 1:  # of a strategy with one replica
-        return wrap([tracer])
-    if look.count != mesh.size:
-        raise NotOneProgram(
-            f"an argument is for {look.count} replicas, and another strategy has {mesh.size}"
-        )
+    if look.count != len(mesh.devices):
+        if look.count == 1:  # of a strategy with one replica
+            return wrap([tracer])
+        raise other_replicas("an argument", look.count, mesh)
     return wrap._from_buffers(TracedBuffers(mesh, tracer, mirrored=look.kind == "mirrored"))
 
 
@@ -141,14 +139,14 @@ def lay_out(value: Any, place: Place) -> Any:
         elsewhere = value.sharding.num_devices > 1 or device not in value.sharding.device_set
         return put(value, device) if elsewhere else value
     if isinstance(value, DistributedValues):
-        if value._count > 1:
+        if value._count > 1 or len(mesh.devices) == 1:
             return laid_out_over(mesh, value)
         value = value._component(0)
     if not isinstance(value, jax.Array):
         value = np.array(value)  # the transfer may read it after the user has changed it
     elif value.sharding == mesh.replicated:
         return value
-    return jax.device_put(value, mesh.replicated)
+    return mesh.spread(value)
 
 
 def is_stream(value: Any) -> bool:

@@ -27,10 +27,8 @@ def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
     if buffers is not None and buffers.mesh is mesh:
         return buffers.assembled
     shape, dtype = shape_and_dtype(value)
-    if value._count != mesh.size:
-        raise NotOneProgram(
-            f"a value is for {value._count} replicas, and another strategy has {mesh.size}"
-        )
+    if value._count != len(mesh.devices):
+        raise other_replicas("a value", value._count, mesh)
     with _jax_internals.outside_of_traces():
         parts = [as_array(part, dtype) for part in value.values]
         array = mesh.assemble([put(part, d) for part, d in zip(parts, mesh.devices)])
@@ -40,8 +38,16 @@ def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
     return array
 
 
+def other_replicas(what: str, count: int, mesh: ReplicaMesh) -> NotOneProgram:
+    return NotOneProgram(
+        f"{what} is for {count} replicas, and another strategy has {len(mesh.devices)}"
+    )
+
+
 def shape_and_dtype(value: DistributedValues) -> tuple[tuple[int, ...], Any]:
     """The shape and dtype that all components share; `Uneven` if they do not."""
+    if getattr(value, "_is_uneven", False):
+        raise Uneven("the replicas have different shapes, here or on other workers")
     buffers = value._buffers
     if buffers is not None and value._values is None:
         return buffers.shape, buffers.assembled.dtype

@@ -24,6 +24,7 @@ from replicax._errors import OutOfRangeError, add_note, show_users_part
 from replicax._typing import Device
 from replicax.collectives import default_device
 from replicax.context import Frame, compiling_losses, current_frame, thread_state
+from replicax.devices import replicas_on
 from replicax.functions._arguments import Arguments, Look, is_stream
 from replicax.functions._cache import FunctionCache
 from replicax.functions._explanation import Explanation, Retraces
@@ -392,9 +393,11 @@ class Function:
             return Place(earlier)
         for value in (*arguments.leaves, *captured_objects(self._python_function)):
             found = value._strategy if isinstance(value, Variable) else value
-            count = getattr(found, "num_replicas_in_sync", 1)
-            if hasattr(found, "_extended") and (count in counts or (count > 1 and not counts)):
-                return Place(found._extended._replica_devices)
+            if not hasattr(found, "_extended"):
+                continue
+            devices = found._extended._replica_devices
+            if len(devices) in counts or (replicas_on(devices) > 1 and not counts):
+                return Place(devices)
         return Place((default_device(),), is_open=True)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:

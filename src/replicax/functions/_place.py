@@ -6,7 +6,7 @@ import dataclasses
 import functools
 
 from replicax._typing import Device
-from replicax.devices import ReplicaMesh, replica_mesh
+from replicax.devices import ReplicaMesh, replica_mesh, replicas_on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,11 @@ class Place:
     replica: int | None = None
     is_open: bool = False
 
+    @property
+    def spans_workers(self) -> bool:
+        return self.mesh is not None and self.mesh.spans_workers
+
     @functools.cached_property
     def mesh(self) -> ReplicaMesh | None:
         """The mesh of a program for several replicas."""
-        return replica_mesh(self.devices) if len(self.devices) > 1 else None
+        return replica_mesh(self.devices) if replicas_on(self.devices) > 1 else None

@@ -7,7 +7,9 @@ the variables, call what JAX compiled, put the new arrays in their places.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
+import re
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -31,7 +33,7 @@ from replicax.devices import (
     short_name,
 )
 from replicax.functions._agreement import BY_DATA, SAME, require_agreement
-from replicax.functions._arguments import Arguments, flatten, lay_out
+from replicax.functions._arguments import Arguments, Look, flatten, lay_out
 from replicax.functions._explanation import Report, collectives_of
 from replicax.functions._many import loop_of, stacked_nothing
 from replicax.functions._place import Place
@@ -40,9 +42,9 @@ from replicax.functions._trace import Entry, ProgramTrace, array_for
 from replicax.values import (
     DistributedValues,
     Mirrored,
-    PerReplica,
     ReplicaBuffers,
     is_leaf,
+    per_replica_type,
 )
 from replicax.variables import UPDATING, ProgramState, Variable, VariableGone
 
@@ -65,6 +67,7 @@ class Program:
         self.creates = traced.has_created
         if self.mesh is not None:
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
+            self.mesh.require_same("programs", _fingerprint(user_fn, arguments, self.jaxpr))
         # The function may have made and dropped a variable; it stays until the first call is done.
         self._until_called: Any = [each for each in traced.inputs if isinstance(each, Entry)]
         self._sort_inputs(traced, len(arguments.input_looks(self.mesh)))
@@ -112,7 +115,8 @@ class Program:
         """How much each input may differ from replica to replica."""
         looks = arguments.input_looks(self.mesh)
         levels = [SAME] * len(self._constants)
-        levels += [BY_DATA if look.kind == "per replica" else SAME for look in looks]
+        same = ("mirrored",) if self.place.spans_workers else ("mirrored", "array")
+        levels += [SAME if look.kind in same else BY_DATA for look in looks]
         for each in traced.inputs:
             differ = not isinstance(each, Entry) or each.variable._copies_differ
             levels.append(BY_DATA if differ else SAME)
@@ -142,7 +146,7 @@ class Program:
             zeros = jnp.zeros(array.shape, array.dtype)
             if kind == "array":
                 return zeros
-            wrap = Mirrored if kind == "mirrored" else PerReplica
+            wrap = Mirrored if kind == "mirrored" else per_replica_type(self.mesh.devices)
             return wrap([put(zeros, device) for device in self.mesh.devices])
 
     def _result(self, leaf: Any) -> tuple[str, Any]:
@@ -264,7 +268,7 @@ class Program:
         if self.mesh is not None:
             self.mesh.wait_for(inputs)
         done: list[Any] = []
-        with UPDATING, self._own_mesh():
+        with self._first_call(), UPDATING, self._own_mesh():
             try:
                 self._call(done, run, self._state.take(done), inputs)
             except Exception as error:
@@ -286,6 +290,11 @@ class Program:
                     self._state.give_back(done)
         self._until_called = None
         return self._put_together(done[0][0], count)
+
+    def _first_call(self) -> contextlib.AbstractContextManager[Any]:
+        if self.mesh is None or self._until_called is None:
+            return contextlib.nullcontext()
+        return self.mesh.phase(f"compiling {self.run.__name__}")
 
     def _write_back(self, in_place: list[Any], elsewhere: list[Any]) -> None:
         self._state.put(in_place)
@@ -330,8 +339,18 @@ class Program:
             return array
         if kind == "array":
             return component_of(array, self.mesh)
-        wrap = Mirrored if kind == "mirrored" else PerReplica
+        wrap = Mirrored if kind == "mirrored" else per_replica_type(self.mesh.devices)
         return wrap._from_buffers(ReplicaBuffers(self.mesh, assembled=array))
+
+
+def _fingerprint(user_fn: Any, arguments: Arguments, program: Any) -> str:
+    """The same for the same program, in any process."""
+    text = str(program.jaxpr)
+    # Objects in it (functions of custom gradients, say) print where they lie in memory.
+    text = re.sub(r" at 0x[0-9a-f]+", "", text)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    looks = [look for look in arguments.looks if isinstance(look, Look)]
+    return f"rx.function {getattr(user_fn, '__qualname__', user_fn)!r} of {looks}, program {digest}"
 
 
 def _is_variable(value: Any) -> bool:

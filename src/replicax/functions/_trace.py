@@ -20,8 +20,9 @@ import jax.numpy as jnp
 from replicax import _jax_internals
 from replicax._errors import WrongContextError
 from replicax._typing import Device, Tracer
+from replicax.collectives import of_first_worker
 from replicax.context import EACH, get_replica_context, thread_state
-from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, replica_mesh
+from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, replica_mesh, replicas_on
 from replicax.functions._captured import laid_out_over
 from replicax.functions._place import Place
 from replicax.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
@@ -186,9 +187,8 @@ class ProgramTrace:
             if mesh is None:
                 variable._stored = OneBuffer(jax.device_put(value, variable._placement[0]))
             else:
-                variable._stored = ReplicaBuffers(
-                    mesh, assembled=jax.device_put(value, mesh.replicated)
-                )
+                value = of_first_worker(mesh, value, variable.name)
+                variable._stored = ReplicaBuffers(mesh, assembled=mesh.spread(value))
 
     def _evaluated(self, value: Any) -> Any:
         """The value itself; where replicas differ, the first one's."""
@@ -233,8 +233,9 @@ class ProgramTrace:
         else:
             delta = value if kind == "assign_add" else -value
             if not turns.is_assigned(variable):  # a replica sees what those before it have added
-                deltas = jax.lax.all_gather(delta, REPLICA_AXIS)
-                number = jax.lax.axis_index(REPLICA_AXIS)
+                assert self.mesh is not None
+                deltas = jnp.stack(TracedBuffers(self.mesh, delta).components)
+                number = jax.lax.axis_index(REPLICA_AXIS) % deltas.shape[0]
                 before = jnp.arange(deltas.shape[0]) <= number
                 before = before.reshape((-1,) + (1,) * (deltas.ndim - 1))
                 delta = jnp.sum(jnp.where(before, deltas, jnp.zeros_like(deltas)), axis=0)
@@ -246,7 +247,7 @@ class ProgramTrace:
         assert self._provenance is not None and self.mesh is not None
         for variable in self._provenance.turns.changed():
             value = self._value(self._entry(variable))
-            last = TracedBuffers(self.mesh, value).component(self.mesh.size - 1)
+            last = TracedBuffers(self.mesh, value).component(len(self.mesh.devices) - 1)
             self.set_value(variable, last)
         self._provenance.turns = Turns()
 
@@ -311,7 +312,7 @@ class ProgramTrace:
 
     def require_devices(self, strategy: Any, devices: tuple[Device, ...]) -> None:
         """Makes sure that the program is for the replicas on these devices."""
-        if len(devices) == 1:
+        if replicas_on(devices) == 1:
             if self._place.is_open and devices != self._place.devices:
                 raise OtherDevicesNeeded(devices)
             return  # its one replica's work is done wherever the program runs
@@ -338,7 +339,7 @@ class ProgramTrace:
         if known is None:
             assert self.mesh is not None
             if any(isinstance(part, Tracer) for part in value.values):  # made in this function
-                number = jax.lax.axis_index(REPLICA_AXIS)
+                number = jax.lax.axis_index(REPLICA_AXIS) % value._count
                 return jnp.stack([jnp.asarray(part) for part in value.values])[number]
             array = laid_out_over(self.mesh, value)
             tracer = _jax_internals.new_input(self._trace, array.shape, array.dtype)
@@ -362,4 +363,4 @@ def array_for(variable: Any, kind: str, place: Place) -> Any:
     value = variable._settled().component(0)
     if place.mesh is None:
         return put(value, place.devices[0])
-    return jax.device_put(value, place.mesh.replicated)
+    return place.mesh.spread(value)

@@ -6,6 +6,7 @@ from replicax.input._distributed_dataset import (
     distributed_from_function as distributed_from_function,
 )
 from replicax.input._distributed_iterator import DistributedIterator as DistributedIterator
+from replicax.input._options import Exchange as Exchange
 from replicax.input._options import InputContext as InputContext
 from replicax.input._options import InputLayout as InputLayout
 from replicax.input._options import InputOptions as InputOptions

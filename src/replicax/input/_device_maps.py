@@ -16,9 +16,15 @@ from replicax.data._caching import Prefetch, WithOptions
 from replicax.data._mapping import ON_DEVICE, Map, abstract_spec
 from replicax.data._node import Node
 from replicax.data._ordering import Repeat, Shard, Shuffle, Skip, Take
-from replicax.devices import replica_mesh
+from replicax.devices import ReplicaMesh, replica_mesh
 from replicax.input._options import InputLayout
-from replicax.values import PerReplica, ReplicaBuffers, is_leaf, select_replica
+from replicax.values import (
+    PerReplica,
+    ReplicaBuffers,
+    is_leaf,
+    per_replica_type,
+    select_replica,
+)
 
 
 def split_off(node: Node) -> tuple[Node, list[Callable[..., Any]]]:
@@ -50,9 +56,11 @@ class DeviceFunctions:
           layout: who reads.
         """
         self._devices = layout.devices
+        self._type = per_replica_type(layout.devices)
         self._each = [jax.jit(_composed(some)) for some in functions]
         one_for_all = len(functions) == 1 and len(layout.devices) > 1
-        self._mesh = replica_mesh(layout.devices) if one_for_all else None
+        # Those of this worker alone: it reads at its own pace.
+        self._mesh = replica_mesh(tuple(layout.devices)) if one_for_all else None
         composed = _composed(functions[0])
         if self._mesh is not None:
             # The last result tells that the program has ended.
@@ -67,7 +75,7 @@ class DeviceFunctions:
                 return self._each[0](value)
         mesh = self._mesh
         if mesh is not None and all(leaf._buffers is not None for leaf in leaves):
-            whole = _tree.map_structure(lambda leaf: leaf._buffers.assembled, value, is_leaf)
+            whole = _tree.map_structure(lambda leaf: _over(mesh, leaf), value, is_leaf)
             return jax.tree.map(
                 lambda each: PerReplica._from_buffers(ReplicaBuffers(mesh, assembled=each)),
                 self._all(whole)[0],
@@ -77,7 +85,12 @@ class DeviceFunctions:
             function = self._each[replica % len(self._each)]
             with jax.default_device(device):
                 parts.append(function(select_replica(replica, value)))
-        return jax.tree.map(lambda *each: PerReplica(each), *parts)
+        return jax.tree.map(lambda *each: self._type(each), *parts)
+
+
+def _over(mesh: ReplicaMesh, value: PerReplica) -> jax.Array:
+    buffers: Any = value._buffers
+    return buffers.assembled if buffers.mesh is mesh else mesh.assemble(buffers.components)
 
 
 def _composed(functions: list[Callable[..., Any]]) -> Callable[[Any], Any]:

@@ -12,7 +12,7 @@ from replicax.data import Dataset
 from replicax.data._batching import rows_in
 from replicax.data._elements import leaves_with_names
 from replicax.data._iterator import refuse_in_trace
-from replicax.data._node import INFINITE, UNKNOWN, Node, walk
+from replicax.data._node import INFINITE, UNKNOWN, Node, drawing_nodes, walk
 from replicax.data._options import AutoShardPolicy
 from replicax.data._report import html_tree, one_line, text_tree
 from replicax.data._run import Iterations, Run
@@ -91,8 +91,8 @@ class DistributedDataset:
             value = None if shares is None else place(shares)
             return value if value is None or apply is None else apply(value)
 
-        more = layout.more_anywhere if asks and layout.workers > 1 else None
-        return StepFeed(steps, position, layout.local_replicas, value_of, more)
+        exchange = layout.meet() if asks and layout.workers > 1 else None
+        return StepFeed(steps, position, layout.local_replicas, value_of, exchange)
 
     @property
     def _on_host(self) -> Node:
@@ -163,6 +163,12 @@ class SplitDataset(DistributedDataset):
         super().__init__([node], layout, options)
         self._inner, self._functions = split_off(node)
         self._sharding: Sharding = shard(self._inner, layout)
+        if layout.workers > 1 and self._sharding.policy is AutoShardPolicy.DATA:
+            # Workers take their parts of the same batches: in the order of the first one.
+            drawn = [each.drawn for each in drawing_nodes(node)]
+            if drawn:
+                firsts = layout.meet()(drawn)[0]
+                self._iterations.use(dict(zip(drawn, firsts, strict=True)))
 
     @property
     def _on_host(self) -> Node:
@@ -255,7 +261,8 @@ class FromFunctionDataset(DistributedDataset):
     def _feed(self, run: Run, position: int) -> StepFeed:
         readers = [node.open(run) for node in self._inner]
         steps = Successive(readers, self._layout.local_replicas, has_static_shapes(self._inner[0]))
-        asks = any(node.cardinality != INFINITE for node in self._inner)
+        endless = all(node.cardinality == INFINITE for node in self._inner)
+        asks = not (endless and has_static_shapes(self._inner[0]))
         return self._new_feed(steps, position, False, self._functions, asks)
 
 

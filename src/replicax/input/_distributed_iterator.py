@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from replicax import _tree
 from replicax._errors import WrongContextError
 from replicax.context import default_strategy, get_replica_context
 from replicax.data._ahead import Ahead, Failed
@@ -12,7 +13,9 @@ from replicax.data._blocks import EMPTY
 from replicax.data._iterator import Feed, PositionedIterator
 from replicax.data._node import Node
 from replicax.data._run import Run
+from replicax.input._options import Exchange
 from replicax.input._splitting import Step, Steps
+from replicax.values import DistributedValues, PerReplica, is_leaf
 
 
 class DistributedIterator(PositionedIterator):
@@ -76,7 +79,7 @@ class StepFeed:
         position: int,
         local_replicas: int,
         value_of: Callable[[Step], Any],
-        more_anywhere: Callable[[bool], bool] | None,
+        exchange: Exchange | None,
     ):
         """
         Args:
@@ -84,32 +87,57 @@ class StepFeed:
           position: the step to start at.
           local_replicas: of this worker.
           value_of: computes a step, and puts it on the devices; None if it cannot be made.
-          more_anywhere: asked before each step, if workers may have different numbers of them.
+          exchange: with the other workers at each step, if workers may have different numbers of
+            them, or rows in them.
         """
         self._steps = steps
         self._position = position
         self._nothing = Step(EMPTY, [0] * local_replicas)
         self._value_of = value_of
-        self._more_anywhere = more_anywhere
+        self._exchange = exchange
 
     def get(self) -> Any:
         if self._position:
             position, self._position = self._position, 0
             self._steps.skip(position)
         step = self._steps.next_step()
-        if self._more_anywhere is not None:
-            if not self._more_anywhere(step is not None):
+        value = None if step is None else self._made(step)
+        is_uneven = step is not None and step.is_uneven
+        if self._exchange is not None:
+            # What each worker has for this step: nothing more, or arrays of some shapes.
+            words = self._exchange(None if step is None else _shapes(value))
+            if all(word is None for word in words):
                 raise StopIteration
-            step = self._nothing if step is None else step
-        if step is None:
-            raise StopIteration
-        try:
-            value = self._value_of(step)
-        except Exception as error:
-            return Failed(error)
+            if step is None:
+                value = self._made(self._nothing)
+            is_uneven = any(word != words[0] for word in words)
         if value is None:
             raise StopIteration
+        if is_uneven:
+            for leaf in _tree.leaves_of(value, is_leaf):
+                if isinstance(leaf, PerReplica):
+                    leaf._is_uneven = True
         return value
+
+    def _made(self, step: Step) -> Any:
+        try:
+            return self._value_of(step)
+        except Exception as error:
+            return Failed(error)
 
     def close(self) -> None:
         self._steps.close()
+
+
+def _shapes(value: Any) -> list[list[int]] | str:
+    """The shapes of what the replicas here get, as other workers compare them."""
+    if isinstance(value, Failed):
+        return "failed"
+    shapes: list[list[int]] = []
+    for leaf in _tree.leaves_of(value, is_leaf):
+        parts: Any = [leaf]
+        if isinstance(leaf, DistributedValues):
+            parts = leaf.values if leaf._buffers is None else [leaf._buffers]
+        found = {tuple(part.shape) if hasattr(part, "shape") else () for part in parts}
+        shapes += [list(shape) for shape in sorted(found)]
+    return shapes

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from replicax._typing import Device
+
+Exchange = Callable[[Any], Sequence[Any]]
 
 
 class InputReplicationMode(enum.Enum):
@@ -89,14 +91,14 @@ class InputLayout:
       devices: of this worker's replicas.
       workers: how many processes read; each has as many replicas.
       worker: which of them this is.
-      more_anywhere: asked by a worker before each step where workers may have different numbers
-        of batches; told whether this worker has more, it says whether any of them has.
+      meet: begins a meeting of the workers. What it returns takes this worker's word, and gives
+        those of all workers, in their order; it may be called again and again, from any thread.
     """
 
     devices: tuple[Device, ...]
     workers: int = 1
     worker: int = 0
-    more_anywhere: Callable[[bool], bool] = bool
+    meet: Callable[[], Exchange] = lambda: lambda word: [word]
 
     @property
     def local_replicas(self) -> int:

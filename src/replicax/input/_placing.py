@@ -11,10 +11,10 @@ import numpy as np
 from replicax._jax_internals import put_on_one
 from replicax._warnings import Line, warn
 from replicax.data._elements import aligned, leaves_with_names, plain
-from replicax.devices import replica_mesh
+from replicax.devices import replica_mesh, replicas_on
 from replicax.input._options import InputLayout
 from replicax.input._shares import Shares
-from replicax.values import PerReplica, ReplicaBuffers
+from replicax.values import PerReplica, ReplicaBuffers, per_replica_type
 
 
 class Placement:
@@ -32,7 +32,8 @@ class Placement:
         self._devices = layout.devices
         self._wrap = layout.replicas > 1
         self._fetch = fetch
-        self._mesh = replica_mesh(layout.devices) if len(layout.devices) > 1 else None
+        self._mesh = replica_mesh(layout.devices) if replicas_on(layout.devices) > 1 else None
+        self._type = per_replica_type(layout.devices)
         self._warn_of_integers = not integers_may_narrow
 
     def place(self, shares: Shares) -> Any:
@@ -54,7 +55,7 @@ class Placement:
                 placed.append(self._placed(column))
             else:
                 column = [plain(part) for part in column]
-                placed.append(PerReplica(column) if self._wrap else column[0])
+                placed.append(self._type(column) if self._wrap else column[0])
         return structure.build(placed)
 
     def _placed(self, column: Sequence[Any]) -> Any:
@@ -65,11 +66,10 @@ class Placement:
         shape = column[0].shape
         even = all(part.shape == shape for part in column)
         if even and shape and 0 not in shape:
-            return PerReplica._from_buffers(
-                ReplicaBuffers(mesh, assembled=mesh.assemble_from_host(column))
-            )
+            buffers = ReplicaBuffers(mesh, assembled=mesh.assemble_from_host(column))
+            return self._type._from_buffers(buffers)
         parts = [put_on_one(np.asarray(part), to) for part, to in zip(column, self._devices)]
-        return PerReplica(parts)
+        return self._type(parts)
 
     def _narrowed(self, part: Any, wanted: Any, name: str) -> np.ndarray:
         if part.dtype.kind in "iu":

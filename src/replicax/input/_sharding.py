@@ -87,8 +87,8 @@ class Sharding:
 
     @property
     def same_steps_everywhere(self) -> bool:
-        """Whether all workers have as many steps, without asking each other."""
-        return self.layout.workers == 1 or self.policy is DATA or self.node.cardinality == -1
+        """Whether a worker knows of the others' steps without asking: how many, how many rows."""
+        return self.layout.workers == 1 or self.policy is DATA
 
 
 def shard(node: Node, layout: InputLayout, policy: AutoShardPolicy | None = None) -> Sharding:

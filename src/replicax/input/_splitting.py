@@ -33,6 +33,8 @@ class Step(NamedTuple):
     sizes: Sequence[int]
     apart: Apart | None = None
     """In the place of rows, where the arrays of a batch have different numbers of them."""
+    is_uneven: bool = False
+    """Whether replicas, here or on other workers, have different numbers of rows."""
 
 
 class Apart(NamedTuple):
@@ -104,15 +106,21 @@ class EachBatch(Steps):
         if not isinstance(block, Batched):
             block = Held(block.rows())
             if (parts := parts_of_different_sizes(block.elements[0])) is not None:
-                return Step(EMPTY, [], Apart(parts.structure, [*map(self._cut, parts.leaves)]))
+                cut = [*map(self._cut, parts.leaves)]
+                uneven = any(len(leaf) % self._replicas for leaf in parts.leaves)
+                return Step(EMPTY, [], Apart(parts.structure, cut), uneven)
         rows = row_block(block, WHAT)
-        pieces = self._pieces(len(rows))
+        pieces, uneven = self._pieces(len(rows)), len(rows) % self._replicas > 0
         if self._workers > 1:
             rows = concatenate([rows.select(slice(each.start, each.stop)) for each in pieces])
-        return Step(rows, [len(piece) for piece in pieces])
+        return Step(rows, [len(piece) for piece in pieces], is_uneven=uneven)
+
+    @property
+    def _replicas(self) -> int:
+        return self._workers * self._local
 
     def _pieces(self, rows: int) -> list[range]:
-        return pieces_of(rows, self._workers * self._local)[self._worker :: self._workers]
+        return pieces_of(rows, self._replicas)[self._worker :: self._workers]
 
     def _cut(self, leaf: Any) -> list[Any]:
         return [leaf[each.start : each.stop] for each in self._pieces(len(leaf))]

@@ -4,6 +4,12 @@ from replicax.strategies import _default as _default  # fills the default slot o
 from replicax.strategies._central_storage import CentralStorageStrategy as CentralStorageStrategy
 from replicax.strategies._extended import StrategyExtended as StrategyExtended
 from replicax.strategies._mirrored import MirroredStrategy as MirroredStrategy
+from replicax.strategies._multi_worker_mirrored import (
+    ExperimentalMultiWorkerMirroredStrategy as ExperimentalMultiWorkerMirroredStrategy,
+)
+from replicax.strategies._multi_worker_mirrored import (
+    MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
+)
 from replicax.strategies._one_device import OneDeviceStrategy as OneDeviceStrategy
 from replicax.strategies._strategy import RunOptions as RunOptions
 from replicax.strategies._strategy import Strategy as Strategy

@@ -153,6 +153,16 @@ class StrategyExtended:
         return _resolved(tuple(self.worker_devices))
 
     @property
+    def _local_replicas(self) -> int:
+        """How many of the replicas are of this process."""
+        return len(self._replica_devices)
+
+    @property
+    def _first_replica(self) -> int:
+        """The number of the first of them."""
+        return 0
+
+    @property
     def _variable_devices(self) -> tuple[Device, ...]:
         return _resolved(tuple(self.parameter_devices))
 
@@ -314,7 +324,7 @@ class StrategyExtended:
 
     def _already_reduced(self, op: ReduceOp, value: Any, destinations: Any) -> tuple[Any] | None:
         """The result, in a tuple, if there is nothing to combine; None if there is."""
-        devices = destination_devices(destinations)
+        devices = self._devices_of(destinations)
         if isinstance(value, Mirrored | MirroredVariable):
             if op is ReduceOp.MEAN:
                 return (value,)
@@ -349,6 +359,19 @@ class StrategyExtended:
     def _gather_to(self, value: Any, destinations: Any, axis: int, options: Any = None) -> Any:
         return self._cross_device_ops.gather(_copies(value), destinations, axis, options)
 
+    def _sum_over_workers(self, number: int) -> int:
+        """The sum of the numbers that the workers have."""
+        return number
+
+    def _of_first_replica(self, value: DistributedValues) -> Any:
+        """The first replica's component, for all."""
+        return value._buffers.first if value._is_traced else value._component(0)
+
+    def _starts_in_gathered(self, value: DistributedValues, axis: int) -> list[int]:
+        """Where the components of the replicas here start in what `_gather_to` gives."""
+        sizes = [part.shape[axis] for part in value.values]
+        return [sum(sizes[:index]) for index in range(len(sizes))]
+
     def broadcast_to(self, tensor: Any, destinations: Any) -> Any:
         """Mirrors one array to the destination devices.
 
@@ -377,7 +400,7 @@ class StrategyExtended:
             return value.values
         if _tree.one_level(value, is_leaf) is None:
             return (value,)
-        return tuple(select_components(i, value) for i in range(self._num_replicas_in_sync))
+        return tuple(select_components(i, value) for i in range(self._local_replicas))
 
     # ------------------------------------------------------------------ variables
 
@@ -404,9 +427,11 @@ class StrategyExtended:
         return kind(self._strategy, replica_mesh(devices), **kwargs)
 
     def _devices_for(self, colocate_with: Any) -> tuple[Device, ...]:
-        return (
-            self._variable_devices if colocate_with is None else destination_devices(colocate_with)
-        )
+        return self._variable_devices if colocate_with is None else self._devices_of(colocate_with)
+
+    def _devices_of(self, destinations: Any) -> tuple[Device, ...]:
+        """The devices that a destination stands for."""
+        return destination_devices(destinations)
 
     def variable_created_in_scope(self, v: Any) -> bool:
         """Whether variable `v` was made in this strategy's scope."""
@@ -490,11 +515,11 @@ class StrategyExtended:
         group: bool,
     ) -> Any:
         if not isinstance(var, DistributedValues):
-            with self._updating(0, destination_devices(var)[0]):
+            with self._updating(0, self._devices_of(var)[0]):
                 result = fn(var, *args, **kwargs)
             return result if group else _tree.map_structure(lambda x: (x,), result, is_leaf)
         return self._update_on(
-            destination_devices(var),
+            self._devices_of(var),
             lambda index, *args, **kwargs: fn(var._component(index), *args, **kwargs),
             args,
             kwargs,
@@ -577,7 +602,7 @@ class StrategyExtended:
         group: bool,
     ) -> Any:
         return self._update_on(
-            destination_devices(colocate_with),
+            self._devices_of(colocate_with),
             lambda index, *args, **kwargs: fn(*args, **kwargs),
             args,
             kwargs,

@@ -53,7 +53,7 @@ def merge_call(
     def merge(merged: Any) -> Any:
         merged_args, merged_kwargs = merged
         result = merge_fn(extended._strategy, *merged_args, **merged_kwargs)
-        check_replica_count(result, count, "The result of a merge_fn")
+        check_replica_count(result, extended._local_replicas, "The result of a merge_fn")
         return result if count > 1 else select_replica(0, result)
 
     what = f"merge_call({_name_of(merge_fn)})"
@@ -107,8 +107,7 @@ def all_gather(extended: Any, context: ReplicaContext, value: Any, axis: int, op
     def gather(values: list[Any]) -> tuple[list[Any], list[Any]]:
         starts = []
         for value in values:
-            sizes = [part.shape[axis] for part in value.values]
-            starts.append(PerReplica([sum(sizes[:index]) for index in range(len(sizes))]))
+            starts.append(PerReplica(extended._starts_in_gathered(value, axis)))
         return join(values), starts
 
     def meet(arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[int]]:

@@ -37,6 +37,7 @@ from replicax.values import (
     check_replica_count,
     is_leaf,
     map_components,
+    per_replica_type,
     regroup,
 )
 
@@ -162,7 +163,7 @@ class Strategy:
         """
         require_cross_replica(self, "strategy.reduce", USE_ALL_REDUCE)
         op = as_reduce_op(reduce_op)
-        check_replica_count(value, self.num_replicas_in_sync, "The value of strategy.reduce")
+        check_replica_count(value, self._extended._local_replicas, "The value of strategy.reduce")
         leaves, rebuild = _tree.flatten(value, is_leaf)
         with self.scope():
             if axis is None:
@@ -204,15 +205,16 @@ class Strategy:
         """`value` with one component per replica, also where all have the same."""
         if isinstance(value, DistributedValues):
             return value
-        return Mirrored([value] * self.num_replicas_in_sync)
+        return Mirrored([value] * self._extended._local_replicas)
 
     def _number_of_items(self, value: Any, axis: Any) -> int:
         axes = axis if isinstance(axis, tuple | list) else (axis,)
         if tracing_replicas():  # one shape for all
-            shapes = [self._spread(value)._component(EACH).shape] * self.num_replicas_in_sync
-        else:
-            shapes = [part.shape for part in self._parts(value)]
-        return sum(math.prod(shape[each] for each in axes) for shape in shapes)
+            shape = self._spread(value)._component(EACH).shape
+            return math.prod(shape[each] for each in axes) * self.num_replicas_in_sync
+        shapes = [part.shape for part in self._parts(value)]
+        here = sum(math.prod(shape[each] for each in axes) for shape in shapes)
+        return self._extended._sum_over_workers(here)
 
     def gather(self, value: Any, axis: int) -> Any:
         """Joins the replicas' arrays along `axis`, in replica order, into one array.
@@ -227,7 +229,7 @@ class Strategy:
             "Inside strategy.run use rx.distribute.get_replica_context().all_gather(x, axis=0).",
         )
 
-        check_replica_count(value, self.num_replicas_in_sync, "The value of strategy.gather")
+        check_replica_count(value, self._extended._local_replicas, "The value of strategy.gather")
 
         def gather_leaf(leaf: Any) -> Any:
             # One array for all replicas is gathered already.
@@ -249,7 +251,7 @@ class Strategy:
     def experimental_distribute_values_from_function(
         self, value_fn: Callable[[ValueContext], Any]
     ) -> Any:
-        """A per-replica value from a function that is called once for each replica.
+        """A per-replica value from a function that is called once for each replica here.
 
         Args:
           value_fn: takes a `ValueContext` (`replica_id_in_sync_group`, `num_replicas_in_sync`) and
@@ -265,9 +267,11 @@ class Strategy:
             "strategy.experimental_distribute_values_from_function",
             "Inside a replica function, make the value itself.",
         )
-        count = self.num_replicas_in_sync
-        made = [value_fn(ValueContext(index, count)) for index in range(count)]
-        return regroup(made, PerReplica, always_wrap=True, what="were given")
+        devices = self._extended._replica_devices
+        first, count = self._extended._first_replica, self.num_replicas_in_sync
+        made = [value_fn(ValueContext(first + index, count)) for index in range(len(devices))]
+        wrap = per_replica_type(devices)
+        return regroup(made, wrap, always_wrap=True, what="were given")
 
     # ------------------------------------------------------------------ data sets
 

@@ -5,8 +5,11 @@ from replicax.values._buffers import OneBuffer as OneBuffer
 from replicax.values._buffers import ReplicaBuffers as ReplicaBuffers
 from replicax.values._distributed import DistributedValues as DistributedValues
 from replicax.values._mirrored import Mirrored as Mirrored
+from replicax.values._one_of_many import OneOfMany as OneOfMany
+from replicax.values._one_of_many import per_replica_type as per_replica_type
 from replicax.values._per_replica import PerReplica as PerReplica
 from replicax.values._regroup import StructureError as StructureError
+from replicax.values._regroup import as_one_of_many as as_one_of_many
 from replicax.values._regroup import check_replica_count as check_replica_count
 from replicax.values._regroup import is_leaf as is_leaf
 from replicax.values._regroup import map_components as map_components

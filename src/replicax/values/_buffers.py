@@ -67,7 +67,7 @@ class ReplicaBuffers:
         self.exclusive = False
         components: Any = self._components
         if components is None:
-            components = self._components = [None] * self.mesh.size
+            components = self._components = [None] * len(self.mesh.devices)
         found = components[replica_id]
         if found is None:
             found = uncommitted(local_shards(self._assembled)[replica_id])
@@ -86,7 +86,7 @@ class ReplicaBuffers:
 
     @property
     def components(self) -> tuple[jax.Array, ...]:
-        return tuple(self.component(index) for index in range(self.mesh.size))
+        return tuple(self.component(index) for index in range(len(self.mesh.devices)))
 
     @property
     def assembled(self) -> jax.Array:
@@ -108,4 +108,4 @@ class ReplicaBuffers:
         """The same array on every device, in one transfer."""
         if is_compiling():
             return TracedBuffers(mesh, array, mirrored=True)
-        return ReplicaBuffers(mesh, assembled=jax.device_put(array, mesh.replicated))
+        return ReplicaBuffers(mesh, assembled=mesh.spread(array))

@@ -56,7 +56,7 @@ class DistributedValues:
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The components, in replica order."""
+        """The components of this process's replicas, in replica order."""
         if self._values is not None:
             return self._values
         components = self._buffers.components
@@ -66,7 +66,8 @@ class DistributedValues:
 
     @property
     def _count(self) -> int:
-        return len(self._values) if self._values is not None else self._buffers.mesh.size  # type: ignore[union-attr]
+        """How many components there are here; other workers have their own."""
+        return len(self._buffers.mesh.devices if self._values is None else self._values)
 
     def _component(self, replica_id: Any) -> Any:
         if self._values is None and (replica_id is not EACH or self._is_traced):

@@ -28,6 +28,8 @@ class PerReplica(DistributedValues):
     }
     """
 
+    _is_uneven: bool = False  # components differ in shape, here or on other workers
+
     # NumPy asks this for every function of an object, so that `np.sum(per_replica)` is refused.
     def __array_ufunc__(self, ufunc: Any, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse(f"numpy.{ufunc.__name__}")

@@ -18,8 +18,11 @@ from replicax._arrays import as_array
 from replicax._errors import ReplicaMismatchError
 from replicax.context import EACH, thread_state, tracing_replicas
 from replicax.values._distributed import DistributedValues
+from replicax.values._one_of_many import OneOfMany
 from replicax.values._per_replica import PerReplica
 from replicax.values._traced import TracedBuffers
+
+_ARRAYS: Any = jax.Array | np.ndarray | np.generic | int | float | complex
 
 
 def is_leaf(value: Any) -> bool:
@@ -60,6 +63,18 @@ def regroup(
         raise StructureError(what, per_replica) from None
 
 
+def as_one_of_many(structure: Any) -> Any:
+    """What the only replica of a worker gave, for reductions with the others."""
+
+    def wrap(leaf: Any) -> Any:
+        container = getattr(leaf, "_distributed_container", None)
+        if container is not None:
+            return container
+        return OneOfMany([leaf]) if isinstance(leaf, _ARRAYS) else leaf
+
+    return _tree.map_structure(wrap, structure, is_leaf)
+
+
 def regroup_traced(
     structure: Any,
     wrap: type[DistributedValues] = PerReplica,
@@ -75,13 +90,12 @@ def regroup_traced(
         None to wrap them all.
     """
     mesh, mirrored = thread_state.program.mesh, wrap is not PerReplica
-    arrays: Any = jax.Array | np.ndarray | np.generic | int | float | complex
 
     def merge(leaf: Any) -> Any:
         container = getattr(leaf, "_distributed_container", None)
         if container is not None and leaf._index is EACH:
             return container
-        if not isinstance(leaf, arrays) or (is_same is not None and is_same(leaf)):
+        if not isinstance(leaf, _ARRAYS) or (is_same is not None and is_same(leaf)):
             return leaf
         return wrap._from_buffers(TracedBuffers(mesh, as_array(leaf), mirrored))
 

@@ -33,8 +33,24 @@ class TracedBuffers:
         self.mirrored = mirrored
 
     def component(self, replica_id: Any) -> Any:
-        if replica_id is EACH or self.mirrored or 0 in self.shape:
+        """That of one of the replicas of this process, or of each one."""
+        if replica_id is EACH or self._is_same_here:
             return self.local
+        if self.mesh.spans_workers:  # the program is one, also where its results differ
+            return self.components[replica_id]
+        return self._shared_by(replica_id)
+
+    @property
+    def first(self) -> Any:
+        """That of the first replica of all."""
+        return self.local if self.mirrored or 0 in self.shape else self._shared_by(0)
+
+    @property
+    def _is_same_here(self) -> bool:
+        """Whether all replicas of this process have the same, or there is but one."""
+        return self.mirrored or 0 in self.shape or len(self.mesh.devices) == 1
+
+    def _shared_by(self, replica_id: int) -> Any:
         mine = jax.lax.axis_index(REPLICA_AXIS) == replica_id
 
         def share(array: jax.Array) -> jax.Array:
@@ -53,10 +69,17 @@ class TracedBuffers:
 
     @property
     def components(self) -> tuple[Any, ...]:
-        if self.mirrored or 0 in self.shape:
-            return (self.local,) * self.mesh.size
+        """Those of the replicas of this process."""
+        count = len(self.mesh.devices)
+        if self._is_same_here:
+            return (self.local,) * count
         gathered = _as_numbers(lambda x: jax.lax.all_gather(x, REPLICA_AXIS), self.local)
-        return tuple(gathered[index] for index in range(self.mesh.size))
+        if self.mesh.spans_workers:
+            start = jax.lax.axis_index(REPLICA_AXIS) // count * count
+            gathered = _as_numbers(
+                lambda x: jax.lax.dynamic_slice_in_dim(x, start, count), gathered
+            )
+        return tuple(gathered[index] for index in range(count))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -69,8 +92,8 @@ class TracedBuffers:
     def with_component(self, replica_id: Any, array: Any) -> TracedBuffers:
         if replica_id is EACH or self.mirrored:
             return TracedBuffers(self.mesh, array, self.mirrored)
-        mine = jax.lax.axis_index(REPLICA_AXIS) == replica_id
-        return TracedBuffers(self.mesh, jnp.where(mine, array, self.local))
+        number = jax.lax.axis_index(REPLICA_AXIS) % len(self.mesh.devices)
+        return TracedBuffers(self.mesh, jnp.where(number == replica_id, array, self.local))
 
 
 def _as_numbers(fn: Callable[[jax.Array], jax.Array], array: Any) -> jax.Array:

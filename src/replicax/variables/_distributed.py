@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from replicax._errors import WrongContextError
 from replicax._typing import Device
-from replicax.collectives import ReduceOp, default_device
+from replicax.collectives import ReduceOp, default_device, of_first_worker
 from replicax.context import (
     EACH,
     get_replica_context,
@@ -116,6 +116,7 @@ class DistributedVariable(DistributedValues, Variable):
         if is_compiling():
             thread_state.program.create(self, mesh, value)
         else:
+            value = of_first_worker(mesh, value, self._name)
             self._stored = ReplicaBuffers.broadcast(mesh, value)
 
     @property
@@ -127,6 +128,11 @@ class DistributedVariable(DistributedValues, Variable):
 
     @property
     def _count(self) -> int:
+        return len(self._stored.mesh.devices)
+
+    @property
+    def _copies(self) -> int:
+        """How many copies there are on all workers."""
         return self._stored.mesh.size
 
     def _component(self, replica_id: Any) -> ComponentVariable:
@@ -199,7 +205,7 @@ class DistributedVariable(DistributedValues, Variable):
             value = value._array()
         if mesh.size == 1:  # no transfer to arrange: a tenth of device_put's cost
             return mesh.assemble([put(value, mesh.devices[0])])
-        return jax.device_put(value, mesh.replicated)
+        return mesh.spread(value)
 
     def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
         raise TypeError(f"{type(self).__name__} cannot be changed in replica context.")
@@ -234,7 +240,7 @@ class MirroredVariable(DistributedVariable):
             total = merged
             if isinstance(merged, PerReplica):
                 if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
-                    total = merged._component(0)
+                    total = self._strategy.extended._of_first_replica(merged)
                 else:
                     op = _REDUCE_OPS[self._aggregation]
                     total = self._strategy.extended.reduce_to(op, merged, self)
@@ -254,7 +260,7 @@ class SyncOnReadVariable(DistributedVariable):
 
     def _read_all(self) -> jax.Array:
         _policy.require_readable(self._name, self._aggregation)
-        if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA or self._count == 1:
+        if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA or self._copies == 1:
             return self._buffers.component(0)
         op = _REDUCE_OPS[self._aggregation]
         copies = PerReplica._from_buffers(self._buffers)
@@ -266,7 +272,7 @@ class SyncOnReadVariable(DistributedVariable):
         elif self._aggregation is VariableAggregation.SUM:
             # The copies add up to the value; integers lose the remainder, as in TensorFlow.
             whole = value._array() if isinstance(value, Mirrored) else value
-            value = jax.lax.div(whole, jnp.asarray(self._count, whole.dtype))
+            value = jax.lax.div(whole, jnp.asarray(self._copies, whole.dtype))
         super()._update_all(kind, value)
 
     def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:

@@ -1,0 +1,276 @@
+"""`MultiWorkerMirroredStrategy`: replicas on the devices of many processes, in step.
+
+Every worker runs the same program and owns its local replicas. What makes it work is below: a
+`WorkerDevices` tuple, whose mesh spans all workers (`devices/_workers.py`). Here are only the
+places where one worker's values have to meet those of the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from replicax._errors import ReplicaMismatchError
+from replicax._typing import Device
+from replicax.cluster import Membership, join, resolver_from_environment
+from replicax.cluster.resolvers import TFConfigClusterResolver
+from replicax.collectives import (
+    CommunicationImplementation,
+    CommunicationOptions,
+    ReduceOp,
+    array_of,
+    as_components,
+    as_options,
+    gather_across,
+    numbers_everywhere,
+    of_first_replica,
+)
+from replicax.context import tracing_replicas
+from replicax.devices import (
+    WorkerDevices,
+    canonical_names,
+    list_physical_devices,
+    planned_cpu_devices,
+    replica_mesh,
+    resolve_all,
+)
+from replicax.input import Exchange, InputLayout
+from replicax.strategies._extended import StrategyExtended
+from replicax.strategies._strategy import Strategy
+from replicax.values import DistributedValues, OneOfMany, PerReplica, ReplicaBuffers
+
+_PATIENCE_SECONDS = 1800.0  # for workers that are alive and late: they load data, or compile
+
+
+class MultiWorkerMirroredExtended(StrategyExtended):
+    """As the mirrored one, over the devices of all workers."""
+
+    def __init__(self, container_strategy: Any, cluster_resolver: Any, options: Any):
+        super().__init__(container_strategy)
+        self._options: CommunicationOptions = as_options(options)
+        if cluster_resolver is None:
+            cluster_resolver = resolver_from_environment()
+        membership = None
+        if cluster_resolver is not None:
+            membership = join(cluster_resolver, device_count=_planned_device_count())
+        self._cluster_resolver = cluster_resolver or TFConfigClusterResolver()
+        self._membership: Membership | None = membership
+        self._datasets = itertools.count()
+        local = resolve_all(None)
+        self._devices: tuple[Device, ...] = local
+        if membership is not None and membership.workers > 1:
+            everywhere = sorted(
+                jax.devices(local[0].platform), key=lambda each: (each.process_index, each.id)
+            )
+            meeting = _Meeting(membership, self._options.timeout_seconds or _PATIENCE_SECONDS)
+            self._devices = WorkerDevices(local, everywhere, meeting)
+        self._device_names = canonical_names(local)
+
+    # ------------------------------------------------------------------ what the strategy is
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        return self._device_names
+
+    @property
+    def _replica_devices(self) -> tuple[Device, ...]:
+        return self._devices
+
+    @property
+    def _variable_devices(self) -> tuple[Device, ...]:
+        return self._devices
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        return self._mesh.size
+
+    @property
+    def _first_replica(self) -> int:
+        return self._mesh.first
+
+    @property
+    def _mesh(self) -> Any:
+        return replica_mesh(self._devices)
+
+    @property
+    def _worker(self) -> int:
+        return 0 if self._membership is None else self._membership.worker
+
+    @property
+    def should_checkpoint(self) -> bool:
+        return self._worker == 0
+
+    @property
+    def should_save_summary(self) -> bool:
+        return self._worker == 0
+
+    @property
+    def _input_layout(self) -> InputLayout:
+        membership = self._membership
+        if membership is None:
+            return InputLayout(self._devices)
+        return InputLayout(self._devices, membership.workers, membership.worker, self._meet)
+
+    def _meet(self) -> Exchange:
+        """For a walk over a data set; every worker begins its walks in the same order."""
+        membership = self._membership
+        assert membership is not None
+        topic = f"data set {next(self._datasets)}"
+        patience = self._options.timeout_seconds or _PATIENCE_SECONDS
+        return lambda word: membership.exchange(topic, word, timeout=patience)
+
+    # ------------------------------------------------------------------ combining values
+
+    def _devices_of(self, destinations: Any) -> tuple[Device, ...]:
+        found = super()._devices_of(destinations)
+        # The names of all devices here stand for the whole: `non_slot_devices` gives them.
+        are_all = isinstance(destinations, tuple | list) and tuple(found) == tuple(self._devices)
+        return self._devices if are_all else found
+
+    def _already_reduced(self, op: ReduceOp, value: Any, destinations: Any) -> tuple[Any] | None:
+        if self._is_own_value(value):
+            return None
+        return super()._already_reduced(op, value, destinations)
+
+    def _is_own_value(self, value: Any) -> bool:
+        """Whether it is one array of a worker with one replica: that replica's."""
+        is_one_of_many = isinstance(self._devices, WorkerDevices) and len(self._devices) == 1
+        return is_one_of_many and not isinstance(value, DistributedValues)
+
+    def _reduce_to(self, reduce_op: ReduceOp, value: Any, destinations: Any, options: Any) -> Any:
+        return self._batch_reduce_to(reduce_op, [(value, destinations)], options)[0]
+
+    def _batch_reduce_to(
+        self, reduce_op: ReduceOp, value_destination_pairs: Sequence[tuple[Any, Any]], options: Any
+    ) -> list[Any]:
+        pairs = [
+            (self._over_all(value), self._devices_of(destinations))
+            for value, destinations in value_destination_pairs
+        ]
+        options = self._options if options == CommunicationOptions() else options
+        return super()._batch_reduce_to(reduce_op, pairs, options)
+
+    def _over_all(self, value: Any) -> Any:
+        """A value of this worker's replicas as a part of one over all workers."""
+        if not isinstance(self._devices, WorkerDevices):
+            return value
+        if self._is_own_value(value):
+            value = OneOfMany([array_of(value, "A reduction")])
+        if tracing_replicas() or not isinstance(value, PerReplica):
+            return value
+        if value._buffers is not None and value._buffers.mesh is self._mesh:
+            return value
+        parts = as_components(value, "A reduction").values
+        return PerReplica._from_buffers(ReplicaBuffers(self._mesh, components=list(parts)))
+
+    def _gather_to(self, value: Any, destinations: Any, axis: int, options: Any = None) -> Any:
+        own = isinstance(value, PerReplica) and value._count == len(self._devices)
+        if tracing_replicas() or not self._mesh.spans_workers or not own:
+            return super()._gather_to(value, destinations, axis, options)
+        devices = self._devices_of(destinations)
+        joined = gather_across(self._mesh, value.values, axis, devices[0], "gather")
+        return self._cross_device_ops.broadcast(joined, devices)
+
+    def _starts_in_gathered(self, value: DistributedValues, axis: int) -> list[int]:
+        if not self._mesh.spans_workers:
+            return super()._starts_in_gathered(value, axis)
+        sizes = numbers_everywhere(self._mesh, [part.shape[axis] for part in value.values])
+        first = self._first_replica
+        return [sum(sizes[: first + index]) for index in range(value._count)]
+
+    def _sum_over_workers(self, number: int) -> int:
+        if not self._mesh.spans_workers:
+            return number
+        others = [0] * (len(self._devices) - 1)
+        return sum(numbers_everywhere(self._mesh, [number, *others]))
+
+    def _of_first_replica(self, value: DistributedValues) -> Any:
+        if value._is_traced or not self._mesh.spans_workers:
+            return super()._of_first_replica(value)
+        return of_first_replica(self._mesh, as_components(value, "An update").values)
+
+
+class _Meeting:
+    """How a worker meets the others, for the mesh."""
+
+    def __init__(self, membership: Membership, patience: float):
+        self._membership = membership
+        self._patience = patience
+        self.before_call = membership.before_call
+
+    def require_same(self, topic: str, what: str) -> None:
+        said = self._membership.exchange(topic, what, timeout=self._patience)
+        if all(each == what for each in said):
+            return
+        names = self._membership.names
+        listing = "\n".join(f"  {name}: {each}" for name, each in zip(names, said, strict=True))
+        raise ReplicaMismatchError(
+            f"The workers do not do the same thing:\n{listing}\nEvery worker must run the same "
+            "program: make the same variables and call the same functions, with arrays of the same "
+            "shapes, in the same order. Look for an `if` that depends on the worker, on its data "
+            "or on the order of a set."
+        )
+
+    def phase(self, what: str) -> contextlib.AbstractContextManager[Any]:
+        return self._membership.phase(what)
+
+
+def _planned_device_count() -> int:
+    """How many devices this process will have; asking JAX would start it too early."""
+    accelerators = len(list_physical_devices("GPU")) or len(list_physical_devices("TPU"))
+    return accelerators or planned_cpu_devices()
+
+
+class MultiWorkerMirroredStrategy(Strategy):
+    """Synchronous training on the devices of several processes, on one machine or many.
+
+    Every worker runs the same program. Variables made in the scope have an equal copy on every
+    device of every worker, starting from the first worker's value. `experimental_local_results`
+    gives this worker's part of a value.
+
+    Make it at the top of the program, before anything else uses JAX. Start the workers with
+    `replicax launch --workers 2 train.py`, or by a scheduler. Without a cluster it is a
+    `MirroredStrategy` over the local devices.
+
+    Args:
+      cluster_resolver: describes the cluster and this worker's place in it. None: from the
+        environment (`TF_CONFIG`, else Slurm's or a TPU pod's variables).
+      communication_options: `rx.distribute.experimental.CommunicationOptions`.
+    """
+
+    def __init__(
+        self,
+        cluster_resolver: Any = None,
+        communication_options: CommunicationOptions | None = None,
+    ):
+        extended = MultiWorkerMirroredExtended(self, cluster_resolver, communication_options)
+        super().__init__(extended)
+
+    def __repr__(self) -> str:
+        membership = self._extended._membership  # type: ignore[attr-defined]
+        which = "" if membership is None else f", {membership.names[membership.worker]} of "
+        which += "" if membership is None else f"{membership.workers} workers"
+        return super().__repr__().removesuffix(">") + which + ">"
+
+
+class ExperimentalMultiWorkerMirroredStrategy(MultiWorkerMirroredStrategy):
+    """`MultiWorkerMirroredStrategy` with the arguments of its older spelling.
+
+    Args:
+      communication: `rx.distribute.experimental.CollectiveCommunication`; XLA chooses by itself.
+      cluster_resolver: as there.
+    """
+
+    def __init__(
+        self,
+        communication: Any = CommunicationImplementation.AUTO,
+        cluster_resolver: Any = None,
+    ):
+        super().__init__(cluster_resolver, CommunicationOptions(implementation=communication))
+
+
+ExperimentalMultiWorkerMirroredStrategy.__name__ = MultiWorkerMirroredStrategy.__name__
