@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 import replicax as rx
-from replicax.input import InputLayout, InputOptions, distributed_dataset
+from replicax.input import Exchange, InputLayout, InputOptions, NoOthers, distributed_dataset
 
 Dataset: Any = rx.data.Dataset  # untyped, because structures and numbers of all kinds are passed
 POLICY = rx.data.experimental.AutoShardPolicy
@@ -83,7 +83,7 @@ def on_host(
     replicas: int,
     workers: int = 1,
     worker: int = 0,
-    meet: Callable[[], Any] = lambda: lambda word: [word],
+    meet: Callable[[], Exchange] = NoOthers,
     options: InputOptions = ON_HOST,
 ) -> Any:
     """The distributed data set of one worker that has `replicas` of its own."""
@@ -104,6 +104,16 @@ class Meeting:
         words = list(self._words)
         self._barrier.wait(10)
         return words
+
+
+class Words(NoOthers):
+    """An exchange that a function makes."""
+
+    def __init__(self, exchange: Callable[[Any], list[Any]]):
+        self._exchange = exchange
+
+    def __call__(self, word: Any) -> list[Any]:
+        return self._exchange(word)
 
 
 def all_workers(
@@ -129,8 +139,8 @@ def all_workers(
 
     def work(worker: int) -> None:
         try:
-            exchange = functools.partial(meeting.exchange, worker)
-            iterator = iter(on_host(make(), replicas, workers, worker, lambda: exchange))
+            words = Words(functools.partial(meeting.exchange, worker))
+            iterator = iter(on_host(make(), replicas, workers, worker, lambda: words))
             if states is not None:
                 iterator.set_state(states[worker])
             while steps is None or len(found[worker]) < steps:

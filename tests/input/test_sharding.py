@@ -13,6 +13,7 @@ from tests.pipelines import (
     POLICY,
     Calls,
     Dataset,
+    Words,
     all_workers,
     flat,
     on_host,
@@ -321,7 +322,8 @@ def test_a_worker_without_any_row(tmp_path: Path):
     rows = rx.data.TextLineDataset(names).map(lambda line: {"n": [int(line), 0], "t": line})
     assert len(list(on_host(rows.batch(2), 1, 2, 1))) == 6
     others = iter([[[2, 2]], [[2, 2]], None])
-    empties = list(on_host(rows.batch(2), 1, 2, 0, lambda: lambda word: [word, next(others)]))
+    words = Words(lambda word: [word, next(others)])
+    empties = list(on_host(rows.batch(2), 1, 2, 0, lambda: words))
     assert len(empties) == 2
     for value in empties:
         assert value["n"].values[0].shape == (0, 2) and value["t"].values[0].shape == (0,)

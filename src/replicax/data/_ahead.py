@@ -36,10 +36,18 @@ def _nothing() -> None:
 class _Work:
     """What the thread works on."""
 
-    def __init__(self, make: Callable[[], Any], ahead: int, close: Callable[[], None], name: str):
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        ahead: int,
+        close: Callable[[], None],
+        name: str,
+        interrupt: Callable[[], None],
+    ):
         self._settings = thread_settings()  # such as `with jax.enable_x64(True)`, of who started it
         self._make = make
         self._close = close
+        self._interrupt = interrupt
         self._name = name
         self._stopped = False
         self._closing = threading.Lock()
@@ -79,6 +87,7 @@ class _Work:
             return
         self._stopped = True
         self.permits.put(None)
+        self._interrupt()
         if wait and self.thread is not threading.current_thread():
             self.thread.join(_CLOSING_TIME)
         if not self.thread.is_alive():  # or else it is in the middle of it, and closes it itself
@@ -100,6 +109,7 @@ class Ahead:
       ahead: how many items may wait.
       close: called when there are no more, or nobody wants them.
       name: of the thread.
+      interrupt: called when nobody wants more items, and `make` may be waiting for something.
     """
 
     def __init__(
@@ -108,8 +118,9 @@ class Ahead:
         ahead: int,
         close: Callable[[], None] = _nothing,
         name: str = "rx.data.ahead",
+        interrupt: Callable[[], None] = _nothing,
     ):
-        self._work = _Work(make, ahead, close, name)
+        self._work = _Work(make, ahead, close, name, interrupt)
         self._failed = self._ended = False
         # Also at the end of the program: a thread that is in JAX then would crash the interpreter.
         self._finalizer = weakref.finalize(self, self._work.stop)

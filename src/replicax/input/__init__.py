@@ -11,4 +11,5 @@ from replicax.input._options import InputContext as InputContext
 from replicax.input._options import InputLayout as InputLayout
 from replicax.input._options import InputOptions as InputOptions
 from replicax.input._options import InputReplicationMode as InputReplicationMode
+from replicax.input._options import NoOthers as NoOthers
 from replicax.input._options import as_input_options as as_input_options

@@ -167,8 +167,9 @@ class SplitDataset(DistributedDataset):
             # Workers take their parts of the same batches: in the order of the first one.
             drawn = [each.drawn for each in drawing_nodes(node)]
             if drawn:
-                firsts = layout.meet()(drawn)[0]
-                self._iterations.use(dict(zip(drawn, firsts, strict=True)))
+                said = layout.meet()(drawn)
+                assert said is not None
+                self._iterations.use(dict(zip(drawn, said[0], strict=True)))
 
     @property
     def _on_host(self) -> Node:

@@ -30,7 +30,7 @@ class DistributedIterator(PositionedIterator):
         nodes: Sequence[Node],
         run: Run,
         on_resume: Callable[[Run], None],
-        make_feed: Callable[[Run, int], Feed],
+        make_feed: Callable[[Run, int], StepFeed],
         ahead: int,
         spec: Callable[[], Any],
         tied_to: dict[str, Any],
@@ -64,7 +64,7 @@ class DistributedIterator(PositionedIterator):
         if self._ahead == 0:
             return feed
         # One is being made while the others wait.
-        return Ahead(feed.get, self._ahead + 1, feed.close, "rx.input.ahead")
+        return Ahead(feed.get, self._ahead + 1, feed.close, "rx.input.ahead", feed.interrupt)
 
     def __repr__(self) -> str:
         return f"<DistributedIterator at step {self._position}>"
@@ -106,7 +106,7 @@ class StepFeed:
         if self._exchange is not None:
             # What each worker has for this step: nothing more, or arrays of some shapes.
             words = self._exchange(None if step is None else _shapes(value))
-            if all(word is None for word in words):
+            if words is None or all(word is None for word in words):
                 raise StopIteration
             if step is None:
                 value = self._made(self._nothing)
@@ -125,7 +125,13 @@ class StepFeed:
         except Exception as error:
             return Failed(error)
 
+    def interrupt(self) -> None:
+        """Releases the thread that waits for other workers in `get`, and those workers."""
+        if self._exchange is not None:
+            self._exchange.close()
+
     def close(self) -> None:
+        self.interrupt()
         self._steps.close()
 
 
@@ -138,6 +144,6 @@ def _shapes(value: Any) -> list[list[int]] | str:
         parts: Any = [leaf]
         if isinstance(leaf, DistributedValues):
             parts = leaf.values if leaf._buffers is None else [leaf._buffers]
-        found = {tuple(part.shape) if hasattr(part, "shape") else () for part in parts}
+        found: set[tuple[int, ...]] = {tuple(getattr(part, "shape", ())) for part in parts}
         shapes += [list(shape) for shape in sorted(found)]
     return shapes

@@ -5,11 +5,31 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from replicax._typing import Device
 
-Exchange = Callable[[Any], Sequence[Any]]
+
+class Exchange(Protocol):
+    """Words of the workers to each other, one after the other."""
+
+    def __call__(self, word: Any, /) -> Sequence[Any] | None:
+        """Those of all workers, in their order; None if one of them has closed it."""
+        ...
+
+    def close(self) -> None:
+        """This worker says no more; nobody waits for it."""
+        ...
+
+
+class NoOthers:
+    """The exchange of a worker that is alone."""
+
+    def __call__(self, word: Any, /) -> Sequence[Any] | None:
+        return [word]
+
+    def close(self) -> None:
+        pass
 
 
 class InputReplicationMode(enum.Enum):
@@ -91,14 +111,13 @@ class InputLayout:
       devices: of this worker's replicas.
       workers: how many processes read; each has as many replicas.
       worker: which of them this is.
-      meet: begins a meeting of the workers. What it returns takes this worker's word, and gives
-        those of all workers, in their order; it may be called again and again, from any thread.
+      meet: begins an exchange with the other workers.
     """
 
     devices: tuple[Device, ...]
     workers: int = 1
     worker: int = 0
-    meet: Callable[[], Exchange] = lambda: lambda word: [word]
+    meet: Callable[[], Exchange] = NoOthers
 
     @property
     def local_replicas(self) -> int:

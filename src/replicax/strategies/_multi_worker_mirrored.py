@@ -120,8 +120,7 @@ class MultiWorkerMirroredExtended(StrategyExtended):
         membership = self._membership
         assert membership is not None
         topic = f"data set {next(self._datasets)}"
-        patience = self._options.timeout_seconds or _PATIENCE_SECONDS
-        return lambda word: membership.exchange(topic, word, timeout=patience)
+        return membership.series(topic, self._options.timeout_seconds or _PATIENCE_SECONDS)
 
     # ------------------------------------------------------------------ combining values
 
