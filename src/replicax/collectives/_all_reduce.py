@@ -42,7 +42,7 @@ def as_components(value: DistributedValues, what: str) -> DistributedValues:
     Raises:
       ValueError: shapes or dtypes differ; the text lists them by replica.
     """
-    if value._buffers is not None and value._values is None:
+    if value._buffers is not None:
         _refuse_booleans(value._buffers.assembled, what)
         return value
     parts = [array_of(part, what) for part in value.values]

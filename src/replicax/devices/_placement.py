@@ -27,12 +27,9 @@ def device(device_name: Any) -> contextlib.AbstractContextManager[Any]:
 
 
 def device_of(array: jax.Array) -> Device:
-    """The device of a single-device array (the first one of a sharded array)."""
-    return (
-        next(iter(array.sharding.device_set))
-        if array.sharding.num_devices == 1
-        else min(array.sharding.device_set, key=lambda each: each.id)
-    )
+    """The device of a single-device array (the first one here of a sharded array)."""
+    devices = array.sharding.addressable_devices
+    return next(iter(devices)) if len(devices) == 1 else min(devices, key=lambda each: each.id)
 
 
 def put(array: Any, target: Device) -> jax.Array:

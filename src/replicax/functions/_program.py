@@ -7,9 +7,7 @@ the variables, call what JAX compiled, put the new arrays in their places.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
-import re
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -67,7 +65,7 @@ class Program:
         self.creates = traced.has_created
         if self.mesh is not None:
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
-            self.mesh.require_same("programs", _fingerprint(user_fn, arguments, self.jaxpr))
+            self.mesh.require_same("programs", _described(user_fn, arguments, self.jaxpr))
         # The function may have made and dropped a variable; it stays until the first call is done.
         self._until_called: Any = [each for each in traced.inputs if isinstance(each, Entry)]
         self._sort_inputs(traced, len(arguments.input_looks(self.mesh)))
@@ -343,14 +341,14 @@ class Program:
         return wrap._from_buffers(ReplicaBuffers(self.mesh, assembled=array))
 
 
-def _fingerprint(user_fn: Any, arguments: Arguments, program: Any) -> str:
-    """The same for the same program, in any process."""
-    text = str(program.jaxpr)
-    # Objects in it (functions of custom gradients, say) print where they lie in memory.
-    text = re.sub(r" at 0x[0-9a-f]+", "", text)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+def _described(user_fn: Any, arguments: Arguments, program: Any) -> str:
+    """What workers compare: the same for the same program, in any process."""
     looks = [look for look in arguments.looks if isinstance(look, Look)]
-    return f"rx.function {getattr(user_fn, '__qualname__', user_fn)!r} of {looks}, program {digest}"
+    collectives = ", ".join(map(str, collectives_of(program.jaxpr))) or "none"
+    return (
+        f"rx.function {getattr(user_fn, '__qualname__', '')!r} of {looks}, "
+        f"{len(program.jaxpr.eqns)} operations, collectives: {collectives}"
+    )
 
 
 def _is_variable(value: Any) -> bool:

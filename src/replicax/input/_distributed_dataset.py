@@ -179,7 +179,9 @@ class SplitDataset(DistributedDataset):
     def element_spec(self) -> Any:
         layout, spec = self._layout, self._inner.spec
         sizes = {leaf.shape[0] if leaf.shape else None for _, leaf in leaves_with_names(spec)}
-        size = sizes.pop() if len(sizes) == 1 and layout.workers == 1 else None
+        endless = self._inner.cardinality == INFINITE and has_static_shapes(self._inner)
+        known = len(sizes) == 1 and (layout.workers == 1 or endless)
+        size = sizes.pop() if known else None
         rows = None if size is None or size % layout.replicas else size // layout.replicas
         share = spec_after(self._functions, share_spec(spec, rows))
         return per_replica_spec(share, layout.local_replicas, layout.replicas > 1)

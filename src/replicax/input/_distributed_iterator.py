@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from replicax import _tree
 from replicax._errors import WrongContextError
 from replicax.context import default_strategy, get_replica_context
 from replicax.data._ahead import Ahead, Failed
@@ -15,7 +14,7 @@ from replicax.data._node import Node
 from replicax.data._run import Run
 from replicax.input._options import Exchange
 from replicax.input._splitting import Step, Steps
-from replicax.values import DistributedValues, PerReplica, is_leaf
+from replicax.input._unevenness import mark_uneven, shapes_of
 
 
 class DistributedIterator(PositionedIterator):
@@ -105,7 +104,7 @@ class StepFeed:
         is_uneven = step is not None and step.is_uneven
         if self._exchange is not None:
             # What each worker has for this step: nothing more, or arrays of some shapes.
-            words = self._exchange(None if step is None else _shapes(value))
+            words = self._exchange(None if step is None else shapes_of(value))
             if words is None or all(word is None for word in words):
                 raise StopIteration
             if step is None:
@@ -114,9 +113,7 @@ class StepFeed:
         if value is None:
             raise StopIteration
         if is_uneven:
-            for leaf in _tree.leaves_of(value, is_leaf):
-                if isinstance(leaf, PerReplica):
-                    leaf._is_uneven = True
+            mark_uneven(value)
         return value
 
     def _made(self, step: Step) -> Any:
@@ -133,17 +130,3 @@ class StepFeed:
     def close(self) -> None:
         self.interrupt()
         self._steps.close()
-
-
-def _shapes(value: Any) -> list[list[int]] | str:
-    """The shapes of what the replicas here get, as other workers compare them."""
-    if isinstance(value, Failed):
-        return "failed"
-    shapes: list[list[int]] = []
-    for leaf in _tree.leaves_of(value, is_leaf):
-        parts: Any = [leaf]
-        if isinstance(leaf, DistributedValues):
-            parts = leaf.values if leaf._buffers is None else [leaf._buffers]
-        found: set[tuple[int, ...]] = {tuple(getattr(part, "shape", ())) for part in parts}
-        shapes += [list(shape) for shape in sorted(found)]
-    return shapes

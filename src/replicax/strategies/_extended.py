@@ -363,6 +363,9 @@ class StrategyExtended:
         """The sum of the numbers that the workers have."""
         return number
 
+    def _compare_over_workers(self, value: Any) -> None:
+        """Notes where a value that every worker has just made has other shapes on the others."""
+
     def _of_first_replica(self, value: DistributedValues) -> Any:
         """The first replica's component, for all."""
         return value._buffers.first if value._is_traced else value._component(0)

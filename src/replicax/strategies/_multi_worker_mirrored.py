@@ -38,7 +38,7 @@ from replicax.devices import (
     replica_mesh,
     resolve_all,
 )
-from replicax.input import Exchange, InputLayout
+from replicax.input import Exchange, InputLayout, note_uneven, shapes_of
 from replicax.strategies._extended import StrategyExtended
 from replicax.strategies._strategy import Strategy
 from replicax.values import DistributedValues, OneOfMany, PerReplica, ReplicaBuffers
@@ -99,6 +99,11 @@ class MultiWorkerMirroredExtended(StrategyExtended):
     @property
     def _worker(self) -> int:
         return 0 if self._membership is None else self._membership.worker
+
+    @property
+    def experimental_between_graph(self) -> bool:
+        """Whether each worker builds its own program; so it does."""
+        return True
 
     @property
     def should_checkpoint(self) -> bool:
@@ -186,6 +191,11 @@ class MultiWorkerMirroredExtended(StrategyExtended):
             return number
         others = [0] * (len(self._devices) - 1)
         return sum(numbers_everywhere(self._mesh, [number, *others]))
+
+    def _compare_over_workers(self, value: Any) -> None:
+        if self._membership is not None and self._mesh.spans_workers:
+            patience = self._options.timeout_seconds or _PATIENCE_SECONDS
+            note_uneven(value, self._membership.exchange("values", shapes_of(value), patience))
 
     def _of_first_replica(self, value: DistributedValues) -> Any:
         if value._is_traced or not self._mesh.spans_workers:

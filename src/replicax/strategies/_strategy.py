@@ -270,8 +270,9 @@ class Strategy:
         devices = self._extended._replica_devices
         first, count = self._extended._first_replica, self.num_replicas_in_sync
         made = [value_fn(ValueContext(first + index, count)) for index in range(len(devices))]
-        wrap = per_replica_type(devices)
-        return regroup(made, wrap, always_wrap=True, what="were given")
+        value = regroup(made, per_replica_type(devices), always_wrap=True, what="were given")
+        self._extended._compare_over_workers(value)
+        return value
 
     # ------------------------------------------------------------------ data sets
 
