@@ -11,6 +11,7 @@ from replicax.context import get_replica_context as get_replica_context
 from replicax.context import get_strategy as get_strategy
 from replicax.context import has_strategy as has_strategy
 from replicax.context import in_cross_replica_context as in_cross_replica_context
+from replicax.distribute import cluster_resolver as cluster_resolver
 from replicax.distribute import experimental as experimental
 from replicax.input import DistributedDataset as DistributedDataset
 from replicax.input import DistributedIterator as DistributedIterator
@@ -19,6 +20,7 @@ from replicax.input import InputOptions as InputOptions
 from replicax.input import InputReplicationMode as InputReplicationMode
 from replicax.strategies import CentralStorageStrategy as CentralStorageStrategy
 from replicax.strategies import MirroredStrategy as MirroredStrategy
+from replicax.strategies import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
 from replicax.strategies import OneDeviceStrategy as OneDeviceStrategy
 from replicax.strategies import RunOptions as RunOptions
 from replicax.strategies import Strategy as Strategy

@@ -1,5 +1,13 @@
-"""`rx.train`: the messages that records are made of, under TensorFlow's names."""
+"""`rx.train`: checkpoints, clusters and the messages of records, under TensorFlow's names."""
 
+from replicax.checkpoints import Checkpoint as Checkpoint
+from replicax.checkpoints import CheckpointManager as CheckpointManager
+from replicax.checkpoints import latest_checkpoint as latest_checkpoint
+from replicax.checkpoints import list_checkpoints as list_checkpoints
+from replicax.checkpoints import list_variables as list_variables
+from replicax.cluster import ClusterDef as ClusterDef
+from replicax.cluster import ClusterSpec as ClusterSpec
+from replicax.cluster import JobDef as JobDef
 from replicax.records import BytesList as BytesList
 from replicax.records import Example as Example
 from replicax.records import Feature as Feature

@@ -1,0 +1,135 @@
+"""Frames, dialling and the relay: the lowest layer of the control plane."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from replicax.cluster.control import _framing, _sockets
+from replicax.cluster.control._dial import NobodyThere, WrongProgram, dial, wait_until_listening
+from replicax.cluster.control._relay import Relay
+from tests.cluster.processes import free_addresses
+
+WAIT = 20.0
+
+
+def test_messages_come_back_as_they_were():
+    message = {"op": "x", "payload": ["ü\n", 1.5, None, {"a": float("inf")}]}
+    line = _framing.encode(message)
+    assert line.endswith(b"\n") and line.count(b"\n") == 1
+    assert _framing.decode(line) == message
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"1", b'{"a": 1}', b'{"op": 3}', b"\xff\xfe"])
+def test_what_is_no_message_is_refused(line: bytes):
+    with pytest.raises(_framing.FramingError):
+        _framing.decode(line)
+
+
+def test_lines_are_cut_wherever_the_pieces_end():
+    data = b"one\ntwo\r\n\nthree\n"
+    for size in range(1, len(data) + 1):
+        lines = _framing.LineBuffer()
+        pieces = [data[i : i + size] for i in range(0, len(data), size)]
+        assert sum((lines.add(piece) for piece in pieces), []) == [b"one", b"two", b"", b"three"]
+        assert lines.rest == b""
+
+
+@pytest.mark.parametrize("data", [b"x" * 11, b"x" * 11 + b"\n", b"\n" + b"x" * 11])
+def test_lines_have_a_limit(data: bytes):
+    with pytest.raises(_framing.FramingError, match="more than 10 bytes"):
+        _framing.LineBuffer(limit=10).add(data)
+
+
+@contextlib.contextmanager
+def answering(data: bytes) -> Iterator[tuple[str, int]]:
+    """A program that says the same to everybody, and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.sendall(data)
+                        connection.recv(100)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(WAIT)
+
+
+@pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH_9\r\n", b"220 mail", b"\x15\x03\x01\x00\x02"])
+def test_dialling_another_program_says_what_it_said(said: bytes):
+    with answering(said) as address:
+        with pytest.raises(WrongProgram, match="something else listens at 127.0.0.1:"):
+            dial(*address, WAIT)
+
+
+def test_dialling_a_forwarder_with_nobody_behind_tries_again():
+    with answering(b"") as address:
+        with pytest.raises(NobodyThere, match="closed at once"):
+            dial(*address, 0.3)
+
+
+def test_dialling_nobody_ends():
+    host, port = _sockets.split(free_addresses(1)[0])
+    with pytest.raises(NobodyThere, match="refused"):
+        dial(host, port, 0.3)
+    with pytest.raises(NobodyThere, match="refused"):
+        wait_until_listening(host, port, 0.1)
+
+
+@pytest.mark.parametrize("address", [("host", 1), ("::1", 22)])
+def test_addresses_come_apart_and_together(address: tuple[str, int]):
+    assert _sockets.split(_sockets.joined(*address)) == address
+
+
+def test_binding_an_address_of_another_machine_takes_all_of_this_one():
+    with _sockets.bind("203.0.113.1", 0) as sock:
+        assert sock.getsockname()[0] == "0.0.0.0"
+
+
+def test_relay_passes_on_both_ways_and_much_at_once():
+    data = bytes(range(256)) * 20_000
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        relay = Relay(*listener.getsockname())
+        with socket.create_connection(_sockets.split(relay.address), WAIT) as near:
+            far, _ = listener.accept()
+            with far:
+                for source, target in ((near, far), (far, near)):
+                    thread = threading.Thread(target=source.sendall, args=(data,))
+                    thread.start()
+                    got = bytearray()
+                    target.settimeout(WAIT)
+                    while len(got) < len(data):
+                        got += target.recv(1 << 16)
+                    thread.join(WAIT)
+                    assert got == data
+                near.shutdown(socket.SHUT_RDWR)
+                assert far.recv(10) == b""  # JAX's own end is passed on
+    relay.stop()
+
+
+def test_relay_hides_the_end_of_the_far_side():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        relay = Relay(*listener.getsockname())
+        with socket.create_connection(_sockets.split(relay.address), WAIT) as near:
+            far, _ = listener.accept()
+            far.sendall(b"x")
+            far.close()
+            near.settimeout(WAIT)
+            assert near.recv(10) == b"x"
+            near.settimeout(0.3)
+            began = time.monotonic()
+            with pytest.raises(TimeoutError):
+                near.recv(10)
+            assert time.monotonic() - began < 5
+    relay.stop()

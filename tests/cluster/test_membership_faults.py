@@ -1,0 +1,118 @@
+"""Faults amid real collectives (JAX over gloo): every survivor is gone soon, and says why.
+
+The limits are generous, because machines that run tests are busy; what is usual is in the comments.
+"""
+
+import re
+import signal
+import time
+
+import pytest
+
+from tests.cluster.processes import HEAVY, TOUCH, Job
+
+# All run steps until the victim does something at step 10; `fault` is filled in.
+STEPS = (
+    HEAVY
+    + TOUCH
+    + """
+m = join()
+call = all_reduce(m)
+for step in range(200):
+    m.progress.step = step
+    assert call() == m.workers
+    if step == 10 and m.worker == VICTIM:
+        touch("fault")
+        FAULT
+    time.sleep(0.01)
+print("done")
+"""
+)
+
+
+def job_with(fault: str, workers: int, victim: int, **variables: object) -> Job:
+    program = STEPS.replace("VICTIM", str(victim)).replace("FAULT", fault)
+    return Job(program, workers, variables=variables)
+
+
+def check_clean(output: str) -> None:
+    """No abort of jaxlib, no second traceback."""
+    assert "Terminating process" not in output and "coordination_service" not in output, output
+    assert output.count("Traceback") <= 1, output
+
+
+@pytest.mark.parametrize(
+    ("fault", "workers", "victim", "status", "words"),
+    [
+        # Usually 0.05 to 0.2 s.
+        ("os.kill(os.getpid(), signal.SIGKILL)", 3, 2, -9, "was killed or crashed"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 3, 0, -9, "was killed or crashed"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 2, 1, -15, "was killed or crashed"),
+        ("raise ValueError('bad row 17')", 2, 0, 1, "failed: ValueError: bad row 17"),
+        ("raise ValueError('bad row 17')", 3, 1, 1, "failed: ValueError: bad row 17"),
+        ("sys.exit(3)", 2, 1, 3, r"failed: sys.exit\(3\)"),
+        # Usually 0.3 s.
+        ("break", 3, 2, 1, "finished after 12 calls, but worker . .* is in call 13"),
+    ],
+)
+def test_fault_of_one_ends_all(fault: str, workers: int, victim: int, status: int, words: str):
+    with job_with(fault, workers, victim) as job:
+        job.wait_for_file("fault", 100)
+        began = time.monotonic()
+        statuses = job.wait(15)
+        took = time.monotonic() - began
+        assert statuses == [status if rank == victim else 1 for rank in range(workers)], (
+            job.outputs()
+        )
+        assert took < 5, f"{took:.1f} s\n{job.outputs()}"
+        for rank in range(workers):
+            check_clean(job.output(rank))
+            if rank != victim:
+                pattern = rf"replicax: worker {victim} \(127.0.0.1:\d+\) {words}.*; worker {rank} "
+                assert re.search(pattern, job.output(rank)), job.outputs()
+                assert "Traceback" not in job.output(rank), job.outputs()
+        if "bad row" in fault:
+            assert "ValueError: bad row 17" in job.output(victim)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_stopped_worker_is_found_by_the_watchdog(victim: int):
+    with job_with("time.sleep(60)", 2, victim, REPLICAX_STALL_TIMEOUT="3") as job:
+        job.wait_for_file("fault", 100)
+        began = job.signal(victim, signal.SIGSTOP)
+        other = 1 - victim
+        assert job.wait(30, but=[victim])[other] == 1, job.outputs()
+        assert time.monotonic() - began < 15
+        words = "has been silent" if victim == 0 else r"does not answer \(its process is stopped\)"
+        pattern = rf"worker {victim} .*{words}.*; worker {other} leaves"
+        assert re.search(pattern, job.output(other)), job.outputs()
+        check_clean(job.output(other))
+
+
+def test_stuck_worker_is_found_by_the_watchdog():
+    with job_with("(lambda: time.sleep(60))()", 2, 1, REPLICAX_STALL_TIMEOUT="2") as job:
+        assert job.wait(100) == [1, 1], job.outputs()
+        report = job.output(0)
+        assert "No progress for 2 s. What each worker was doing:" in report
+        assert "in <lambda>" in report and "step 10, call 12, idle" in report
+        assert re.search("worker 1 .*no progress for 2 s.*the others are at call 13", report)
+
+
+def test_proxies_are_not_asked_for_the_way_to_other_workers():
+    proxies = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    with Job(HEAVY + "m = join(); print(all_reduce(m)())", 2, variables={**proxies}) as job:
+        assert job.wait(100) == [0, 0], job.outputs()
+        assert "proxy" not in job.output(0) + job.output(1)
+
+
+def test_slow_last_things_of_the_first_worker_are_waited_for():
+    with Job(
+        HEAVY + "m = join(); all_reduce(m)()\n"
+        "if m.worker == 0: time.sleep(1)\n"
+        "print('done'); sys.exit(0 if m.worker else 42)",
+        2,
+    ) as job:
+        assert job.wait(100) == [42, 0], job.outputs()
+        for rank in range(2):
+            assert "done" in job.output(rank)
+            check_clean(job.output(rank))
