@@ -1,0 +1,157 @@
+"""Several nodes: a launcher each, which meet at the address of node 0. All of them on loopback."""
+
+import os
+import re
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.cli.launches import (
+    TIMEOUT,
+    free_address,
+    launch,
+    launcher,
+    of,
+    read_until,
+    rest_of,
+    script,
+    wait_until_gone,
+)
+
+
+def launch_two(
+    folder: Path, text: str, *options: str
+) -> tuple[tuple[int, list[str]], tuple[int, list[str]]]:
+    """Launches node 1 in a thread and node 0 here; returns status and log of each."""
+    common = ("--nodes=2", f"--coordinator={free_address()}", *options)
+    results = []
+
+    def member() -> None:
+        results.append(launch(folder, text, *common, "--node-rank=1", name="log1"))
+
+    thread = threading.Thread(target=member)
+    thread.start()
+    try:
+        result = launch(folder, text, *common, "--node-rank=0", name="log0")
+    finally:
+        thread.join(TIMEOUT)
+    return result, results[0]
+
+
+def test_two_nodes_make_one_job(tmp_path: Path):
+    first, second = launch_two(
+        tmp_path,
+        "print(size, len(set(place['cluster']['worker'])), os.environ['REPLICAX_JOB'])",
+        "--workers=2",
+    )
+    assert first[0] == second[0] == 0
+    said = [of(first[1], 0), of(first[1], 1), of(second[1], 2), of(second[1], 3)]
+    assert said[0] == said[1] == said[2] == said[3]
+    assert said[0][0].startswith("4 4 ")
+    assert "generation 0 starts with 4 workers on 2 nodes" in of(second[1], None)
+
+
+def test_failure_on_one_node_restarts_both(tmp_path: Path):
+    first, second = launch_two(
+        tmp_path,
+        """
+        print("generation", generation)
+        if generation == 1:
+            sys.exit()
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        signal.pause()
+        """,
+        *("--workers=1", "--max-restarts=1"),
+    )
+    assert first[0] == second[0] == 0
+    assert of(first[1], 0)[-1] == of(second[1], 1)[-1] == "generation 1"
+    for _, lines in (first, second):
+        assert any("worker 1 was killed by SIGKILL" in line for line in of(lines, None))
+
+
+def test_all_nodes_end_with_the_status_of_the_failure(tmp_path: Path):
+    first, second = launch_two(tmp_path, "if rank == 1: sys.exit(7)\nsignal.pause()", "--workers=1")
+    assert first[0] == second[0] == 7
+
+
+def test_node_that_does_not_come_is_named(tmp_path: Path):
+    status, lines = launch(
+        tmp_path,
+        "",
+        *("--nodes=3", f"--coordinator={free_address()}", "--join-timeout=0.2"),
+    )
+    assert status == 1
+    assert "for the launcher of node 1, 2" in of(lines, None)[0]
+    assert "1 of 3 nodes are here after 0.2 s; missing: node 1, node 2" in of(lines, None)[1]
+
+
+def test_missing_node_0_is_named(tmp_path: Path):
+    address = free_address()
+    status, lines = launch(
+        tmp_path,
+        "",
+        *("--nodes=2", "--node-rank=1", f"--coordinator={address}", "--join-timeout=0.2"),
+    )
+    assert status == 1
+    assert f"node 0 does not answer at {address} after 0.2 s" in of(lines, None)[-1]
+
+
+def test_different_options_are_refused(tmp_path: Path):
+    address = f"--coordinator={free_address()}"
+    results = []
+
+    def member() -> None:
+        options = ("--nodes=2", "--node-rank=1", address, "--workers=2")
+        results.append(launch(tmp_path, "", *options, name="log1"))
+
+    thread = threading.Thread(target=member)
+    thread.start()
+    try:
+        launch(tmp_path, "", "--nodes=2", address, "--join-timeout=1", "--workers=3")
+    finally:
+        thread.join(TIMEOUT)
+    status, lines = results[0]
+    assert status == 2
+    assert "started with --workers 2, node 0 with --workers 3" in of(lines, None)[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_job_goes_on_without_a_lost_node_and_takes_it_back(tmp_path: Path, number: int):
+    train = script(
+        tmp_path,
+        """
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(42))
+        print("ready", os.getpid(), size)
+        if size == 1:
+            # Until the test has seen the other node come back.
+            open(sys.argv[1]).read()
+            sys.exit(42)
+        if os.path.exists(sys.argv[2]):
+            sys.exit()
+        signal.pause()
+        """,
+    )
+    fifo, again = tmp_path / "fifo", tmp_path / "again"
+    os.mkfifo(fifo)
+    address = f"--coordinator={free_address()}"
+    common = ("--nodes=1:2", address, "--max-restarts=5", "--grace-period=0.5")
+    command = (train, str(fifo), str(again))
+    with launcher(*common, *command) as node_0:
+        with launcher(*common, "--node-rank=1", *command) as node_1:
+            pid = int(read_until(node_1, "[worker 1] ready")[-1].split()[-2])
+            read_until(node_0, "[worker 0] ready")
+            node_1.send_signal(number)
+            wait_until_gone(pid)
+        said = read_until(node_0, "generation 1 starts with 1 worker")
+        assert any(re.search(r"launcher of node 1 \(127.0.0.1\) is gone", line) for line in said)
+        with launcher(*common, "--node-rank=1", *command) as node_1:
+            read_until(node_0, "node 1 (127.0.0.1) has joined")
+            again.touch()
+            fifo.write_text("")
+            assert rest_of(node_1)[0] == 0
+            status, said = rest_of(node_0)
+        assert status == 0
+        assert "[launch] generation 2 starts with 2 workers on 2 nodes" in said

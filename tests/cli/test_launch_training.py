@@ -1,0 +1,83 @@
+"""Real training under the launcher: two workers, a fault in one, and what the log says of it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.launches import launch, of
+from tests.guards import ROOT
+
+# Worker 1 does something in its 5th step, in the first generation.
+TRAIN = """
+import jax.numpy as jnp
+import replicax as rx
+
+strategy = rx.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    total = rx.Variable(0.0, aggregation=rx.VariableAggregation.SUM)
+
+@rx.function
+def step():
+    strategy.run(lambda: total.assign_add(jnp.float32(1.0)))
+
+for number in range(20):
+    step()
+    if number == 5 and rank == 1 and generation == 0:
+        {fault}
+print("total", float(total.numpy()))
+"""
+
+
+def train(folder: Path, fault: str, *options: str) -> tuple[int, list[str]]:
+    return launch(folder, TRAIN.replace("{fault}", fault), "--workers=2", *options)
+
+
+def test_page_on_launching_is_true(tmp_path: Path):
+    """The script in docs/launching.md, over two workers."""
+    page = (ROOT / "docs" / "launching.md").read_text(encoding="utf-8")
+    found = re.search(r"```python[^\n]*\n(.*?)```", page, re.S)
+    assert found
+    status, lines = launch(tmp_path, found[1], "--workers=2", "--devices-per-worker=2")
+    assert status == 0, "\n".join(lines)
+    losses = [[line for line in of(lines, rank) if line.startswith("epoch")] for rank in (0, 1)]
+    assert len(losses[0]) == 10 and losses[0] == losses[1]
+
+
+def test_exception_is_told_once_in_full(tmp_path: Path):
+    status, lines = train(tmp_path, "raise ValueError('bad row 17')")
+    assert status == 1
+    assert sum("Traceback" in line for line in lines) == 1
+    assert "ValueError: bad row 17" in of(lines, 1)
+    assert any("worker 1" in line and "bad row 17" in line for line in of(lines, 0))
+    assert of(lines, None)[-1].startswith("worker 1 failed: ValueError: bad row 17")
+
+
+def test_early_exit_is_an_error(tmp_path: Path):
+    status, lines = train(tmp_path, "sys.exit(0)")
+    assert status == 1
+    assert re.match(r"worker 1 .*finished after", of(lines, None)[-1])
+
+
+def test_kill_restarts(tmp_path: Path):
+    status, lines = train(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)", "--max-restarts=1")
+    assert status == 0, "\n".join(lines)
+    assert "worker 1 was killed by SIGKILL; restart 1 of 1" in of(lines, None)
+    assert of(lines, 0)[-1] == of(lines, 1)[-1] == "total 40.0"
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "its process is stopped"),
+        ("import threading; threading.Event().wait(600)", "threading.Event().wait(600)"),
+    ],
+    ids=["stopped", "stuck"],
+)
+def test_worker_that_stands_still_is_found(tmp_path: Path, fault: str, told: str):
+    status, lines = train(tmp_path, fault, "--stall-timeout=1", "--max-restarts=1")
+    assert status == 0, "\n".join(lines)
+    said = of(lines, None)
+    assert any(told in line for line in said)
+    assert any(line.startswith("worker 1 ") and "restart 1 of 1" in line for line in said)
+    assert of(lines, 0)[-1] == of(lines, 1)[-1] == "total 40.0"
