@@ -204,14 +204,19 @@ class Membership:
         """
         return self.progress.in_phase(phase, busy)
 
-    def before_call(self) -> None:
+    def before_call(self, what: str = "a program") -> None:
         """Counts a collective program, which needs all workers; call it before each.
+
+        Args:
+          what: Its name, for those who wait.
 
         Raises:
           WorkerLostError: A worker has finished without it, and can never take part.
         """
         progress = self.progress
         progress.calls += 1
+        if not progress.busy:
+            progress.phase = f"running {what}"
         if progress.calls > self._client.last_call:
             raise WorkerLostError(
                 f"{self._client.finished_first} finished after {self._client.last_call} calls; "

@@ -26,12 +26,18 @@ _SMALLEST_MESSAGE = 256  # words
 
 @functools.lru_cache(maxsize=64)
 def _first_program(mesh: ReplicaMesh) -> Any:
-    return mesh.spmd(lambda array: TracedBuffers(mesh, array).first)
+    def broadcast(array: Any) -> Any:
+        return TracedBuffers(mesh, array).first
+
+    return mesh.spmd(broadcast)
 
 
 @functools.lru_cache(maxsize=256)
 def _gather_program(mesh: ReplicaMesh, axis: int) -> Any:
-    return mesh.spmd(lambda array: jax.lax.all_gather(array, REPLICA_AXIS, axis=axis, tiled=True))
+    def gather(array: Any) -> Any:
+        return jax.lax.all_gather(array, REPLICA_AXIS, axis=axis, tiled=True)
+
+    return mesh.spmd(gather)
 
 
 def of_first_replica(mesh: ReplicaMesh, components: Sequence[Any]) -> jax.Array:

@@ -26,7 +26,10 @@ from replicax.values import DistributedValues, Mirrored, PerReplica, ReplicaBuff
 
 @functools.lru_cache(maxsize=256)
 def _all_reduce_program(mesh: ReplicaMesh, op: ReduceOp, bytes_per_pack: int) -> Any:
-    return mesh.spmd(lambda arrays: all_reduce_traced(arrays, op, mesh.size, bytes_per_pack))
+    def all_reduce(arrays: Any) -> Any:
+        return all_reduce_traced(arrays, op, mesh.size, bytes_per_pack)
+
+    return mesh.spmd(all_reduce)
 
 
 @functools.partial(jax.jit, static_argnums=1)

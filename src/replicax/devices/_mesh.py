@@ -66,10 +66,6 @@ class ReplicaMesh:
         if self._meeting is not None:
             self._meeting.require_same(topic, what)
 
-    def phase(self, what: str) -> contextlib.AbstractContextManager[Any]:
-        """Tells other workers what this one is doing, inside the block."""
-        return contextlib.nullcontext() if self._meeting is None else self._meeting.phase(what)
-
     def spread(self, value: Any) -> jax.Array:
         """One array, the same on every device; other workers have to give the same."""
         if self._meeting is None:
@@ -139,7 +135,7 @@ class ReplicaMesh:
         The results are appended in the same breath: an interrupt cannot come in between.
         """
         if self._meeting is not None:
-            self._meeting.before_call()
+            self._meeting.before_call(getattr(program, "__name__", "a program"))
         with _collective:
             if jax.sharding.get_abstract_mesh().empty:
                 append_result(results, program, args)

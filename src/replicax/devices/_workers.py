@@ -8,9 +8,8 @@ to ask whether there are several.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from replicax._typing import Device
 
@@ -18,16 +17,12 @@ from replicax._typing import Device
 class Meeting(Protocol):
     """How a worker meets the others outside of the devices; `replicax.cluster` has it."""
 
-    def before_call(self) -> None:
-        """A program with collectives is about to be launched."""
+    def before_call(self, what: str) -> None:
+        """A program with collectives, of this name, is about to be launched."""
         ...
 
     def require_same(self, topic: str, what: str) -> None:
         """Waits for all workers to come to this point; raises where they say different things."""
-        ...
-
-    def phase(self, what: str) -> contextlib.AbstractContextManager[Any]:
-        """What this worker is doing, inside the block, for those who wait for it."""
         ...
 
 

@@ -20,6 +20,7 @@ from replicax import _jax_internals
 from replicax._arrays import as_array, is_number
 from replicax._errors import add_note
 from replicax._typing import Device, Tracer
+from replicax.cluster import current_membership
 from replicax.collectives import default_device
 from replicax.context import EACH
 from replicax.devices import (
@@ -61,7 +62,8 @@ class Program:
     ):
         self.place = place
         self.mesh = place.mesh
-        self.jaxpr, traced = self._trace(body, user_fn, arguments, may_create, refs)
+        with _compiling(user_fn):
+            self.jaxpr, traced = self._trace(body, user_fn, arguments, may_create, refs)
         self.creates = traced.has_created
         if self.mesh is not None:
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
@@ -266,7 +268,8 @@ class Program:
         if self.mesh is not None:
             self.mesh.wait_for(inputs)
         done: list[Any] = []
-        with self._first_call(), UPDATING, self._own_mesh():
+        is_first = self._until_called is not None
+        with _compiling(self.run) if is_first else _NOTHING, UPDATING, self._own_mesh():
             try:
                 self._call(done, run, self._state.take(done), inputs)
             except Exception as error:
@@ -288,11 +291,6 @@ class Program:
                     self._state.give_back(done)
         self._until_called = None
         return self._put_together(done[0][0], count)
-
-    def _first_call(self) -> contextlib.AbstractContextManager[Any]:
-        if self.mesh is None or self._until_called is None:
-            return contextlib.nullcontext()
-        return self.mesh.phase(f"compiling {self.run.__name__}")
 
     def _write_back(self, in_place: list[Any], elsewhere: list[Any]) -> None:
         self._state.put(in_place)
@@ -339,6 +337,17 @@ class Program:
             return component_of(array, self.mesh)
         wrap = Mirrored if kind == "mirrored" else per_replica_type(self.mesh.devices)
         return wrap._from_buffers(ReplicaBuffers(self.mesh, assembled=array))
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+def _compiling(fn: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]:
+    """Tells the workers that wait for this one that it may take long."""
+    membership = current_membership()
+    if membership is None:
+        return _NOTHING
+    return membership.phase(f"compiling {getattr(fn, '__name__', 'function')}")
 
 
 def _described(user_fn: Any, arguments: Arguments, program: Any) -> str:

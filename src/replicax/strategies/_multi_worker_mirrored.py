@@ -7,7 +7,6 @@ places where one worker's values have to meet those of the others.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -223,9 +222,6 @@ class _Meeting:
             "shapes, in the same order. Look for an `if` that depends on the worker, on its data "
             "or on the order of a set."
         )
-
-    def phase(self, what: str) -> contextlib.AbstractContextManager[Any]:
-        return self._membership.phase(what)
 
 
 def _planned_device_count() -> int:
