@@ -11,7 +11,10 @@ from tests.scripts import run_python
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # Enough to go through every line, in seconds.
-ARGUMENTS = {"digits.py": ["--epochs", "1", "--replicas", "3", "--batch-size", "400"]}
+ARGUMENTS = {
+    "digits.py": ["--epochs", "1", "--replicas", "3", "--batch-size", "400"],
+    "many_workers.py": ["--epochs", "2"],
+}
 MARK = "  # new"
 
 
@@ -32,6 +35,26 @@ def test_demo_writes_its_picture_and_accuracy(tmp_path: Path):
     accuracy = re.search(r"test accuracy (\d\.\d+) after 2\s+epochs on 2 replica", output)
     assert accuracy and float(accuracy[1]) > 0.8, output
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_workers_that_were_killed_end_with_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+    def launch(folder: str, *arguments: str) -> str:
+        options = ["--workers=2", "--devices-per-worker=1", "--max-restarts=1"]
+        script = [str(ROOT / "examples" / "many_workers.py"), "--epochs=3", *arguments]
+        command = ["-m", "replicax", "launch", *options, *script, "--checkpoints", folder]
+        return run_python(command, tmp_path)
+
+    quiet, hurt = launch("quiet"), launch("hurt", "--crash-at=50")
+    assert "worker 1 was killed by SIGKILL; restart 1 of 1" in hurt
+    assert re.search(r"goes on from \S+/hurt/ckpt-3", hurt)
+    results = [re.findall(r"\[worker (\d)\] test accuracy (.*)", each) for each in (quiet, hurt)]
+    assert results[0] == results[1] and len(results[0]) == 1, (quiet, hurt)
+    assert "after 66 steps, weights " in results[0][0][1]
 
 
 @pytest.mark.parametrize(

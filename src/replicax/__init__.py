@@ -2,6 +2,7 @@
 
 from replicax import config as config
 from replicax import data as data
+from replicax import debug as debug
 from replicax import distribute as distribute
 from replicax import errors as errors
 from replicax import experimental as experimental
