@@ -68,6 +68,7 @@ class Optimizer:
         self._transformation = transformation
         self._name = name
         self._built: _Built | None = None
+        self._initial_slots: Any = None  # set by a checkpoint: what the state will start from
         self._iterations = _state_variable(
             jnp.zeros((), jnp.int32),
             name=f"{name}/iterations",
@@ -101,8 +102,12 @@ class Optimizer:
             strategy = _common_strategy(variables)
             with strategy.scope():
                 self._built = _Built(
-                    self._transformation, variables, strategy, self._name, self._iterations
+                    *(self._transformation, variables, strategy, self._name, self._iterations),
+                    self._initial_slots,
                 )
+            if self._initial_slots is not None:
+                self._initial_slots.made(self)
+                self._initial_slots = None
 
     @property
     def iterations(self) -> Variable:
@@ -113,6 +118,18 @@ class Optimizer:
     def variables(self) -> list[Variable]:
         """The optimizer's own variables: `iterations`, then the state."""
         return [self._iterations, *([] if self._built is None else self._built.state)]
+
+    def _checkpoint_children(self) -> dict[str, Any]:
+        return {"iterations": self._iterations}
+
+    def _slots(self) -> list[tuple[Variable | None, int | None, str, Variable]]:
+        """For checkpoints: each part of the state, whose it is, and what it is called."""
+        return [] if self._built is None else self._built.slots()
+
+    def _reset_slots(self) -> None:
+        """Makes the state what it was when it was made."""
+        if self._built is not None:
+            self._built.reset()
 
     @property
     def learning_rate(self) -> Any:
@@ -249,6 +266,7 @@ class _Built:
         strategy: Any,
         name: str,
         iterations: Variable,
+        initial_slots: Any = None,
     ):
         self.variables = variables
         self.iterations = iterations
@@ -257,9 +275,16 @@ class _Built:
         initial = transformation.init([variable._array() for variable in variables])
         paths, self._treedef = jax.tree_util.tree_flatten_with_path(initial)
         self._owners = _slot_owners(transformation, initial, len(variables))
+        self._labels = _slot_labels([path for path, _ in paths], self._owners)
+        leaves = [leaf for _, leaf in paths]
+        if initial_slots is not None:
+            leaves = [
+                initial_slots(None if owner is None else variables[owner], owner, label, leaf)
+                for leaf, owner, label in zip(leaves, self._owners, self._labels, strict=True)
+            ]
         self.state = [
             self._make_slot(path, leaf, owner, name)
-            for (path, leaf), owner in zip(paths, self._owners, strict=True)
+            for (path, _), leaf, owner in zip(paths, leaves, self._owners, strict=True)
         ]
         self.hyperparameters = {
             path[-1].key: slot
@@ -274,6 +299,18 @@ class _Built:
         prefix = name if primary is None else primary.name.removesuffix(":0")
         with self._colocated(primary):
             return _state_variable(leaf, name=f"{prefix}/{label or 'state'}")
+
+    def slots(self) -> list[tuple[Variable | None, int | None, str, Variable]]:
+        return [
+            (None if owner is None else self.variables[owner], owner, label, slot)
+            for owner, label, slot in zip(self._owners, self._labels, self.state, strict=True)
+        ]
+
+    def reset(self) -> None:
+        initial = self._transformation.init([variable._array() for variable in self.variables])
+        leaves = jax.tree_util.tree_leaves(initial)
+        for slot, leaf in zip(self.state, leaves, strict=True):
+            slot.assign(leaf)
 
     def _colocated(self, primary: Variable | None) -> contextlib.AbstractContextManager[Any]:
         extended = self.strategy.extended
@@ -370,6 +407,25 @@ def _slot_owners(transformation: Any, state: Any, count: int) -> list[int | None
     return [None if label < 0 else label for label in jax.tree_util.tree_leaves(labels)]
 
 
+def _slot_labels(paths: list[Any], owners: list[int | None]) -> list[str]:
+    """The places of the leaves in the state, without the numbers of their variables."""
+
+    def label(path: Any, owner: int | None) -> str:
+        places = [i for i, part in enumerate(path) if getattr(part, "idx", None) == owner]
+        number = places[-1] if owner is not None and places else None
+        parts = (
+            str(getattr(part, "name", getattr(part, "key", getattr(part, "idx", part))))
+            for i, part in enumerate(path)
+            if i != number
+        )
+        return "/".join(parts) or "state"
+
+    labels = [label(path, owner) for path, owner in zip(paths, owners, strict=True)]
+    if len(set(zip(owners, labels, strict=True))) < len(labels):  # of an unusual transformation
+        return [jax.tree_util.keystr(path) for path in paths]
+    return labels
+
+
 def _variables_of(variables: Any) -> list[Variable]:
     leaves, _ = _tree.flatten(variables, is_leaf)
     for leaf in leaves:
@@ -421,7 +477,7 @@ def _merged(gradient: Any, skip_aggregation: bool) -> Any:
     if not isinstance(gradient, PerReplica):  # one replica, or none of a traced program has any
         return gradient._array() if isinstance(gradient, ArrayLike) else gradient
     if gradient._is_traced:
-        return gradient._component(0) if skip_aggregation else gradient
+        return gradient._buffers.first if skip_aggregation else gradient
     parts = gradient.values
     missing = [part is None for part in parts]
     if all(missing):

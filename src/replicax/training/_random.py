@@ -77,6 +77,9 @@ class Generator:
         """Its variables, for checkpoints."""
         return [self._state]
 
+    def _checkpoint_children(self) -> dict[str, Any]:
+        return {"state": self._state}
+
     def reset_from_seed(self, seed: int) -> None:
         """Starts anew, from this seed, on all replicas."""
         self._state.assign(_initial_state(_checked_seed(seed)))

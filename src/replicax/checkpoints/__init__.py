@@ -1,0 +1,12 @@
+"""Checkpoints: what a program has to remember, on the disk and back."""
+
+from replicax.checkpoints._checkpoint import Checkpoint as Checkpoint
+from replicax.checkpoints._latest import latest_checkpoint as latest_checkpoint
+from replicax.checkpoints._latest import list_checkpoints as list_checkpoints
+from replicax.checkpoints._latest import list_variables as list_variables
+from replicax.checkpoints._manager import CheckpointManager as CheckpointManager
+from replicax.checkpoints._preemption import (
+    PreemptionCheckpointHandler as PreemptionCheckpointHandler,
+)
+from replicax.checkpoints._preemption import TerminationConfig as TerminationConfig
+from replicax.checkpoints._status import CheckpointLoadStatus as CheckpointLoadStatus

@@ -1,0 +1,128 @@
+"""Many named arrays in one folder, in the form that Orbax has: TensorStore's OCDBT and Zarr.
+
+Written with TensorStore itself. Orbax 0.12 handles and compresses each array by itself: 200 MB in
+400 arrays took it 2 to 11 times as long as `np.savez` with fsync, over the configurations tried,
+and its import takes 0.2 to 0.3 s of a restart. One transaction without compression took about as
+long as `np.savez`. Orbax reads the result: `ocp.PyTreeCheckpointer().restore(folder)`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+# An array is cut into pieces of about this size, so that several threads can work on it.
+_PIECE = 32 << 20
+
+
+def _context() -> Any:
+    import tensorstore  # loaded with the first checkpoint, not with replicax
+
+    # Files are synced by whoever knows that all are there; nothing is worth a cache.
+    return tensorstore.Context({"file_io_sync": False, "cache_pool": {"total_bytes_limit": 0}})
+
+
+def _spec(folder: str, name: str) -> dict[str, Any]:
+    base = f"file://{_quoted(os.path.abspath(folder))}/"
+    return {
+        "driver": "zarr",
+        "kvstore": {"driver": "ocdbt", "base": base, "path": f"{name}/"},
+        "store_data_equal_to_fill_value": True,  # -0.0 and 0.0 are not the same
+    }
+
+
+def _quoted(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path)
+
+
+def _pieces(array: np.ndarray) -> list[int]:
+    """How long a piece is along each dimension: whole, but for the first that can be cut."""
+    shape = list(array.shape)
+    size = array.nbytes
+    for dim, length in enumerate(shape):
+        if size <= _PIECE:
+            break
+        shape[dim] = max(1, length * _PIECE // size)
+        size = size // length * shape[dim]
+    return [max(1, length) for length in shape]
+
+
+def write_arrays(folder: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes the arrays into a new folder; nothing is synced to the disk yet."""
+    import tensorstore
+
+    os.makedirs(folder)
+    with open(os.path.join(folder, "_METADATA"), "w", encoding="utf-8") as file:
+        json.dump(_orbax_metadata(arrays), file)
+    if not arrays:
+        return
+    arrays = {name: _storable(array) for name, array in arrays.items()}
+    context = _context()
+    transaction = tensorstore.Transaction()
+    stores = [
+        tensorstore.open(
+            _spec(folder, name) | {"metadata": {"compressor": None, "chunks": _pieces(array)}},
+            dtype=tensorstore.dtype(array.dtype),
+            shape=array.shape,
+            create=True,
+            open=False,
+            context=context,
+            transaction=transaction,
+        )
+        for name, array in arrays.items()
+    ]
+    writes = [
+        store.result().write(array, can_reference_source_data_indefinitely=True)
+        for store, array in zip(stores, arrays.values(), strict=True)
+    ]
+    for write in writes:
+        write.result()
+    transaction.commit_sync()
+
+
+def read_arrays(folder: str, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Reads some of the arrays of a folder."""
+    import tensorstore
+
+    names = list(names)
+    context = _context()
+    stores = [
+        tensorstore.open(_spec(folder, name), open=True, context=context, read=True)
+        for name in names
+    ]
+    reads = [store.result().read() for store in stores]
+    return {name: np.asarray(read.result()) for name, read in zip(names, reads, strict=True)}
+
+
+def _storable(array: np.ndarray) -> np.ndarray:
+    """The array, or its bits as numbers where TensorStore does not have its dtype."""
+    import tensorstore
+
+    try:
+        tensorstore.dtype(array.dtype)
+    except ValueError:
+        return array.view(f"uint{array.dtype.itemsize * 8}")
+    return array
+
+
+def _orbax_metadata(names: Iterable[str]) -> dict[str, Any]:
+    """What Orbax wants to know: a dictionary with these keys, all of them arrays."""
+    return {
+        "tree_metadata": {
+            str((name,)): {
+                "key_metadata": [{"key": name, "key_type": 2}],
+                "value_metadata": {"value_type": "np.ndarray", "skip_deserialize": False},
+            }
+            for name in names
+        },
+        "use_ocdbt": True,
+        "use_zarr3": False,
+        "store_array_data_equal_to_fill_value": True,
+        "custom_metadata": None,
+    }

@@ -1,0 +1,59 @@
+"""Writing in the background: one save at a time, and no failure is lost."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Callable
+
+
+class Background:
+    """Runs one task at a time in a thread of its own; whoever waits gets its error."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        _all.add(self)
+
+    def start(self, task: Callable[[], object], name: str) -> None:
+        """Starts a task; the one before must have been waited for."""
+        self._thread = threading.Thread(target=self._run, args=(task,), name=name, daemon=False)
+        self._thread.start()
+
+    def _run(self, task: Callable[[], object]) -> None:
+        try:
+            task()
+        except BaseException as error:
+            self._error = error
+
+    def wait(self) -> None:
+        """Returns when nothing runs any more; raises the error of what ran."""
+        if self._thread is threading.current_thread():
+            return
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+
+_all: weakref.WeakSet[Background] = weakref.WeakSet()
+
+
+@atexit.register
+def _report_at_exit() -> None:
+    """Python waits for the threads first. An error that nobody has asked for is shown."""
+    for each in list(_all):
+        try:
+            each.wait()
+        except BaseException as error:
+            print("A checkpoint could not be saved in the background:", file=sys.stderr)
+            traceback.print_exception(error)

@@ -1,0 +1,87 @@
+"""The latest checkpoint of a directory that is whole."""
+
+from __future__ import annotations
+
+import os
+
+from replicax import _warnings
+from replicax.checkpoints import _folder
+from replicax.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
+from replicax.checkpoints._restoring import Saved
+
+_told: set[str] = set()  # the damaged checkpoints that users know of
+
+
+def latest_whole(directory: str, prefix: str | None = None) -> str | None:
+    """The path of the latest checkpoint, every byte of which is as it was written.
+
+    Damaged ones are passed over, each with a warning that says which and why.
+    """
+    paths = [path for path, _ in _folder.checkpoints_in(directory) if _belongs(path, prefix)]
+    for path in _folder.folders_in(directory):
+        if _belongs(path, prefix) and path not in paths:
+            _tell_if_damaged(path)
+    for path in reversed(paths):
+        try:
+            _folder.verify(path)
+            return path
+        except (DamagedCheckpointError, OSError) as error:
+            _tell(path, error)
+    return None
+
+
+def _belongs(path: str, prefix: str | None) -> bool:
+    return prefix is None or os.path.basename(path).startswith(f"{prefix}-")
+
+
+def _tell_if_damaged(path: str) -> None:
+    try:
+        _folder.read_manifest(path)
+    except CheckpointNotFoundError:
+        if os.path.exists(os.path.join(path, "objects.json")):
+            _tell(path, f"The checkpoint {path} is damaged: it has no {_folder.MANIFEST}.")
+    except (DamagedCheckpointError, OSError) as error:
+        _tell(path, error)
+
+
+def _tell(path: str, reason: object) -> None:
+    if path not in _told:
+        _told.add(path)
+        _warnings.warn(f"A checkpoint is passed over, and the one before it is taken. {reason}")
+
+
+def latest_checkpoint(
+    checkpoint_dir: str | os.PathLike[str], latest_filename: str | None = None
+) -> str | None:
+    """The path of the latest checkpoint in a directory; None if there is none.
+
+    Damaged checkpoints are passed over, with a warning.
+
+    Args:
+      checkpoint_dir: where checkpoints were saved.
+      latest_filename: kept for ported code.
+    """
+    return latest_whole(os.path.abspath(checkpoint_dir))
+
+
+def list_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
+    """The paths of all checkpoints in a directory, earliest first; none that is half-written.
+
+    Args:
+      checkpoint_dir: where checkpoints were saved.
+    """
+    return [path for path, _ in _folder.checkpoints_in(os.path.abspath(checkpoint_dir))]
+
+
+def list_variables(ckpt_dir_or_file: str | os.PathLike[str]) -> list[tuple[str, list[int]]]:
+    """The names and shapes of what is saved in a checkpoint.
+
+    Args:
+      ckpt_dir_or_file: the path of a checkpoint, or a directory, for the latest one in it.
+    """
+    path = os.path.abspath(ckpt_dir_or_file)
+    if not os.path.exists(os.path.join(path, _folder.MANIFEST)):
+        path = latest_checkpoint(path) or path
+    saved = Saved(path)
+    arrays = [each for each in saved.objects if "shape" in each]
+    return sorted((each["path"], list(each["shape"])) for each in arrays)

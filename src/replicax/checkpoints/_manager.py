@@ -1,0 +1,250 @@
+"""`CheckpointManager`: the checkpoints of a training run, in one directory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+from replicax._errors import add_note
+from replicax.checkpoints import _folder, _job, _restoring
+from replicax.checkpoints._background import Background
+from replicax.checkpoints._checkpoint import Checkpoint
+from replicax.checkpoints._latest import latest_whole
+from replicax.checkpoints._saving import Save
+
+_HOUR = 3600.0
+
+
+class CheckpointManager:
+    """Saves a checkpoint again and again, keeps the last few, and finds the latest.
+
+    `save` returns as soon as the values are copied, and the rest happens in the background. A
+    failure there is raised by whatever comes next: `save`, `wait`, `close`, `latest_checkpoint`; at
+    the end of the program it is printed. Checkpoints appear whole or not at all. What a killed
+    program left half-written is removed by the next manager; a damaged checkpoint is passed over.
+
+    In a job of many workers all of them make the manager and call `save`; the first one writes.
+
+    >>> import tempfile, replicax as rx
+    >>> step = rx.Variable(0)
+    >>> checkpoint = rx.train.Checkpoint(step=step)
+    >>> with rx.train.CheckpointManager(checkpoint, tempfile.mkdtemp(), max_to_keep=2) as manager:
+    ...     path = manager.restore_or_initialize()  # None: there is nothing yet
+    ...     for _ in range(3):
+    ...         _ = step.assign_add(1)
+    ...         path = manager.save()
+    >>> [path.rpartition("/")[2] for path in manager.checkpoints]
+    ['ckpt-2', 'ckpt-3']
+
+    Args:
+      checkpoint: what to save.
+      directory: where; the same for all workers.
+      max_to_keep: how many to keep; None for all.
+      keep_checkpoint_every_n_hours: of those that would be removed, keep one in so many hours.
+      checkpoint_name: the checkpoints are `{checkpoint_name}-{number}`.
+      step_counter: a variable with the number of steps, for `checkpoint_interval`; by default the
+        checkpoint's `step`.
+      checkpoint_interval: `save` does nothing until so many steps have passed since the last time.
+      init_fn: called by `restore_or_initialize` if there is no checkpoint.
+      save_interval: a shorter name of `checkpoint_interval`.
+      asynchronous: whether `save` writes in the background.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        directory: str | os.PathLike[str],
+        max_to_keep: int | None = 5,
+        keep_checkpoint_every_n_hours: float | None = None,
+        checkpoint_name: str = "ckpt",
+        step_counter: Any = None,
+        checkpoint_interval: int | None = None,
+        init_fn: Callable[[], Any] | None = None,
+        *,
+        save_interval: int | None = None,
+        asynchronous: bool = True,
+    ):
+        if not isinstance(checkpoint, Checkpoint):
+            raise TypeError(
+                f"CheckpointManager takes an rx.train.Checkpoint; got {checkpoint!r}. Write "
+                "rx.train.CheckpointManager(rx.train.Checkpoint(model=...), directory)."
+            )
+        if max_to_keep is not None and (not isinstance(max_to_keep, int) or max_to_keep < 1):
+            raise ValueError(f"`max_to_keep` must be a positive number or None; got {max_to_keep}.")
+        if None not in (checkpoint_interval, save_interval):
+            raise ValueError("Give `checkpoint_interval` or `save_interval`: they are the same.")
+        interval = save_interval if checkpoint_interval is None else checkpoint_interval
+        if interval is not None and interval < 1:
+            raise ValueError(f"`checkpoint_interval` must be at least 1; got {interval}.")
+        if interval is not None and step_counter is None and not hasattr(checkpoint, "step"):
+            raise ValueError(
+                "`step_counter` should be passed if `checkpoint_interval` is not None, unless the "
+                "checkpoint has a `step`: rx.train.Checkpoint(model=..., step=step)."
+            )
+        self._checkpoint = checkpoint
+        self._directory = os.path.abspath(directory)
+        self._max_to_keep = max_to_keep
+        self._keep_hours = keep_checkpoint_every_n_hours
+        self._name = checkpoint_name
+        self._step_counter = step_counter
+        self._interval = interval
+        self._init_fn = init_fn
+        self._asynchronous = asynchronous
+        self._background = Background()
+        self._last_step: int | None = None
+        self._last_kept = time.time()
+        self._verified: str | None = None  # the path of the latest one, if it is known to be whole
+        if _job.current_job().worker == 0:
+            _folder.remove_leftovers(self._directory, self._name)
+
+    # ------------------------------------------------------------------ what there is
+
+    @property
+    def directory(self) -> str:
+        """Where the checkpoints are."""
+        return self._directory
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What is saved."""
+        return self._checkpoint
+
+    @property
+    def checkpoint_interval(self) -> int | None:
+        """How many steps lie between two saves."""
+        return self._interval
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """The paths of the checkpoints that it manages, earliest first."""
+        self.wait()
+        return self._managed()
+
+    def _managed(self) -> list[str]:
+        found = [path for path, _ in _folder.checkpoints_in(self._directory)]
+        mine = [path for path in found if os.path.basename(path).startswith(f"{self._name}-")]
+        return [path for path in mine if not _folder.is_kept(path)]
+
+    @property
+    def latest_checkpoint(self) -> str | None:
+        """The path of the latest checkpoint that is whole; None if there is none."""
+        self.wait()
+        if self._verified is not None and os.path.isdir(self._verified):
+            return self._verified
+        self._verified = latest_whole(self._directory, self._name)
+        return self._verified
+
+    # ------------------------------------------------------------------ saving
+
+    def save(
+        self,
+        checkpoint_number: Any = None,
+        check_interval: bool = True,
+        options: Any = None,
+    ) -> str | None:
+        """Saves, and returns the path; None if it is too early by `checkpoint_interval`.
+
+        Returns when no later update can reach what is saved. If the save before is still being
+        written, it is waited for first.
+
+        Args:
+          checkpoint_number: for the name; by default the number of saves so far.
+          check_interval: whether `checkpoint_interval` counts.
+          options: kept for ported code.
+        """
+        if self._interval is not None:
+            step = self._step()
+            early = self._last_step is not None and step - self._last_step < self._interval
+            if check_interval and early:
+                return None
+            self._last_step = step
+        self.wait()
+        counter = self._checkpoint.save_counter
+        counter.assign_add(1)
+        number = int(counter.numpy() if checkpoint_number is None else checkpoint_number)
+        save = self._checkpoint._save(os.path.join(self._directory, f"{self._name}-{number}"))
+        object.__setattr__(self._checkpoint, "_unfinished", self.wait)
+        if self._asynchronous:
+            self._background.start(lambda: self._finish(save), f"rx.checkpoint {number}")
+        else:
+            with _job.current_job().phase("saving", save.is_writer):
+                self._finish(save)
+        return save.path
+
+    def _finish(self, save: Save) -> None:
+        save.finish()
+        self._verified = save.path
+        if save.is_writer:
+            self._sweep()
+
+    def _step(self) -> int:
+        counter = self._step_counter
+        if counter is None:
+            counter = getattr(self._checkpoint, "step")  # noqa: B009  # named by the user
+        return int(counter.numpy() if hasattr(counter, "numpy") else counter)
+
+    def _sweep(self) -> None:
+        if self._max_to_keep is None:
+            return
+        found = _folder.checkpoints_in(self._directory)
+        times = {path: manifest.time for path, manifest in found}
+        for path in self._managed()[: -self._max_to_keep]:
+            hours = self._keep_hours
+            if hours is not None and times[path] - self._last_kept >= hours * _HOUR:
+                self._last_kept = times[path]
+                _folder.keep(path)
+            else:
+                _folder.remove(path)
+
+    def wait(self) -> None:
+        """Waits until the last save is on the disk; raises its error if it failed."""
+        job = _job.current_job()
+        is_watched = self._background.is_running
+        # Whoever writes takes as long as the disk does; the others only wait for that.
+        with job.phase("saving", job.worker == 0) if is_watched else contextlib.nullcontext():
+            self._background.wait()
+
+    sync = wait
+
+    def close(self) -> None:
+        """Waits for the last save. The manager can be used again afterwards."""
+        self.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        try:
+            self.close()
+        except BaseException as failure:
+            if error is None:
+                raise
+            add_note(error, f"A checkpoint could not be saved either: {failure}")
+
+    # ------------------------------------------------------------------ restoring
+
+    def restore_or_initialize(self) -> str | None:
+        """Restores the latest checkpoint that is whole; without one, calls `init_fn`.
+
+        In a job of many workers the first one says which checkpoint it is.
+
+        Returns:
+          The path of what was restored, or None.
+        """
+        self.wait()
+        job = _job.current_job()
+        mine = self.latest_checkpoint if job.worker == 0 else None
+        with job.phase("restoring"):
+            path = _job.told_by_first(job, "latest", mine)
+            if path is not None:
+                _ = self._checkpoint.save_counter
+                self._checkpoint._restore(_restoring.Saved(path, verified=True), False)
+                if self._interval is not None:
+                    self._last_step = self._step()
+                return path
+        if self._init_fn is not None:
+            self._init_fn()
+        return None

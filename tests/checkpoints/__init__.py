@@ -1,0 +1,1 @@
+"""Tests of `rx.train.Checkpoint` and `rx.train.CheckpointManager`."""

@@ -1,0 +1,115 @@
+"""Kills a program inside its saves, again and again: `kill_inside_saves`.
+
+The program restores the latest checkpoint, checks that it is of one piece, and saves again; what it
+restores may not be older than what it said was saved. As a script:
+`python -m tests.checkpoints.kills 200`.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.guards import ROOT
+
+PROGRAM = """
+import sys
+import jax.numpy as jnp
+import replicax as rx
+
+strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    vs = [rx.Variable(jnp.zeros(250_000), aggregation="SUM") for _ in range(8)]
+iterator = iter(rx.data.Dataset.range(10**9))
+checkpoint = rx.train.Checkpoint(vs=vs, iterator=iterator, step=0)
+
+@rx.function
+def step():
+    strategy.run(lambda: [v.assign_add(jnp.full(v.shape, 0.5)) for v in vs] and None)
+
+with rx.train.CheckpointManager(checkpoint, sys.argv[1], max_to_keep=2) as manager:
+    manager.restore_or_initialize()
+    for v in vs:
+        assert (v.numpy() == checkpoint.step).all(), (checkpoint.step, v)
+    assert iterator.get_state()["position"] == checkpoint.step
+    print("restored", checkpoint.step, flush=True)
+    while True:
+        step()
+        assert next(iterator) == checkpoint.step
+        checkpoint.step += 1
+        manager.save()
+        manager.wait()
+        print("saved", checkpoint.step, flush=True)
+"""
+
+
+class Kills(NamedTuple):
+    """What happened."""
+
+    inside: int  # kills while a checkpoint was half-written
+    saved: int  # checkpoints written in all
+
+
+def kill_inside_saves(folder: Path, kills: int, seed: int = 0, timeout: float = 60) -> Kills:
+    """Starts and kills a program; raises `AssertionError` if a restore was not what it must be."""
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    directory = folder / "checkpoints"
+    chosen = random.Random(seed)
+    inside, saved = 0, 0
+    for _ in range(kills):
+        saved = _run_and_kill(program, directory, chosen, saved, timeout)
+        inside += any(name.endswith(".partial") for name in os.listdir(directory))
+    return Kills(inside, saved)
+
+
+def _run_and_kill(
+    program: Path, directory: Path, chosen: random.Random, saved: int, timeout: float
+) -> int:
+    """One life of the program; returns the number of the last step that it said was saved."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": "2",
+    }
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(directory)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    )
+    assert process.stdout is not None
+    try:
+        first = process.stdout.readline()
+        if not first.startswith("restored"):
+            raise AssertionError(f"the program failed:\n{first}{process.stdout.read()}")
+        restored = int(first.split()[1])
+        assert saved <= restored, f"step {saved} was saved, and step {restored} restored"
+        # Let it save a few times, and kill it at some point of the next save.
+        for _ in range(chosen.randrange(4)):
+            saved = max(saved, int(process.stdout.readline().split()[1]))
+        end = time.monotonic() + timeout
+        while not any(name.endswith(".partial") for name in os.listdir(directory)):
+            assert time.monotonic() < end, "no save has begun"
+            time.sleep(0.0002)
+        time.sleep(chosen.random() * 0.03)
+        process.send_signal(signal.SIGKILL)
+        for line in process.stdout:
+            saved = max(saved, int(line.split()[1]))
+        return saved
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        print(kill_inside_saves(Path(made), int(sys.argv[1])))

@@ -1,0 +1,321 @@
+"""Restoring what does not fit, what is not there yet, and what is not there at all."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import replicax as rx
+from tests.under_test import cpus
+
+
+def test_all_differences_are_listed_and_nothing_is_changed(tmp_path: Path):
+    saved = {
+        "same": rx.Variable(1.0),
+        "shape": rx.Variable(jnp.zeros((2, 3))),
+        "dtype": rx.Variable(jnp.zeros(2, jnp.int32)),
+        "renamed": rx.Variable(5.0),
+        "number": rx.Variable(0.0),
+    }
+    path = rx.train.Checkpoint(model=saved, step=4).save(tmp_path / "ckpt")
+    wanted = {
+        "same": rx.Variable(0.0),
+        "shape": rx.Variable(jnp.zeros((2, 4))),
+        "dtype": rx.Variable(jnp.zeros(2, jnp.bfloat16)),
+        "new_name": rx.Variable(0.0),
+        "number": 3,
+    }
+    iterator = iter(rx.data.Dataset.range(3))
+    checkpoint = rx.train.Checkpoint(model=wanted, step=0, iterator=iterator)
+    with pytest.raises(rx.errors.CheckpointError) as caught:
+        checkpoint.restore(path)
+    text = str(caught.value)
+    assert "model/shape: saved float32[2,3], wanted float32[2,4]" in text
+    assert "model/dtype: saved int32[2], wanted bfloat16[2]" in text
+    assert "model/new_name: not in the checkpoint, wanted float32[]" in text
+    assert "model/renamed: float32[]" in text  # in the checkpoint and not in the program
+    assert "model/number: saved float32[], wanted a number (now 3)" in text
+    assert "iterator: not in the checkpoint" in text
+    assert "model/same" not in text
+    assert path in text and "nothing was restored" in text
+    assert (float(wanted["same"]), checkpoint.step) == (0.0, 0)
+
+
+def test_missing_is_an_error_unless_partial(tmp_path: Path):
+    path = rx.train.Checkpoint(a=rx.Variable(1.0)).save(tmp_path / "ckpt")
+    checkpoint = rx.train.Checkpoint(a=rx.Variable(0.0), b=rx.Variable(7.0))
+    with pytest.raises(rx.errors.CheckpointError, match=r"(?s)b: not in .*partial=True"):
+        checkpoint.restore(path)
+    assert float(checkpoint.a) == 0.0
+    status = checkpoint.restore(path, partial=True)
+    assert (float(checkpoint.a), float(checkpoint.b)) == (1.0, 7.0)
+    with pytest.raises(AssertionError, match="b: not in the checkpoint"):
+        status.assert_existing_objects_matched()
+    with pytest.raises(AssertionError):
+        status.assert_consumed()
+    status.assert_nontrivial_match().expect_partial()
+    checkpoint.save(tmp_path / "ckpt")  # goes on
+
+
+def test_what_only_the_checkpoint_has_is_left_out(tmp_path: Path):
+    model = SimpleNamespace(w=rx.Variable(1.0))
+    path = rx.train.Checkpoint(model=model, other=rx.Variable(2.0)).save(tmp_path / "ckpt")
+    model.w.assign(0.0)
+    status = rx.train.Checkpoint(model=model).restore(path)
+    assert float(model.w) == 1.0
+    status.assert_existing_objects_matched().assert_nontrivial_match()
+    with pytest.raises(AssertionError, match=r"no place for:\n  other: float32"):
+        status.assert_consumed()
+
+
+def test_nothing_in_common(tmp_path: Path):
+    path = rx.train.Checkpoint(a=rx.Variable(1.0)).save(tmp_path / "ckpt")
+    status = rx.train.Checkpoint(b=SimpleNamespace()).restore(path)
+    with pytest.raises(AssertionError, match="Nothing of the checkpoint"):
+        status.assert_nontrivial_match()
+
+
+def test_none_restores_nothing():
+    status = rx.train.Checkpoint(a=rx.Variable(1.0)).restore(None)
+    status.expect_partial().initialize_or_restore()
+    for check in (
+        status.assert_consumed,
+        status.assert_existing_objects_matched,
+        status.assert_nontrivial_match,
+    ):
+        with pytest.raises(AssertionError, match="No checkpoint"):
+            check()
+
+
+def test_a_path_that_is_none(tmp_path: Path):
+    checkpoint = rx.train.Checkpoint(a=rx.Variable(1.0))
+    with pytest.raises(FileNotFoundError, match="There is no checkpoint at"):
+        checkpoint.restore(tmp_path / "nothing")
+    checkpoint.save(tmp_path / "ckpt")
+    with pytest.raises(rx.errors.CheckpointError, match=r"The number is missing: ckpt-1\."):
+        checkpoint.restore(tmp_path / "ckpt")
+    with pytest.raises(rx.errors.CheckpointError, match="directory of checkpoints: ckpt-1"):
+        checkpoint.restore(tmp_path)
+    with pytest.raises(rx.errors.CheckpointError, match="There are: ckpt-1"):
+        checkpoint.restore(tmp_path / "ckpt-2")
+
+
+# --- later ----------------------------------------------------------------------------------------
+
+
+def adam(model: Any, build: bool = True) -> rx.Optimizer:
+    optimizer = rx.Optimizer(optax.adam(0.1))
+    if build:
+        optimizer.build([model.a, model.b])
+    return optimizer
+
+
+def model() -> SimpleNamespace:
+    return SimpleNamespace(a=rx.Variable(1.0, name="a"), b=rx.Variable([1.0, 2.0], name="b"))
+
+
+def trained() -> tuple[Any, rx.Optimizer]:
+    one = model()
+    optimizer = adam(one)
+    for scale in (1.0, 2.0):
+        optimizer.apply([jnp.float32(scale), jnp.ones(2) * scale], [one.a, one.b])
+    return one, optimizer
+
+
+def values(optimizer: rx.Optimizer) -> list[Any]:
+    return [v.numpy().tolist() for v in optimizer.variables]
+
+
+def test_the_state_of_an_optimizer_follows_its_variables(tmp_path: Path):
+    one, optimizer = trained()
+    path = rx.train.Checkpoint(model=one, optimizer=optimizer).save(tmp_path / "ckpt")
+    other = model()
+    turned = rx.Optimizer(optax.adam(0.1))
+    turned.build([other.b, other.a])  # in another order
+    rx.train.Checkpoint(model=other, optimizer=turned).restore(path).assert_consumed()
+    by_shape = {v.name: v.numpy().tolist() for v in optimizer.variables}
+    assert {v.name: v.numpy().tolist() for v in turned.variables} == by_shape
+
+
+@pytest.mark.parametrize("where", ["eager", "compiled"])
+def test_an_optimizer_that_is_built_later(where: str, tmp_path: Path):
+    one, optimizer = trained()
+    path = rx.train.Checkpoint(model=one, optimizer=optimizer).save(tmp_path / "ckpt")
+    other = model()
+    later = adam(other, build=False)
+    status = rx.train.Checkpoint(model=other, optimizer=later).restore(path)
+
+    def step(m: Any, o: rx.Optimizer) -> None:
+        o.apply([m.a.value(), m.b.value()], [m.a, m.b])
+
+    for m, o in ((one, optimizer), (other, later)):
+        (rx.function(step) if where == "compiled" else step)(m, o)
+    assert values(later) == values(optimizer)
+    assert other.b.numpy().tolist() == one.b.numpy().tolist()
+    status.assert_consumed()
+    rx.train.Checkpoint(model=other, optimizer=later).save(tmp_path / "later")
+
+
+def test_an_optimizer_that_is_built_later_for_other_variables(tmp_path: Path):
+    one, optimizer = trained()
+    path = rx.train.Checkpoint(optimizer=optimizer).save(tmp_path / "ckpt")
+    other = SimpleNamespace(a=rx.Variable(1.0), b=rx.Variable([1.0, 2.0, 3.0]))
+    later = adam(other, build=False)
+    rx.train.Checkpoint(optimizer=later).restore(path)
+    with pytest.raises(rx.errors.CheckpointError, match=r"saved float32\[2\], wanted float32\[3\]"):
+        later.build([other.a, other.b])
+    sgd = rx.Optimizer(optax.sgd(0.1, momentum=0.9))
+    rx.train.Checkpoint(optimizer=sgd).restore(path)
+    with pytest.raises(rx.errors.CheckpointError, match="another optimizer or other variables"):
+        sgd.build([other.a])
+
+
+def test_an_optimizer_saved_before_its_first_step(tmp_path: Path):
+    one = model()
+    optimizer = adam(one, build=False)
+    checkpoint = rx.train.Checkpoint(model=one, optimizer=optimizer)
+    path = checkpoint.save(tmp_path / "ckpt")
+    optimizer.apply([jnp.float32(3.0), jnp.ones(2)], [one.a, one.b])
+    assert any(np.any(v.numpy()) for v in optimizer.variables)
+    checkpoint.restore(path).assert_consumed()
+    assert not any(np.any(v.numpy()) for v in optimizer.variables)  # as new
+
+
+def test_an_attribute_of_the_checkpoint_that_is_set_later(tmp_path: Path):
+    path = rx.train.Checkpoint(a=rx.Variable(1.0), b=rx.Variable(2.0)).save(tmp_path / "ckpt")
+    checkpoint = rx.train.Checkpoint(a=rx.Variable(0.0))
+    status = checkpoint.restore(path)
+    checkpoint.b = rx.Variable(0.0)
+    assert float(checkpoint.b) == 2.0
+    status.assert_consumed()
+    checkpoint.a = rx.Variable(5.0)  # it has been restored once: this one is meant
+    assert float(checkpoint.a) == 5.0
+
+
+def test_a_variable_that_is_made_later(tmp_path: Path):
+    path = rx.train.Checkpoint(m=SimpleNamespace(w=rx.Variable(1.0))).save(tmp_path / "ckpt")
+    lazy = SimpleNamespace()
+    checkpoint = rx.train.Checkpoint(m=lazy)
+    status = checkpoint.restore(path)
+    lazy.w = rx.Variable(0.0)
+    # Training would have gone on from scratch, and the next save would have hidden it.
+    with pytest.raises(rx.errors.CheckpointError, match="m/w were made after restore"):
+        checkpoint.save(tmp_path / "ckpt")
+    status.assert_consumed()
+    assert float(lazy.w) == 1.0
+    checkpoint.save(tmp_path / "ckpt")
+
+
+def test_a_later_variable_of_another_shape(tmp_path: Path):
+    path = rx.train.Checkpoint(m=SimpleNamespace(w=rx.Variable(1.0))).save(tmp_path / "ckpt")
+    lazy = SimpleNamespace()
+    status = rx.train.Checkpoint(m=lazy).restore(path)
+    lazy.w = rx.Variable([0.0])
+    with pytest.raises(rx.errors.CheckpointError, match=r"m/w: saved float32\[\], wanted"):
+        status.assert_existing_objects_matched()
+
+
+# --- positions ------------------------------------------------------------------------------------
+
+
+def test_the_exact_position_of_an_iterator(tmp_path: Path):
+    def make() -> Any:
+        return iter(rx.data.Dataset.range(20).shuffle(20, seed=2).batch(3).repeat())
+
+    iterator = make()
+    for _ in range(9):
+        next(iterator)
+    path = rx.train.Checkpoint(iterator=iterator).save(tmp_path / "ckpt")
+    wanted = [next(iterator).tolist() for _ in range(9)]
+    again = make()
+    rx.train.Checkpoint(iterator=again).restore(path).assert_consumed()
+    assert [next(again).tolist() for _ in range(9)] == wanted
+
+
+def test_a_position_that_does_not_fit_leaves_all_as_it_was(tmp_path: Path):
+    v = rx.Variable(1.0)
+    first = iter(rx.data.Dataset.range(5))
+    next(first)
+    path = rx.train.Checkpoint(v=v, a=first, b=iter(rx.data.Dataset.range(5))).save(tmp_path / "c")
+    v.assign(0.0)
+    a, b = iter(rx.data.Dataset.range(5)), iter(rx.data.Dataset.range(6))
+    with pytest.raises(rx.errors.CheckpointError, match="b: the position .* does not fit"):
+        rx.train.Checkpoint(v=v, a=a, b=b).restore(path)
+    assert float(v) == 0.0
+    assert next(a) == 0
+
+
+class Player:
+    """Something of the user's with a state of its own."""
+
+    def __init__(self, state: Any):
+        self.state = state
+
+    def get_state(self) -> Any:
+        return self.state
+
+    def set_state(self, state: Any) -> None:
+        self.state = state
+
+
+def test_any_object_with_a_state(tmp_path: Path):
+    state = {"raw": b"\x00\xff", "pair": (1, 2.5), 3: [None, True], "$x": {"y": "z"}}
+    path = rx.train.Checkpoint(player=Player(state)).save(tmp_path / "ckpt")
+    other = Player(None)
+    rx.train.Checkpoint(player=other).restore(path).assert_consumed()
+    assert other.state == state
+    with pytest.raises(TypeError, match="get_state.* gave a object"):
+        rx.train.Checkpoint(player=Player(object())).save(tmp_path / "ckpt")
+    assert rx.train.list_checkpoints(tmp_path) == [path]
+
+
+# --- misuse ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["text", None, b"bytes", len, jnp.sum, int, ...])
+def test_what_cannot_be_saved(value: Any):
+    with pytest.raises(ValueError, match="cannot save thing="):
+        rx.train.Checkpoint(thing=value)
+
+
+def test_names_that_are_taken():
+    with pytest.raises(ValueError, match="named 'save'"):
+        rx.train.Checkpoint(save=rx.Variable(1.0))
+    root = SimpleNamespace(v=rx.Variable(1.0))
+    with pytest.raises(ValueError, match=r"root\.v is something else"):
+        rx.train.Checkpoint(root, v=rx.Variable(2.0))
+    rx.train.Checkpoint(root, v=root.v)
+
+
+def test_keys_that_become_the_same(tmp_path: Path):
+    tree = {1: rx.Variable(1.0), "1": rx.Variable(2.0)}
+    with pytest.raises(ValueError, match="keys 1 and '1'"):
+        rx.train.Checkpoint(tree=tree).save(tmp_path / "ckpt")
+
+
+def test_not_inside_replicas_or_functions(tmp_path: Path):
+    strategy = rx.distribute.MirroredStrategy(cpus(2))
+    with strategy.scope():
+        checkpoint = rx.train.Checkpoint(v=rx.Variable(1.0))
+    path = checkpoint.save(tmp_path / "ckpt")
+    for call in (lambda: checkpoint.write(tmp_path / "x"), lambda: checkpoint.restore(path)):
+        with pytest.raises(rx.errors.WrongContextError, match="between the steps"):
+            strategy.run(call)
+        with pytest.raises(rx.errors.WrongContextError, match="rx.function"):
+            rx.function(lambda call=call: call() and None)()
+
+
+def test_not_in_the_scope_of_another_strategy(tmp_path: Path):
+    with rx.distribute.MirroredStrategy(cpus(2)).scope():
+        checkpoint = rx.train.Checkpoint(v=rx.Variable(1.0))
+    path = checkpoint.save(tmp_path / "ckpt")
+    checkpoint.v.assign(0.0)
+    other = rx.distribute.MirroredStrategy(cpus(3))
+    with other.scope(), pytest.raises(rx.errors.WrongContextError, match="outside of scopes"):
+        checkpoint.restore(path)
+    checkpoint.restore(path)
+    assert float(checkpoint.v.read_value()) == 1.0
