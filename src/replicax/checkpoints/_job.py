@@ -57,7 +57,7 @@ def topic(job: Job) -> str:
 
     A name of its own for each, because saves of two managers may be under way at once.
     """
-    return f"checkpoint-{next(_counters.setdefault(id(job), itertools.count()))}"
+    return f"checkpoint {next(_counters.setdefault(id(job), itertools.count()))}"
 
 
 def told_by_first(job: Job, what: str, value: Any) -> Any:

@@ -118,7 +118,7 @@ class PreemptionCheckpointHandler:
           *args: its arguments.
           **kwargs: its keyword arguments.
         """
-        while notice := self._agreement.notice_to_save_for(self._calls):
+        while notice := self._notice_to_save_for():
             self._save_and_leave(notice)
         result = distributed_train_function(*args, **kwargs)
         self._count_call()
@@ -132,15 +132,18 @@ class PreemptionCheckpointHandler:
           **kwargs: likewise.
         """
         self._count_call()
-        while notice := self._agreement.notice_to_save_for(self._calls):
+        while notice := self._notice_to_save_for():
             self._save_and_leave(notice, *args, **kwargs)
 
     @contextlib.contextmanager
     def watch_preemption_scope(self) -> Iterator[None]:
         """Around a training loop: saves at its end if a notice came after the last step."""
         yield
-        while notice := self._agreement.notice_to_save_for(self._calls):
+        while notice := self._notice_to_save_for():
             self._save_and_leave(notice)
+
+    def _notice_to_save_for(self) -> int:
+        return self._agreement.notice_to_save_for(self._calls, self._watch.is_told)
 
     def _count_call(self) -> None:
         self._calls += 1
@@ -211,6 +214,7 @@ class _Agreement:
         with self._changed:
             self._asked = notice
             self._answers = {0: self._begun}
+            self._changed.notify_all()
 
     def _hear_of_notice(self, said: list[int], worker: int) -> None:
         number, notice = said
@@ -220,6 +224,7 @@ class _Agreement:
             self._asked = notice
             self._answers = {}
             begun = self._begun
+            self._changed.notify_all()
         assert self._membership is not None
         self._membership.publish("preemption answer", begun)
 
@@ -228,9 +233,14 @@ class _Agreement:
             self._answers[worker] = begun
             self._changed.notify_all()
 
-    def notice_to_save_for(self, calls: int) -> int:
-        """Before a call: the notice to save for now; 0 if there is none, and the call has begun."""
+    def notice_to_save_for(self, calls: int, is_told: bool) -> int:
+        """Before a call: the notice to save for now; 0 if there is none, and the call has begun.
+
+        `is_told`: this worker itself has a notice, which is on its way to all: no call before it.
+        """
         with self._changed:
+            if is_told:
+                self._changed.wait_for(lambda: self._asked, _PATIENCE_SECONDS)
             if self._asked > self._saved:
                 self._wait_for_answers()
                 if calls >= max(self._answers.values()):
@@ -283,10 +293,15 @@ class _Watch:
         self._told: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._again_at: float | None = None
         self._has_notice = False
+        self.is_told = False  # by a signal
         if watcher_fn is None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, lambda *_: self._told.put("notice"))
+            signal.signal(signal.SIGTERM, self._on_sigterm)
         thread = threading.Thread(target=self._loop, name="rx.preemption", daemon=True)
         thread.start()
+
+    def _on_sigterm(self, number: int, frame: Any) -> None:
+        self.is_told = True
+        self._told.put("notice")
 
     def ask_again_in(self, seconds: float) -> None:
         """After the first save of a grace period; it counts on the worker that had the notice."""
@@ -296,6 +311,7 @@ class _Watch:
     def begin_anew(self) -> None:
         """All have saved, and go on: the next notice is a new one."""
         self._again_at = None
+        self.is_told = False
         self._told.put("anew")
 
     def _loop(self) -> None:

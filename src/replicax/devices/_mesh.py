@@ -126,15 +126,23 @@ class ReplicaMesh:
             with contextlib.suppress(Exception):  # those who look at its results are told
                 mark.block_until_ready()
 
-    def call(self, program: Callable[..., Any], results: list[Any], *args: Any) -> None:
+    def call(
+        self,
+        program: Callable[..., Any],
+        results: list[Any],
+        *args: Any,
+        needs_all: bool = True,
+    ) -> None:
         """Appends `program(*args)` to `results`, for a program with collectives.
+
+        `needs_all`: whether all workers have to call it; not so without collectives.
 
         Such programs must reach every device in one order, whichever threads call them. The last
         of what `program` returns tells that it has ended; nobody may donate it.
 
         The results are appended in the same breath: an interrupt cannot come in between.
         """
-        if self._meeting is not None:
+        if self._meeting is not None and needs_all:
             self._meeting.before_call(getattr(program, "__name__", "a program"))
         with _collective:
             if jax.sharding.get_abstract_mesh().empty:

@@ -67,7 +67,11 @@ class Program:
         self.creates = traced.has_created
         if self.mesh is not None:
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
-            self.mesh.require_same("programs", _described(user_fn, arguments, self.jaxpr))
+            collectives = collectives_of(self.jaxpr.jaxpr)
+            # One without them is each worker's own business: a prediction on the first one, say.
+            self._needs_all = bool(collectives)
+            if self._needs_all:
+                self.mesh.require_same("programs", _described(user_fn, arguments, self.jaxpr))
         # The function may have made and dropped a variable; it stays until the first call is done.
         self._until_called: Any = [each for each in traced.inputs if isinstance(each, Entry)]
         self._sort_inputs(traced, len(arguments.input_looks(self.mesh)))
@@ -301,7 +305,7 @@ class Program:
         read = [held.array(self) for held in self._read]
         args = (written, read, inputs, self._rest)
         if self.mesh is not None:
-            self.mesh.call(run, done, *args)
+            self.mesh.call(run, done, *args, needs_all=self._needs_all)
         elif self.place.devices[0] is default_device():
             append_result(done, run, args)
         else:

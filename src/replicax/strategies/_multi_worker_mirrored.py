@@ -129,6 +129,8 @@ class MultiWorkerMirroredExtended(StrategyExtended):
     # ------------------------------------------------------------------ combining values
 
     def _devices_of(self, destinations: Any) -> tuple[Device, ...]:
+        if isinstance(destinations, PerReplica) and destinations._count == len(self._devices):
+            return self._devices
         found = super()._devices_of(destinations)
         # The names of all devices here stand for the whole: `non_slot_devices` gives them.
         are_all = isinstance(destinations, tuple | list) and tuple(found) == tuple(self._devices)

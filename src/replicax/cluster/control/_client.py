@@ -192,7 +192,15 @@ class ControlClient:
             self._waiters[topic, number] = waiter
         try:
             self._raise_if_down()
-            self._send({"op": "exchange", "topic": topic, "n": number, "payload": payload})
+            self._send(
+                {
+                    "op": "exchange",
+                    "topic": topic,
+                    "n": number,
+                    "payload": payload,
+                    "calls": self._calls_if_blocked(),
+                }
+            )
             if not waiter.done.acquire(timeout=timeout):
                 # The server knows who is missing; its answer comes the same way.
                 self._send({"op": "missing?", "topic": topic, "n": number})
@@ -215,6 +223,11 @@ class ControlClient:
             f"Waited {timeout:g} s for the other workers in the exchange {topic!r} (number "
             f"{number + 1}); missing: {missing}. All workers must take part in it equally often."
         )
+
+    def _calls_if_blocked(self) -> int | None:
+        """How many calls this worker has made, if it makes no more until the exchange is over."""
+        is_main = threading.current_thread() is threading.main_thread()
+        return self._progress.calls if is_main else None
 
     def fail(self, error: str, message: str, trace: str, status: int, doubtful: bool) -> None:
         """Reports that this worker has failed. Doubtful: perhaps because another has."""

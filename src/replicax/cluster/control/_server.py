@@ -269,6 +269,7 @@ class ControlServer:
             busy=worker.busy,
         )
         self._check_finished()
+        self._check_waiting()
 
     def _publish(self, worker: WorkerRecord, message: Message) -> None:
         self._broadcast(
@@ -283,13 +284,21 @@ class ControlServer:
     def _exchange(self, worker: WorkerRecord, message: Message) -> None:
         key = (str(message["topic"]), int(message["n"]))
         parts = self._exchanges.put(key, worker.rank, message["payload"])
+        if message.get("calls") is not None:
+            worker.calls, worker.waits_in = int(message["calls"]), key
         if parts is not None:
+            for each in self._workers:
+                if each.waits_in == key:
+                    each.waits_in = None
             self._broadcast({"op": "exchanged", "topic": key[0], "n": key[1], "parts": parts})
         elif gone := self._exchanges.never_completed(key):
             self._unanswered(worker, key, gone, gone=True)
+        else:
+            self._check_waiting()
 
     def _missing(self, worker: WorkerRecord, message: Message) -> None:
         key = (str(message["topic"]), int(message["n"]))
+        worker.waits_in = None
         self._unanswered(worker, key, self._exchanges.missing(key), gone=False)
 
     def _unanswered(
@@ -373,6 +382,28 @@ class ControlServer:
                 "failed", first.rank, text, type="EarlyExit", message=text, traceback="", status=1
             )
             self._down("failed", first, text)
+
+    def _check_waiting(self) -> None:
+        """Who waits for others in an exchange makes no call: they cannot be in a later one."""
+        for waiting in self._workers:
+            if waiting.waits_in is None or self._is_over:
+                continue
+            for rank in self._exchanges.missing(waiting.waits_in):
+                other = self._workers[rank]
+                if other.calls > waiting.calls:
+                    text = (
+                        f"waits for all workers ({waiting.waits_in[0]}) after "
+                        f"{counted(waiting.calls, 'call')}, but {self._meeting.name(rank)} is in "
+                        f"call {other.calls} ({other.phase}), which needs all workers as well. "
+                        "Every worker must run the same program, `save` and the making of "
+                        "variables included: look for an `if` that depends on the worker"
+                    )
+                    self._event(
+                        "failed", waiting.rank, text, type="Mismatch", message=text, status=1,
+                        traceback="",
+                    )  # fmt: skip
+                    self._down("failed", waiting, text)
+                    return
 
     def _all_done(self) -> None:
         self._done = True

@@ -23,6 +23,7 @@ class WorkerRecord:
       heard: When it last said anything, on the monotonic clock.
       moved: When it last made progress.
       stack: What it answered when it was asked for its Python stacks.
+      waits_in: The exchange that its main thread waits in, if any: it makes no call meanwhile.
     """
 
     def __init__(self, rank: int) -> None:
@@ -38,6 +39,7 @@ class WorkerRecord:
         self.heard = 0.0
         self.moved = 0.0
         self.stack: str | None = None
+        self.waits_in: tuple[str, int] | None = None
 
     @property
     def in_job(self) -> bool:
