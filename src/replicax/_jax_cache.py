@@ -19,6 +19,9 @@ import contextlib
 import functools
 import inspect
 import os
+import re
+import time
+import uuid
 from typing import Any
 
 from jax._src import compilation_cache as _compilation_cache
@@ -28,6 +31,9 @@ from jax._src import distributed as _distributed
 from jax._src.lru_cache import LRUCache as _LRUCache
 
 _WRITE_ARGUMENTS = ["cache_key", "compile_time_secs", "module_name", "backend", "executable"]
+# While it is written, an entry is called so. Nobody writes one for an hour: it was killed.
+_UNFINISHED = re.compile(r".+-cache\.[0-9a-f]{32}")
+_LEFT_OVER_SECONDS = 3600.0
 
 
 @functools.cache
@@ -73,6 +79,7 @@ class _WholeEntries:
     def __init__(self, cache: _LRUCache):
         self._cache = cache
         self._path = cache._path
+        self._swept = False
 
     def get(self, key: str) -> bytes | None:
         value = self._cache.get(key)
@@ -85,8 +92,14 @@ class _WholeEntries:
         return value
 
     def put(self, key: str, value: bytes) -> None:
+        if not self._swept:
+            self._swept = True
+            self._remove_left_overs()
+        if self.get(key) is not None:  # of another worker, which has compiled the same
+            return
         entry = os.path.join(os.fspath(self._path), f"{key}-cache")
-        unfinished = f"{entry}.{os.getpid()}"
+        # On a shared file system, process numbers are not enough to tell writers apart.
+        unfinished = f"{entry}.{uuid.uuid4().hex}"
         try:
             with open(unfinished, "wb") as file:
                 file.write(value)
@@ -94,3 +107,13 @@ class _WholeEntries:
         except OSError:  # no space, no permission
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
+
+    def _remove_left_overs(self) -> None:
+        """Removes what workers have begun that were killed then."""
+        old = time.time() - _LEFT_OVER_SECONDS
+        with contextlib.suppress(OSError), os.scandir(os.fspath(self._path)) as files:
+            for file in files:
+                if _UNFINISHED.fullmatch(file.name):
+                    with contextlib.suppress(OSError):  # another worker was faster
+                        if file.stat().st_mtime < old:
+                            os.unlink(file.path)

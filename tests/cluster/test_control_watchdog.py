@@ -40,8 +40,8 @@ STILL = {"moved": NOW - 70}
         ([STILL, {}], False),  # the others would stop soon if it were stuck
         ([STILL, STILL], True),
         ([STILL, {**STILL, "busy": True}], False),
-        ([STILL, {**STILL, "state": "finished"}], True),
-        ([STILL, {**STILL, "busy": True, "state": "finished"}], True),
+        ([STILL, {**STILL, "state": "finished"}], False),
+        ([STILL, {**STILL, "busy": True, "state": "finished"}], False),
         ([STILL, {"state": "finished"}], False),  # it finished just now
         ([{**STILL, "state": "finished"}] * 2, False),
         ([{"busy": True}, {"busy": True, "heard": NOW - 70}], True),

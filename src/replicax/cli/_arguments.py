@@ -1,10 +1,12 @@
 """Reads the command line of `replicax launch`: our options, then the script and what is its own."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from replicax._errors import ClusterConfigError
+from replicax.cli import _launch_key
 from replicax.cli._options import LaunchOptions, Range, Usage
 from replicax.cluster.control._settings import Settings
 
@@ -82,6 +84,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "HOST:PORT",
         "help": "where the launcher of node 0 listens for the others",
     },
+    "--key": {
+        "metavar": "TEXT",
+        "help": "the same secret on all nodes: node 0 lets in only launchers that have it "
+        f"(default: {_launch_key.VARIABLE}, which other users of the host cannot see)",
+    },
     "-m": {"metavar": "MODULE", "dest": "module", "help": "run a module instead of a script"},
 }
 
@@ -104,7 +111,7 @@ def launch_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
         said = Settings.from_environment()
         stall = parsed.stall_timeout
         if stall is None:
-            stall = said.stall_timeout or LaunchOptions.stall_timeout
+            stall = said.stall_timeout or 0.0  # None: turned off
         return LaunchOptions(
             command=command,
             workers=Range.parse(parsed.workers, "--workers"),
@@ -116,6 +123,7 @@ def launch_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
             nodes=Range.parse(parsed.nodes, "--nodes"),
             node_rank=parsed.node_rank,
             coordinator=parsed.coordinator,
+            key=os.environ.get(_launch_key.VARIABLE) or None if parsed.key is None else parsed.key,
         )
     except (Usage, ClusterConfigError) as error:
         parser.error(str(error))

@@ -1,21 +1,35 @@
 """The launcher of a node other than 0: it starts and ends workers as that of node 0 says."""
 
-import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
 
+from replicax.cli import _launch_key
 from replicax.cli._event_loop import EventLoop
 from replicax.cli._log import Log
 from replicax.cli._node import LocalNode, Plan
+from replicax.cli._node_messages import (
+    Arrival,
+    BadMessage,
+    Challenge,
+    End,
+    Exit,
+    Message,
+    Proof,
+    Ready,
+    Refused,
+    Say,
+    Signal,
+    Start,
+    Welcome,
+    Words,
+    understand,
+)
 from replicax.cli._options import LaunchOptions
 from replicax.cluster.control import RESTART_STATUS, dial
 from replicax.cluster.control._dial import Link, NobodyThere, WrongProgram
 
-Message = dict[str, Any]
 _SECONDS_AFTER_CTRL_C = 3.0
 
 
@@ -39,6 +53,10 @@ class Member:
         self._generation = 0
         self._status: int | None = None
         self._exits: dict[int, int] = {}
+        self._own_challenge = _launch_key.new_challenge()
+        self._challenge: str | None = None
+        """Of node 0, if it asks for a key."""
+        self._is_in = False
 
     def run(self) -> int:
         """Runs until the job ends; returns its exit status."""
@@ -73,16 +91,14 @@ class Member:
             options, self._loop, self._log, link.local_address, self._exited, self._environment
         )
         self._send(
-            {
-                "op": "node",
-                "rank": options.node_rank,
-                "nodes": str(options.nodes),
-                "workers": str(options.workers),
-                "host": link.local_address,
-                "addresses": self._local.addresses,
-                "pid": os.getpid(),
-                "python": sys.version.split()[0],
-            }
+            Arrival(
+                rank=options.node_rank,
+                nodes=str(options.nodes),
+                workers=str(options.workers),
+                host=link.local_address,
+                addresses=self._local.addresses or [],
+                challenge=self._own_challenge,
+            )
         )
         thread = threading.Thread(target=self._receive, name="replicax-node", daemon=True)
         thread.start()
@@ -97,7 +113,15 @@ class Member:
 
     def _obey_until_the_end(self) -> None:
         leave_at: float | None = None
+        welcome_by = time.monotonic() + self._options.join_timeout
         while self._status is None:
+            if not self._is_in and time.monotonic() >= welcome_by:
+                self._leave(
+                    f"node 0 at {self._options.coordinator} has not answered in "
+                    f"{self._options.join_timeout:g} s. Is its launcher stopped?",
+                    1,
+                )
+                return
             workers = self._local.workers
             self._log.wait_for_room(0.02)
             self._loop.wait(leave_at, often=workers.needs_polling)
@@ -131,46 +155,89 @@ class Member:
             self._loop.call_soon(self._lost_node_0)
 
     def _heard(self, message: Message) -> None:
-        op = message["op"]
-        if op == "start":
-            self._generation = message["generation"]
-            self._exits.clear()
-            seats = [(place, rank) for place, rank in message["seats"]]
-            self._local.start(Plan(message["cluster"], message["environment"], seats))
-        elif op == "signal":
-            self._local.signal(message["number"])
-            # One that was told to end leaves; it is not ready for another generation.
-            if message["number"] == signal.SIGKILL and self._loop.told_to_end is None:
-                self._send(
-                    {
-                        "op": "ready",
-                        "generation": self._generation,
-                        "addresses": self._local.addresses,
-                    }
+        if self._status is not None:
+            return
+        try:
+            words = understand(message)
+            if isinstance(words, Refused):
+                self._leave(words.text, 2)
+            elif self._is_in:
+                self._obey(words)
+            else:
+                self._introduce(words)
+        except BadMessage as error:
+            self._leave(
+                f"what listens at {self._options.coordinator} does not talk like node 0's launcher "
+                f"({error}). Install the same version of replicax on all nodes.",
+                1,
+            )
+
+    def _introduce(self, words: Words) -> None:
+        """Before this node is let in: proves to node 0 that it has the key, and has it prove."""
+        key, node_0 = self._options.key, f"node 0 at {self._options.coordinator}"
+        if isinstance(words, Challenge):
+            if key is None:
+                self._leave(f"{node_0} asks for a key. {_launch_key.HOW_TO_GIVE_ONE}", 2)
+                return
+            self._challenge = words.challenge
+            self._send(Proof(self._proof(key, f"node {self._options.node_rank}")))
+        elif isinstance(words, Welcome):
+            if key is not None and not (
+                self._challenge is not None
+                and _launch_key.is_proof(words.proof, self._proof(key, "node 0"))
+            ):
+                self._leave(
+                    f"{node_0} has not shown that it has the key that this launcher has. "
+                    f"{_launch_key.HOW_TO_GIVE_ONE}",
+                    2,
                 )
-        elif op == "say":
-            self._log.say(message["text"])
-        elif op == "refused":
-            self._log.say(message["text"])
-            self._status = 2
-        elif op == "end":
-            self._status = message["status"]
+                return
+            self._is_in = True
+        else:
+            raise BadMessage(f"{words.op!r} before a welcome")
+
+    def _proof(self, key: str, who: str) -> str:
+        return _launch_key.proof(key, who, self._challenge or "", self._own_challenge)
+
+    def _obey(self, words: Words) -> None:
+        if isinstance(words, Start):
+            self._generation = words.generation
+            self._exits.clear()
+            places, ranks = range(self._options.workers.most), range(len(words.cluster))
+            if not all(place in places and rank in ranks for place, rank in words.seats):
+                raise BadMessage(f"{words.seats!r:.60} are not workers of this node")
+            self._local.start(Plan(words.cluster, words.environment, words.seats))
+        elif isinstance(words, Signal):
+            self._local.signal(words.number)
+            # One that was told to end leaves; it is not ready for another generation.
+            if words.number == signal.SIGKILL and self._loop.told_to_end is None:
+                self._send(Ready(self._generation, self._local.addresses or []))
+        elif isinstance(words, Say):
+            self._log.say(words.text)
+        elif isinstance(words, End):
+            self._status = words.status
+        else:
+            raise BadMessage(f"node 0 does not say {words.op!r} to a member")
+
+    def _leave(self, text: str, status: int) -> None:
+        self._log.say(text)
+        self._status = status
 
     def _lost_node_0(self) -> None:
         if self._status is None:
-            self._log.say(
+            self._leave(
                 f"the launcher of node 0 ({self._options.coordinator}) is gone; ending the workers "
-                "of this node"
+                "of this node",
+                1,
             )
-            self._status = 1
 
     def _exited(self, rank: int, status: int) -> None:
         self._exits[rank] = status
-        self._send({"op": "exit", "generation": self._generation, "rank": rank, "status": status})
+        self._send(Exit(self._generation, rank, status))
 
-    def _send(self, message: Message) -> None:
+    def _send(self, words: Words) -> None:
         try:
-            self._link.send(message)
+            self._link.send(words.message)
         except OSError:
             self._lost_node_0()
 

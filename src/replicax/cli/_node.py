@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from replicax.cli import _launch_key
 from replicax.cli._devices import device_environments
 from replicax.cli._event_loop import EventLoop
 from replicax.cli._log import Log
@@ -75,6 +76,7 @@ class LocalNode:
         self._options = options
         self._log = log
         self._environment = dict(os.environ if environment is None else environment)
+        self._environment.pop(_launch_key.VARIABLE, None)  # it is between launchers
         self._environment["PYTHONUNBUFFERED"] = "1"
         self._environment["REPLICAX_JOIN_TIMEOUT"] = f"{options.join_timeout:g}"
         self._devices = device_environments(
@@ -116,7 +118,7 @@ class LocalNode:
     def signal(self, number: int) -> None:
         """Sends a signal to the workers; after SIGKILL they are gone, and new ones may start."""
         if number == signal.SIGKILL:
-            self.workers.close()
+            self.workers.end()
             self.addresses = self._new_addresses()
         else:
             self.workers.signal(number)

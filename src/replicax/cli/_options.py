@@ -51,7 +51,7 @@ class LaunchOptions:
     """Workers on this host."""
     devices_per_worker: int | None = None
     max_restarts: int = 0
-    stall_timeout: float = 120.0
+    stall_timeout: float = 600.0
     """Seconds without any progress after which the workers are stuck; 0 turns the check off."""
     join_timeout: float = DEFAULT_JOIN_TIMEOUT
     """Seconds to wait for workers, and for the launchers of other nodes, to arrive."""
@@ -61,6 +61,8 @@ class LaunchOptions:
     node_rank: int = 0
     coordinator: str | None = None
     """Where the launcher of node 0 listens for those of the other nodes, as `host:port`."""
+    key: str | None = dataclasses.field(default=None, repr=False)
+    """What all launchers of a job know and others do not; None: nobody is asked for it."""
 
     def __post_init__(self) -> None:
         if not self.command:
@@ -84,6 +86,8 @@ class LaunchOptions:
             raise Usage(f"{option} {value:g}: expected {least} or more.")
 
     def _check_nodes(self) -> None:
+        if self.key == "":
+            raise Usage("--key: it is empty. Give a text that is hard to guess, or leave it out.")
         if self.nodes.most == 1:
             if self.node_rank or self.coordinator:
                 raise Usage(

@@ -1,8 +1,8 @@
 """The worker processes of this host in one generation: starting, watching and ending them.
 
 Each worker leads a session of its own: Ctrl-C in the terminal reaches the launcher alone, which
-then ends the workers with everything they have started. On Linux the kernel kills them when the
-launcher dies, however it dies; elsewhere they notice their closed control connection.
+then ends the workers with everything they have started. When the launcher dies, however it dies,
+the kernel kills the workers (on Linux), and a `Guard` kills them with everything they have started.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from replicax.cli._guard import Guard
 from replicax.cli._log import Lines, Log
 
 # Runs in the new process, and becomes the worker: no code of ours runs between `fork` and `exec`,
@@ -116,6 +117,7 @@ class LocalWorkers:
         self._workers: list[Worker] = []
         self._running: list[Worker] = []
         self._process_descriptors: dict[int, int] = {}
+        self._guard: Guard | None = None
 
     @property
     def running(self) -> list[Worker]:
@@ -124,7 +126,10 @@ class LocalWorkers:
 
     def start(self, rank: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Starts one more worker."""
+        if self._guard is None:
+            self._guard = Guard()
         worker = Worker(rank, command, environment)
+        self._guard.watch(worker.process.pid)
         self._workers.append(worker)
         self._running.append(worker)
         self._selector.register(
@@ -161,12 +166,21 @@ class LocalWorkers:
             worker.signal(number)
 
     def close(self) -> None:
+        """Ends all workers, and the guard over them."""
+        self.end()
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
+
+    def end(self) -> None:
         """Kills what still runs, with everything the workers have started, and forgets them all."""
         self.signal(signal.SIGKILL)
         deadline = time.monotonic() + _KILL_SECONDS
         for worker in self._workers:
             self._forget_process(worker)
             self._read(worker, _LAST_READ_SIZE)
+            if self._guard is not None:
+                self._guard.forget(worker.process.pid)
             try:
                 worker.process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:

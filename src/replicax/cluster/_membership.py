@@ -208,19 +208,19 @@ class Membership:
         """Counts a collective program, which needs all workers; call it before each.
 
         Args:
-          what: Its name, for those who wait.
+          what: What it is, the same on all workers.
 
         Raises:
           WorkerLostError: A worker has finished without it, and can never take part.
         """
         progress = self.progress
-        progress.calls += 1
+        number = progress.called(what)
         if not progress.busy:
             progress.phase = f"running {what}"
-        if progress.calls > self._client.last_call:
+        if number > self._client.last_call:
             raise WorkerLostError(
                 f"{self._client.finished_first} finished after {self._client.last_call} calls; "
-                f"{self.names[self.worker]} would be in call {progress.calls}, which needs all "
+                f"{self.names[self.worker]} would be in call {number}, which needs all "
                 "workers. Give every worker the same number of steps."
             )
 

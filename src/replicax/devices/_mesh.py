@@ -16,6 +16,7 @@ import contextlib
 import functools
 import itertools
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -92,7 +93,8 @@ class ReplicaMesh:
         def call(*args: Any) -> Any:
             self.wait_for(args)
             results: list[Any] = []
-            self.call(program, results, *args)
+            what = "" if self._meeting is None else f"{fn.__name__} of {_looks(args)}"
+            self.call(program, results, *args, what=what)
             return results[0]
 
         call.__wrapped__ = program  # type: ignore[attr-defined]
@@ -131,19 +133,20 @@ class ReplicaMesh:
         program: Callable[..., Any],
         results: list[Any],
         *args: Any,
-        needs_all: bool = True,
+        what: str = "",
     ) -> None:
         """Appends `program(*args)` to `results`, for a program with collectives.
 
-        `needs_all`: whether all workers have to call it; not so without collectives.
+        `what`: says what it is, the same on all workers; empty for a program without collectives,
+        which a worker may call alone.
 
         Such programs must reach every device in one order, whichever threads call them. The last
         of what `program` returns tells that it has ended; nobody may donate it.
 
         The results are appended in the same breath: an interrupt cannot come in between.
         """
-        if self._meeting is not None and needs_all:
-            self._meeting.before_call(getattr(program, "__name__", "a program"))
+        if self._meeting is not None and what:
+            self._meeting.before_call(what)
         with _collective:
             if jax.sharding.get_abstract_mesh().empty:
                 append_result(results, program, args)
@@ -157,6 +160,12 @@ class ReplicaMesh:
 def append_result(results: list[Any], program: Callable[..., Any], args: Sequence[Any]) -> None:
     """`results.append(program(*args))`, with no Python in between that Ctrl-C could interrupt."""
     results.extend(itertools.starmap(program, (args,)))
+
+
+def _looks(arrays: Any) -> str:
+    """What arrays look like, in a line of some hundred letters at most."""
+    text = ", ".join(f"{each.dtype}{list(each.shape)}" for each in jax.tree.leaves(arrays))
+    return text if len(text) < 200 else f"{text[:150]}... ({zlib.crc32(text.encode()):08x})"
 
 
 def _mesh_over(devices: Sequence[Device]) -> Mesh:

@@ -129,10 +129,10 @@ def planned_cpu_devices() -> int:
     wanted = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
     if wanted > 0:
         return wanted
-    flag = re.search(
+    flags = re.findall(  # the last one counts, as for XLA
         r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", "")
     )
-    return int(flag[1]) if flag else 1
+    return int(flags[-1]) if flags else 1
 
 
 def _kinds(device_type: str | None) -> Sequence[str]:

@@ -18,7 +18,7 @@ class Meeting(Protocol):
     """How a worker meets the others outside of the devices; `replicax.cluster` has it."""
 
     def before_call(self, what: str) -> None:
-        """A program with collectives, of this name, is about to be launched."""
+        """A program with collectives is about to be launched; all workers have to say the same."""
         ...
 
     def require_same(self, topic: str, what: str) -> None:

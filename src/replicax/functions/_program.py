@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import weakref
+import zlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -62,6 +63,7 @@ class Program:
     ):
         self.place = place
         self.mesh = place.mesh
+        self._what = ""  # what other workers have to call, too
         with _compiling(user_fn):
             self.jaxpr, traced = self._trace(body, user_fn, arguments, may_create, refs)
         self.creates = traced.has_created
@@ -69,9 +71,11 @@ class Program:
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
             collectives = collectives_of(self.jaxpr.jaxpr)
             # One without them is each worker's own business: a prediction on the first one, say.
-            self._needs_all = bool(collectives)
-            if self._needs_all:
-                self.mesh.require_same("programs", _described(user_fn, arguments, self.jaxpr))
+            if collectives:
+                described = _described(user_fn, arguments, self.jaxpr)
+                name = getattr(user_fn, "__qualname__", "function")
+                self._what = f"{name} ({zlib.crc32(described.encode()):08x})"
+                self.mesh.require_same("programs", described)
         # The function may have made and dropped a variable; it stays until the first call is done.
         self._until_called: Any = [each for each in traced.inputs if isinstance(each, Entry)]
         self._sort_inputs(traced, len(arguments.input_looks(self.mesh)))
@@ -305,7 +309,7 @@ class Program:
         read = [held.array(self) for held in self._read]
         args = (written, read, inputs, self._rest)
         if self.mesh is not None:
-            self.mesh.call(run, done, *args, needs_all=self._needs_all)
+            self.mesh.call(run, done, *args, what=self._what)
         elif self.place.devices[0] is default_device():
             append_result(done, run, args)
         else:

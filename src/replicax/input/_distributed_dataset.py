@@ -238,6 +238,10 @@ class FromFunctionDataset(DistributedDataset):
         split = [split_off(node) for node in self._nodes]
         self._inner = [node for node, _ in split]
         self._functions = [functions for _, functions in split]
+        endless = all(node.cardinality == INFINITE for node in self._inner)
+        asks = not (endless and has_static_shapes(self._inner[0]))
+        said = layout.meet()(asks) if layout.workers > 1 else [asks]
+        self._asks = any(said or ())
 
     @property
     def _on_host(self) -> Node:
@@ -264,9 +268,7 @@ class FromFunctionDataset(DistributedDataset):
     def _feed(self, run: Run, position: int) -> StepFeed:
         readers = [node.open(run) for node in self._inner]
         steps = Successive(readers, self._layout.local_replicas, has_static_shapes(self._inner[0]))
-        endless = all(node.cardinality == INFINITE for node in self._inner)
-        asks = not (endless and has_static_shapes(self._inner[0]))
-        return self._new_feed(steps, position, False, self._functions, asks)
+        return self._new_feed(steps, position, False, self._functions, self._asks)
 
 
 def _made(dataset_fn: Callable[[InputContext], Any], context: InputContext) -> Node:

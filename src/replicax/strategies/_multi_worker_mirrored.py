@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from replicax._errors import ReplicaMismatchError
+from replicax._errors import ClusterConfigError, ReplicaMismatchError
 from replicax._typing import Device
 from replicax.cluster import Membership, join, resolver_from_environment
 from replicax.cluster.resolvers import TFConfigClusterResolver
@@ -65,6 +65,7 @@ class MultiWorkerMirroredExtended(StrategyExtended):
             everywhere = sorted(
                 jax.devices(local[0].platform), key=lambda each: (each.process_index, each.id)
             )
+            _check_devices(local, everywhere, membership)
             meeting = _Meeting(membership, self._options.timeout_seconds or _PATIENCE_SECONDS)
             self._devices = WorkerDevices(local, everywhere, meeting)
         self._device_names = canonical_names(local)
@@ -223,6 +224,22 @@ class _Meeting:
             "program: make the same variables and call the same functions, with arrays of the same "
             "shapes, in the same order. Look for an `if` that depends on the worker, on its data "
             "or on the order of a set."
+        )
+
+
+def _check_devices(local: Any, everywhere: Any, membership: Membership) -> None:
+    """What was planned when the workers met is what JAX has; replicas are numbered by it."""
+    if len(everywhere) != membership.workers * len(local):
+        raise ClusterConfigError(
+            f"{membership.names[membership.worker]} has {len(local)} device(s), and all workers "
+            f"together {len(everywhere)}: every worker must have as many. Give them the same "
+            "number with JAX_NUM_CPU_DEVICES, CUDA_VISIBLE_DEVICES or --devices-per-worker."
+        )
+    if local[0].process_index != membership.worker:
+        raise ClusterConfigError(
+            f"This process is {membership.names[membership.worker]} of the cluster, and JAX takes "
+            f"it for number {local[0].process_index}. List the workers in the order of their "
+            "devices: on a TPU pod, that of TPU_WORKER_ID."
         )
 
 

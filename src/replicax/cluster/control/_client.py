@@ -184,6 +184,15 @@ class ControlClient:
           WorkersMissingError: Somebody put nothing in within `timeout` seconds.
           WorkerLostError: Somebody never will, because it has finished or failed.
         """
+        if threading.current_thread() is not threading.main_thread():
+            return self._exchange(topic, payload, timeout, number, None)
+        with self._progress.waiting(topic):
+            return self._exchange(topic, payload, timeout, number, self._progress.calls)
+
+    def _exchange(
+        self, topic: str, payload: Any, timeout: float, number: int | None, calls: int | None
+    ) -> list[Any]:
+        """`calls`: how many this worker has made, if it makes no more until this is over."""
         waiter = _Waiter()
         with self._lock:
             if number is None:
@@ -198,7 +207,7 @@ class ControlClient:
                     "topic": topic,
                     "n": number,
                     "payload": payload,
-                    "calls": self._calls_if_blocked(),
+                    "calls": calls,
                 }
             )
             if not waiter.done.acquire(timeout=timeout):
@@ -224,11 +233,6 @@ class ControlClient:
             f"{number + 1}); missing: {missing}. All workers must take part in it equally often."
         )
 
-    def _calls_if_blocked(self) -> int | None:
-        """How many calls this worker has made, if it makes no more until the exchange is over."""
-        is_main = threading.current_thread() is threading.main_thread()
-        return self._progress.calls if is_main else None
-
     def fail(self, error: str, message: str, trace: str, status: int, doubtful: bool) -> None:
         """Reports that this worker has failed. Doubtful: perhaps because another has."""
         self._send(
@@ -244,8 +248,8 @@ class ControlClient:
 
     def finish(self, status: int) -> None:
         """Reports that this worker has come to its end."""
-        calls = self._progress.calls
-        self._send({"op": "finished", "calls": calls, "status": status})
+        calls, called = self._progress.calls, self._progress.take_runs()
+        self._send({"op": "finished", "calls": calls, "called": called, "status": status})
 
     def _send(self, message: Message) -> None:
         try:
@@ -286,7 +290,16 @@ class ControlClient:
         sample = self._progress.sample()
         if sample != self._sent:
             calls, phase, step, busy = self._sent = sample
-            self._send({"op": "status", "calls": calls, "phase": phase, "step": step, "busy": busy})
+            self._send(
+                {
+                    "op": "status",
+                    "calls": calls,
+                    "called": self._progress.take_runs(),
+                    "phase": phase,
+                    "step": step,
+                    "busy": busy,
+                }
+            )
             self._sent_at = now
         elif now - self._sent_at >= self._heartbeat:
             self._send({"op": "beat"})

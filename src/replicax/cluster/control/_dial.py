@@ -48,15 +48,21 @@ class Link:
     def __init__(self, sock: socket.socket, lines: _framing.LineBuffer, early: list[bytes]) -> None:
         self._socket = sock
         self._lines = lines
-        self._lines.limit = _framing.MESSAGE_LIMIT
+        self._lines.limit = _framing.ANSWER_LIMIT
         self._ready: deque[bytes] = deque(early)
-        self._sending = threading.Lock()
+        self._sending = threading.RLock()  # a finalizer may send in the middle of anything
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
 
     def send(self, message: Message) -> None:
         """Sends a message; OSError if the connection is gone."""
         line = _framing.encode(message)
+        if len(line) > _framing.MESSAGE_LIMIT:
+            raise ValueError(
+                f"A message to the other workers has {len(line):,} bytes ({message['op']} "
+                f"{message.get('topic', '')!r}); up to {_framing.MESSAGE_LIMIT:,} can be sent. Put "
+                "what is large into variables, or into files."
+            )
         with self._sending:
             self._socket.sendall(line)
 

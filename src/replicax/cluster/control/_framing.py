@@ -12,6 +12,8 @@ GREETING = b"replicax-control 1"
 # A hello holds the addresses of the whole cluster; nobody else has business with longer ones.
 HELLO_LIMIT = 1 << 20
 MESSAGE_LIMIT = 16 << 20
+# What a worker takes from the server, who joins the messages of all into one.
+ANSWER_LIMIT = 4 << 30
 
 
 class FramingError(ValueError):

@@ -7,6 +7,7 @@ callbacks run in the loop's thread; `call`, `stop` and `drain` may be used from 
 from __future__ import annotations
 
 import contextlib
+import errno
 import heapq
 import itertools
 import selectors
@@ -23,9 +24,13 @@ from replicax.cluster.control import _framing
 from replicax.cluster.control._sockets import bind, tune
 from replicax.cluster.control._types import Message
 
-# How long a stranger may take for the greeting, and how many connections there may be in all.
-_GREETING_SECONDS = 10.0
+# How long a stranger may take to greet and say who it is, and how many connections there may be.
+_STRANGER_SECONDS = 10.0
 _MOST_CONNECTIONS = 4096
+# When descriptors or memory are used up, the listener rests: it would stay readable, and the thread
+# would do nothing but try again.
+_USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_REST_SECONDS = 0.5
 # A peer that does not read is cut off rather than kept in memory.
 _MOST_UNSENT = 64 << 20
 
@@ -39,6 +44,7 @@ class Connection:
         self._loop = loop
         self._socket = sock
         self._greeted = False
+        self._trusted = False
         self._lines = _framing.LineBuffer()
         self._unsent = bytearray()
         self.open = True
@@ -71,7 +77,8 @@ class Connection:
         self._loop._close(self, None)
 
     def trust(self) -> None:
-        """Takes long messages from now on: the peer has said who it is."""
+        """Lets it stay, and takes long messages from now on: the peer has said who it is."""
+        self._trusted = True
         self._lines.limit = _framing.MESSAGE_LIMIT
 
 
@@ -83,7 +90,8 @@ class MessageLoop:
         addresses of this machine.
       port: The port; 0 takes a free one.
       name: Of the thread.
-      on_message: Called with a connection and each of its messages.
+      on_message: Called with a connection and each of its messages. An exception closes this
+        connection, as does the time if nobody has called `trust` on it in the first 10 s.
       on_close: Called with a connection that ended and why, or None where `close` did it.
     """
 
@@ -199,7 +207,10 @@ class MessageLoop:
     def _accept(self) -> None:
         try:
             sock, address = self._listener.accept()
-        except OSError:  # gone again, or no descriptors left: the next one may fare better
+        except OSError as error:  # most often gone again: the next one may fare better
+            if error.errno in _USED_UP:
+                self._selector.unregister(self._listener)
+                self.call_later(_REST_SECONDS, self._listen_again)
             return
         if len(self._connections) >= _MOST_CONNECTIONS:
             sock.close()
@@ -210,11 +221,14 @@ class MessageLoop:
         self._connections.add(connection)
         self._selector.register(sock, selectors.EVENT_READ, connection)
         connection.send_line(_framing.GREETING + b"\n")
-        self.call_later(_GREETING_SECONDS, lambda: self._drop_silent(connection))
+        self.call_later(_STRANGER_SECONDS, lambda: self._drop_stranger(connection))
 
-    def _drop_silent(self, connection: Connection) -> None:
-        if connection.open and not connection._greeted:
-            self._close(connection, "it did not greet")
+    def _listen_again(self) -> None:
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+
+    def _drop_stranger(self, connection: Connection) -> None:
+        if not connection._trusted:
+            self._close(connection, "it did not say who it is")
 
     def _read(self, connection: Connection) -> None:
         try:
@@ -239,6 +253,9 @@ class MessageLoop:
                     return
         except _framing.FramingError as error:
             self._close(connection, str(error))
+        except Exception as error:  # ours, and everybody else still counts on this thread
+            traceback.print_exc(file=sys.stderr)
+            self._close(connection, f"{type(error).__name__}: {error}")
 
     def _write(self, connection: Connection) -> None:
         try:
@@ -267,7 +284,7 @@ class MessageLoop:
         self._connections.discard(connection)
         self._selector.unregister(connection._socket)
         connection._socket.close()
-        self._on_close(connection, reason)
+        _guarded(lambda: self._on_close(connection, reason))
 
     def _close_all(self) -> None:
         for connection in self._connections:

@@ -6,6 +6,7 @@ when the job is running already, is turned away alone and disturbs nobody.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Sequence
 
 from replicax.cluster.control._loop import Connection, MessageLoop
@@ -58,9 +59,10 @@ class Reception:
 
     def hello(self, loop: MessageLoop, connection: Connection, message: Message) -> None:
         """Somebody says who it is; ValueError if it does not."""
-        hello = Hello.of(message)
+        hello = _checked(Hello.of(message))
         where = f"{loop.bound_address[0]}:{loop.port}"
-        if hello.key != self._key or hello.generation != self._generation:
+        same_key = hmac.compare_digest(hello.key.encode(), self._key.encode())
+        if not same_key or hello.generation != self._generation:
             connection.send(
                 _refusal(
                     "config",
@@ -150,6 +152,16 @@ class Reception:
             + f"; {hello.process} is one too many. Give every process its own task index and every "
             "job a port of its own"
         )
+
+
+def _checked(hello: Hello) -> Hello:
+    """Returns it; ValueError if what the workers are to have in common cannot be compared."""
+    compared = (hello.coordinator, *hello.settings.values())
+    if not all(value is None or isinstance(value, str | int | float) for value in compared):
+        raise ValueError("not a hello: its coordinator or settings are no plain values")
+    if hello.coordinator is not None and not isinstance(hello.coordinator, str):
+        raise ValueError("not a hello: its coordinator is no address")
+    return hello
 
 
 def _refusal(kind: str, text: str) -> Message:

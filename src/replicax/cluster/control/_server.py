@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from replicax.cluster.control import _framing, _watchdog
+from replicax.cluster.control._call_logs import CallLogs
 from replicax.cluster.control._exchanges import Exchanges
 from replicax.cluster.control._loop import Connection, MessageLoop
 from replicax.cluster.control._meeting import Hello
@@ -83,6 +84,7 @@ class ControlServer:
         )
         self._meeting = self._reception.meeting
         self._exchanges = Exchanges(workers)
+        self._call_logs = CallLogs(workers)
         self._started = False
         self._watch: Watch | None = None
         self._cause: Cause | None = None
@@ -244,7 +246,8 @@ class ControlServer:
         for worker in self._workers:
             worker.run()
         self._event("started")
-        if self._stall_timeout is not None:
+        # One worker waits for nobody, and tells of nothing that it calls.
+        if self._stall_timeout is not None and len(self._workers) > 1:
             self._watch = Watch(
                 self._stall_timeout,
                 self._workers,
@@ -260,6 +263,7 @@ class ControlServer:
         worker.calls, worker.phase = int(message["calls"]), str(message["phase"])
         worker.step, worker.busy = int(message["step"]), bool(message["busy"])
         worker.moved = worker.heard
+        self._compare_calls(worker, message)
         self._event(
             "status",
             worker.rank,
@@ -349,6 +353,7 @@ class ControlServer:
         worker.calls, worker.status = int(message["calls"]), int(message["status"])
         worker.state, worker.phase, worker.busy = "finished", "finished", False
         worker.moved = worker.heard
+        self._compare_calls(worker, message)
         self._event("finished", worker.rank, calls=worker.calls, status=worker.status)
         self._broadcast(
             {
@@ -382,6 +387,24 @@ class ControlServer:
                 "failed", first.rank, text, type="EarlyExit", message=text, traceback="", status=1
             )
             self._down("failed", first, text)
+
+    def _compare_calls(self, worker: WorkerRecord, message: Message) -> None:
+        found = self._call_logs.add(worker.rank, message["called"])
+        if found is None or self._is_over:
+            return
+        listing = "; ".join(
+            f"{self._meeting.name(rank)}: {what}" for rank, what in enumerate(found.called)
+        )
+        text = (
+            f"Call {found.number} is not the same on all workers: {listing}. The n-th call of a "
+            "worker meets the n-th of the others, so what they compute is wrong from there on. "
+            "Look for an `if` that depends on the worker around a step, a reduction or the reading "
+            "of a metric, and for exceptions that are caught"
+        )
+        self._event(
+            "failed", None, text, type="Mismatch", message=text, status=1, traceback=""
+        )  # fmt: skip
+        self._down("failed", None, text)
 
     def _check_waiting(self) -> None:
         """Who waits for others in an exchange makes no call: they cannot be in a later one."""

@@ -8,6 +8,8 @@ import os
 from replicax._errors import ClusterConfigError
 
 DEFAULT_JOIN_TIMEOUT = 60.0
+# As patient as NCCL: the first worker may be evaluating while the others wait in the next step.
+DEFAULT_STALL_TIMEOUT = 600.0
 # Long: another worker may be evaluating or saving. Deaths are noticed at once, without it.
 DEFAULT_EXCHANGE_TIMEOUT = 1800.0
 
@@ -21,8 +23,8 @@ class Settings:
       job: `REPLICAX_JOB`, the key of the job; "" without one.
       generation: `REPLICAX_GENERATION`, which attempt this is.
       join_timeout: `REPLICAX_JOIN_TIMEOUT`, seconds to wait for the other workers.
-      stall_timeout: `REPLICAX_STALL_TIMEOUT`, seconds without progress after which a job without a
-        launcher is stuck; None: no watchdog.
+      stall_timeout: `REPLICAX_STALL_TIMEOUT`, seconds without progress after which a job is stuck;
+        None (0 in the environment): no watchdog.
       exchange_timeout: `REPLICAX_EXCHANGE_TIMEOUT`, the longest wait in an exchange.
       coordinator_port: `REPLICAX_COORDINATOR_PORT`, the port for JAX's coordinator on worker 0; 0
         takes a free one.
@@ -32,7 +34,7 @@ class Settings:
     job: str = ""
     generation: int = 0
     join_timeout: float = DEFAULT_JOIN_TIMEOUT
-    stall_timeout: float | None = None
+    stall_timeout: float | None = DEFAULT_STALL_TIMEOUT
     exchange_timeout: float = DEFAULT_EXCHANGE_TIMEOUT
     coordinator_port: int = 0
 
@@ -45,13 +47,14 @@ class Settings:
             raise ClusterConfigError(
                 f"`join_timeout` is {join_timeout!r}; give a number of seconds above 0."
             )
-        stall = os.environ.get("REPLICAX_STALL_TIMEOUT")
+        is_off = os.environ.get("REPLICAX_STALL_TIMEOUT") == "0"
+        stall = None if is_off else _seconds("REPLICAX_STALL_TIMEOUT", DEFAULT_STALL_TIMEOUT)
         return cls(
             control=_address("REPLICAX_CONTROL"),
             job=os.environ.get("REPLICAX_JOB", ""),
             generation=_whole("REPLICAX_GENERATION", 0, 2**31),
             join_timeout=float(join_timeout),
-            stall_timeout=_seconds("REPLICAX_STALL_TIMEOUT", 0.0) if stall else None,
+            stall_timeout=stall,
             exchange_timeout=_seconds("REPLICAX_EXCHANGE_TIMEOUT", DEFAULT_EXCHANGE_TIMEOUT),
             coordinator_port=_whole("REPLICAX_COORDINATOR_PORT", 0, 65535),
         )

@@ -49,6 +49,8 @@ def is_stalled(views: list[View], now: float, timeout: float) -> bool:
     running = [view for view in views if view.state != "finished"]
     if not running or any(view.busy for view in running):
         return False
+    if len(running) < len(views):
+        return False  # who has finished is not waited for: a last evaluation may take its time
     return now - max(view.moved for view in views) > timeout
 
 
@@ -58,6 +60,9 @@ def suspects(views: list[View]) -> list[View]:
     if silent:
         return silent
     running = [view for view in views if view.state != "finished"]
+    active = [view for view in running if not view.phase.startswith("waiting")]
+    if 0 < len(active) < len(running):
+        return active
     first = min((view.calls for view in running), default=0)
     behind = [view for view in running if view.calls == first]
     return behind if len(behind) < len(running) or len(running) == 1 else []

@@ -9,10 +9,10 @@ import importlib
 from typing import Any
 
 from replicax.cluster._spec import ClusterSpec
-from replicax.cluster.resolvers._resolver import ClusterResolver, format_master_url
+from replicax.cluster.resolvers._resolver import LookedUpCluster
 
 
-class GCEClusterResolver(ClusterResolver):
+class GCEClusterResolver(LookedUpCluster):
     """A resolver that asks Google Compute Engine for the running machines of an instance group.
 
     Args:
@@ -76,26 +76,6 @@ class GCEClusterResolver(ClusterResolver):
             )
         assert self._task_type is not None
         return ClusterSpec({self._task_type: sorted(addresses)})
-
-    def master(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        rpc_layer: str | None = None,
-    ) -> str:
-        """Returns the address of a task; of use to TensorFlow 1 only.
-
-        Args:
-          task_type: The task's job; this process's if None.
-          task_id: The task's index; this process's if None.
-          rpc_layer: A protocol to put before the address.
-        """
-        task_type = self._task_type if task_type is None else task_type
-        task_id = self._task_id if task_id is None else task_id
-        if task_type is None or task_id is None:
-            return ""
-        address = self.cluster_spec().task_address(task_type, task_id)
-        return format_master_url(address, rpc_layer or self._rpc_layer)
 
     @property
     def task_type(self) -> str | None:

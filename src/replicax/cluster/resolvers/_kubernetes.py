@@ -12,7 +12,7 @@ from typing import Any
 
 from replicax.cluster._spec import ClusterSpec
 from replicax.cluster.resolvers._host_lists import natural_order
-from replicax.cluster.resolvers._resolver import ClusterResolver, format_master_url
+from replicax.cluster.resolvers._resolver import LookedUpCluster
 
 
 class KubernetesExecutableLocation(enum.Enum):
@@ -22,7 +22,7 @@ class KubernetesExecutableLocation(enum.Enum):
     OFF_CLUSTER = 1
 
 
-class KubernetesClusterResolver(ClusterResolver):
+class KubernetesClusterResolver(LookedUpCluster):
     """A resolver that asks Kubernetes for the running pods with given labels.
 
     It does not know which of them this process is: set `task_type` and `task_id`. Pods are numbered
@@ -89,26 +89,6 @@ class KubernetesClusterResolver(ClusterResolver):
             ip = ip if isinstance(ip, str) and ip else pod.status.host_ip
             addresses.append(f"{f'[{ip}]' if ':' in ip else ip}:{self._tf_server_port}")
         return addresses
-
-    def master(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        rpc_layer: str | None = None,
-    ) -> str:
-        """Returns the address of a task; of use to TensorFlow 1 only.
-
-        Args:
-          task_type: The task's job; this process's if None.
-          task_id: The task's index; this process's if None.
-          rpc_layer: A protocol to put before the address.
-        """
-        task_type = self.task_type if task_type is None else task_type
-        task_id = self.task_id if task_id is None else task_id
-        if task_type is None or task_id is None:
-            return ""
-        address = self.cluster_spec().task_address(task_type, task_id)
-        return format_master_url(address, rpc_layer or self.rpc_layer)
 
 
 def _client(location: KubernetesExecutableLocation) -> Any:

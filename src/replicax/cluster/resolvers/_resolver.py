@@ -63,8 +63,9 @@ class ClusterResolver(abc.ABC):
     ) -> dict[str, int]:
         """Returns how many accelerators of each kind a worker has, for example {"GPU": 8}.
 
-        CPUs do not count. It starts JAX: make the strategy first. Of workers other than this one,
-        only those of the running job can be asked about.
+        CPUs do not count. What the source does not know itself is counted, and that starts JAX:
+        make the strategy first. Of workers other than this one, only those of the running job can
+        be counted.
 
         Args:
           task_type: The worker's job; this process if it or `task_id` is None.
@@ -72,6 +73,9 @@ class ClusterResolver(abc.ABC):
           config_proto: Not used.
         """
         del config_proto
+        known = self._known_accelerators()
+        if known is not None:
+            return known
         own = (self.task_type, self.task_id)
         if task_type is None or task_id is None or (task_type, task_id) == own:
             return local_accelerators()
@@ -116,5 +120,33 @@ class ClusterResolver(abc.ABC):
         """What to call this source in messages."""
         return type(self).__name__
 
+    def _known_accelerators(self) -> dict[str, int] | None:
+        """What the source says of the accelerators of every worker; None: they are counted."""
+        return None
+
     def _check(self) -> None:  # noqa: B027  # most sources have no form of their own to check
         """Raises a `ClusterConfigError` if the source itself is malformed."""
+
+
+class LookedUpCluster(ClusterResolver):
+    """What resolvers have in common whose cluster is looked up somewhere: their `master`."""
+
+    def master(
+        self,
+        task_type: str | None = None,
+        task_id: int | None = None,
+        rpc_layer: str | None = None,
+    ) -> str:
+        """Returns the address of a task; of use to TensorFlow 1 only.
+
+        Args:
+          task_type: The task's job; this process's if None.
+          task_id: The task's index; this process's if None.
+          rpc_layer: A protocol to put before the address.
+        """
+        task_type = self.task_type if task_type is None else task_type
+        task_id = self.task_id if task_id is None else task_id
+        if task_type is None or task_id is None:
+            return ""
+        address = self.cluster_spec().task_address(task_type, task_id)
+        return format_master_url(address, rpc_layer or self.rpc_layer)

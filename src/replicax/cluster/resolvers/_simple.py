@@ -78,21 +78,8 @@ class SimpleClusterResolver(ClusterResolver):
             master = self.cluster_spec().task_address(task_type, task_id)
         return format_master_url(master, rpc_layer or self._rpc_layer)
 
-    def num_accelerators(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        config_proto: object = None,
-    ) -> dict[str, int]:
-        """Returns what it was given, or {}; nothing is counted.
-
-        Args:
-          task_type: Not used.
-          task_id: Not used.
-          config_proto: Not used.
-        """
-        del task_type, task_id, config_proto
-        return {} if self._num_accelerators is None else self._num_accelerators
+    def _known_accelerators(self) -> dict[str, int]:
+        return self._num_accelerators or {}
 
     @property
     def environment(self) -> str:

@@ -19,10 +19,10 @@ from replicax.cluster.resolvers._host_lists import (
     expand_tasks_per_node,
     natural_order,
 )
-from replicax.cluster.resolvers._resolver import ClusterResolver, format_master_url
+from replicax.cluster.resolvers._resolver import LookedUpCluster
 
 
-class SlurmClusterResolver(ClusterResolver):
+class SlurmClusterResolver(LookedUpCluster):
     """A resolver that reads the variables which Slurm sets for every task of an `srun` step.
 
     It reads SLURM_PROCID, and, as far as the arguments do not say it, SLURM_STEP_NUM_TASKS,
@@ -131,40 +131,7 @@ class SlurmClusterResolver(ClusterResolver):
         """Returns the job and the index of this process; None before the first `cluster_spec()`."""
         return self.task_type, self.task_id
 
-    def master(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        rpc_layer: str | None = None,
-    ) -> str:
-        """Returns the address of a task; of use to TensorFlow 1 only.
-
-        Args:
-          task_type: The task's job; this process's if None.
-          task_id: The task's index; this process's if None.
-          rpc_layer: A protocol to put before the address.
-        """
-        task_type = self.task_type if task_type is None else task_type
-        task_id = self.task_id if task_id is None else task_id
-        if task_type is None or task_id is None:
-            return ""
-        address = self.cluster_spec().task_address(task_type, task_id)
-        return format_master_url(address, rpc_layer or self.rpc_layer)
-
-    def num_accelerators(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        config_proto: object = None,
-    ) -> dict[str, int]:
-        """Returns the GPUs per task.
-
-        Args:
-          task_type: Not used.
-          task_id: Not used.
-          config_proto: Not used.
-        """
-        del task_type, task_id, config_proto
+    def _known_accelerators(self) -> dict[str, int]:
         return {"GPU": self._gpus_per_task}
 
 

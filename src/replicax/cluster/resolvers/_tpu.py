@@ -164,20 +164,7 @@ class TPUClusterResolver(ClusterResolver):
             devices=devices,
         )
 
-    def num_accelerators(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        config_proto: object = None,
-    ) -> dict[str, int]:
-        """Returns the TPU devices per host, as {"TPU": 4}. It starts JAX: make the strategy first.
-
-        Args:
-          task_type: Not used.
-          task_id: Not used.
-          config_proto: Not used.
-        """
-        del task_type, task_id, config_proto
+    def _known_accelerators(self) -> dict[str, int]:
         return {"TPU": local_accelerators().get("TPU", 0)}
 
     @property

@@ -1,0 +1,63 @@
+"""`Guard`: a small process that outlives the launcher by a moment, and ends what is left then.
+
+When a launcher is killed, the kernel kills its workers (Linux), but not what they have started:
+readers of data, for example. The guard holds a pipe from the launcher, on which it hears which
+groups of processes there are. The pipe closes when the launcher ends, however it ends.
+"""
+
+import contextlib
+import subprocess
+import sys
+
+# `+12` is a group that may live, and `-12` is one that is gone, whose number may be another's soon.
+_PROGRAM = """
+import os, signal, sys
+groups = set()
+for line in sys.stdin:
+    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+for group in groups:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except OSError:
+        pass
+"""
+_SECONDS_TO_END = 5.0
+
+
+class Guard:
+    """Ends groups of processes when this process is gone."""
+
+    def __init__(self) -> None:
+        # In a session of its own: what ends the launcher from its terminal must not end the guard.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+        )
+
+    def watch(self, group: int) -> None:
+        """Has a group of processes ended with us."""
+        self._tell(f"+{group}\n")
+
+    def forget(self, group: int) -> None:
+        """A group is gone; to be called while its leader is not reaped."""
+        self._tell(f"-{group}\n")
+
+    def close(self) -> None:
+        """Ends the guard, and what it still watches."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_SECONDS_TO_END)
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # somebody has ended it: the job goes on without
+            self._process.stdin.write(line.encode())
