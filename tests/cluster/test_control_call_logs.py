@@ -10,7 +10,7 @@ CALLS = st.lists(st.sampled_from(["step", "all_reduce of float32[3]", "gather of
 
 
 def tell(logs: CallLogs, calls: list[list[str]], order: list[int]) -> Difference | None:
-    """Every worker calls and tells, in any order and in pieces of any size; the first difference."""
+    """Workers call and tell, in any order and in pieces of any size; the first difference."""
     told = [0] * len(calls)
     progress = [Progress() for _ in calls]
     for turn in [*order, *range(len(calls))]:
