@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from replicax._errors import CheckpointError, WrongContextError
 from replicax.checkpoints import _job, _restoring
-from replicax.checkpoints._graph import Node, is_trackable, walk
+from replicax.checkpoints._graph import VARIABLE, Node, is_trackable, walk
 from replicax.checkpoints._saving import Save
 from replicax.checkpoints._status import CheckpointLoadStatus, InitializationOnlyStatus
+from replicax.checkpoints._together import Restoring, restore_needs_all
 from replicax.context import default_strategy, get_replica_context, is_compiling
 from replicax.variables import Variable
 
@@ -145,7 +146,7 @@ class Checkpoint:
 
     def _written(self, path: str) -> str:
         save = self._save(path)
-        with _job.current_job().phase("saving", save.is_writer):
+        with _job.current_job().phase("saving", True):
             return save.finish()
 
     def _save(self, path: str) -> Save:
@@ -159,6 +160,9 @@ class Checkpoint:
         return Save(nodes, path)
 
     def _require_restored(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            if node.kind == VARIABLE and node.value._looks_left:
+                node.value._catch_up()  # made after restoring, and not used so far
         late = [] if self._status is None else self._status._late(nodes)
         if late:
             raise CheckpointError(
@@ -203,10 +207,8 @@ class Checkpoint:
           rx.errors.CheckpointError: it is not there, is damaged (then also
             `rx.errors.DataLossError`), or does not fit.
         """
-        if save_path is None:
-            return InitializationOnlyStatus()
-        _ = self.save_counter  # so that it is restored
-        return self._restore(_restoring.Saved(os.fspath(save_path)), partial)
+        path = None if save_path is None else os.fspath(save_path)
+        return self._restore(path, partial, counts=True)
 
     def read(
         self,
@@ -216,12 +218,44 @@ class Checkpoint:
         partial: bool = False,
     ) -> CheckpointLoadStatus | InitializationOnlyStatus:
         """As `restore`, for what `write` has written: without the counter of saves."""
-        return self._restore(_restoring.Saved(os.fspath(save_path)), partial)
+        return self._restore(os.fspath(save_path), partial)
 
-    def _restore(self, saved: _restoring.Saved, partial: bool) -> CheckpointLoadStatus:
+    def _restore(
+        self, path: str | None, partial: bool, counts: bool = False
+    ) -> CheckpointLoadStatus | InitializationOnlyStatus:
         self._require_outside("restored")
         self.sync()
-        status = CheckpointLoadStatus(self, saved, partial)
+        job = _job.current_job()
+        if job.workers == 1 or not restore_needs_all(walk(self)):
+            job = _job.ALONE
+        together = Restoring(job)
+        with job.phase("restoring", True):
+            path = together.chosen(path)
+            if path is None:
+                return InitializationOnlyStatus()
+            if counts:
+                _ = self.save_counter  # so that it is restored
+            return self._restored(path, partial, together)
+
+    def _restored(
+        self, path: str, partial: bool, together: Restoring, verified: bool = False
+    ) -> CheckpointLoadStatus:
+        status, saved, error = None, None, None
+        try:
+            saved = _restoring.Saved(path, verified)
+            status = CheckpointLoadStatus(self, saved, partial)
+        except Exception as failure:
+            error = failure
+        try:
+            together.agree(error, saved and saved.mark)
+        except BaseException:
+            if status is not None:
+                status._undo()
+            raise
+        assert status is not None
+        status._commit()
+        if self._status is not None:
+            self._status._late_values.close()
         object.__setattr__(self, "_status", status)
         return status
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -56,6 +57,7 @@ class PartialFolder:
 
     def commit(self, files: dict[str, tuple[int, int]], workers: int) -> None:
         """Makes it the checkpoint: everything is on the disk when it has its name."""
+        self._require_all_there(files)
         parent = os.path.dirname(self.target)
         manifest = {
             "format": _FORMAT,
@@ -81,6 +83,18 @@ class PartialFolder:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.target, _LOCK))
         self._lock.close()
+
+    def _require_all_there(self, files: dict[str, tuple[int, int]]) -> None:
+        for name, (size, _) in files.items():
+            try:
+                found = os.stat(os.path.join(self.path, name)).st_size
+            except FileNotFoundError:
+                found = None
+            if found != size:
+                raise FileNotFoundError(
+                    f"{name} was written by a worker and is not in {self.path}. All workers must "
+                    "save to one directory that they share"
+                )
 
     def discard(self) -> None:
         """Removes it, if it has not become a checkpoint."""
@@ -163,6 +177,15 @@ def read_manifest(path: str) -> Manifest:
         )
     files = {name: (int(size), int(crc)) for name, (size, crc) in content["files"].items()}
     return Manifest(content["sequence"], content["time"], content["workers"], files)
+
+
+def mark_of(path: str) -> str | None:
+    """A text that is different for different checkpoints; None where there is none."""
+    try:
+        with open(os.path.join(path, MANIFEST), "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return None
 
 
 def verify(path: str) -> Manifest:

@@ -66,8 +66,8 @@ def walk(root: Any) -> list[Node]:
     while queue:
         index, plain = queue.popleft()
         parent = nodes[index]
-        for name, child, put in _children(parent.value):
-            kind = _kind_of(child, plain)
+        for name, child, put in children_of(parent.value):
+            kind = kind_of(child, plain)
             if kind is None:
                 continue
             alive.append(child)
@@ -87,7 +87,7 @@ def walk(root: Any) -> list[Node]:
     return _without_empty_branches(nodes)
 
 
-def _children(value: Any) -> Iterator[tuple[str, Any, Callable[[Any], None] | None]]:
+def children_of(value: Any) -> Iterator[tuple[str, Any, Callable[[Any], None] | None]]:
     """What is directly below an object: name, child, and how to put another in its place."""
     own = getattr(type(value), "_checkpoint_children", None)
     if own is not None:
@@ -125,7 +125,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
                 yield name, getattr(value, name)
 
 
-def _kind_of(value: Any, plain: bool) -> str | None:
+def kind_of(value: Any, plain: bool) -> str | None:
     """What a value is to a checkpoint; None if there is nothing to save in it."""
     if isinstance(value, Variable):
         return VARIABLE
@@ -150,7 +150,7 @@ def has_state(value: Any) -> bool:
 
 def is_trackable(value: Any) -> bool:
     """Whether a value can be given to a checkpoint."""
-    return _kind_of(value, True) is not None
+    return kind_of(value, True) is not None
 
 
 def _is_users(value: Any) -> bool:

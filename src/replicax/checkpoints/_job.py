@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from replicax._errors import CheckpointError
 from replicax.cluster import current_membership
 
 
@@ -42,14 +44,14 @@ class OneWorker:
         return contextlib.nullcontext()
 
 
-_alone = OneWorker()
+ALONE = OneWorker()
 _source: Callable[[], Job | None] = current_membership  # tests put another one here
-_counters: dict[int, Any] = {}  # how many meetings each job has had
+_counters: weakref.WeakKeyDictionary[Job, Any] = weakref.WeakKeyDictionary()  # of meetings
 
 
 def current_job() -> Job:
     """The job that this process belongs to."""
-    return _source() or _alone
+    return _source() or ALONE
 
 
 def topic(job: Job) -> str:
@@ -57,9 +59,21 @@ def topic(job: Job) -> str:
 
     A name of its own for each, because saves of two managers may be under way at once.
     """
-    return f"checkpoint {next(_counters.setdefault(id(job), itertools.count()))}"
+    return f"checkpoint {next(_counters.setdefault(job, itertools.count()))}"
 
 
-def told_by_first(job: Job, what: str, value: Any) -> Any:
-    """What the first worker says."""
-    return job.exchange(f"{topic(job)}-{what}", value if job.worker == 0 else None)[0]
+def told_by_first(job: Job, what: str, find: Callable[[], Any]) -> Any:
+    """What the first worker finds; its error is raised on all."""
+    value, error = None, None
+    if job.worker == 0:
+        try:
+            value = find()
+        except Exception as failure:
+            error = failure
+    told = None if error is None else f"{type(error).__name__}: {error}"
+    value, told = job.exchange(f"{topic(job)}-{what}", [value, told])[0]
+    if error is not None:
+        raise error
+    if told is not None:
+        raise CheckpointError(f"Worker 0 failed: {told}")
+    return value

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from replicax._errors import add_note
-from replicax.checkpoints import _folder, _job, _restoring
+from replicax.checkpoints import _folder, _job
 from replicax.checkpoints._background import Background
 from replicax.checkpoints._checkpoint import Checkpoint
 from replicax.checkpoints._latest import latest_whole
 from replicax.checkpoints._saving import Save
+from replicax.checkpoints._together import Restoring
 
 _HOUR = 3600.0
 
@@ -97,6 +98,9 @@ class CheckpointManager:
         self._last_step: int | None = None
         self._last_kept = time.time()
         self._verified: str | None = None  # the path of the latest one, if it is known to be whole
+        self._written_to = self._directory  # by the first worker
+        with contextlib.suppress(OSError):  # who saves will be told
+            os.makedirs(self._directory, exist_ok=True)
         if _job.current_job().worker == 0:
             _folder.remove_leftovers(self._directory, self._name)
 
@@ -124,7 +128,7 @@ class CheckpointManager:
         return self._managed()
 
     def _managed(self) -> list[str]:
-        found = [path for path, _ in _folder.checkpoints_in(self._directory)]
+        found = [path for path, _ in _folder.checkpoints_in(self._written_to)]
         mine = [path for path in found if os.path.basename(path).startswith(f"{self._name}-")]
         return [path for path in mine if not _folder.is_kept(path)]
 
@@ -134,7 +138,7 @@ class CheckpointManager:
         self.wait()
         if self._verified is not None and os.path.isdir(self._verified):
             return self._verified
-        self._verified = latest_whole(self._directory, self._name)
+        self._verified = latest_whole(self._written_to, self._name)
         return self._verified
 
     # ------------------------------------------------------------------ saving
@@ -167,15 +171,19 @@ class CheckpointManager:
         number = int(counter.numpy() if checkpoint_number is None else checkpoint_number)
         save = self._checkpoint._save(os.path.join(self._directory, f"{self._name}-{number}"))
         object.__setattr__(self._checkpoint, "_unfinished", self.wait)
+        self._written_to = os.path.dirname(save.path)
+        if save.is_others:
+            self._verified = None
+            return save.path
         if self._asynchronous:
             self._background.start(lambda: self._finish(save), f"rx.checkpoint {number}")
         else:
-            with _job.current_job().phase("saving", save.is_writer):
-                self._finish(save)
+            self._finish(save)
         return save.path
 
     def _finish(self, save: Save) -> None:
-        save.finish()
+        with _job.current_job().phase("saving", True):
+            save.finish()
         self._verified = save.path
         if save.is_writer:
             self._sweep()
@@ -201,11 +209,7 @@ class CheckpointManager:
 
     def wait(self) -> None:
         """Waits until the last save is on the disk; raises its error if it failed."""
-        job = _job.current_job()
-        is_watched = self._background.is_running
-        # Whoever writes takes as long as the disk does; the others only wait for that.
-        with job.phase("saving", job.worker == 0) if is_watched else contextlib.nullcontext():
-            self._background.wait()
+        self._background.wait()
 
     sync = wait
 
@@ -236,12 +240,13 @@ class CheckpointManager:
         """
         self.wait()
         job = _job.current_job()
-        mine = self.latest_checkpoint if job.worker == 0 else None
-        with job.phase("restoring"):
-            path = _job.told_by_first(job, "latest", mine)
+        with job.phase("restoring", True):
+            path = _job.told_by_first(job, "latest", lambda: self.latest_checkpoint)
             if path is not None:
+                self._checkpoint._require_outside("restored")
                 _ = self._checkpoint.save_counter
-                self._checkpoint._restore(_restoring.Saved(path, verified=True), False)
+                self._checkpoint._restored(path, False, Restoring(job), verified=True)
+                self._written_to = os.path.dirname(path)
                 if self._interval is not None:
                     self._last_step = self._step()
                 return path

@@ -169,6 +169,8 @@ class PreemptionCheckpointHandler:
             return
         # Further notices, which schedulers send, change nothing: they may not end the process
         # while the others save.
+        if (membership := current_membership()) is not None:
+            membership.depart()  # whatever status the function ends with, nobody follows
         self._exit()
         self._agreement.begin_anew()
         self._watch.begin_anew()

@@ -46,6 +46,7 @@ class Saved:
           verified: whether every byte has been checked just now.
         """
         self.path = os.path.abspath(path)
+        self.mark = _folder.mark_of(path)
         self.manifest = _folder.read_manifest(path) if verified else _folder.verify(path)
         with open(os.path.join(path, OBJECTS), encoding="utf-8") as file:
             self.objects: list[dict[str, Any]] = json.load(file)["objects"]
@@ -231,6 +232,17 @@ def require_fit(found: Match, saved: Saved, partial: bool) -> None:
     raise UnmatchedError(text)
 
 
+def require_same_look(pairs: list[tuple[Node, int]], saved: Saved) -> None:
+    """`CheckpointError` where variables that were made later are not what was saved."""
+    found = [_difference(node, saved, index) for node, index in pairs]
+    if lines := [each for each in found if each is not None]:
+        raise UnmatchedError(
+            f"The checkpoint {saved.path} was restored before these variables were made, and does "
+            "not fit them:\n  " + "\n  ".join(_shortened(lines)) + "\nIf they are to start anew, "
+            "restore only the other parts: rx.train.Checkpoint(part=model.part).restore(path)."
+        )
+
+
 def _shortened(lines: list[str]) -> list[str]:
     if len(lines) <= _LISTED:
         return lines
@@ -250,20 +262,33 @@ def require_own_strategy(nodes: list[Node]) -> None:
             )
 
 
-def apply(pairs: list[tuple[Node, int]], saved: Saved) -> None:
-    """Sets the things of the program. Positions first: they are the only ones that may refuse."""
-    job = _job.current_job()
-    require_own_strategy([node for node, _ in pairs])
-    in_arrays = [(n, i) for n, i in pairs if n.kind in (VARIABLE, ARRAY)]
-    values = saved.arrays(sorted({index for _, index in in_arrays}))
-    with_copies = [i for n, i in in_arrays if _same_copies(n, saved.objects[i], job.workers)]
-    copies = saved.copies(job.worker, with_copies)
-    _set_states([(n, i) for n, i in pairs if n.kind == STATE], saved, job)
-    for node, index in in_arrays:
-        put_value(node, values[index], copies.get(index))
-    for node, index in pairs:
-        if node.kind == NUMBER and node.put is not None:
-            node.put(number_from_json(saved.objects[index]["value"]))
+class Prepared:
+    """Everything is read, and positions are set, which are the only ones that may refuse."""
+
+    def __init__(self, pairs: list[tuple[Node, int]], saved: Saved):
+        job = _job.current_job()
+        self._pairs, self._saved = pairs, saved
+        require_own_strategy([node for node, _ in pairs])
+        self._in_arrays = [(n, i) for n, i in pairs if n.kind in (VARIABLE, ARRAY)]
+        self._values = saved.arrays(sorted({index for _, index in self._in_arrays}))
+        self._copies = saved.copies(
+            job.worker,
+            [i for n, i in self._in_arrays if _same_copies(n, saved.objects[i], job.workers)],
+        )
+        self._before = _set_states([(n, i) for n, i in pairs if n.kind == STATE], saved, job)
+
+    def commit(self) -> None:
+        """Sets the things of the program."""
+        for node, index in self._in_arrays:
+            put_value(node, self._values[index], self._copies.get(index))
+        for node, index in self._pairs:
+            if node.kind == NUMBER and node.put is not None:
+                node.put(number_from_json(self._saved.objects[index]["value"]))
+
+    def undo(self) -> None:
+        """Leaves everything as it was."""
+        for value, before in self._before:
+            value.set_state(before)
 
 
 def _same_copies(node: Node, saved: dict[str, Any], workers: int) -> bool:
@@ -272,7 +297,10 @@ def _same_copies(node: Node, saved: dict[str, Any], workers: int) -> bool:
     return mine > 0 and saved.get("copies") == [mine] * workers
 
 
-def _set_states(pairs: list[tuple[Node, int]], saved: Saved, job: _job.Job) -> None:
+def _set_states(
+    pairs: list[tuple[Node, int]], saved: Saved, job: _job.Job
+) -> list[tuple[Any, Any]]:
+    """Sets positions; returns the iterators, and where they were."""
     done: list[tuple[Any, Any]] = []
     try:
         for node, index in pairs:
@@ -298,3 +326,4 @@ def _set_states(pairs: list[tuple[Node, int]], saved: Saved, job: _job.Job) -> N
         for value, before in done:
             value.set_state(before)
         raise
+    return done

@@ -7,6 +7,7 @@ variables whose copies differ; all learn whether it went well.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -29,10 +30,12 @@ from replicax.checkpoints._leaf import (
     state_to_json,
 )
 from replicax.checkpoints._problems import SaveFailedError
+from replicax.checkpoints._together import save_needs_all
 
 OBJECTS = "objects.json"
 ARRAYS = "arrays"
 COPIES = "copies-{:05d}"
+_PATIENCE_SECONDS = 7 * 24 * 3600.0
 
 
 class Save:
@@ -44,16 +47,30 @@ class Save:
           nodes: what to save.
           path: of the checkpoint.
         """
-        self._job = _job.current_job()
-        self._topic = _job.topic(self._job)
+        job = _job.current_job()
         self.path = os.path.abspath(path)
         self._partial: _folder.PartialFolder | None = None
+        self.is_writer = job.worker == 0
+        if not self.is_writer:
+            # Nothing is written there; but ported programs remove it after each save.
+            with contextlib.suppress(OSError):
+                os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        needs_all = job.workers > 1 and save_needs_all(nodes)
+        self.is_others = not needs_all and not self.is_writer
+        if self.is_others:
+            return
+        self._job = job if needs_all else _job.ALONE
+        self._topic = _job.topic(self._job)
         error: BaseException | None = None
         mine: dict[str, Any] = {}
         try:
-            with self._job.phase("saving"):
+            with self._job.phase("saving", True):
                 self._take(nodes)
-                mine = {"states": self._states, "objects": self._summary()}
+                mine = {
+                    "path": self.path,
+                    "states": self._states,
+                    "objects": self._summary(),
+                }
                 if self._job.worker == 0:
                     self._partial = _folder.PartialFolder(self.path)
         except Exception as failure:
@@ -66,15 +83,11 @@ class Save:
                 mine["error"] = self._told(error)
                 all_of_them = self._meet("begin", mine)
             self._raise_if_failed(all_of_them, error)
+            self.path = all_of_them[0]["path"]
             self._merge(all_of_them)
         except BaseException:
             self._discard()
             raise
-
-    @property
-    def is_writer(self) -> bool:
-        """Whether this worker writes what all have in common."""
-        return self._job.worker == 0
 
     # ------------------------------------------------------------------ taking the values
 
@@ -133,7 +146,12 @@ class Save:
     # ------------------------------------------------------------------ writing
 
     def finish(self) -> str:
-        """Writes the checkpoint; returns its path when it is safe on the disk."""
+        """Writes the checkpoint; returns its path when it is safe on the disk.
+
+        Where the first worker needs nobody for it, the others return at once.
+        """
+        if self.is_others:
+            return self.path
         error: Exception | None = None
         files: dict[str, tuple[int, int]] = {}
         try:
@@ -163,6 +181,11 @@ class Save:
         folder = self.path + _folder.PARTIAL
         files: dict[str, tuple[int, int]] = {}
         if self._copies:
+            if not os.path.isdir(folder):
+                raise FileNotFoundError(
+                    f"worker {self._job.worker} does not see the directory {folder}, which worker "
+                    "0 has made. All workers must save to one directory that they share"
+                )
             part = COPIES.format(self._job.worker)
             write_arrays(os.path.join(folder, part), self._copies)
             files |= _folder.sync_and_list(folder, part)
@@ -182,7 +205,9 @@ class Save:
     # ------------------------------------------------------------------ the other workers
 
     def _meet(self, what: str, mine: dict[str, Any]) -> list[dict[str, Any]]:
-        return self._job.exchange(f"{self._topic}-{what}", mine)
+        # Who waits for a disk waits as long as it takes; a worker that is lost is told of at once.
+        patience = None if what == "begin" else _PATIENCE_SECONDS
+        return self._job.exchange(f"{self._topic}-{what}", mine, patience)
 
     def _raise_if_failed(self, given: list[dict[str, Any]], mine: BaseException | None) -> None:
         if mine is not None:

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from replicax.checkpoints import _restoring
 from replicax.checkpoints._graph import VARIABLE, Node, walk
+from replicax.checkpoints._late import LateValues
 from replicax.checkpoints._leaf import look_of
 from replicax.checkpoints._problems import UnmatchedError
 from replicax.training import Optimizer
@@ -23,22 +24,21 @@ class CheckpointLoadStatus:
         self._saved = saved
         self._partial = partial
         self._done: dict[Any, Any] = {}  # what was restored; held, so that identities stay
+        self._late_values = LateValues(root, self, saved)
         nodes = walk(root)
-        found = _restoring.match(nodes, saved)
-        _restoring.require_fit(found, saved, partial)
-        self._apply(found)
-        self._found = found
+        self._found = _restoring.match(nodes, saved)
+        _restoring.require_fit(self._found, saved, partial)
+        self._prepared = _Prepared(self, self._found)
 
-    def _apply(self, found: _restoring.Match) -> None:
-        fresh = [(node, index) for node, index in found.pairs if _key(node) not in self._done]
-        deferred = [(each, self._slots_of(index)) for each, index in found.unbuilt]
-        _restoring.apply(fresh, self._saved)
-        for optimizer in found.reset:
-            optimizer._reset_slots()
-        for optimizer, slots in deferred:
-            optimizer._initial_slots = slots
-        for node, _ in fresh:
-            self._done[_key(node)] = node.value
+    def _commit(self) -> None:
+        """Restores; nothing but positions has been changed before."""
+        self._prepared.commit()
+        del self._prepared
+        self._late_values.await_all_but(self._found.used)
+
+    def _undo(self) -> None:
+        """Leaves everything as it was before."""
+        self._prepared.undo()
 
     def _slots_of(self, index: int) -> _DeferredSlots:
         slots = self._saved.objects[index]["slots"]
@@ -52,9 +52,16 @@ class CheckpointLoadStatus:
         found.reset = []
         known = {id(optimizer) for optimizer, _ in self._found.unbuilt}
         found.unbuilt = [pair for pair in found.unbuilt if id(pair[0]) not in known]
-        self._apply(found)
+        _Prepared(self, found).commit()
         found.unbuilt += self._found.unbuilt
         self._found = found
+        self._late_values.await_all_but(found.used)
+
+    def _note(self, variable: Variable, index: int) -> None:
+        """A variable that was made later has been restored."""
+        self._done[id(variable)] = variable
+        self._found.bound[id(variable)] = index
+        self._found.used.add(index)
 
     def _awaits(self, name: str) -> bool:
         """Whether the checkpoint has something of this name that has no place in the program."""
@@ -110,6 +117,29 @@ class CheckpointLoadStatus:
         """Kept for ported code; everything is restored already."""
 
     run_restore_ops = initialize_or_restore
+
+
+class _Prepared:
+    """What is to be restored, all of it at hand."""
+
+    def __init__(self, status: CheckpointLoadStatus, found: _restoring.Match):
+        self._status, self._found = status, found
+        done = status._done
+        self._fresh = [(node, index) for node, index in found.pairs if _key(node) not in done]
+        self._deferred = [(each, status._slots_of(index)) for each, index in found.unbuilt]
+        self._values = _restoring.Prepared(self._fresh, status._saved)
+
+    def commit(self) -> None:
+        self._values.commit()
+        for optimizer in self._found.reset:
+            optimizer._reset_slots()
+        for optimizer, slots in self._deferred:
+            optimizer._initial_slots = slots
+        for node, _ in self._fresh:
+            self._status._done[_key(node)] = node.value
+
+    def undo(self) -> None:
+        self._values.undo()
 
 
 class InitializationOnlyStatus:

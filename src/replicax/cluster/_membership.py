@@ -245,6 +245,13 @@ class Membership:
             kind, text, trace = error, "", ""
         self._client.fail(kind, text, trace, status, doubtful)
 
+    def depart(self) -> None:
+        """Says that this worker is about to end on purpose, with whatever exit status.
+
+        The others then do not follow it. It is forgotten if this worker goes on.
+        """
+        self._client.depart()
+
     def leave(self, status: int = 0) -> None:
         """Waits at the end of the program until every worker has come to its end."""
         if self._left:

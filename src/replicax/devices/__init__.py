@@ -8,6 +8,7 @@ from replicax.devices._mesh import replica_mesh as replica_mesh
 from replicax.devices._names import canonical_name as canonical_name
 from replicax.devices._names import canonical_names as canonical_names
 from replicax.devices._names import devices_of_kind as devices_of_kind
+from replicax.devices._names import name_this_process as name_this_process
 from replicax.devices._names import resolve as resolve
 from replicax.devices._names import resolve_all as resolve_all
 from replicax.devices._names import short_name as short_name

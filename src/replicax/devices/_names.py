@@ -20,7 +20,13 @@ _PATTERN = re.compile(
     r"/?(?:device:)?(?P<kind>cpu|gpu|tpu)(?::(?P<index>\d+))?$",
     re.IGNORECASE,
 )
+_own_task = ["localhost", 0]  # what the cluster calls this process
 _KIND_OF_PLATFORM = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}
+
+
+def name_this_process(job: str, task: int) -> None:
+    """From now on the devices here are those of this task of a cluster."""
+    _own_task[:] = job, task
 
 
 def kind_of(device: Device) -> str:
@@ -52,7 +58,10 @@ def short_name(device: Device) -> str:
 
 def canonical_name(device: Device) -> str:
     """The full name that TensorFlow would print."""
-    return f"/job:localhost/replica:0/task:{device.process_index}/device:{short_name(device)}"
+    job, task = _own_task
+    if device.process_index != jax.process_index():
+        job, task = "localhost", device.process_index
+    return f"/job:{job}/replica:0/task:{task}/device:{short_name(device)}"
 
 
 def resolve(device: Any) -> Device:
@@ -71,7 +80,8 @@ def resolve(device: Any) -> Device:
             f"'/job:localhost/replica:0/task:0/device:GPU:0'. {_what_there_is()}"
         )
     kind, index = match["kind"].upper(), int(match["index"] or 0)
-    if int(match["replica"] or 0) != 0 or int(match["task"] or 0) != jax.process_index():
+    is_here = match["task"] is None or int(match["task"]) in (_own_task[1], jax.process_index())
+    if int(match["replica"] or 0) != 0 or not is_here:
         raise DeviceError(
             f"{device!r} names a device of another process; only this process's devices can be "
             f"used by name here. {_what_there_is()}"

@@ -33,6 +33,7 @@ from replicax.devices import (
     WorkerDevices,
     canonical_names,
     list_physical_devices,
+    name_this_process,
     planned_cpu_devices,
     replica_mesh,
     resolve_all,
@@ -68,6 +69,8 @@ class MultiWorkerMirroredExtended(StrategyExtended):
             _check_devices(local, everywhere, membership)
             meeting = _Meeting(membership, self._options.timeout_seconds or _PATIENCE_SECONDS)
             self._devices = WorkerDevices(local, everywhere, meeting)
+            task = self._cluster_resolver
+            name_this_process(task.task_type or "worker", task.task_id or 0)
         self._device_names = canonical_names(local)
 
     # ------------------------------------------------------------------ what the strategy is

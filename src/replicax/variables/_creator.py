@@ -13,6 +13,7 @@ from replicax._arrays import as_array
 from replicax._typing import Tracer
 from replicax.context import get_strategy, is_compiling, thread_state
 from replicax.values import ArrayLike, PerReplica
+from replicax.variables import _late_values
 
 Creator = Callable[..., Any]
 
@@ -26,7 +27,10 @@ def create(arguments: dict[str, Any], make_plain: Creator) -> Any:
     creator: Creator = by_strategy
     for outer in thread_state.creators:
         creator = _chained(outer, creator)
-    return creator(**arguments)
+    made = creator(**arguments)
+    if _late_values.sources:
+        _late_values.expect(made)
+    return made
 
 
 def _chained(creator: Creator, next_creator: Creator) -> Creator:

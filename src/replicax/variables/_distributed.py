@@ -56,6 +56,10 @@ class ComponentVariable(Variable):
         return self._container
 
     @property
+    def _looks_left(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._container._looks_left
+
+    @property
     def _template(self) -> Any:
         return self._container._template
 

@@ -23,7 +23,7 @@ from replicax.collectives import default_device
 from replicax.context import EACH, get_replica_context, is_compiling, thread_state
 from replicax.devices import canonical_name, device_of, put, short_name
 from replicax.values import ArrayLike, Mirrored, OneBuffer, PerReplica
-from replicax.variables import _creator, _interception
+from replicax.variables import _creator, _interception, _late_values
 from replicax.variables._policy import (
     VariableAggregation,
     VariableSynchronization,
@@ -101,6 +101,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
     _structure_leaf: ClassVar[bool] = True
     _passed_whole: ClassVar[bool] = True
     _copies_differ: ClassVar[bool] = False
+    _looks_left: int = 0  # how often a checkpoint may still be asked for its value
     _stored: Any  # what holds the value; `_buffers` also sees what a compiled function did
 
     def __init__(
@@ -194,6 +195,8 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
     # Reading.
 
     def _array(self) -> jax.Array:
+        if self._looks_left:
+            self._catch_up()
         for interceptor in reversed(_interception.active_interceptors()):
             found = interceptor.read(self)
             if found is not None:
@@ -201,6 +204,11 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         if thread_state.program is None:
             self._require_unstaged()
         return self._read()
+
+    def _catch_up(self) -> None:
+        """Takes over the value that a checkpoint may have for this variable."""
+        with UPDATING:
+            _late_values.look(self)
 
     def _require_unstaged(self, allowed: Any = None) -> None:
         """Refuses a read in a staged function, other than the one given.
@@ -260,6 +268,8 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         return self._change("assign_sub", delta)
 
     def _change(self, kind: str, value: Any) -> Self:
+        if self._looks_left:
+            self._catch_up()
         value = self._coerced(kind, value)
         interceptors = _interception.active_interceptors()
         if any(each.write(self, kind, value) for each in reversed(interceptors)):
@@ -500,6 +510,8 @@ def _can_cast(source: Any, target: Any) -> bool:
 
 def _numpy_text(variable: Variable) -> str:
     try:
+        if variable._looks_left:
+            variable._catch_up()
         value = np.asarray(variable._read())
     except Exception as error:  # a repr must not fail; say why there is no value
         return f"<unavailable: {type(error).__name__}>"

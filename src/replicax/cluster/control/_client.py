@@ -246,6 +246,10 @@ class ControlClient:
             }
         )
 
+    def depart(self) -> None:
+        """Says that this worker ends now, on purpose, with whatever status."""
+        self._send({"op": "departing"})
+
     def finish(self, status: int) -> None:
         """Reports that this worker has come to its end."""
         calls, called = self._progress.calls, self._progress.take_runs()

@@ -260,6 +260,8 @@ class ControlServer:
     # Life.
 
     def _status(self, worker: WorkerRecord, message: Message) -> None:
+        if int(message["calls"]) > worker.calls:
+            worker.departing = False  # it has gone on
         worker.calls, worker.phase = int(message["calls"]), str(message["phase"])
         worker.step, worker.busy = int(message["step"]), bool(message["busy"])
         worker.moved = worker.heard
@@ -328,6 +330,9 @@ class ControlServer:
         text = f"{message['type']}: {message['message']}" if message["message"] else message["type"]
         text = (str(text).splitlines() or [""])[0][:500]
         if self._is_over or worker.state == "failed":
+            return
+        if worker.departing:
+            self._departed(worker, int(message["status"]))
             return
         worker.state, worker.status = "failed", int(message["status"])
 
@@ -436,8 +441,21 @@ class ControlServer:
         preempted = any(each.status == RESTART_STATUS for each in self._workers)
         self._event("done", None, status=RESTART_STATUS if preempted else 0)
 
+    def _departing(self, worker: WorkerRecord, message: Message) -> None:
+        worker.departing = True
+
+    def _departed(self, worker: WorkerRecord, status: int | None) -> None:
+        """It ended as it had said; the others do not follow."""
+        if worker.state == "running":
+            worker.state, worker.status = "finished", status or 0
+            self._event("finished", worker.rank, calls=worker.calls, status=worker.status)
+            if all(each.state == "finished" for each in self._workers):
+                self._all_done()
+
     def _lost(self, worker: WorkerRecord, text: str, status: int | None = None) -> None:
-        if worker.in_job and not self._is_over:
+        if worker.departing:
+            self._departed(worker, status)
+        elif worker.in_job and not self._is_over:
             worker.state, worker.status = "lost", status
             self._event("lost", worker.rank, text, status=status)
             self._down("lost", worker, text)
@@ -518,4 +536,5 @@ _HANDLERS: dict[str, Callable[[ControlServer, WorkerRecord, Message], None]] = {
     "failed": ControlServer._failed,
     "finished": ControlServer._finished,
     "stacks": ControlServer._stacks,
+    "departing": ControlServer._departing,
 }

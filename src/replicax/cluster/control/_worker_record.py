@@ -23,6 +23,7 @@ class WorkerRecord:
       heard: When it last said anything, on the monotonic clock.
       moved: When it last made progress.
       stack: What it answered when it was asked for its Python stacks.
+      departing: Whether it has said that it ends now, with whatever status.
       waits_in: The exchange that its main thread waits in, if any: it makes no call meanwhile.
     """
 
@@ -39,6 +40,7 @@ class WorkerRecord:
         self.heard = 0.0
         self.moved = 0.0
         self.stack: str | None = None
+        self.departing = False
         self.waits_in: tuple[str, int] | None = None
 
     @property

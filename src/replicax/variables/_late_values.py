@@ -1,0 +1,56 @@
+"""Values that wait for variables: what a checkpoint has for those that the program makes later.
+
+As in TensorFlow, a model that is built after `restore` starts from what was saved. A new variable
+has no place in the model yet, so that its value is looked for when it is first used, and a few
+times more. Nobody looks, and nothing is marked, while no checkpoint waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from replicax import _jax_internals
+from replicax.context import thread_state
+
+sources: list[Callable[[], None]] = []
+"""Each gives values to variables that have a place by now. Empty, in the ordinary case."""
+
+_LOOKS = 8  # a variable may be used before it is put where a checkpoint looks for it
+_state = {"is looking": False}
+
+
+def expect(variable: Any) -> None:
+    """A variable was made while somebody has values to give."""
+    if hasattr(variable, "_looks_left"):
+        variable._looks_left = _LOOKS
+
+
+def look(variable: Any) -> None:
+    """Before a variable is used: lets the sources give values. Called under `UPDATING`."""
+    variable = getattr(variable, "_distributed_container", variable)
+    if _state["is looking"]:
+        return
+    if sources:
+        _state["is looking"] = True
+        try:
+            with _outside_of_everything():
+                for source in tuple(sources):
+                    source()
+        finally:
+            _state["is looking"] = False
+    variable._looks_left = variable._looks_left - 1 if sources and variable._looks_left else 0
+
+
+@contextlib.contextmanager
+def _outside_of_everything() -> Iterator[None]:
+    """The default context: no replica, no program that is traced, nobody who sees reads first."""
+    state = thread_state
+    before = state.frames, state.program, state.interceptors
+    state.frames, state.program, state.interceptors = [], None, []
+    try:
+        with _jax_internals.outside_of_traces():
+            yield
+    finally:
+        state.frames, state.program, state.interceptors = before
