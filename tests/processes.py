@@ -13,13 +13,9 @@ hands to `result(name, value)` arrives in `job[rank].results`. Nothing here know
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import faulthandler
-import importlib
 import json
 import os
 import re
-import runpy
 import shutil
 import signal
 import socket
@@ -34,11 +30,14 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, TypeAlias
 
+from .in_worker import RESULTS
+from .in_worker import result as result
+from .in_worker import say as say
+
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT = 60.0
 """Seconds that a whole job may take unless its test says otherwise."""
 
-_RESULTS = "REPLICAX_TEST_RESULTS"
 _MARK = "REPLICAX_TEST_JOB"
 # What the machine or another test may have set, and would reach into a job.
 _FOREIGN = ("TF_CONFIG", "REPLICAX_", "JAX_", "XLA_", "SLURM_", "KUBERNETES_", "CLOUD_TPU_", "TPU_")
@@ -50,21 +49,6 @@ _SHOWN_LINES = 40
 
 Program: TypeAlias = "str | Path | Callable[[], object]"
 Environment: TypeAlias = Mapping[str, "str | None"]
-
-
-# What a worker calls.
-
-
-def result(name: str, value: Any) -> None:
-    """Reports a result from a worker; arrays become lists. It survives a kill -9 right after."""
-    line = json.dumps({"name": name, "value": value}, default=lambda array: array.tolist())
-    with open(os.environ[_RESULTS], "a", encoding="utf-8") as file:
-        file.write(f"{line}\n")
-
-
-def say(text: str) -> None:
-    """Prints a line that `Job.wait_for` sees at once."""
-    print(text, flush=True)
 
 
 # Clusters.
@@ -131,7 +115,7 @@ def workers(
     places = addresses or free_addresses(count)
     extra = environment if callable(environment) else (lambda _: environment or {})
     return Job(
-        [[sys.executable, "-m", "tests.processes", _spell(program), *arguments]] * count,
+        [[sys.executable, "-m", "tests.in_worker", _spell(program), *arguments]] * count,
         [
             {
                 "TF_CONFIG": tf_config(places, rank, chief=chief),
@@ -394,7 +378,7 @@ class Job(Sequence[Worker]):
             "JAX_PLATFORMS": "cpu",
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONUNBUFFERED": "1",
-            _RESULTS: str(results),
+            RESULTS: str(results),
             mark: unique,
             **self._environments[rank],
         }
@@ -478,25 +462,3 @@ def _spell(program: Program) -> str:
     if callable(program):
         return f"{program.__module__}:{program.__qualname__}"
     return str(program)
-
-
-# The first lines of every worker.
-
-
-def _enter() -> None:
-    """Runs the program that is named on the command line, and dies with the test."""
-    with contextlib.suppress(OSError, AttributeError):  # Linux only
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    program, sys.argv = sys.argv[1], sys.argv[1:]
-    if program.endswith(".py"):
-        runpy.run_path(program, run_name="__main__")
-    elif ":" in program:
-        module, _, function = program.partition(":")
-        getattr(importlib.import_module(module), function)()
-    else:
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
-
-
-if __name__ == "__main__":
-    _enter()

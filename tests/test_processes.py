@@ -23,8 +23,8 @@ def _report() -> None:
 
 def _wait() -> None:
     for step in range(3):
-        say(f"step {step}")
         result("step", step)
+        say(f"step {step}")
     signal.pause()
 
 
@@ -103,7 +103,7 @@ def test_nothing_is_left_behind_not_even_grandchildren() -> None:
     job.expect_nothing_left()
 
 
-def test_workers_die_with_the_process_that_started_them() -> None:
+def test_workers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
     program = (
         "import os, tests.processes as p\n"
         "job = p.workers('tests.test_processes:_wait', 1).__enter__()\n"
@@ -111,7 +111,7 @@ def test_workers_die_with_the_process_that_started_them() -> None:
         "print(job[0].pid, flush=True)\n"
         "os._exit(0)\n"
     )
-    with command([sys.executable, "-c", program]) as job:
+    with command([sys.executable, "-c", program], environment={"TMPDIR": str(tmp_path)}) as job:
         job.expect_exit(status=0)
         job.expect_nothing_left()
 

@@ -13,8 +13,8 @@ from tests.guards import ROOT
 
 @pytest.mark.timeout(300)
 def test_killed_inside_saves(tmp_path: Path):
-    killed = kill_inside_saves(tmp_path, kills=8)
-    assert killed.inside >= 2  # the others came just too late
+    killed = kill_inside_saves(tmp_path, kills=4)
+    assert killed.inside >= 1  # the others came just too late
 
 
 FULL = """

@@ -12,10 +12,11 @@ import ml_dtypes
 import numpy as np
 import optax
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import replicax as rx
+from replicax.checkpoints import _arrays
 from tests.scripts import run_python
 from tests.under_test import EXECUTORS, STRATEGIES, Executor, cpus
 
@@ -44,29 +45,31 @@ def bits(value: Any) -> bytes:
     return np.asarray(value).tobytes()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (4, 5)], ids=str)
-def test_every_bit_of_every_dtype(dtype: str, shape: tuple[int, ...], tmp_path: Path):
-    value = random_bits(dtype, shape, seed=3)
-    v = rx.Variable(value)
-    before = bits(v.read_value())
-    array = np.array(value)
-    checkpoint = rx.train.Checkpoint(v=v, array=array, device=jnp.asarray(value))
+def test_every_bit_of_every_dtype(tmp_path: Path):
+    shapes: list[tuple[int, ...]] = [(), (3,), (2, 0), (4, 5)]
+    values = [random_bits(dtype, shape, seed=3) for dtype in DTYPES for shape in shapes]
+    vs = [rx.Variable(value) for value in values]
+    before = [bits(v.read_value()) for v in vs]
+    arrays = [np.array(value) for value in values]
+    on_device = [jnp.asarray(value) for value in values]
+    checkpoint = rx.train.Checkpoint(vs=vs, arrays=arrays, on_device=on_device)
     path = checkpoint.save(tmp_path / "ckpt")
-    v.assign(jnp.zeros(shape, v.dtype))
-    array[...] = 0
-    checkpoint.device = jnp.zeros(shape, v.dtype)
+    for v, array in zip(vs, arrays, strict=True):
+        v.assign(np.zeros(v.shape, v.dtype))
+        array[...] = 0
+    on_device[:] = [jnp.asarray(np.zeros(v.shape, v.dtype)) for v in vs]
     checkpoint.restore(path).assert_consumed()
-    assert bits(v.read_value()) == before
-    assert array.tobytes() == value.tobytes()
-    assert bits(checkpoint.device) == before
-    assert checkpoint.device.dtype == v.dtype
+    assert [bits(v.read_value()) for v in vs] == before
+    assert [array.tobytes() for array in arrays] == [value.tobytes() for value in values]
+    assert [bits(array) for array in on_device] == before
+    assert [array.dtype for array in on_device] == [v.dtype for v in vs]
 
 
 NEW_PROCESS = """
 import sys
 import jax, jax.numpy as jnp, numpy as np
 import replicax as rx
+from replicax.checkpoints import _arrays
 from tests.checkpoints.test_round_trip import DTYPES, bits, random_bits
 
 def make(seed):
@@ -162,6 +165,7 @@ def rebuilt(tree: Any, leaf: Any) -> Any:
     return Module([rebuilt(each, leaf) for each in [tree.first, *tree._rest]])
 
 
+@settings(max_examples=15)
 @given(tree=trees)
 def test_any_structure(tree: Any, tmp_path_factory: pytest.TempPathFactory):
     found: list[rx.Variable] = []
@@ -179,6 +183,7 @@ def test_any_structure(tree: Any, tmp_path_factory: pytest.TempPathFactory):
     assert [bits(v.read_value()) for v in found] == wanted
 
 
+@settings(max_examples=15)
 @given(
     numbers=st.lists(
         st.integers() | st.floats() | st.booleans() | st.complex_numbers(), min_size=1, max_size=5
@@ -250,8 +255,9 @@ def test_nested_checkpoints_and_a_root(tmp_path: Path):
     assert (float(other.w), again.step) == (1.0, 5)
 
 
-def test_an_array_larger_than_a_piece(tmp_path: Path):
-    value = np.arange(20_000_000, dtype=np.float32).reshape(2, -1)
+def test_an_array_larger_than_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_arrays, "_PIECE", 1 << 20)
+    value = np.arange(1_000_000, dtype=np.float32).reshape(2, -1)
     v = rx.Variable(value)
     checkpoint = rx.train.Checkpoint(v=v)
     path = checkpoint.save(tmp_path / "ckpt")
@@ -341,11 +347,9 @@ def training() -> Iterator[Callable[..., Training]]:
 @pytest.mark.parametrize(
     ("strategy", "executor", "build"),
     [
-        ("default", "compiled", False),
-        ("mirrored_1", "eager", False),
+        ("default", "eager", True),
         ("mirrored_3", "compiled", False),
-        ("mirrored_3", "compiled", True),
-        ("mirrored_3", "eager", False),
+        ("mirrored_2", "eager", False),
         ("central_storage_2", "compiled", True),
     ],
 )
@@ -378,11 +382,10 @@ def test_training_goes_on_as_if_it_had_not_stopped(
 @pytest.mark.parametrize(
     ("source", "target", "executor"),
     [
-        ("mirrored_8", "mirrored_2", "compiled"),
-        ("mirrored_2", "mirrored_8", "compiled"),
+        ("mirrored_3", "mirrored_2", "compiled"),
+        ("mirrored_2", "mirrored_8", "eager"),
         ("mirrored_2", "one_device", "eager"),
-        ("one_device", "default", "eager"),
-        ("default", "mirrored_3", "compiled"),
+        ("default", "mirrored_3", "eager"),
         ("mirrored_2", "central_storage_2", "eager"),
     ],
 )

@@ -17,9 +17,34 @@ from replicax.cli._launch import Launch
 from replicax.cli._log import Log
 from replicax.cli._member import Member
 from replicax.cli._node import free_addresses
+from tests.cluster.processes import BARE, LIGHT
 from tests.guards import ROOT
 
 TIMEOUT = 60.0
+
+# The command without JAX, whose import takes longer than most tests.
+_COMMAND = (
+    BARE
+    + """
+package.__version__ = "0"
+sys.modules["replicax.cluster._runtime"] = types.ModuleType("replicax.cluster._runtime")
+from replicax.cli import main
+sys.exit(main())
+"""
+)
+
+# For scripts that join the others: the real control plane, and a stand-in for JAX. `step` is a
+# collective as far as the control plane can tell.
+JOIN = (
+    LIGHT
+    + """
+m = join(device_count=1)
+def step():
+    with m.phase("running step"):
+        m.before_call()
+        m.exchange("step", 0)
+"""
+)
 
 # What every script starts with: who am I?
 PREAMBLE = """
@@ -67,9 +92,9 @@ def of(lines: list[str], worker: int | None) -> list[str]:
 
 @contextlib.contextmanager
 def launcher(*arguments: str, **settings: str) -> Iterator[subprocess.Popen[str]]:
-    """Starts `python -m replicax launch` as a process; whatever happens, it is gone afterwards."""
+    """Starts `replicax launch` as a process; whatever happens, it is gone afterwards."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "replicax", "launch", *arguments],
+        [sys.executable, "-c", _COMMAND, "launch", *arguments],
         env={**environment(), **settings},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -42,6 +42,18 @@ def test_time_outs_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
     assert (parse("x.py").join_timeout, parse("x.py").stall_timeout) == (7, 8)
     options = parse("--join-timeout 1 --stall-timeout 0 x.py")
     assert (options.join_timeout, options.stall_timeout) == (1, 0)
+    monkeypatch.setenv("REPLICAX_STALL_TIMEOUT", "0")
+    assert parse("x.py").stall_timeout == 0
+
+
+def test_key_may_come_from_the_environment_and_is_not_shown(monkeypatch: pytest.MonkeyPatch):
+    assert parse("x.py").key is None
+    monkeypatch.setenv("REPLICAX_LAUNCH_KEY", "")
+    assert parse("x.py").key is None
+    monkeypatch.setenv("REPLICAX_LAUNCH_KEY", "ours")
+    assert parse("x.py").key == "ours"
+    options = parse("--key theirs x.py")
+    assert options.key == "theirs" and "theirs" not in repr(options)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +74,7 @@ def test_time_outs_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
         ("--nodes 2 --coordinator http://host0:1 x.py", "host and free port"),
         ("--nodes 2 --node-rank 2 --coordinator h:1 x.py", "the nodes are 0 to 1"),
         ("--nodes 2 --workers 1:2 --coordinator h:1 x.py", "Write `--workers 2`"),
+        ("--key= x.py", "--key: it is empty"),
         ("--wrokers 2 x.py", "unrecognized arguments: --wrokers"),
     ],
 )

@@ -20,6 +20,8 @@ from tests.cli.launches import (
     wait_until_gone,
 )
 
+WAIT = "signal.pause()"
+
 
 def launch_two(
     folder: Path, text: str, *options: str
@@ -116,6 +118,49 @@ def test_different_options_are_refused(tmp_path: Path):
     status, lines = results[0]
     assert status == 2
     assert "started with --workers 2, node 0 with --workers 3" in of(lines, None)[-1]
+
+
+@pytest.mark.parametrize(
+    ("of_node_0", "of_node_1", "told"),
+    [
+        ("right", "wrong", "node 1 has another key than node 0. Start all launchers with the same"),
+        ("right", None, "asks for a key. Start all launchers with the same key: --key"),
+        (None, "right", "has not shown that it has the key that this launcher has"),
+    ],
+)
+def test_nodes_with_different_keys_do_not_meet(
+    tmp_path: Path, of_node_0: str | None, of_node_1: str | None, told: str
+):
+    address = f"--coordinator={free_address()}"
+    results = []
+
+    def member() -> None:
+        options = ("--nodes=2", "--node-rank=1", address)
+        key = () if of_node_1 is None else (f"--key={of_node_1}",)
+        results.append(launch(tmp_path, "", *options, *key, name="log1"))
+
+    thread = threading.Thread(target=member)
+    thread.start()
+    key = () if of_node_0 is None else (f"--key={of_node_0}",)
+    # Node 0 waits for one that may enter, or loses the one that left again.
+    status, lines = 0, []
+    try:
+        status, lines = launch(tmp_path, WAIT, "--nodes=2", address, "--join-timeout=1", *key)
+    finally:
+        thread.join(TIMEOUT)
+    assert results[0][0] == 2 and told in of(results[0][1], None)[-1]
+    assert status == 1
+    if of_node_0 and of_node_1:
+        assert any("turned away 127.0.0.1: node 1 has another key" in line for line in lines)
+    assert not any("right" in line or "wrong" in line for line in [*lines, *results[0][1]])
+
+
+def test_nodes_with_the_same_key_make_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It may come from the environment, and workers do not get it."""
+    monkeypatch.setenv("REPLICAX_LAUNCH_KEY", "a secret")
+    first, second = launch_two(tmp_path, "print(size, 'REPLICAX_LAUNCH_KEY' in os.environ)")
+    assert first[0] == second[0] == 0
+    assert of(first[1], 0) == of(second[1], 1) == ["2 False"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -117,13 +117,32 @@ def test_workers_die_with_the_launcher(tmp_path: Path):
             wait_until_gone(pid, seconds=2)
 
 
+def test_what_workers_started_dies_with_the_launcher(tmp_path: Path):
+    train = script(
+        tmp_path,
+        """
+        import subprocess
+        print("ready", subprocess.Popen(["sleep", "1000"]).pid)
+        signal.pause()
+        """,
+    )
+    with launcher("--workers=2", train) as process:
+        pids = pids_of(read_until(process, *READY))
+        process.kill()
+        for pid in pids:
+            wait_until_gone(pid)
+
+
 def test_launcher_uses_no_device(tmp_path: Path):
     """A launcher that starts JAX would take the GPUs from its workers."""
     program = (
-        "import sys\n"
+        "import runpy, sys\n"
+        "sys.argv = ['replicax', 'launch', '--workers=2', sys.argv[1]]\n"
+        "try:\n"
+        "    runpy.run_module('replicax', run_name='__main__')\n"
+        "except SystemExit as leaving:\n"
+        "    assert not leaving.code\n"
         "from jax._src import xla_bridge\n"
-        "from replicax.cli import main\n"
-        "assert main(['launch', '--workers=2', sys.argv[1]]) == 0\n"
         "assert not xla_bridge.backends_are_initialized()\n"
     )
     command = [sys.executable, "-c", program, script(tmp_path, "")]
@@ -132,14 +151,11 @@ def test_launcher_uses_no_device(tmp_path: Path):
 
 def test_reader_that_leaves_ends_the_job(tmp_path: Path):
     train = script(tmp_path, "while True: print('line')")
-    command = [sys.executable, "-m", "replicax", "launch", "--workers=1", train]
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None and process.stdout.readline() == b"[worker 0] line\n"
-            process.stdout.close()
-            assert process.wait(TIMEOUT) == 128 + signal.SIGPIPE
-        finally:
-            process.kill()
+    with launcher("--workers=1", train) as process:
+        read_until(process, "[worker 0] line")
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(TIMEOUT) == 128 + signal.SIGPIPE
 
 
 def test_log_that_nobody_reads_does_not_hide_a_failure(tmp_path: Path):

@@ -1,32 +1,28 @@
-"""Real training under the launcher: two workers, a fault in one, and what the log says of it."""
+"""Workers that know each other under the launcher: a fault in one, and what the log says of it.
+
+JAX is replaced by a stand-in here, but for the page; `tests/multi_worker` has the same faults amid
+real training.
+"""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.cli.launches import launch, of
+from tests.cli.launches import JOIN, launch, of
 from tests.guards import ROOT
 
 # Worker 1 does something in its 5th step, in the first generation.
-TRAIN = """
-import jax.numpy as jnp
-import replicax as rx
-
-strategy = rx.distribute.MultiWorkerMirroredStrategy()
-with strategy.scope():
-    total = rx.Variable(0.0, aggregation=rx.VariableAggregation.SUM)
-
-@rx.function
-def step():
-    strategy.run(lambda: total.assign_add(jnp.float32(1.0)))
-
+TRAIN = (
+    JOIN
+    + """
 for number in range(20):
     step()
     if number == 5 and rank == 1 and generation == 0:
         {fault}
-print("total", float(total.numpy()))
+print("steps", m.progress.calls)
 """
+)
 
 
 def train(folder: Path, fault: str, *options: str) -> tuple[int, list[str]]:
@@ -34,7 +30,7 @@ def train(folder: Path, fault: str, *options: str) -> tuple[int, list[str]]:
 
 
 def test_page_on_launching_is_true(tmp_path: Path):
-    """The script in docs/launching.md, over two workers."""
+    """The script in docs/launching.md, over two workers, with JAX."""
     page = (ROOT / "docs" / "launching.md").read_text(encoding="utf-8")
     found = re.search(r"```python[^\n]*\n(.*?)```", page, re.S)
     assert found
@@ -59,11 +55,18 @@ def test_early_exit_is_an_error(tmp_path: Path):
     assert re.match(r"worker 1 .*finished after", of(lines, None)[-1])
 
 
+def test_exit_that_is_raised_by_hand_is_an_end(tmp_path: Path):
+    """Nothing in a process can see it but `sys.exit` itself, which was not called."""
+    status, lines = train(tmp_path, "raise SystemExit(3)")
+    assert status == 1, "\n".join(lines)
+    assert re.match(r"worker 1 .*finished after", of(lines, None)[-1])
+
+
 def test_kill_restarts(tmp_path: Path):
     status, lines = train(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)", "--max-restarts=1")
     assert status == 0, "\n".join(lines)
     assert "worker 1 was killed by SIGKILL; restart 1 of 1" in of(lines, None)
-    assert of(lines, 0)[-1] == of(lines, 1)[-1] == "total 40.0"
+    assert of(lines, 0)[-1] == of(lines, 1)[-1] == "steps 20"
 
 
 @pytest.mark.parametrize(
@@ -80,4 +83,4 @@ def test_worker_that_stands_still_is_found(tmp_path: Path, fault: str, told: str
     said = of(lines, None)
     assert any(told in line for line in said)
     assert any(line.startswith("worker 1 ") and "restart 1 of 1" in line for line in said)
-    assert of(lines, 0)[-1] == of(lines, 1)[-1] == "total 40.0"
+    assert of(lines, 0)[-1] == of(lines, 1)[-1] == "steps 20"

@@ -20,7 +20,7 @@ from tests.guards import ROOT
 SOURCE = ROOT / "src"
 
 # The package without its `__init__`, which imports all of it.
-_BARE = f"""
+BARE = f"""
 import os, signal, sys, time, types
 package = types.ModuleType("replicax")
 package.__path__ = [{str(SOURCE / "replicax")!r}]
@@ -28,7 +28,7 @@ sys.modules["replicax"] = package
 """
 
 LIGHT = (
-    _BARE
+    BARE
     + """
 runtime = types.ModuleType("replicax.cluster._runtime")
 runtime.versions = lambda: {"jax": os.environ.get("FAKE_JAX", "0.10.2")}
@@ -49,7 +49,7 @@ from replicax.cluster import join, current_membership
 )
 
 HEAVY = (
-    _BARE
+    BARE
     + """
 import jax, jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec

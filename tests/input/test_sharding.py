@@ -322,8 +322,9 @@ def test_a_worker_without_any_row(tmp_path: Path):
     rows = rx.data.TextLineDataset(names).map(lambda line: {"n": [int(line), 0], "t": line})
     assert len(list(on_host(rows.batch(2), 1, 2, 1))) == 6
     others = iter([[[2, 2]], [[2, 2]], None])
-    words = Words(lambda word: [word, next(others)])
-    empties = list(on_host(rows.batch(2), 1, 2, 0, lambda: words))
+    steps = Words(lambda word: [word, next(others)])
+    meetings = iter([Words(lambda word: [word, word]), steps])
+    empties = list(on_host(rows.batch(2), 1, 2, 0, lambda: next(meetings)))
     assert len(empties) == 2
     for value in empties:
         assert value["n"].values[0].shape == (0, 2) and value["t"].values[0].shape == (0,)

@@ -146,7 +146,9 @@ class Checkpoint:
 
     def _written(self, path: str) -> str:
         save = self._save(path)
-        with _job.current_job().phase("saving", True):
+        if save.is_others:
+            return save.path
+        with save.phase("saving", True):
             return save.finish()
 
     def _save(self, path: str) -> Save:
@@ -229,7 +231,7 @@ class Checkpoint:
         if job.workers == 1 or not restore_needs_all(walk(self)):
             job = _job.ALONE
         together = Restoring(job)
-        with job.phase("restoring", True):
+        with _job.current_job().phase("restoring", True):
             path = together.chosen(path)
             if path is None:
                 return InitializationOnlyStatus()

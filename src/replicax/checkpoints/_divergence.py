@@ -12,6 +12,7 @@ import collections
 import contextlib
 import dataclasses
 import hashlib
+import math
 from typing import Any
 
 import jax
@@ -179,6 +180,10 @@ def _mesh_of_workers(strategy: Any, found: list[Variable]) -> ReplicaMesh:
 def _check(mesh: ReplicaMesh, variables: list[Variable]) -> None:
     summary = _summary(variables)
     mesh.require_same("check_replicas", summary)
+    # Programs for several devices cannot take arrays without items, which cannot differ either.
+    variables = [each for each in variables if math.prod(each.shape)]
+    if not variables:
+        return
     is_new = (mesh, summary) not in _compiled
     membership = current_membership()
     with contextlib.ExitStack() as stack:

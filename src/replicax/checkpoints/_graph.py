@@ -27,6 +27,7 @@ _OPAQUE = frozenset(sys.stdlib_module_names) | {
     *{"builtins", "jax", "jaxlib", "ml_dtypes", "numpy", "optax", "replicax", "tensorstore"}
 }
 
+CALL_COUNTER = "checkpointed_runs"  # of preemption handlers; TensorFlow's name in a checkpoint
 OBJECT, VARIABLE, ARRAY, NUMBER, STATE = "object", "variable", "array", "number", "state"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from replicax.checkpoints import _restoring
 from replicax.checkpoints._graph import OBJECT, VARIABLE, Node, children_of, kind_of, walk
+from replicax.checkpoints._problems import UnmatchedError
 from replicax.training import Optimizer
 from replicax.variables import Variable, late_value_sources
 
@@ -71,8 +72,13 @@ class LateValues:
         if self in late_value_sources:
             late_value_sources.remove(self)
 
-    def __call__(self) -> None:
-        """Gives their saved values to the variables that have a place by now."""
+    def __call__(self, used: Variable) -> None:
+        """Gives their saved values to the variables that have a place by now.
+
+        Args:
+          used: the variable that is about to be used. If its saved value does not fit, that is an
+            error; others will be refused when they are used themselves.
+        """
         top = self._top()
         if top is None:
             self.close()
@@ -84,16 +90,23 @@ class LateValues:
             return
         if not pairs:
             return
-        nodes = [(Node(VARIABLE, v, self._saved.objects[i]["path"]), i) for v, i in pairs]
-        _restoring.require_same_look(nodes, self._saved)
-        _restoring.Prepared(nodes, self._saved).commit()
+        fitting = []
         for variable, index in pairs:
-            variable._looks_left = 0
+            node = Node(VARIABLE, variable, self._saved.objects[index]["path"])
+            difference = _restoring.difference(node, self._saved, index)
+            if difference is None:
+                fitting.append((node, index))
+            elif variable is used:
+                raise UnmatchedError(_does_not_fit(difference, self._saved.path))
+        _restoring.Prepared(fitting, self._saved).commit()
+        for node, index in fitting:
+            node.value._looks_left = 0
             if status is not None:
-                status._note(variable, index)
-        self.await_all_but(
-            set(range(len(self._saved.objects))) - self._awaited | {i for _, i in pairs}
-        )
+                status._note(node.value, index)
+        placed = {index for _, index in fitting}
+        if placed:
+            everything = set(range(len(self._saved.objects)))
+            self.await_all_but(everything - self._awaited | placed)
 
     def _top(self) -> dict[str, Any] | None:
         """What the checkpoint holds, by name; None if all of it is gone."""
@@ -130,6 +143,14 @@ class LateValues:
                 elif isinstance(child, Variable):
                     pairs.append((child._root, target))
         return pairs, optimizers
+
+
+def _does_not_fit(difference: str, path: str) -> str:
+    return (
+        f"A variable was made after the checkpoint {path} was restored, which does not fit it: "
+        f"{difference}. If it is to start anew, restore only the other parts of the model: "
+        "rx.train.Checkpoint(part=model.part).restore(path)."
+    )
 
 
 def _weak(value: Any) -> Callable[[], Any]:

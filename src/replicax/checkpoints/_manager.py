@@ -182,11 +182,9 @@ class CheckpointManager:
         return save.path
 
     def _finish(self, save: Save) -> None:
-        with _job.current_job().phase("saving", True):
-            save.finish()
+        with save.phase("saving", True):
+            save.finish(self._sweep)
         self._verified = save.path
-        if save.is_writer:
-            self._sweep()
 
     def _step(self) -> int:
         counter = self._step_counter
@@ -195,11 +193,14 @@ class CheckpointManager:
         return int(counter.numpy() if hasattr(counter, "numpy") else counter)
 
     def _sweep(self) -> None:
-        if self._max_to_keep is None:
-            return
+        if self._max_to_keep is not None:
+            with contextlib.suppress(OSError):  # that old ones are left is no failure of the new
+                self._remove_all_but(self._max_to_keep)
+
+    def _remove_all_but(self, count: int) -> None:
         found = _folder.checkpoints_in(self._directory)
         times = {path: manifest.time for path, manifest in found}
-        for path in self._managed()[: -self._max_to_keep]:
+        for path in self._managed()[:-count]:
             hours = self._keep_hours
             if hours is not None and times[path] - self._last_kept >= hours * _HOUR:
                 self._last_kept = times[path]

@@ -16,7 +16,7 @@ import numpy as np
 from replicax import _errors
 from replicax.checkpoints import _folder, _job
 from replicax.checkpoints._arrays import read_arrays
-from replicax.checkpoints._graph import ARRAY, NUMBER, OBJECT, STATE, VARIABLE, Node
+from replicax.checkpoints._graph import ARRAY, CALL_COUNTER, NUMBER, OBJECT, STATE, VARIABLE, Node
 from replicax.checkpoints._leaf import (
     ArrayLook,
     as_saved,
@@ -31,7 +31,6 @@ from replicax.checkpoints._saving import ARRAYS, COPIES, OBJECTS
 from replicax.context import get_strategy, has_strategy
 from replicax.training import Optimizer
 
-CALL_COUNTER = "checkpointed_runs"  # TensorFlow's name for it in a checkpoint
 _LISTED = 40  # how many differences an error shows
 
 
@@ -145,8 +144,8 @@ def match(nodes: list[Node], saved: Saved) -> Match:
         if target is None:
             if not is_counter(node.path):
                 found.missing.append(node)
-        elif (difference := _difference(node, saved, target)) is not None:
-            found.differences.append(difference)
+        elif (text := difference(node, saved, target)) is not None:
+            found.differences.append(text)
         else:
             found.pairs.append((node, target))
     return found
@@ -188,7 +187,8 @@ def slot_table(slots: list[list[Any]]) -> dict[tuple[Any, ...], int]:
     return table
 
 
-def _difference(node: Node, saved: Saved, target: int) -> str | None:
+def difference(node: Node, saved: Saved, target: int) -> str | None:
+    """In what a thing of the program and a saved one differ."""
     theirs = saved.objects[target]["kind"]
     mine = describe(node)
     same_kind = node.kind == theirs or {node.kind, theirs} <= {VARIABLE, ARRAY}
@@ -230,17 +230,6 @@ def require_fit(found: Match, saved: Saved, partial: bool) -> None:
     if not found.differences:
         text += "\nTo leave what is missing as it is, write restore(path, partial=True)."
     raise UnmatchedError(text)
-
-
-def require_same_look(pairs: list[tuple[Node, int]], saved: Saved) -> None:
-    """`CheckpointError` where variables that were made later are not what was saved."""
-    found = [_difference(node, saved, index) for node, index in pairs]
-    if lines := [each for each in found if each is not None]:
-        raise UnmatchedError(
-            f"The checkpoint {saved.path} was restored before these variables were made, and does "
-            "not fit them:\n  " + "\n  ".join(_shortened(lines)) + "\nIf they are to start anew, "
-            "restore only the other parts: rx.train.Checkpoint(part=model.part).restore(path)."
-        )
 
 
 def _shortened(lines: list[str]) -> list[str]:

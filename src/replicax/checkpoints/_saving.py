@@ -14,6 +14,7 @@ import os
 import shutil
 import traceback
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,15 +57,16 @@ class Save:
             with contextlib.suppress(OSError):
                 os.makedirs(os.path.dirname(self.path), exist_ok=True)
         needs_all = job.workers > 1 and save_needs_all(nodes)
-        self.is_others = not needs_all and not self.is_writer
+        self.is_others = not needs_all and not self.is_writer  # there is nothing to do here
         if self.is_others:
             return
+        self.phase = job.phase
         self._job = job if needs_all else _job.ALONE
         self._topic = _job.topic(self._job)
         error: BaseException | None = None
         mine: dict[str, Any] = {}
         try:
-            with self._job.phase("saving", True):
+            with self.phase("saving", True):
                 self._take(nodes)
                 mine = {
                     "path": self.path,
@@ -79,7 +81,7 @@ class Save:
             self._discard()
             raise
         try:
-            with self._job.phase("saving"):
+            with self.phase("saving"):
                 mine["error"] = self._told(error)
                 all_of_them = self._meet("begin", mine)
             self._raise_if_failed(all_of_them, error)
@@ -145,13 +147,12 @@ class Save:
 
     # ------------------------------------------------------------------ writing
 
-    def finish(self) -> str:
+    def finish(self, committed: Callable[[], None] = lambda: None) -> str:
         """Writes the checkpoint; returns its path when it is safe on the disk.
 
-        Where the first worker needs nobody for it, the others return at once.
+        Args:
+          committed: called by the writer when it is there, before the other workers are told.
         """
-        if self.is_others:
-            return self.path
         error: Exception | None = None
         files: dict[str, tuple[int, int]] = {}
         try:
@@ -167,6 +168,7 @@ class Save:
                         name: entry for each in written for name, entry in each["files"].items()
                     }
                     self._partial.commit(every, self._job.workers)
+                    committed()
             except Exception as failure:
                 error = failure
             self._raise_if_failed(self._meet("done", {"error": self._told(error)}), error)

@@ -10,7 +10,7 @@ from replicax.checkpoints._late import LateValues
 from replicax.checkpoints._leaf import look_of
 from replicax.checkpoints._problems import UnmatchedError
 from replicax.training import Optimizer
-from replicax.variables import Variable
+from replicax.variables import Variable, outside_of_everything
 
 
 class CheckpointLoadStatus:
@@ -181,7 +181,8 @@ class _DeferredSlots:
         """The value that a new slot starts from."""
         bound = self._status._found.bound
         if owner is not None and id(owner) not in bound:
-            self._status._update()  # its variable was made after restoring
+            with outside_of_everything():  # it may be a program that is being traced
+                self._status._update()  # its variable was made after restoring
             bound = self._status._found.bound
         owned_by = None if owner is None else bound.get(id(owner))
         name = (owned_by, label) if owned_by is not None else (None, position, label)

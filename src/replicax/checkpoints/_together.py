@@ -12,10 +12,9 @@ import os
 from replicax import _warnings
 from replicax._errors import CheckpointError
 from replicax.checkpoints import _folder, _job
-from replicax.checkpoints._graph import STATE, VARIABLE, Node
+from replicax.checkpoints._graph import CALL_COUNTER, STATE, VARIABLE, Node
 from replicax.checkpoints._leaf import differing_copies
 from replicax.checkpoints._problems import UnmatchedError
-from replicax.checkpoints._restoring import CALL_COUNTER
 from replicax.devices import replica_mesh
 from replicax.input import DistributedIterator
 

@@ -6,6 +6,7 @@ groups of processes there are. The pipe closes when the launcher ends, however i
 """
 
 import contextlib
+import os
 import subprocess
 import sys
 
@@ -21,6 +22,7 @@ for group in groups:
     except OSError:
         pass
 """
+_NEEDED = ("LD_", "DYLD_", "PATH", "SYSTEMROOT")
 _SECONDS_TO_END = 5.0
 
 
@@ -29,12 +31,14 @@ class Guard:
 
     def __init__(self) -> None:
         # In a session of its own: what ends the launcher from its terminal must not end the guard.
+        # It needs nothing of the environment but what finds the libraries of Python.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             bufsize=0,
+            env={name: text for name, text in os.environ.items() if name.startswith(_NEEDED)},
             start_new_session=True,
         )
 

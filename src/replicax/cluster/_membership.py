@@ -148,6 +148,7 @@ class Membership:
         self._server = server
         self._status: int | None = None  # of a failure of this worker's own
         self._left = False
+        self._departed = False  # it has said that it ends now
         self._relay: Relay | None = None
         self._hooks = _exits.ExitHooks(self._failing, self._failed, self._at_exit)
 
@@ -215,6 +216,7 @@ class Membership:
         """
         progress = self.progress
         number = progress.called(what)
+        self._departed = False
         if not progress.busy:
             progress.phase = f"running {what}"
         if number > self._client.last_call:
@@ -250,6 +252,7 @@ class Membership:
 
         The others then do not follow it. It is forgotten if this worker goes on.
         """
+        self._departed = True
         self._client.depart()
 
     def leave(self, status: int = 0) -> None:
@@ -312,7 +315,7 @@ class Membership:
 
     def _job_is_over(self, cause: Cause) -> None:
         """In the client's thread: another worker is gone, and this one may be blocked for ever."""
-        if self._left:
+        if self._left or self._departed:
             return
         if self._status is not None and cause.worker == self.worker:
             return  # its own failure: it prints its traceback and ends by itself

@@ -48,8 +48,10 @@ def of_first_replica(mesh: ReplicaMesh, components: Sequence[Any]) -> jax.Array:
     return local_shards(_first_program(mesh)(mesh.assemble(parts)))[0]
 
 
-def of_first_worker(mesh: ReplicaMesh, value: Any, name: str) -> Any:
+def of_first_worker(mesh: ReplicaMesh, value: Any, what: str) -> Any:
     """The first worker's `value`, on all workers; in one process, the value.
+
+    `what` it is has to be the same on all.
 
     It travels as words, in messages of few sizes: a model has many shapes, and would otherwise
     compile a program for each.
@@ -57,9 +59,9 @@ def of_first_worker(mesh: ReplicaMesh, value: Any, name: str) -> Any:
     if not mesh.spans_workers:
         return value
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-        data = of_first_worker(mesh, jax.random.key_data(value), name)
+        data = of_first_worker(mesh, jax.random.key_data(value), what)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(value))
-    mesh.require_same("variables", f"variable {name!r}: {value.dtype}{list(value.shape)}")
+    mesh.require_same("variables", f"{what}: {value.dtype}{list(value.shape)}")
     here = np.asarray(value)
     if not here.size:
         return value

@@ -29,6 +29,7 @@ def _all_reduce_program(mesh: ReplicaMesh, op: ReduceOp, bytes_per_pack: int) ->
     def all_reduce(arrays: Any) -> Any:
         return all_reduce_traced(arrays, op, mesh.size, bytes_per_pack)
 
+    all_reduce.__name__ = f"all_reduce_{op.name.lower()}"
     return mesh.spmd(all_reduce)
 
 

@@ -187,7 +187,8 @@ class ProgramTrace:
             if mesh is None:
                 variable._stored = OneBuffer(jax.device_put(value, variable._placement[0]))
             else:
-                value = of_first_worker(mesh, value, variable.name)
+                assert isinstance(variable, DistributedVariable)
+                value = of_first_worker(mesh, value, variable._description)
                 variable._stored = ReplicaBuffers(mesh, assembled=mesh.spread(value))
 
     def _evaluated(self, value: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from replicax import _html
+from replicax._errors import ReplicaMismatchError
 from replicax._warnings import users_line
 from replicax.data import Dataset
 from replicax.data._batching import rows_in
@@ -163,13 +164,24 @@ class SplitDataset(DistributedDataset):
         super().__init__([node], layout, options)
         self._inner, self._functions = split_off(node)
         self._sharding: Sharding = shard(self._inner, layout)
-        if layout.workers > 1 and self._sharding.policy is AutoShardPolicy.DATA:
-            # Workers take their parts of the same batches: in the order of the first one.
-            drawn = [each.drawn for each in drawing_nodes(node)]
-            if drawn:
-                said = layout.meet()(drawn)
-                assert said is not None
-                self._iterations.use(dict(zip(drawn, said[0], strict=True)))
+        if layout.workers > 1:
+            self._agree()
+
+    def _agree(self) -> None:
+        """All workers split in the same way; their parts of common batches, in one order."""
+        sharding = self._sharding
+        drawn = [each.drawn for each in drawing_nodes(self._node)]
+        how = f"{sharding.policy.name}, global batch size {sharding.batch_size}"
+        said = self._layout.meet()([how, drawn])
+        assert said is not None
+        if any(each[0] != how for each in said):
+            listing = "\n".join(f"  worker {index}: {each[0]}" for index, each in enumerate(said))
+            raise ReplicaMismatchError(
+                f"The workers distribute data sets that do not fit together:\n{listing}\nGive all "
+                "workers the same batch size, options and kind of data set."
+            )
+        if sharding.policy is AutoShardPolicy.DATA:
+            self._iterations.use(dict(zip(drawn, said[0][1])))
 
     @property
     def _on_host(self) -> Node:

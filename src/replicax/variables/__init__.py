@@ -10,7 +10,8 @@ from replicax.variables._interception import Interceptor as Interceptor
 from replicax.variables._interception import active_interceptors as active_interceptors
 from replicax.variables._interception import intercepting as intercepting
 from replicax.variables._interception import trace_stamp as trace_stamp
-from replicax.variables._late_values import sources as late_value_sources
+from replicax.variables._late_values import late_value_sources as late_value_sources
+from replicax.variables._late_values import outside_of_everything as outside_of_everything
 from replicax.variables._policy import VariableAggregation as VariableAggregation
 from replicax.variables._policy import VariableSynchronization as VariableSynchronization
 from replicax.variables._program_state import ProgramState as ProgramState

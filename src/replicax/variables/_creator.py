@@ -28,7 +28,7 @@ def create(arguments: dict[str, Any], make_plain: Creator) -> Any:
     for outer in thread_state.creators:
         creator = _chained(outer, creator)
     made = creator(**arguments)
-    if _late_values.sources:
+    if _late_values.late_value_sources:
         _late_values.expect(made)
     return made
 

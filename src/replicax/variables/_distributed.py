@@ -120,8 +120,14 @@ class DistributedVariable(DistributedValues, Variable):
         if is_compiling():
             thread_state.program.create(self, mesh, value)
         else:
-            value = of_first_worker(mesh, value, self._name)
+            value = of_first_worker(mesh, value, self._description)
             self._stored = ReplicaBuffers.broadcast(mesh, value)
+
+    @property
+    def _description(self) -> str:
+        """What workers have to agree on."""
+        how = f"{self._synchronization.name}, {self._aggregation.name}"
+        return f"variable {self._name!r} ({how})"
 
     @property
     def values(self) -> tuple[ComponentVariable, ...]:

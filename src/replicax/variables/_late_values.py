@@ -14,8 +14,9 @@ from typing import Any
 from replicax import _jax_internals
 from replicax.context import thread_state
 
-sources: list[Callable[[], None]] = []
-"""Each gives values to variables that have a place by now. Empty, in the ordinary case."""
+late_value_sources: list[Callable[[Any], None]] = []
+"""Each gives values to variables that have a place by now; it is told which one is being used, to
+refuse that if its value does not fit. Empty, in the ordinary case."""
 
 _LOOKS = 8  # a variable may be used before it is put where a checkpoint looks for it
 _state = {"is looking": False}
@@ -32,19 +33,19 @@ def look(variable: Any) -> None:
     variable = getattr(variable, "_distributed_container", variable)
     if _state["is looking"]:
         return
-    if sources:
+    if late_value_sources:
         _state["is looking"] = True
         try:
-            with _outside_of_everything():
-                for source in tuple(sources):
-                    source()
+            with outside_of_everything():
+                for source in tuple(late_value_sources):
+                    source(variable)
         finally:
             _state["is looking"] = False
-    variable._looks_left = variable._looks_left - 1 if sources and variable._looks_left else 0
+    variable._looks_left = max(0, variable._looks_left - 1) if late_value_sources else 0
 
 
 @contextlib.contextmanager
-def _outside_of_everything() -> Iterator[None]:
+def outside_of_everything() -> Iterator[None]:
     """The default context: no replica, no program that is traced, nobody who sees reads first."""
     state = thread_state
     before = state.frames, state.program, state.interceptors

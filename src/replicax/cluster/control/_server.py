@@ -185,7 +185,7 @@ class ControlServer:
             worker.heard = time.monotonic()
             if op != "beat":
                 _HANDLERS[op](self, worker, message)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise _framing.FramingError(f"{type(error).__name__}: {error}") from error
 
     def _closed(self, connection: Connection, reason: str | None) -> None:

@@ -1,0 +1,192 @@
+"""`MessageLoop`: strangers, full tables and mistakes of its owner do not end the service."""
+
+import contextlib
+import errno
+import json
+import queue
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replicax.cluster.control import Connection, ControlServer, MessageLoop, _loop, dial
+from replicax.cluster.control._framing import GREETING
+
+WAIT = 20.0
+HELLO = {
+    "op": "hello",
+    "worker": 0,
+    "addresses": ["host0:1", "host1:1"],
+    "names": ["worker 0", "worker 1"],
+    "key": "key",
+    "generation": 0,
+    "pid": 1,
+    "host": "host",
+    "device_count": 1,
+    "versions": {"jax": "1"},
+    "settings": {},
+    "coordinator": None,
+}
+
+
+class Echo:
+    """A loop that says everything back, trusts who asks for it, and fails at `fail`."""
+
+    def __init__(self) -> None:
+        self.closed: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.loop = MessageLoop(
+            "127.0.0.1", 0, name="echo", on_message=self._message, on_close=self._close
+        )
+        self.loop.start()
+
+    def _message(self, connection: Connection, message: dict[str, Any]) -> None:
+        if message["op"] == "fail":
+            raise ZeroDivisionError("a mistake")
+        if message["op"] == "trust":
+            connection.trust()
+        connection.send(message)
+
+    def _close(self, connection: Connection, reason: str | None) -> None:
+        self.closed.put(reason)
+        raise KeyError("another mistake")
+
+    def expect_it_serves(self) -> None:
+        link = dial(*self.loop.bound_address, WAIT)
+        try:
+            link.send({"op": "x"})
+            assert link.receive(WAIT) == {"op": "x"}
+        finally:
+            link.close()
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    echo = Echo()
+    try:
+        yield echo
+    finally:
+        echo.loop.stop()
+
+
+@pytest.mark.parametrize("said", [b"", GREETING + b"\n", GREETING + b'\n{"op": "x"}\n'])
+def test_strangers_may_not_stay(echo: Echo, monkeypatch: pytest.MonkeyPatch, said: bytes):
+    monkeypatch.setattr(_loop, "_STRANGER_SECONDS", 0.1)
+    with socket.create_connection(echo.loop.bound_address, WAIT) as stranger:
+        stranger.sendall(said)
+        while stranger.recv(100):
+            pass
+    assert echo.closed.get(timeout=WAIT) == "it did not say who it is"
+
+
+def test_who_is_known_stays(echo: Echo, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_loop, "_STRANGER_SECONDS", 0.05)
+    with contextlib.closing(dial(*echo.loop.bound_address, WAIT)) as known:
+        known.send({"op": "trust"})
+        assert known.receive(WAIT) == {"op": "trust"}
+        with socket.create_connection(echo.loop.bound_address, WAIT) as stranger:
+            while stranger.recv(100):  # it is sent away, later than the other would be
+                pass
+        known.send({"op": "still here"})
+        assert known.receive(WAIT) == {"op": "still here"}
+
+
+def test_mistake_of_the_owner_costs_one_connection(echo: Echo, capfd: pytest.CaptureFixture[str]):
+    with contextlib.closing(dial(*echo.loop.bound_address, WAIT)) as link:
+        link.send({"op": "fail"})
+        with pytest.raises((EOFError, OSError)):
+            link.receive(WAIT)
+    assert echo.closed.get(timeout=WAIT) == "ZeroDivisionError: a mistake"
+    echo.expect_it_serves()
+    assert "ZeroDivisionError: a mistake" in capfd.readouterr().err
+
+
+class FullTable(socket.socket):
+    """A listener in a process that has no descriptor left, three times."""
+
+    attempts = 0
+
+    def accept(self) -> Any:
+        FullTable.attempts += 1
+        if FullTable.attempts <= 3:
+            raise OSError(errno.EMFILE, "too many open files")
+        return super().accept()
+
+
+def test_full_table_of_descriptors_is_waited_out(monkeypatch: pytest.MonkeyPatch):
+    bind = _loop.bind
+    monkeypatch.setattr(_loop, "bind", lambda *at: FullTable(fileno=bind(*at).detach()))
+    monkeypatch.setattr(_loop, "_REST_SECONDS", 0.1)
+    monkeypatch.setattr(FullTable, "attempts", 0)
+    echo = Echo()
+    try:
+        began = time.monotonic()
+        echo.expect_it_serves()
+        # Not again and again in between.
+        assert FullTable.attempts == 4 and time.monotonic() - began >= 0.3
+    finally:
+        echo.loop.stop()
+
+
+# --- the control server, which says hello to anybody ----------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ControlServer]:
+    server = ControlServer(2, key="key")
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def say(server: ControlServer, message: object) -> dict[str, Any] | None:
+    """Says one thing as a stranger; returns the answer, or None if the server hangs up."""
+    with contextlib.closing(dial(*server.bound_address, WAIT)) as link:
+        link._socket.sendall(json.dumps(message).encode() + b"\n")
+        try:
+            return link.receive(WAIT)
+        except (EOFError, OSError):
+            return None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("worker", float("inf")),
+        ("generation", float("nan")),
+        ("pid", "x"),
+        ("addresses", 7),
+        ("worker", 5),
+        ("key", "\ud800"),
+        ("settings", {"a": []}),
+        ("settings", {"a": {}}),
+        ("coordinator", {}),
+        ("coordinator", 7),
+        ("op", "beat"),
+    ],
+)
+def test_odd_hello_costs_its_connection_only(
+    server: ControlServer, field: str, value: object, capfd: pytest.CaptureFixture[str]
+):
+    assert say(server, {**HELLO, field: value}) is None
+    refused = say(server, {**HELLO, "key": "another"})
+    assert refused is not None and "another job" in refused["text"]
+    assert all(each.state == "expected" for each in server.status())
+
+
+@given(changes=st.dictionaries(st.sampled_from(sorted(set(HELLO) - {"key"})), JSON, min_size=1))
+@settings(deadline=None, max_examples=30)
+def test_whatever_a_stranger_says_the_server_lives(server: ControlServer, changes: dict[str, Any]):
+    say(server, {**HELLO, "key": "another", **changes})
+    assert say(server, {**HELLO, "key": "another"}) is not None

@@ -1,0 +1,132 @@
+"""How scenarios of many workers are declared: `@scenario` over parameters, `@ours` below it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..parity._observation import Observation
+from ._layout import LAYOUTS, Layout
+from ._worker import InJob
+
+Body = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A case in which replicax deliberately does otherwise than TensorFlow."""
+
+    reason: str
+    expected: Observation
+    where: Mapping[str, Any]
+
+    def applies_to(self, parameters: Mapping[str, Any]) -> bool:
+        """Says whether the case with these parameters is one of ours."""
+        return all(
+            parameters[name] in (wanted if isinstance(wanted, tuple) else (wanted,))
+            for name, wanted in self.where.items()
+        )
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One playable case: a function, the values of its parameters, and where it can be played."""
+
+    topic: str
+    body: Body
+    parameters: Mapping[str, Any]
+    layouts: Collection[str]
+    differences: tuple[Difference, ...]
+    eager_only: str
+    """Why the case has no meaning for a compiled executor; empty where it has one."""
+    not_in_tensorflow: str
+    """What keeps TensorFlow from playing it; all of it is ours then. Empty where nothing does."""
+
+    @property
+    def name(self) -> str:
+        """Topic, function and parameters, as in `reducing.sums[MEAN-int32]`."""
+        labels = "-".join(str(value) for value in self.parameters.values())
+        name = f"{self.topic}.{self.body.__name__}"
+        return f"{name}[{labels}]" if labels else name
+
+    def difference(self, layout: Layout) -> Difference | None:
+        """Returns how replicax differs on purpose in this layout, if it does."""
+        given = {**self.parameters, "layout": layout.name}
+        return next((each for each in self.differences if each.applies_to(given)), None)
+
+    def ours(self, layout: Layout) -> list[Observation] | None:
+        """Returns what each worker is to observe where replicax differs on purpose."""
+        if (found := self.difference(layout)) is None:
+            return None
+        if not callable(found.expected):
+            return [found.expected] * layout.workers
+        return [
+            found.expected(layout=layout, worker=worker, **self.parameters)
+            for worker in range(layout.workers)
+        ]
+
+    def play(self, library: InJob) -> Observation:
+        """Plays the case in this worker and describes what it returned."""
+        return library.observe(self.body(library, library.job_strategy, **self.parameters))
+
+
+_SCENARIOS: dict[str, Scenario] = {}
+
+
+def scenario(
+    *,
+    layouts: Collection[str] = tuple(LAYOUTS),
+    eager_only: str = "",
+    not_in_tensorflow: str = "",
+    **axes: tuple[Any, ...],
+) -> Callable[[Body], Body]:
+    """Registers a function of a library and a strategy, once for each combination of parameters.
+
+    Args:
+        layouts: The names of the layouts in which it is played.
+        eager_only: Why a compiled executor need not play it, if it need not.
+        not_in_tensorflow: Why TensorFlow cannot play it, if it cannot.
+        **axes: The values of each parameter.
+    """
+
+    def register(body: Body) -> Body:
+        topic = body.__module__.rpartition(".")[2]
+        differences = tuple(_differences(body))
+        for values in itertools.product(*axes.values()):
+            parameters = dict(zip(axes, values, strict=True))
+            case = Scenario(
+                topic, body, parameters, layouts, differences, eager_only, not_in_tensorflow
+            )
+            if _SCENARIOS.setdefault(case.name, case) is not case:
+                raise ValueError(f"two scenarios are called {case.name}; rename one")
+        return body
+
+    return register
+
+
+def ours(reason: str, expected: Observation, **where: Any) -> Callable[[Body], Body]:
+    """Says what replicax does where it differs from TensorFlow on purpose; goes below `@scenario`.
+
+    Args:
+        reason: Why, in one line.
+        expected: What every worker observes, or a function that makes it from `layout`, `worker`
+            and the parameters.
+        **where: The parameter values (or `layout`; one, or a tuple of them) for which it holds.
+    """
+
+    def note(body: Body) -> Body:
+        _differences(body).insert(0, Difference(reason, expected, where))
+        return body
+
+    return note
+
+
+def _differences(body: Body) -> list[Difference]:
+    return body.__dict__.setdefault("differences", [])
+
+
+def all_scenarios() -> Iterator[Scenario]:
+    """Yields every scenario that has been registered, in the order of declaration."""
+    yield from _SCENARIOS.values()

@@ -1,0 +1,71 @@
+"""replicax's workers observe what TensorFlow's were recorded to, or what is marked as ours.
+
+One job for each layout plays all its scenarios, under both executors; the test that comes first
+runs it, and the others read what it left, also from other processes of the same test run.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..parity._observation import differences
+from ._layout import LAYOUTS, Layout
+from ._plan import SCENARIOS, pairs
+from ._registry import Scenario
+
+RECORD_AGAIN = "run `python -m tests.multi_worker.record` where tensorflow-cpu is installed"
+RECORDED: dict[str, dict[str, Any]] = {
+    name: layouts
+    for path in Path(__file__).parent.glob("recorded/*.json")
+    for name, layouts in json.loads(path.read_text())["scenarios"].items()
+}
+CASES = [
+    pytest.param(layout, executor, name, id=f"{layout.name}-{executor}-{name}")
+    for layout in LAYOUTS.values()
+    for executor, name in pairs(layout)
+]
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+
+
+def test_every_scenario_is_recorded_and_no_other() -> None:
+    declared = {
+        scenario.name: {layout: scenario.ours(LAYOUTS[layout]) for layout in scenario.layouts}
+        for scenario in SCENARIOS
+    }
+    recorded = {
+        name: {layout: entry.get("ours") for layout, entry in layouts.items()}
+        for name, layouts in RECORDED.items()
+    }
+    assert declared == recorded, RECORD_AGAIN
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("layout", "executor", "name"), CASES)
+def test_conformance(layout: Layout, executor: str, name: str, played: Any) -> None:
+    scenario: Scenario = BY_NAME[name]
+    entry = RECORDED.get(name, {}).get(layout.name)
+    assert entry is not None, f"{name} is not recorded: {RECORD_AGAIN}"
+    expected = entry.get("ours") or entry["tensorflow"]
+    found = played(layout)
+    if (executor, name) in found.broken:
+        pytest.fail(f"{name} ended the job:\n{found.broken[executor, name]}", pytrace=False)
+    observed = found.observed.get((executor, name))
+    assert observed is not None, f"not played, because of {list(found.broken)}"
+    # Through JSON, so that both sides have its types.
+    got = json.loads(json.dumps(observed))
+    if lines := [line for each in _by_worker(expected, got) for line in each]:
+        difference = scenario.difference(layout)
+        whose = "TensorFlow does" if difference is None else difference.reason
+        pytest.fail("\n".join([f"{name} ({whose})", *lines]), pytrace=False)
+
+
+def _by_worker(expected: list[Any], got: list[Any]) -> Any:
+    for worker, pair in enumerate(zip(expected, got, strict=True)):
+        if isinstance(pair[1], dict) and "broke" in pair[1]:
+            yield [f"worker {worker}: {pair[1]['broke']}"]
+        else:
+            yield [f"worker {worker}: {line}" for line in differences(*pair)]
