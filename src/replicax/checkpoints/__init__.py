@@ -1,6 +1,7 @@
 """Checkpoints: what a program has to remember, on the disk and back."""
 
 from replicax.checkpoints._checkpoint import Checkpoint as Checkpoint
+from replicax.checkpoints._iterating import checkpoints_iterator as checkpoints_iterator
 from replicax.checkpoints._latest import latest_checkpoint as latest_checkpoint
 from replicax.checkpoints._latest import list_checkpoints as list_checkpoints
 from replicax.checkpoints._latest import list_variables as list_variables

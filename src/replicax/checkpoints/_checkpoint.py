@@ -122,8 +122,10 @@ class Checkpoint:
     def save(self, file_prefix: str | os.PathLike[str], options: Any = None) -> str:
         """Saves to `{file_prefix}-{n}`, where n counts the saves; returns that path.
 
-        In a job of many workers all call it, one writes, and all return when it is done. A prefix
-        that ends in "/" is a directory, in which the checkpoint is `ckpt-{n}`.
+        In a job of many workers all call it, and the first one writes. It needs the others only if
+        they have something of their own to save, as sync-on-read variables: then all return when
+        it is done. A prefix that ends in "/" is a directory, in which the checkpoint is
+        `ckpt-{n}`.
 
         Args:
           file_prefix: the beginning of the path; directories are made as needed.
@@ -192,9 +194,12 @@ class Checkpoint:
 
         Before anything is changed, everything is compared: where the program has something that
         the checkpoint has not, or of another shape or dtype, the error lists all of it. What only
-        the checkpoint has is left out, and restored when the program makes it: the state of an
-        optimizer when it is built, an attribute of this checkpoint when it is set, other things
-        when the status's `assert_existing_objects_matched()` is called.
+        the checkpoint has is left out, and restored when the program makes it: a variable when it
+        is first used, the state of an optimizer when it is built, an attribute of this checkpoint
+        when it is set, other things when the status's `assert_existing_objects_matched()` is
+        called.
+
+        In a job of many workers all restore what the first one restores, or none does.
 
         Args:
           save_path: what `save` returned, or `rx.train.latest_checkpoint(directory)`. None restores

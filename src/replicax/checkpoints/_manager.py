@@ -27,7 +27,8 @@ class CheckpointManager:
     the end of the program it is printed. Checkpoints appear whole or not at all. What a killed
     program left half-written is removed by the next manager; a damaged checkpoint is passed over.
 
-    In a job of many workers all of them make the manager and call `save`; the first one writes.
+    In a job of many workers all of them make the manager and call `save`; the first one writes,
+    to its own directory.
 
     >>> import tempfile, replicax as rx
     >>> step = rx.Variable(0)

@@ -25,7 +25,7 @@ from replicax.checkpoints._graph import walk
 from replicax.checkpoints._manager import CheckpointManager
 from replicax.checkpoints._restoring import CALL_COUNTER
 from replicax.cluster import Membership, current_membership
-from replicax.data._iterator import PositionedIterator
+from replicax.data._iterator import PositionedIterator, positions_now
 
 RESTART_STATUS = 42  # TensorFlow's, and what the launcher restarts without counting
 _POLL_SECONDS = 1.0  # how often a watcher function is asked
@@ -102,7 +102,7 @@ class PreemptionCheckpointHandler:
         self._manager.restore_or_initialize()
         self._earlier_calls = int(getattr(self._manager.checkpoint, CALL_COUNTER))
         self._agreement = _Agreement(self._membership)
-        self._positions = self._iterator_positions()
+        self._positions = positions_now()
         self._watch = _Watch(config.termination_watcher_fn, self._agreement.ask_all)
 
     @property
@@ -149,20 +149,28 @@ class PreemptionCheckpointHandler:
         self._calls += 1
         setattr(self._manager.checkpoint, CALL_COUNTER, self.total_run_calls)
         self._agreement.ended(self._calls)
-        self._positions = self._iterator_positions()
+        self._positions = positions_now()
         if self._membership is not None:
             self._membership.progress.step = self.total_run_calls
 
     def _save_and_leave(self, notice: int, *args: Any, **kwargs: Any) -> None:
         with contextlib.ExitStack() as stack:
-            for iterator in self._iterator_positions():
-                # One that is new since the last call has given the batch of the next one.
-                stack.enter_context(iterator.as_of(self._positions.get(iterator, 0)))
+            for node in walk(self._manager.checkpoint):
+                if isinstance(node.value, PositionedIterator):
+                    # One that is new since the last call has given the batch of the next one.
+                    position = self._positions.get(node.value, node.value.started_at)
+                    stack.enter_context(node.value.as_of(position))
             if self._save_fn is not None:
                 self._save_fn(*args, **kwargs)
             else:
                 self._manager.save(*args, **{"check_interval": False, **kwargs})
         self._manager.wait()
+        if self._membership is None or self._membership.worker == 0:
+            print(
+                f"replicax: told to end; saved {self._manager.latest_checkpoint or 'a checkpoint'} "
+                f"after {self.total_run_calls} calls.",
+                file=sys.stderr,
+            )
         if notice == _FIRST and self._grace_period > 0:  # there is time to go on
             self._agreement.saved(_FIRST)
             self._watch.ask_again_in(self._grace_period - _TO_SPARE_SECONDS)
@@ -174,10 +182,6 @@ class PreemptionCheckpointHandler:
         self._exit()
         self._agreement.begin_anew()
         self._watch.begin_anew()
-
-    def _iterator_positions(self) -> dict[PositionedIterator, int]:
-        found = [node.value for node in walk(self._manager.checkpoint)]
-        return {it: it.position for it in found if isinstance(it, PositionedIterator)}
 
 
 def _as_manager(given: Any, directory: Any) -> CheckpointManager:

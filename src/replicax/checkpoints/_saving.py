@@ -1,8 +1,8 @@
 """One save: a part that stops the program, until nothing can change what will be written, and the
 writing itself.
 
-All workers take part. The first one writes what all have in common; each writes the copies of
-variables whose copies differ; all learn whether it went well.
+The first worker writes what all have in common. If that is not all, every worker takes part: each
+writes the copies of variables whose copies differ, and all learn whether it went well.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, Self
 
@@ -37,6 +38,14 @@ class Feed(Protocol):
     def close(self) -> None: ...
 
 
+_live: weakref.WeakSet[PositionedIterator] = weakref.WeakSet()
+
+
+def positions_now() -> weakref.WeakKeyDictionary[PositionedIterator, int]:
+    """Where each iterator of the program is."""
+    return weakref.WeakKeyDictionary({each: each.position for each in tuple(_live)})
+
+
 class PositionedIterator:
     """An iterator that knows how much of its data the user has received.
 
@@ -49,8 +58,10 @@ class PositionedIterator:
         self._run = run
         self._on_resume = on_resume
         self._position = 0
+        self.started_at = 0  # where `set_state` put it
         self._feed: Feed | None = None
         self._lock = threading.RLock()  # threads may share an iterator
+        _live.add(self)
 
     def _start(self) -> Feed:
         """Starts a walk at `self._position`."""
@@ -148,6 +159,7 @@ class PositionedIterator:
             )
         self.close()
         self._run, self._position = run, position
+        self.started_at = position
         self._on_resume(run)
 
     def __reduce__(self) -> Any:

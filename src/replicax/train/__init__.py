@@ -2,6 +2,7 @@
 
 from replicax.checkpoints import Checkpoint as Checkpoint
 from replicax.checkpoints import CheckpointManager as CheckpointManager
+from replicax.checkpoints import checkpoints_iterator as checkpoints_iterator
 from replicax.checkpoints import latest_checkpoint as latest_checkpoint
 from replicax.checkpoints import list_checkpoints as list_checkpoints
 from replicax.checkpoints import list_variables as list_variables
