@@ -66,33 +66,29 @@ def test_every_bit_of_every_dtype(tmp_path: Path):
 
 
 NEW_PROCESS = """
-import sys
-import jax, jax.numpy as jnp, numpy as np
+import jax
 import replicax as rx
-from replicax.checkpoints import _arrays
-from tests.checkpoints.test_round_trip import DTYPES, bits, random_bits
+from tests.checkpoints.test_round_trip import bits, one_of_each
 
-def make(seed):
-    return {d: rx.Variable(random_bits(d, (5, 3), seed)) for d in DTYPES}
-
-if sys.argv[1] == "save":
-    checkpoint = rx.train.Checkpoint(all=make(1), key=rx.Variable(jax.random.key(5)))
-    print(checkpoint.save("ckpt"))
-else:
-    checkpoint = rx.train.Checkpoint(all=make(2), key=rx.Variable(jax.random.key(6)))
-    checkpoint.restore(rx.train.latest_checkpoint(".")).assert_consumed()
-    wanted = {d: bits(v.read_value()) for d, v in make(1).items()}
-    assert {d: bits(v.read_value()) for d, v in checkpoint.all.items()} == wanted
-    assert bits(checkpoint.key.read_value()) == bits(jax.random.key(5))
-    assert checkpoint.key.dtype == jax.random.key(5).dtype
+checkpoint = rx.train.Checkpoint(all=one_of_each(2), key=rx.Variable(jax.random.key(6)))
+checkpoint.restore(rx.train.latest_checkpoint(".")).assert_consumed()
+wanted = {d: bits(v.read_value()) for d, v in one_of_each(1).items()}
+assert {d: bits(v.read_value()) for d, v in checkpoint.all.items()} == wanted
+assert bits(checkpoint.key.read_value()) == bits(jax.random.key(5))
+assert checkpoint.key.dtype == jax.random.key(5).dtype
 """
+
+
+def one_of_each(seed: int) -> dict[str, rx.Variable]:
+    return {dtype: rx.Variable(random_bits(dtype, (5, 3), seed)) for dtype in DTYPES}
 
 
 def test_in_a_new_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "program.py").write_text(NEW_PROCESS)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    run_python(["program.py", "save"], tmp_path)
-    run_python(["program.py", "restore"], tmp_path)
+    checkpoint = rx.train.Checkpoint(all=one_of_each(1), key=rx.Variable(jax.random.key(5)))
+    checkpoint.save(tmp_path / "ckpt")
+    run_python(["program.py"], tmp_path)
 
 
 # --- structures -----------------------------------------------------------------------------------
@@ -383,9 +379,9 @@ def test_training_goes_on_as_if_it_had_not_stopped(
     ("source", "target", "executor"),
     [
         ("mirrored_3", "mirrored_2", "compiled"),
-        ("mirrored_2", "mirrored_8", "eager"),
+        ("mirrored_2", "mirrored_3", "eager"),
         ("mirrored_2", "one_device", "eager"),
-        ("default", "mirrored_3", "eager"),
+        ("default", "mirrored_2", "eager"),
         ("mirrored_2", "central_storage_2", "eager"),
     ],
 )

@@ -27,6 +27,9 @@ def all_reduce(m):
 STEPS = (
     TOUCH
     + """
+class Speechless(Exception):
+    def __str__(self):
+        raise KeyError("no text")
 m = join()
 call = all_reduce(m)
 for step in range(200):
@@ -64,6 +67,7 @@ def check_clean(output: str) -> None:
         (LIGHT, "os.kill(os.getpid(), signal.SIGTERM)", 1, -15, "was killed or crashed"),
         (LIGHT, "raise ValueError('bad row 17')", 0, 1, "failed: ValueError: bad row 17"),
         (LIGHT, "sys.exit(3)", 1, 3, r"failed: sys.exit\(3\)"),
+        (LIGHT, "raise Speechless", 1, 1, r"failed: Speechless: <exception str\(\) failed>"),
         # Usually 0.3 s.
         (LIGHT, "break", 2, 1, "finished after 12 calls"),
     ],
@@ -129,3 +133,14 @@ def test_slow_last_things_of_the_first_worker_are_waited_for():
         for rank in range(2):
             assert "done" in job.output(rank)
             check_clean(job.output(rank))
+
+
+def test_a_thread_that_exits_ends_nothing_and_says_nothing():
+    end_a_thread = (
+        "import threading; each = threading.Thread(target=lambda: sys.exit(7)); each.start(); "
+        "each.join()"
+    )
+    with job_with(end_a_thread, 2, 1) as job:
+        assert job.wait(60) == [0, 0], job.outputs()
+        assert "Traceback" not in job.output(1), job.outputs()
+        assert "done" in job.output(1)

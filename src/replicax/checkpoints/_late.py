@@ -50,15 +50,16 @@ class LateValues:
         self._awaited = {
             index
             for index, each in enumerate(objects)
-            if each["kind"] == VARIABLE and index not in placed and index not in slots
+            if each["kind"] == VARIABLE
+            and not (index in placed or index in slots or _restoring.is_counter(each["path"]))
         }
         self._on_the_way = set(self._awaited)
         grows = True
-        while grows:  # children mostly come after their parents, so that two rounds will do
+        while grows:  # by a level each time
             found = {
                 index
-                for index in range(len(objects) - 1, -1, -1)
-                if not self._on_the_way.isdisjoint(objects[index].get("children", {}).values())
+                for index, each in enumerate(objects)
+                if not self._on_the_way.isdisjoint(each.get("children", {}).values())
             }
             grows = not found <= self._on_the_way
             self._on_the_way |= found

@@ -72,8 +72,10 @@ class CheckpointLoadStatus:
         """Variables that were made after restoring and have not got their saved values."""
         if self._partial:
             return []
-        pairs = _restoring.match(nodes, self._saved).pairs
-        return [node.path for node, _ in pairs if _key(node) not in self._done]
+        late = [
+            n for n, _ in _restoring.match(nodes, self._saved).pairs if _key(n) not in self._done
+        ]
+        return [node.path for node in late if not _restoring.is_counter(node.path)]
 
     def assert_consumed(self) -> Self:
         """Everything in the checkpoint has been restored, and everything in the program was."""

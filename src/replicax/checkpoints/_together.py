@@ -14,7 +14,6 @@ from replicax._errors import CheckpointError
 from replicax.checkpoints import _folder, _job
 from replicax.checkpoints._graph import CALL_COUNTER, STATE, VARIABLE, Node
 from replicax.checkpoints._leaf import differing_copies
-from replicax.checkpoints._problems import UnmatchedError
 from replicax.devices import replica_mesh
 from replicax.input import DistributedIterator
 
@@ -92,7 +91,7 @@ class Restoring:
             raise error
         for worker, (text, other) in enumerate(words):
             if text is not None:
-                raise UnmatchedError(
+                raise CheckpointError(
                     f"Nothing was restored, because worker {worker} failed: {text}"
                 )
             if other != mark:

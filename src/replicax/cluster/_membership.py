@@ -149,7 +149,6 @@ class Membership:
         self._status: int | None = None  # of a failure of this worker's own
         self._left = False
         self._departed = False  # it has said that it ends now
-        self._calling_threads = [threading.get_ident()]
         self._relay: Relay | None = None
         self._hooks = _exits.ExitHooks(self._failing, self._failed, self._at_exit)
 
@@ -216,9 +215,6 @@ class Membership:
           WorkerLostError: A worker has finished without it, and can never take part.
         """
         progress = self.progress
-        thread = threading.get_ident()
-        if thread != self._calling_threads[0]:  # theirs must not be mixed up with the first one's
-            what = self._from_thread(what, thread)
         number = progress.called(what)
         self._departed = False
         if not progress.busy:
@@ -229,11 +225,6 @@ class Membership:
                 f"{self.names[self.worker]} would be in call {number}, which needs all "
                 "workers. Give every worker the same number of steps."
             )
-
-    def _from_thread(self, what: str, thread: int) -> str:
-        if thread not in self._calling_threads:
-            self._calling_threads.append(thread)
-        return f"{what}, in thread {self._calling_threads.index(thread) + 1} of those that call"
 
     # Ending.
 
@@ -249,7 +240,7 @@ class Membership:
         self._status = status
         doubtful = False
         if isinstance(error, BaseException):
-            kind, text = type(error).__qualname__, str(error)
+            kind, text = type(error).__qualname__, _exits.text_of(error)
             trace = "".join(traceback.format_exception(error))
             doubtful = _exits.is_echo(error)
         else:

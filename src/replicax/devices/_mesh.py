@@ -24,6 +24,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from replicax._errors import ReplicaMismatchError
 from replicax._jax_internals import put_on_each
 from replicax._typing import Device
 from replicax.devices._placement import put
@@ -32,6 +33,32 @@ from replicax.devices._workers import WorkerDevices, first_replica_on, replicas_
 REPLICA_AXIS = "replica"
 _collective = threading.RLock()  # a signal handler may come in between
 _BETWEEN_MARKS = 4  # on 8 devices XLA gives up with some 30 programs on their way
+
+
+class _OneThread:
+    """Lets one thread in at a time, and tells the others so.
+
+    Programs meet those of other workers in the order of their launching. Of two threads that
+    launch them at once nobody knows the order.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise ReplicaMismatchError(
+                "Two threads run replicas at the same time. With several workers the programs of "
+                "one meet those of the others in the order in which they are launched, and two "
+                "threads may launch them in another order on another worker: run replicas in one "
+                "thread, or one after the other."
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_ALL_MAY = contextlib.nullcontext()
 
 
 class ReplicaMesh:
@@ -50,6 +77,7 @@ class ReplicaMesh:
         self.size = replicas_on(devices)
         self.first = first_replica_on(devices)
         self._meeting = devices.meeting if isinstance(devices, WorkerDevices) else None
+        self._one_thread = None if self._meeting is None else _OneThread()
         everywhere = devices.everywhere if isinstance(devices, WorkerDevices) else devices
         self.mesh = _mesh_over(everywhere)
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
@@ -61,6 +89,10 @@ class ReplicaMesh:
     @property
     def spans_workers(self) -> bool:
         return self._meeting is not None
+
+    def alone(self) -> contextlib.AbstractContextManager[Any]:
+        """Refuses a second thread inside the block, if there are other workers."""
+        return _ALL_MAY if self._one_thread is None else self._one_thread
 
     def require_same(self, topic: str, what: str) -> None:
         """Raises if other workers, at this point of their programs, say another `what`."""
@@ -145,9 +177,9 @@ class ReplicaMesh:
 
         The results are appended in the same breath: an interrupt cannot come in between.
         """
-        if self._meeting is not None and what:
-            self._meeting.before_call(what)
         with _collective:
+            if self._meeting is not None and what:  # in the lock: told in the order of launching
+                self._meeting.before_call(what)
             if jax.sharding.get_abstract_mesh().empty:
                 append_result(results, program, args)
             else:

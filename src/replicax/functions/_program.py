@@ -277,7 +277,8 @@ class Program:
             self.mesh.wait_for(inputs)
         done: list[Any] = []
         is_first = self._until_called is not None
-        with _compiling(self.run) if is_first else _NOTHING, UPDATING, self._own_mesh():
+        alone = self.mesh.alone() if self.mesh is not None and self._what else _NOTHING
+        with alone, _compiling(self.run) if is_first else _NOTHING, UPDATING, self._own_mesh():
             try:
                 self._call(done, run, self._state.take(done), inputs)
             except Exception as error:

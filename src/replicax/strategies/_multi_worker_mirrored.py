@@ -8,7 +8,7 @@ places where one worker's values have to meet those of the others.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -129,6 +129,12 @@ class MultiWorkerMirroredExtended(StrategyExtended):
         assert membership is not None
         topic = f"data set {next(self._datasets)}"
         return membership.series(topic, self._options.timeout_seconds or _PATIENCE_SECONDS)
+
+    def _call_for_each_replica(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        with self._mesh.alone():
+            return super()._call_for_each_replica(fn, args, kwargs)
 
     # ------------------------------------------------------------------ combining values
 

@@ -57,6 +57,8 @@ class Exit(SystemExit):
 
 def raise_exit(status: Any = None, /) -> None:
     """`sys.exit` in a worker."""
+    if threading.current_thread() is not threading.main_thread():
+        raise SystemExit(status)  # ends a thread without a word; a subclass would be printed
     raise Exit(status)
 
 
@@ -122,11 +124,19 @@ def is_echo(error: BaseException) -> bool:
     while each is not None and seen < 10:
         if isinstance(each, WorkerLostError) or type(each).__name__ in _ECHO_TYPES:
             return True
-        if isinstance(each, (ValueError, RuntimeError)) and _ECHO_WORDS.search(str(each)):
+        if isinstance(each, (ValueError, RuntimeError)) and _ECHO_WORDS.search(text_of(each)):
             return True
         each = each.__cause__ or each.__context__
         seen += 1
     return False
+
+
+def text_of(error: BaseException) -> str:
+    """`str(error)`, also of an exception that cannot tell what it is."""
+    try:
+        return str(error)
+    except Exception:
+        return "<exception str() failed>"
 
 
 def status_of(error: BaseException) -> int:
