@@ -295,6 +295,8 @@ class Membership:
             return
         try:
             status = _exits.Exit.status
+            if self._status is None and (error := self._hooks.missed()) is not None:
+                self.fail(error, _exits.status_of(error))
             if self._status is None and status not in (0, RESTART_STATUS):
                 self._status = status
                 self._client.fail(f"sys.exit({status})", "", _exits.Exit.where, status, False)

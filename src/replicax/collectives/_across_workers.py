@@ -87,6 +87,11 @@ def gather_across(
       ValueError: as `concatenate` does, and on all workers.
     """
     arrays = [array_of(part, what) for part in parts]
+    if jnp.issubdtype(arrays[0].dtype, jax.dtypes.prng_key):
+        axis = checked_axis(arrays, axis, what)
+        numbers = [jax.random.key_data(array) for array in arrays]
+        data = gather_across(mesh, numbers, axis, device, what)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(arrays[0]))
     looks = _looks_everywhere(mesh, arrays)
     axis = checked_axis(looks, axis, what)
     sizes = [look.shape[axis] for look in looks]

@@ -101,6 +101,13 @@ class ExitHooks:
             sys.exit = self._exit_before
         atexit.unregister(self._atexit)
 
+    def missed(self) -> BaseException | None:
+        """The exception that ends the program, if another hook has taken the place of ours."""
+        if sys.excepthook == self._excepthook or hasattr(sys, "ps1"):
+            return None
+        found = getattr(sys, "last_value", None)  # the interpreter sets it before it calls a hook
+        return found if isinstance(found, BaseException) else None
+
     def _excepthook(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
