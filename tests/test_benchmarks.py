@@ -78,3 +78,23 @@ def test_input_benchmark_runs_one_case_alone(tmp_path: Path):
         [str(ROOT / "benchmarks" / "input.py"), "--quick", "--no-peers", "--only", "e"], tmp_path
     )
     assert "lines of text" in output and "training" not in output
+
+
+def test_multi_worker_benchmark_measures_steps_saves_and_starts_of_real_processes(tmp_path: Path):
+    # The script fails if the losses of replicax differ from those by hand.
+    output = run_python(
+        [str(ROOT / "benchmarks" / "multi_worker.py"), "--quick", "--no-peers", "--markdown"]
+        + ["--json", "multi_worker.json"],
+        tmp_path,
+    )
+    assert "the losses of all agree" in output
+    assert output.count("met: ") + output.count("MISSED: ") == 4
+    report = json.loads((tmp_path / "multi_worker.json").read_text())
+    for row in report["steps"] + report["work"]:
+        assert row["model"] == "tiny" and row["replicax"] > 0 and row["by_hand"] > 0
+        assert row["torch"] is None and row["tensorflow"] is None
+    (saves,) = report["saves"]
+    assert 0 < saves["stopped"] <= saves["written"]
+    # Whoever restarts finds every program that was compiled before, on each worker.
+    found = [count.split("/") for count in report["starts"][0]["found"].split(", ")]
+    assert len(found) == 2 and all(each[0] == each[1] for each in found)
