@@ -55,9 +55,9 @@ def _order() -> None:
 @pytest.mark.parametrize(
     ("program", "zero", "one"),
     [
-        (_shapes, "all_reduce of float32[4]", "all_reduce of float32[5]"),
-        (_types, "all_reduce of int32[4]", "all_reduce of float32[4]"),
-        (_order, "all_reduce of float32[4, 1]", "gather"),
+        (_shapes, "all_reduce_sum of float32[4]", "all_reduce_sum of float32[5]"),
+        (_types, "all_reduce_sum of int32[4]", "all_reduce_sum of float32[4]"),
+        (_order, "all_reduce_sum of float32[4, 1]", "gather"),
     ],
 )
 def test_the_job_ends_and_says_what_each_worker_did(program, zero: str, one: str):
