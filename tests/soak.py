@@ -76,7 +76,8 @@ class Run:
     def finish(self, faults: int = 0) -> None:
         """Runs it to its end; tells of every fault that it has got over."""
         began = time.monotonic()
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path[:2]))}
+        path = [*map(str, sys.path[:2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
         environment |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
         with open(self.folder / "log", "wb") as log:
             process = subprocess.Popen(
