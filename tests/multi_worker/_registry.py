@@ -8,26 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..parity._observation import Observation
+from ..parity._registry import Body, Difference
 from ._layout import LAYOUTS, Layout
 from ._worker import InJob
-
-Body = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A case in which replicax deliberately does otherwise than TensorFlow."""
-
-    reason: str
-    expected: Observation
-    where: Mapping[str, Any]
-
-    def applies_to(self, parameters: Mapping[str, Any]) -> bool:
-        """Says whether the case with these parameters is one of ours."""
-        return all(
-            parameters[name] in (wanted if isinstance(wanted, tuple) else (wanted,))
-            for name, wanted in self.where.items()
-        )
 
 
 @dataclass(frozen=True)

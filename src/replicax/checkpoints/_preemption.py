@@ -25,9 +25,9 @@ from replicax.checkpoints._graph import walk
 from replicax.checkpoints._manager import CheckpointManager
 from replicax.checkpoints._restoring import CALL_COUNTER
 from replicax.cluster import Membership, current_membership
+from replicax.cluster.control import RESTART_STATUS
 from replicax.data._iterator import PositionedIterator, positions_now
 
-RESTART_STATUS = 42  # TensorFlow's, and what the launcher restarts without counting
 _POLL_SECONDS = 1.0  # how often a watcher function is asked
 _PATIENCE_SECONDS = 600.0  # for the other workers' answers
 _TO_SPARE_SECONDS = 5.0  # of a grace period

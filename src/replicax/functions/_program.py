@@ -69,10 +69,10 @@ class Program:
         self.creates = traced.has_created
         if self.mesh is not None:
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
-            collectives = collectives_of(self.jaxpr.jaxpr)
+            collectives = collectives_of(self.jaxpr.jaxpr) if self.mesh.spans_workers else []
             # One without them is each worker's own business: a prediction on the first one, say.
             if collectives:
-                described = _described(user_fn, arguments, self.jaxpr)
+                described = _described(user_fn, arguments, self.jaxpr, collectives)
                 name = getattr(user_fn, "__qualname__", "function")
                 self._what = f"{name} ({zlib.crc32(described.encode()):08x})"
                 self.mesh.require_same("programs", described)
@@ -359,13 +359,12 @@ def _compiling(fn: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]
     return membership.phase(f"compiling {getattr(fn, '__name__', 'function')}")
 
 
-def _described(user_fn: Any, arguments: Arguments, program: Any) -> str:
+def _described(user_fn: Any, arguments: Arguments, program: Any, collectives: Any) -> str:
     """What workers compare: the same for the same program, in any process."""
     looks = [look for look in arguments.looks if isinstance(look, Look)]
-    collectives = ", ".join(map(str, collectives_of(program.jaxpr))) or "none"
     return (
         f"rx.function {getattr(user_fn, '__qualname__', '')!r} of {looks}, "
-        f"{len(program.jaxpr.eqns)} operations, collectives: {collectives}"
+        f"{len(program.jaxpr.eqns)} operations, collectives: {', '.join(map(str, collectives))}"
     )
 
 

@@ -13,5 +13,6 @@ from replicax.input._options import InputOptions as InputOptions
 from replicax.input._options import InputReplicationMode as InputReplicationMode
 from replicax.input._options import NoOthers as NoOthers
 from replicax.input._options import as_input_options as as_input_options
-from replicax.input._unevenness import note_uneven as note_uneven
+from replicax.input._unevenness import differ as differ
+from replicax.input._unevenness import mark_uneven as mark_uneven
 from replicax.input._unevenness import shapes_of as shapes_of

@@ -14,7 +14,7 @@ from replicax.data._node import Node
 from replicax.data._run import Run
 from replicax.input._options import Exchange
 from replicax.input._splitting import Step, Steps
-from replicax.input._unevenness import mark_uneven, shapes_of
+from replicax.input._unevenness import differ, mark_uneven, shapes_of
 
 
 class DistributedIterator(PositionedIterator):
@@ -109,7 +109,7 @@ class StepFeed:
                 raise StopIteration
             if step is None:
                 value = self._made(self._nothing)
-            is_uneven = any(word != words[0] for word in words)
+            is_uneven = differ(words)
         if value is None:
             raise StopIteration
         if is_uneven:

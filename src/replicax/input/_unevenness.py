@@ -27,10 +27,9 @@ def shapes_of(value: Any) -> list[list[int]] | str:
     return shapes
 
 
-def note_uneven(value: Any, said: Sequence[Any]) -> None:
-    """Marks `value` if the workers have said different shapes."""
-    if any(word != said[0] for word in said):
-        mark_uneven(value)
+def differ(said: Sequence[Any]) -> bool:
+    """Whether the workers have said different shapes."""
+    return any(word != said[0] for word in said)
 
 
 def mark_uneven(value: Any) -> None:

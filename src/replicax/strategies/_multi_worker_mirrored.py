@@ -38,7 +38,7 @@ from replicax.devices import (
     replica_mesh,
     resolve_all,
 )
-from replicax.input import Exchange, InputLayout, note_uneven, shapes_of
+from replicax.input import Exchange, InputLayout, differ, mark_uneven, shapes_of
 from replicax.strategies._extended import StrategyExtended
 from replicax.strategies._strategy import Strategy
 from replicax.values import DistributedValues, OneOfMany, PerReplica, ReplicaBuffers
@@ -206,7 +206,8 @@ class MultiWorkerMirroredExtended(StrategyExtended):
     def _compare_over_workers(self, value: Any) -> None:
         if self._membership is not None and self._mesh.spans_workers:
             patience = self._options.timeout_seconds or _PATIENCE_SECONDS
-            note_uneven(value, self._membership.exchange("values", shapes_of(value), patience))
+            if differ(self._membership.exchange("values", shapes_of(value), patience)):
+                mark_uneven(value)
 
     def _of_first_replica(self, value: DistributedValues) -> Any:
         if value._is_traced or not self._mesh.spans_workers:

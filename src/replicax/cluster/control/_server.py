@@ -388,10 +388,7 @@ class ControlServer:
                 f"{self._meeting.name(ahead.rank)} is in call {ahead.calls}, which needs all "
                 "workers (give every worker the same number of steps)"
             )
-            self._event(
-                "failed", first.rank, text, type="EarlyExit", message=text, traceback="", status=1
-            )
-            self._down("failed", first, text)
+            self._fail_job("EarlyExit", first, text)
 
     def _compare_calls(self, worker: WorkerRecord, message: Message) -> None:
         found = self._call_logs.add(worker.rank, message["called"])
@@ -406,10 +403,7 @@ class ControlServer:
             "Look for an `if` that depends on the worker around a step, a reduction or the reading "
             "of a metric, and for exceptions that are caught"
         )
-        self._event(
-            "failed", None, text, type="Mismatch", message=text, status=1, traceback=""
-        )  # fmt: skip
-        self._down("failed", None, text)
+        self._fail_job("Mismatch", None, text)
 
     def _check_waiting(self) -> None:
         """Who waits for others in an exchange makes no call: they cannot be in a later one."""
@@ -426,12 +420,14 @@ class ControlServer:
                         "Every worker must run the same program, `save` and the making of "
                         "variables included: look for an `if` that depends on the worker"
                     )
-                    self._event(
-                        "failed", waiting.rank, text, type="Mismatch", message=text, status=1,
-                        traceback="",
-                    )  # fmt: skip
-                    self._down("failed", waiting, text)
+                    self._fail_job("Mismatch", waiting, text)
                     return
+
+    def _fail_job(self, kind: str, worker: WorkerRecord | None, text: str) -> None:
+        """Ends the job for something that no worker has reported itself."""
+        rank = None if worker is None else worker.rank
+        self._event("failed", rank, text, type=kind, message=text, traceback="", status=1)
+        self._down("failed", worker, text)
 
     def _all_done(self) -> None:
         self._done = True
