@@ -10,6 +10,7 @@ from replicax import io as io
 from replicax import metrics as metrics
 from replicax import nn as nn
 from replicax import random as random
+from replicax import tpu as tpu
 from replicax import train as train
 from replicax import types as types
 from replicax._arrays import string as string

@@ -151,6 +151,7 @@ def trace_to_program(
     names: Sequence[str],
     shapes: Sequence[Any],
     axes: Sequence[tuple[str, int]],
+    mesh: Any = None,
 ) -> tuple[Any, list[Any]]:
     """`fn` traced once: a closed program, and the arrays that it captured.
 
@@ -165,6 +166,7 @@ def trace_to_program(
       names: of the arguments, for those messages.
       shapes: what the arguments look like: anything with `shape`, `dtype` and `weak_type`.
       axes: names and sizes of the mesh axes that collectives inside may use.
+      mesh: the abstract mesh whose other axes the compiler divides the work over, if there are any.
     """
     info = _api_util.debug_info("rx.function", user_fn, (), {})
     # JAX's own checks, where turned on, want a name for every input, also for those to come.
@@ -172,7 +174,8 @@ def trace_to_program(
     wrapped = _linear_util.wrap_init(lambda *tracers: tuple(fn(*tracers)), debug_info=info)
     avals = [_core.ShapedArray(each.shape, each.dtype, weak_type=each.weak_type) for each in shapes]
     with _core.extend_axis_env_nd(list(axes)):
-        with _mesh.use_abstract_mesh(_mesh.empty_abstract_mesh):  # the user's own is not ours
+        # The user's own mesh is not ours.
+        with _mesh.use_abstract_mesh(mesh or _mesh.empty_abstract_mesh):
             jaxpr, _, constants = _partial_eval.trace_to_jaxpr_dynamic(wrapped, avals)
         jaxpr = _partial_eval.convert_constvars_jaxpr(jaxpr)
     return _core.ClosedJaxpr(jaxpr, ()), constants
@@ -333,13 +336,15 @@ def mentions_axis(operations: Sequence[Any], axis: str) -> bool:
     return False
 
 
-def outside_of_traces() -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def outside_of_traces() -> Iterator[None]:
     """Inside the block operations are carried out, whatever is being traced around it.
 
     `jax.ensure_compile_time_eval` does so too, but carries out the inside of jitted functions as
     well, where mesh axes mean something.
     """
-    return _core.eval_context()
+    with _core.eval_context(), _mesh.use_abstract_mesh(_mesh.empty_abstract_mesh):
+        yield
 
 
 def place_of(operation: Any) -> str:

@@ -1,5 +1,7 @@
 """`rx.config`: which devices there are, and virtual ones."""
 
+from replicax.cluster import experimental_connect_to_cluster as experimental_connect_to_cluster
+from replicax.cluster import experimental_connect_to_host as experimental_connect_to_host
 from replicax.devices import LogicalDevice as LogicalDevice
 from replicax.devices import LogicalDeviceConfiguration as LogicalDeviceConfiguration
 from replicax.devices import PhysicalDevice as PhysicalDevice

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import jax
 
-from replicax.devices import WorkerDevices, replica_mesh
+from replicax.devices import ReplicaDevices, replica_mesh
 
 
 class Notes:
@@ -44,7 +44,7 @@ def test_another_thread_cannot_come_between_telling_and_launching():
 
     notes = Notes(meanwhile)
     here = jax.devices()[:1]
-    mesh = replica_mesh(WorkerDevices(here, here, notes))
+    mesh = replica_mesh(ReplicaDevices([[each] for each in here], meeting=notes))
     call("first")
     other.join(60)
     assert notes.told == launched == ["first", "second"]

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from replicax._jax_internals import local_shards
 from replicax.devices import REPLICA_AXIS, ReplicaMesh
 
 # Odd numbers with about as many ones as zeros: a step per position, and two rounds of mixing.
@@ -38,12 +37,12 @@ class Difference:
 def fingerprints(mesh: ReplicaMesh, arrays: Sequence[jax.Array]) -> np.ndarray:
     """Two numbers for each replica of all workers and each array: `[replica, array, 2]`."""
     gathered = _fingerprint_program(mesh)(list(arrays))
-    return np.asarray(local_shards(gathered)[0])
+    return np.asarray(mesh.component(gathered, 0))
 
 
 def differences(mesh: ReplicaMesh, array: jax.Array, reference: int) -> list[Difference]:
     """Where the copies of an array differ from that of the replica `reference`."""
-    rows = np.asarray(local_shards(_difference_program(mesh, reference)(array))[0])
+    rows = np.asarray(mesh.component(_difference_program(mesh, reference)(array), 0))
     found = []
     for replica, row in enumerate(rows):
         count, first, words = int(row[0]), int(row[1]), row[2:]

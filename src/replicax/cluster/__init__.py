@@ -6,6 +6,12 @@ worker can. JAX is not loaded by any of these. `_membership.py` is how a process
 """
 
 from replicax.cluster._addresses import split_address as split_address
+from replicax.cluster._connecting import (
+    experimental_connect_to_cluster as experimental_connect_to_cluster,
+)
+from replicax.cluster._connecting import (
+    experimental_connect_to_host as experimental_connect_to_host,
+)
 from replicax.cluster._membership import Membership as Membership
 from replicax.cluster._membership import Series as Series
 from replicax.cluster._membership import current_membership as current_membership

@@ -27,5 +27,9 @@ from replicax.collectives._options import CollectiveHints as CollectiveHints
 from replicax.collectives._options import CommunicationImplementation as CommunicationImplementation
 from replicax.collectives._options import CommunicationOptions as CommunicationOptions
 from replicax.collectives._options import as_options as as_options
+from replicax.collectives._parts import own_part as own_part
+from replicax.collectives._parts import part_shape as part_shape
+from replicax.collectives._parts import put_together as put_together
+from replicax.collectives._parts import scattered_sum as scattered_sum
 from replicax.collectives._reduce_op import ReduceOp as ReduceOp
 from replicax.collectives._reduce_op import as_reduce_op as as_reduce_op

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from replicax._jax_internals import local_shards
 from replicax.collectives._all_reduce import array_of, checked_axis
 from replicax.devices import REPLICA_AXIS, ReplicaMesh, put
 from replicax.values import TracedBuffers
@@ -45,7 +44,7 @@ def of_first_replica(mesh: ReplicaMesh, components: Sequence[Any]) -> jax.Array:
     parts = [put(part, device) for part, device in zip(components, mesh.devices, strict=True)]
     if parts[0].size == 0:
         return parts[0]
-    return local_shards(_first_program(mesh)(mesh.assemble(parts)))[0]
+    return mesh.component(_first_program(mesh)(mesh.assemble(parts)), 0)
 
 
 def of_first_worker(mesh: ReplicaMesh, value: Any, what: str) -> Any:
@@ -100,7 +99,7 @@ def gather_across(
         return put(jnp.zeros(_with_size(arrays[0].shape, axis, sum(sizes)), looks[0].dtype), device)
     padded = [_padded(array, axis, most) for array in arrays]
     homes = [put(array, home) for array, home in zip(padded, mesh.devices, strict=True)]
-    joined = local_shards(_gather_program(mesh, axis)(mesh.assemble(homes)))[0]
+    joined = mesh.component(_gather_program(mesh, axis)(mesh.assemble(homes)), 0)
     if min(sizes) == most:
         return put(joined, device)
     rows = np.concatenate([np.arange(n) + index * most for index, n in enumerate(sizes)])
@@ -133,7 +132,7 @@ def _rows_everywhere(mesh: ReplicaMesh, rows: Sequence[Sequence[int]]) -> np.nda
     parts = [
         put(np.array([row], np.int32), home) for row, home in zip(rows, mesh.devices, strict=True)
     ]
-    return np.asarray(local_shards(_gather_program(mesh, 0)(mesh.assemble(parts)))[0])
+    return np.asarray(mesh.component(_gather_program(mesh, 0)(mesh.assemble(parts)), 0))
 
 
 # By name, in an order that every worker has: its number in this list is what travels.

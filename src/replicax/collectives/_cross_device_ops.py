@@ -25,6 +25,7 @@ from replicax.collectives._all_reduce import (
 )
 from replicax.collectives._destinations import destination_devices, mirror
 from replicax.collectives._options import CommunicationOptions, as_options
+from replicax.collectives._parts import own_part, scattered_sum
 from replicax.collectives._reduce_op import ReduceOp, as_reduce_op
 from replicax.context import EACH, thread_state, tracing_replicas
 from replicax.devices import put, replicas_on, resolve
@@ -108,6 +109,15 @@ class CrossDeviceOps(abc.ABC):
             joined = concatenate(value.values, axis, devices[0], "gather")
         return mirror(joined, devices)
 
+    def _scatter(self, op: ReduceOp, values: Sequence[tuple[Any, int]]) -> list[Any]:
+        """Each replica's part of the reduction of each value, along a dimension; in a program."""
+        mesh = thread_state.program.mesh
+        reduced = self.batch_reduce(op, [(value, mesh.devices) for value, _ in values])
+        return [
+            own_part(total._component(EACH), dim, mesh)
+            for total, (_, dim) in zip(reduced, values, strict=True)
+        ]
+
     @abc.abstractmethod
     def reduce_implementation(
         self,
@@ -172,6 +182,11 @@ class _PackedAllReduce(CrossDeviceOps):
     ) -> list[Any]:
         values = [as_components(value, "A reduction") for value, _ in value_destination_pairs]
         return all_reduce(reduce_op, values, self._pack_size(values, options))
+
+    def _scatter(self, op: ReduceOp, values: Sequence[tuple[Any, int]]) -> list[Any]:
+        if op is not ReduceOp.SUM:
+            return super()._scatter(op, values)
+        return [scattered_sum(value._component(EACH), dim) for value, dim in values]
 
     def _pack_size(self, values: Sequence[DistributedValues], options: CommunicationOptions) -> int:
         if self._num_packs == 0:

@@ -10,7 +10,7 @@ import jax
 from replicax._typing import Device, Tracer
 from replicax.context import is_compiling
 from replicax.devices import (
-    WorkerDevices,
+    ReplicaDevices,
     device_of,
     put,
     replica_mesh,
@@ -30,7 +30,7 @@ def destination_devices(destinations: Any) -> Devices:
     """
     if isinstance(destinations, str | Device):
         return (resolve(destinations),)
-    if isinstance(destinations, WorkerDevices):
+    if isinstance(destinations, ReplicaDevices):
         return destinations
     placed = getattr(destinations, "_placement", None)  # variables say where they live
     if placed is not None:

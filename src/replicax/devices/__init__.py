@@ -1,9 +1,16 @@
 """Device names, virtual devices, placement, and the replica mesh."""
 
 from replicax.devices._constant import constant as constant
+from replicax.devices._device_assignment import DeviceAssignment as DeviceAssignment
+from replicax.devices._device_assignment import DeviceOrderMode as DeviceOrderMode
+from replicax.devices._device_assignment import device_assignment as device_assignment
+from replicax.devices._layout import PLAIN as PLAIN
+from replicax.devices._layout import Layout as Layout
+from replicax.devices._layout import checked_parts as checked_parts
 from replicax.devices._mesh import REPLICA_AXIS as REPLICA_AXIS
 from replicax.devices._mesh import ReplicaMesh as ReplicaMesh
 from replicax.devices._mesh import append_result as append_result
+from replicax.devices._mesh import is_cut_over_replicas as is_cut_over_replicas
 from replicax.devices._mesh import replica_mesh as replica_mesh
 from replicax.devices._names import canonical_name as canonical_name
 from replicax.devices._names import canonical_names as canonical_names
@@ -24,6 +31,15 @@ from replicax.devices._registry import planned_cpu_devices as planned_cpu_device
 from replicax.devices._registry import (
     set_logical_device_configuration as set_logical_device_configuration,
 )
-from replicax.devices._workers import Meeting as Meeting
-from replicax.devices._workers import WorkerDevices as WorkerDevices
-from replicax.devices._workers import replicas_on as replicas_on
+from replicax.devices._replicas import Groups as Groups
+from replicax.devices._replicas import Meeting as Meeting
+from replicax.devices._replicas import ReplicaDevices as ReplicaDevices
+from replicax.devices._replicas import groups_of as groups_of
+from replicax.devices._replicas import have_others as have_others
+from replicax.devices._replicas import in_groups as in_groups
+from replicax.devices._replicas import need_mesh as need_mesh
+from replicax.devices._replicas import replicas_on as replicas_on
+from replicax.devices._topology import Topology as Topology
+from replicax.devices._topology import best_local_devices as best_local_devices
+from replicax.devices._topology import devices_of_all_processes as devices_of_all_processes
+from replicax.devices._topology import topology_of as topology_of

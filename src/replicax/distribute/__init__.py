@@ -23,8 +23,10 @@ from replicax.strategies import MirroredStrategy as MirroredStrategy
 from replicax.strategies import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
 from replicax.strategies import OneDeviceStrategy as OneDeviceStrategy
 from replicax.strategies import RunOptions as RunOptions
+from replicax.strategies import StateLayout as StateLayout
 from replicax.strategies import Strategy as Strategy
 from replicax.strategies import StrategyExtended as StrategyExtended
+from replicax.strategies import TPUStrategy as TPUStrategy
 from replicax.strategies import ValueContext as ValueContext
 from replicax.values import DistributedValues as DistributedValues
 from replicax.values import Mirrored as Mirrored

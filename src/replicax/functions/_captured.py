@@ -9,7 +9,7 @@ import numpy as np
 
 from replicax import _jax_internals
 from replicax._arrays import as_array
-from replicax.devices import ReplicaMesh, put
+from replicax.devices import ReplicaMesh
 from replicax.functions._retry import NotOneProgram, Uneven
 from replicax.values import DistributedValues
 
@@ -31,7 +31,7 @@ def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
         raise other_replicas("a value", value._count, mesh)
     with _jax_internals.outside_of_traces():
         parts = [as_array(part, dtype) for part in value.values]
-        array = mesh.assemble([put(part, d) for part, d in zip(parts, mesh.devices)])
+        array = mesh.assemble([mesh.at_home(part, i) for i, part in enumerate(parts)])
     assert array.shape == shape
     if not any(isinstance(part, np.ndarray) for part in value.values):  # those can be changed
         value._laid_out_over = (mesh, array)

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 
 from replicax._typing import Device
-from replicax.devices import ReplicaMesh, replica_mesh, replicas_on
+from replicax.devices import ReplicaMesh, need_mesh, replica_mesh
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,5 +29,5 @@ class Place:
 
     @functools.cached_property
     def mesh(self) -> ReplicaMesh | None:
-        """The mesh of a program for several replicas."""
-        return replica_mesh(self.devices) if replicas_on(self.devices) > 1 else None
+        """The mesh of a program for several devices."""
+        return replica_mesh(self.devices) if need_mesh(self.devices) else None

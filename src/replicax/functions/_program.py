@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
+from jax.sharding import PartitionSpec
 
 from replicax import _jax_internals
 from replicax._arrays import as_array, is_number
@@ -23,7 +24,7 @@ from replicax._errors import add_note
 from replicax._typing import Device, Tracer
 from replicax.cluster import current_membership
 from replicax.collectives import default_device
-from replicax.context import EACH
+from replicax.context import EACH, thread_state
 from replicax.devices import (
     REPLICA_AXIS,
     ReplicaMesh,
@@ -110,7 +111,7 @@ class Program:
         names = [f"number {index}" for index in range(len(looks))]
         axes = [] if self.mesh is None else [(REPLICA_AXIS, self.mesh.size)]
         program, self._constants = _jax_internals.trace_to_program(
-            flat, user_fn, names, looks, axes
+            flat, user_fn, names, looks, axes, None if self.mesh is None else self.mesh.inside
         )
         if any(isinstance(each, Tracer) for each in self._constants):
             raise jax.errors.UnexpectedTracerError(
@@ -126,7 +127,8 @@ class Program:
         same = ("mirrored",) if self.place.spans_workers else ("mirrored", "array")
         levels += [SAME if look.kind in same else BY_DATA for look in looks]
         for each in traced.inputs:
-            differ = not isinstance(each, Entry) or each.variable._copies_differ
+            is_entry = isinstance(each, Entry)
+            differ = not is_entry or each.variable._copies_differ or each.cut is not None
             levels.append(BY_DATA if differ else SAME)
         return levels
 
@@ -135,6 +137,7 @@ class Program:
         # On one device the components of a per-replica value are arrays like any others.
         leaves, self._rebuild, _ = flatten(result, _is_variable if self.mesh is None else is_leaf)
         self._results: list[tuple[str, Any]] = []
+        self._assigned: list[int | None] = []  # the logical devices that results are kept on
         arrays: list[Any] = []
         for leaf in leaves:
             kind, array = self._result(leaf)
@@ -144,6 +147,7 @@ class Program:
             self._results.append((kind, leaf if array is None else None))
             if array is not None:
                 arrays.append(array)
+                self._assigned.append(thread_state.program.assigned(array))
         self._bare = all(kind == "array" for kind, _ in self._results)
         self._number_of_arrays = len(arrays)
         return arrays
@@ -204,6 +208,10 @@ class Program:
             *(inputs[id(entry)] for entry in elsewhere),
         ]
         self._captured = traced.captured_arrays()
+        if self.mesh is not None:
+            # How programs take the variables, and give those back that they write in place.
+            self._layouts = [entry.variable._layout for _, entry in written]
+            self._specs = [_specs(self.mesh, each) for each in (written, read)]
 
     def _compiled(self, name: str) -> Callable[..., Any]:
         program = jaxpr_as_fun(self.jaxpr)
@@ -234,7 +242,16 @@ class Program:
         return self._jitted(run)
 
     def _jitted(self, fn: Callable[..., Any]) -> Any:
-        return jax.jit(fn if self.mesh is None else self.mesh.mapped(fn), donate_argnums=0)
+        if self.mesh is None:
+            return jax.jit(fn, donate_argnums=0)
+        whole = PartitionSpec()
+        written, read = self._specs
+        mapped = self.mesh.mapped(fn, (written, read, whole, whole), (whole, written, whole, whole))
+        if self.mesh.logical_devices == 1:
+            return jax.jit(mapped, donate_argnums=0)
+        # How variables lie over the logical devices is not for the compiler to choose.
+        in_place = [self.mesh.sharding(layout) for layout in self._layouts]
+        return jax.jit(mapped, donate_argnums=0, out_shardings=(None, in_place, None, None))
 
     def report(self, arguments: Arguments) -> Report:
         """What the program does; the compiler is asked for its costs."""
@@ -252,9 +269,7 @@ class Program:
             flops=costs.get("flops") if isinstance(costs, dict) else None,
             peak_bytes=None if memory is None else _peak(memory),
             donated=[variable.name for variable in variables],
-            donated_bytes=sum(
-                math.prod(variable.shape) * variable.dtype.itemsize for variable in variables
-            ),
+            donated_bytes=sum(_bytes_on_each(each) for each in written),
             read=[variable.name for variable in only_read],
         )
 
@@ -327,25 +342,32 @@ class Program:
         """What the function returned; `count` for stacked results, if there are any."""
         if self._bare and self.mesh is None:
             return self._rebuild(results)
-        given = iter(results)
+        given = zip(results, self._assigned, strict=True)
         return self._rebuild(
             [
                 leaf
                 if kind == "constant"
                 else stacked_nothing(leaf, count)
                 if kind == "empty"
-                else self._as_result(kind, next(given))
+                else self._as_result(kind, *next(given))
                 for kind, leaf in self._results
             ]
         )
 
-    def _as_result(self, kind: str, array: jax.Array) -> Any:
-        if self.mesh is None:
+    def _as_result(self, kind: str, array: jax.Array, logical_device: int | None) -> Any:
+        mesh = self.mesh
+        if mesh is None:
             return array
         if kind == "array":
-            return component_of(array, self.mesh)
-        wrap = Mirrored if kind == "mirrored" else per_replica_type(self.mesh.devices)
-        return wrap._from_buffers(ReplicaBuffers(self.mesh, assembled=array))
+            if logical_device is not None:
+                return mesh.component(array, 0, logical_device)
+            return component_of(array, mesh)
+        wrap = Mirrored if kind == "mirrored" else per_replica_type(mesh.devices)
+        if logical_device is None:
+            return wrap._from_buffers(ReplicaBuffers(mesh, assembled=array))
+        replicas = range(len(mesh.devices))
+        parts = [mesh.component(array, replica, logical_device) for replica in replicas]
+        return wrap([_jax_internals.uncommitted(part) for part in parts])
 
 
 _NOTHING = contextlib.nullcontext()
@@ -374,14 +396,22 @@ def _is_variable(value: Any) -> bool:
 
 def component_of(array: jax.Array, mesh: ReplicaMesh, device: Device | None = None) -> jax.Array:
     """A replicated result as an array on one device: the given one, or where results are wanted."""
-    device = device or default_device()
-    index = mesh.devices.index(device) if device in mesh.devices else 0
-    return put(_jax_internals.local_shards(array)[index], device)
+    wanted = device or default_device()
+    index = mesh.devices.index(wanted) if wanted in mesh.devices else 0
+    part = mesh.component(array, index)
+    is_cut = device is None and part.sharding.num_devices > 1
+    return part if is_cut else put(part, wanted)
 
 
 def _like(variable: Any, mesh: ReplicaMesh | None) -> jax.ShapeDtypeStruct:
-    sharding = None if mesh is None else mesh.replicated
+    sharding = None if mesh is None else mesh.sharding(variable._layout)
     return jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=sharding)
+
+
+def _bytes_on_each(array: jax.ShapeDtypeStruct) -> int:
+    """The size of an array on each of its devices."""
+    shape = array.shape if array.sharding is None else array.sharding.shard_shape(array.shape)
+    return math.prod(shape) * array.dtype.itemsize
 
 
 def _peak(memory: Any) -> int:
@@ -392,6 +422,13 @@ def _peak(memory: Any) -> int:
         + memory.temp_size_in_bytes
         - memory.alias_size_in_bytes
     )
+
+
+def _specs(mesh: ReplicaMesh, entries: Sequence[tuple[int, Entry]]) -> list[PartitionSpec]:
+    return [
+        PartitionSpec() if entry.cut is None else mesh.replica_spec(entry.variable._layout)
+        for _, entry in entries
+    ]
 
 
 def _lives_at(entry: Entry, place: Place) -> bool:

@@ -16,13 +16,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from replicax import _jax_internals
 from replicax._errors import WrongContextError
 from replicax._typing import Device, Tracer
-from replicax.collectives import of_first_worker
+from replicax.collectives import of_first_worker, own_part, part_shape, put_together
 from replicax.context import EACH, get_replica_context, thread_state
-from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, replica_mesh, replicas_on
+from replicax.devices import REPLICA_AXIS, ReplicaMesh, need_mesh, put, replica_mesh
 from replicax.functions._captured import laid_out_over
 from replicax.functions._place import Place
 from replicax.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
@@ -40,19 +41,23 @@ class Entry:
       kind: how it gets in and out: "whole" (as it lies on the program's devices), "value" (from
         and to other devices), "copy" (that of the one replica that the program is for), "empty"
         (it has no items, which programs for several devices cannot take).
-      value: its value now.
+      value: its value now; of a variable that is cut over the replicas, each one's part.
+      cut: the dimension in which it is.
       ref: the mutable cell that has the value instead, if an inner function (the body of a loop,
         a branch) assigns it.
       is_read_inside: whether an inner function has read it without one.
       written: whether the program changes it.
+      gathered: what replicas have a part of, put together for all.
     """
 
     variable: Variable
     kind: str
     value: Any
+    cut: int | None = None
     ref: Any = None
     is_read_inside: bool = False
     written: bool = False
+    gathered: Any = None
 
 
 class ProgramTrace:
@@ -82,6 +87,7 @@ class ProgramTrace:
         self._entries: dict[int, Entry] = {}
         self._captured: dict[int, tuple[DistributedValues, Any, Any]] = {}
         self._provenance: Provenance | None = None
+        self._assigned: dict[int, tuple[Any, int]] = {}
         self._stamps = contextlib.ExitStack()
         self.inputs: list[Any] = []  # entries and captured values, in the order of their inputs
         self.has_created = False
@@ -120,12 +126,13 @@ class ProgramTrace:
             key: (value, None, array) for key, (value, _, array) in self._captured.items()
         }
         self._trace = self._provenance = None
+        self._assigned = {}
         self._arguments = ()
 
     # ------------------------------------------------------------------ variables
 
     def buffers_of(self, variable: Variable) -> TracedBuffers:
-        value = self._value(self._entry(variable))
+        value = self._whole(self._entry(variable))
         differ = self.mesh is not None and variable._copies_differ
         if self._provenance is not None:
             if isinstance(variable, DistributedVariable):
@@ -153,7 +160,22 @@ class ProgramTrace:
                 "is differentiated, which computes it twice. Return the value from the "
                 "checkpointed function, and assign it outside."
             )
+        if entry.cut is not None:
+            array = own_part(jnp.asarray(array, variable.dtype), entry.cut, self.mesh)
+        self._write(entry, array)
+
+    def part_of(self, variable: Variable) -> Any:
+        """Each replica's part of a variable that is cut over them."""
+        return self._value(self._entry(variable))
+
+    def set_part(self, variable: Variable, array: Any) -> None:
+        """Sets what `part_of` gives."""
+        self._write(self._entry(variable), array)
+
+    def _write(self, entry: Entry, array: Any) -> None:
         entry.written = True
+        entry.gathered = None
+        variable = entry.variable
         if entry.ref is None and _jax_internals.staging_trace() is self._trace:
             entry.value = array
             # What JAX traced so far has seen the old value.
@@ -189,14 +211,16 @@ class ProgramTrace:
             else:
                 assert isinstance(variable, DistributedVariable)
                 value = of_first_worker(mesh, value, variable._description)
-                variable._stored = ReplicaBuffers(mesh, assembled=mesh.spread(value))
+                whole = mesh.spread(value, variable._layout)
+                variable._stored = ReplicaBuffers(mesh, assembled=whole)
 
     def _evaluated(self, value: Any) -> Any:
         """The value itself; where replicas differ, the first one's."""
         if not isinstance(value, Tracer):
             return value
         operations = _jax_internals.operations_behind(self._trace, value)
-        if not (
+        is_simple = self.mesh is None or self.mesh.logical_devices == 1
+        if is_simple and not (
             any(operation.effects for operation in operations)
             or _jax_internals.mentions_axis(operations, REPLICA_AXIS)
         ):
@@ -208,7 +232,15 @@ class ProgramTrace:
             return _jax_internals.evaluate(self._trace, operations, value, given.__getitem__)
 
         inputs = [self._input(index) for index in range(len(self._arguments) + len(self.inputs))]
-        return self._first((self.mesh.spmd if self.mesh else jax.jit)(program)(*inputs))
+        if self.mesh is None:
+            return jax.jit(program)(*inputs)
+        specs = tuple(
+            self.mesh.replica_spec(each.variable._layout)
+            if isinstance(each, Entry) and each.cut is not None
+            else PartitionSpec()
+            for each in [None] * len(self._arguments) + self.inputs
+        )
+        return self._first(self.mesh.spmd(program, specs)(*inputs))
 
     def _input(self, index: int) -> Any:
         """What the program will be given for one of its inputs."""
@@ -220,7 +252,7 @@ class ProgramTrace:
         return self._captured[id(each)][2]
 
     def _first(self, array: Any) -> Any:
-        return array if self.mesh is None else _jax_internals.local_shards(array)[0]
+        return array if self.mesh is None else self.mesh.component(array, 0)
 
     def update_in_turn(self, variable: Variable, kind: str, value: Any) -> None:
         """A variable without copies, changed by each replica, one after the other."""
@@ -252,6 +284,14 @@ class ProgramTrace:
             self.set_value(variable, last)
         self._provenance.turns = Turns()
 
+    def assign(self, value: Any, logical_device: int) -> None:
+        """Notes that a value, if it is a result, is to be kept on one logical device."""
+        self._assigned[id(value)] = (value, logical_device)
+
+    def assigned(self, value: Any) -> int | None:
+        """The logical device that a value was assigned to."""
+        return self._assigned.get(id(value), (None, None))[1]
+
     def leave_to_python(self, reason: str) -> None:
         """Gives up: the function has to run as plain Python."""
         raise OnlyPython(reason)
@@ -269,6 +309,19 @@ class ProgramTrace:
             entry.is_read_inside = True
         return entry.value
 
+    def _whole(self, entry: Entry) -> Any:
+        """The value in full. Put together once; but inside of inner functions, for each of them.
+
+        What `jax.checkpoint` computes again backwards is so put together again, and not kept.
+        """
+        if entry.cut is None:
+            return self._value(entry)
+        if entry.ref is not None or _jax_internals.staging_trace() is not self._trace:
+            return put_together(self._value(entry), entry.cut)
+        if entry.gathered is None:
+            entry.gathered = put_together(entry.value, entry.cut)
+        return entry.gathered
+
     def _entry(self, variable: Variable) -> Entry:
         entry = self._entries.get(id(variable))
         if entry is None:
@@ -278,8 +331,10 @@ class ProgramTrace:
                 zeros = jnp.zeros(template.shape, template.dtype)
                 entry = self._entries[id(variable)] = Entry(variable, kind, zeros)
                 return entry
-            tracer = _jax_internals.new_input(self._trace, template.shape, template.dtype)
-            entry = self._entries[id(variable)] = Entry(variable, kind, tracer)
+            cut = variable._layout.replica_dim if kind == "whole" else None
+            shape = template.shape if cut is None else part_shape(template.shape, cut, self.mesh)
+            tracer = _jax_internals.new_input(self._trace, shape, template.dtype)
+            entry = self._entries[id(variable)] = Entry(variable, kind, tracer, cut)
             if id(variable) in self._refs:
                 entry.ref = _jax_internals.new_ref(self._trace, tracer)
             self.inputs.append(entry)
@@ -295,7 +350,7 @@ class ProgramTrace:
             return "whole"
         if self.mesh is None and self._replica is None:
             assert mesh is not None
-            if mesh.size > 1:
+            if not mesh.is_one_device:
                 raise OtherDevicesNeeded(mesh.devices)
             return "whole"
         if isinstance(variable, SyncOnReadVariable) and mesh is not None and mesh.size > 1:
@@ -313,7 +368,7 @@ class ProgramTrace:
 
     def require_devices(self, strategy: Any, devices: tuple[Device, ...]) -> None:
         """Makes sure that the program is for the replicas on these devices."""
-        if replicas_on(devices) == 1:
+        if not need_mesh(devices):
             if self._place.is_open and devices != self._place.devices:
                 raise OtherDevicesNeeded(devices)
             return  # its one replica's work is done wherever the program runs

@@ -11,6 +11,11 @@ from replicax.strategies._multi_worker_mirrored import (
     MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
 )
 from replicax.strategies._one_device import OneDeviceStrategy as OneDeviceStrategy
+from replicax.strategies._state_layout import StateLayout as StateLayout
 from replicax.strategies._strategy import RunOptions as RunOptions
 from replicax.strategies._strategy import Strategy as Strategy
+from replicax.strategies._tpu import ExperimentalTPUStrategy as ExperimentalTPUStrategy
+from replicax.strategies._tpu import TPUStrategy as TPUStrategy
+from replicax.strategies._tpu_system import initialize_tpu_system as initialize_tpu_system
+from replicax.strategies._tpu_system import shutdown_tpu_system as shutdown_tpu_system
 from replicax.strategies._value_context import ValueContext as ValueContext

@@ -45,9 +45,9 @@ class CentralStorageExtended(StrategyExtended):
             kwargs["colocate_with"] = self.worker_devices
             return super()._make_variable(next_creator, **kwargs)
         kwargs.pop("colocate_with", None)
-        return AggregatingVariable(
-            self._strategy, replica_mesh((self._parameter_device,)), **kwargs
-        )
+        mesh = replica_mesh((self._parameter_device,))
+        layout = self._layout_rule(mesh, kwargs.pop("layout", None), True)
+        return AggregatingVariable(self._strategy, mesh, layout=layout, **kwargs)
 
 
 class CentralStorageStrategy(Strategy):

@@ -41,7 +41,7 @@ from replicax.context import (
     tracing_replicas,
 )
 from replicax.data import Dataset
-from replicax.devices import canonical_name, replica_mesh, resolve
+from replicax.devices import PLAIN, canonical_name, replica_mesh, resolve
 from replicax.executors import Executor, LockstepExecutor, SpmdExecutor
 from replicax.functions import Function, FunctionCache, as_function
 from replicax.input import (
@@ -64,6 +64,7 @@ from replicax.strategies._arguments import (
 )
 from replicax.strategies._multi_step import MultiStepContext, run_steps
 from replicax.strategies._shared_variables import shared_by_replicas
+from replicax.strategies._state_layout import StateLayout
 from replicax.values import (
     ArrayLike,
     DistributedValues,
@@ -102,6 +103,8 @@ class StrategyExtended:
         self._strategy = container_strategy
         self._cross_device_ops: CrossDeviceOps = NcclAllReduce()
         self._step_functions = FunctionCache()
+        self._run_functions = FunctionCache()
+        self._state_layout = StateLayout()
 
     def _container_strategy(self) -> Any:
         """The `Strategy` that this belongs to."""
@@ -356,6 +359,10 @@ class StrategyExtended:
         pairs = [(_copies(value), destinations) for value, destinations in value_destination_pairs]
         return self._cross_device_ops.batch_reduce(reduce_op, pairs, options)
 
+    def _scatter(self, reduce_op: Any, values: Sequence[tuple[Any, int]]) -> list[Any]:
+        """In a program, each replica's part of reductions, along the dimensions given."""
+        return self._cross_device_ops._scatter(as_reduce_op(reduce_op), values)
+
     def _gather_to(self, value: Any, destinations: Any, axis: int, options: Any = None) -> Any:
         return self._cross_device_ops.gather(_copies(value), destinations, axis, options)
 
@@ -427,14 +434,30 @@ class StrategyExtended:
             )
         on_read = synchronization is VariableSynchronization.ON_READ
         kind = SyncOnReadVariable if on_read else MirroredVariable
-        return kind(self._strategy, replica_mesh(devices), **kwargs)
+        mesh = replica_mesh(devices)
+        layout = self._layout_rule(mesh, kwargs.pop("layout", None), not on_read)
+        return kind(self._strategy, mesh, layout=layout, **kwargs)
+
+    def _layout_rule(self, mesh: Any, asked: Any, is_mirrored: bool) -> Callable[..., Any]:
+        """What chooses the layout of a new variable, when its shape is known."""
+        return functools.partial(self._state_layout.of_variable, mesh, asked, is_mirrored)
+
+    def _slot_layout(self, primary: Any, shape: tuple[int, ...]) -> Any:
+        """The layout of a part of an optimizer's state that belongs to a variable."""
+        mesh = primary._stored.mesh
+        return PLAIN if mesh is None else self._state_layout.of_slot(mesh, primary, shape)
 
     def _devices_for(self, colocate_with: Any) -> tuple[Device, ...]:
         return self._variable_devices if colocate_with is None else self._devices_of(colocate_with)
 
     def _devices_of(self, destinations: Any) -> tuple[Device, ...]:
         """The devices that a destination stands for."""
-        return destination_devices(destinations)
+        found = destination_devices(destinations)
+        # The names of all devices stand for the replicas: `non_slot_devices` gives them.
+        are_all = isinstance(destinations, tuple | list) and tuple(found) == tuple(
+            self._replica_devices
+        )
+        return self._replica_devices if are_all else found
 
     def variable_created_in_scope(self, v: Any) -> bool:
         """Whether variable `v` was made in this strategy's scope."""
@@ -521,8 +544,13 @@ class StrategyExtended:
             with self._updating(0, self._devices_of(var)[0]):
                 result = fn(var, *args, **kwargs)
             return result if group else _tree.map_structure(lambda x: (x,), result, is_leaf)
+        devices = self._devices_of(var)
+        if (
+            isinstance(var, Variable) and var._layout.replica_dim is not None
+        ):  # there are no copies, but one in parts
+            devices = devices[:1]
         return self._update_on(
-            self._devices_of(var),
+            devices,
             lambda index, *args, **kwargs: fn(var._component(index), *args, **kwargs),
             args,
             kwargs,

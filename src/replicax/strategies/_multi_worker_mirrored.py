@@ -1,7 +1,7 @@
 """`MultiWorkerMirroredStrategy`: replicas on the devices of many processes, in step.
 
 Every worker runs the same program and owns its local replicas. What makes it work is below: a
-`WorkerDevices` tuple, whose mesh spans all workers (`devices/_workers.py`). Here are only the
+`ReplicaDevices` tuple, whose mesh spans all workers (`devices/_replicas.py`). Here are only the
 places where one worker's values have to meet those of the others.
 """
 
@@ -30,8 +30,12 @@ from replicax.collectives import (
 )
 from replicax.context import tracing_replicas
 from replicax.devices import (
-    WorkerDevices,
+    Groups,
+    ReplicaDevices,
     canonical_names,
+    groups_of,
+    have_others,
+    in_groups,
     list_physical_devices,
     name_this_process,
     planned_cpu_devices,
@@ -40,6 +44,8 @@ from replicax.devices import (
 )
 from replicax.input import Exchange, InputLayout, differ, mark_uneven, shapes_of
 from replicax.strategies._extended import StrategyExtended
+from replicax.strategies._logical_devices import grouped
+from replicax.strategies._state_layout import StateLayout, as_state_layout
 from replicax.strategies._strategy import Strategy
 from replicax.values import DistributedValues, OneOfMany, PerReplica, ReplicaBuffers
 
@@ -49,8 +55,26 @@ _PATIENCE_SECONDS = 1800.0  # for workers that are alive and late: they load dat
 class MultiWorkerMirroredExtended(StrategyExtended):
     """As the mirrored one, over the devices of all workers."""
 
-    def __init__(self, container_strategy: Any, cluster_resolver: Any, options: Any):
+    def __init__(
+        self,
+        container_strategy: Any,
+        cluster_resolver: Any,
+        options: Any = None,
+        logical_devices_per_replica: int = 1,
+        state_layout: Any = None,
+        assigned: Groups | None = None,
+    ):
+        """
+        Args:
+          container_strategy: the strategy.
+          cluster_resolver: as in the strategy, like the next ones.
+          options: the same.
+          logical_devices_per_replica: the same.
+          state_layout: the same.
+          assigned: the logical devices of each replica, if they are not just neighbours.
+        """
         super().__init__(container_strategy)
+        self._state_layout = as_state_layout(state_layout)
         self._options: CommunicationOptions = as_options(options)
         if cluster_resolver is None:
             cluster_resolver = resolver_from_environment()
@@ -61,17 +85,19 @@ class MultiWorkerMirroredExtended(StrategyExtended):
         self._membership: Membership | None = membership
         self._datasets = itertools.count()
         local = resolve_all(None)
-        self._devices: tuple[Device, ...] = local
+        self._devices: tuple[Device, ...] = grouped(local, logical_devices_per_replica)
         if membership is not None and membership.workers > 1:
             everywhere = sorted(
                 jax.devices(local[0].platform), key=lambda each: (each.process_index, each.id)
             )
             _check_devices(local, everywhere, membership)
             meeting = _Meeting(membership, self._options.timeout_seconds or _PATIENCE_SECONDS)
-            self._devices = WorkerDevices(local, everywhere, meeting)
+            groups = assigned or groups_of(in_groups(everywhere, logical_devices_per_replica))
+            here = [group for group in groups if group[0].process_index == membership.worker]
+            self._devices = ReplicaDevices(here, groups, meeting)
             task = self._cluster_resolver
             name_this_process(task.task_type or "worker", task.task_id or 0)
-        self._device_names = canonical_names(local)
+        self._device_names = canonical_names(self._devices)
 
     # ------------------------------------------------------------------ what the strategy is
 
@@ -141,10 +167,7 @@ class MultiWorkerMirroredExtended(StrategyExtended):
     def _devices_of(self, destinations: Any) -> tuple[Device, ...]:
         if isinstance(destinations, PerReplica) and destinations._count == len(self._devices):
             return self._devices
-        found = super()._devices_of(destinations)
-        # The names of all devices here stand for the whole: `non_slot_devices` gives them.
-        are_all = isinstance(destinations, tuple | list) and tuple(found) == tuple(self._devices)
-        return self._devices if are_all else found
+        return super()._devices_of(destinations)
 
     def _already_reduced(self, op: ReduceOp, value: Any, destinations: Any) -> tuple[Any] | None:
         if self._is_own_value(value):
@@ -153,7 +176,7 @@ class MultiWorkerMirroredExtended(StrategyExtended):
 
     def _is_own_value(self, value: Any) -> bool:
         """Whether it is one array of a worker with one replica: that replica's."""
-        is_one_of_many = isinstance(self._devices, WorkerDevices) and len(self._devices) == 1
+        is_one_of_many = have_others(self._devices) and len(self._devices) == 1
         return is_one_of_many and not isinstance(value, DistributedValues)
 
     def _reduce_to(self, reduce_op: ReduceOp, value: Any, destinations: Any, options: Any) -> Any:
@@ -171,7 +194,7 @@ class MultiWorkerMirroredExtended(StrategyExtended):
 
     def _over_all(self, value: Any) -> Any:
         """A value of this worker's replicas as a part of one over all workers."""
-        if not isinstance(self._devices, WorkerDevices):
+        if not have_others(self._devices):
             return value
         if self._is_own_value(value):
             value = OneOfMany([array_of(value, "A reduction")])
@@ -274,14 +297,22 @@ class MultiWorkerMirroredStrategy(Strategy):
       cluster_resolver: describes the cluster and this worker's place in it. None: from the
         environment (`TF_CONFIG`, else Slurm's or a TPU pod's variables).
       communication_options: `rx.distribute.experimental.CommunicationOptions`.
+      logical_devices_per_replica: how many devices of a worker make up one replica.
+      state_layout: an `rx.distribute.StateLayout`, for state that is kept in parts.
     """
 
     def __init__(
         self,
         cluster_resolver: Any = None,
         communication_options: CommunicationOptions | None = None,
+        *,
+        logical_devices_per_replica: int = 1,
+        state_layout: StateLayout | None = None,
     ):
-        extended = MultiWorkerMirroredExtended(self, cluster_resolver, communication_options)
+        extended = MultiWorkerMirroredExtended(
+            *(self, cluster_resolver, communication_options),
+            *(logical_devices_per_replica, state_layout),
+        )
         super().__init__(extended)
 
     def __repr__(self) -> str:

@@ -26,6 +26,7 @@ from replicax.context import (
 from replicax.data import Dataset
 from replicax.devices import device_of, resolve, short_name
 from replicax.input import DistributedDataset, InputContext, InputOptions, as_input_options
+from replicax.strategies import _logical_devices
 from replicax.strategies._arguments import USE_ALL_REDUCE, check_axes, checked_call
 from replicax.strategies._extended import StrategyExtended
 from replicax.strategies._value_context import ValueContext
@@ -273,6 +274,49 @@ class Strategy:
         value = regroup(made, per_replica_type(devices), always_wrap=True, what="were given")
         self._extended._compare_over_workers(value)
         return value
+
+    # ------------------------------------------------------------------ logical devices
+
+    def experimental_split_to_logical_devices(self, tensor: Any, partition_dimensions: Any) -> Any:
+        """The same tensor, split over the logical devices of its replica.
+
+        Work on it is divided over them. Call it in a replica function, compiled or not, also in one
+        that is differentiated.
+
+        >>> import jax.numpy as jnp, replicax as rx
+        >>> strategy = rx.distribute.MirroredStrategy(
+        ...     ["CPU:0", "CPU:1", "CPU:2", "CPU:3"], logical_devices_per_replica=4)
+        >>> image = strategy.experimental_split_to_logical_devices(
+        ...     jnp.zeros((1, 8, 8, 3)), [1, 2, 2, 1])
+        >>> image.addressable_shards[0].data.shape
+        (1, 4, 4, 3)
+
+        Args:
+          tensor: an array.
+          partition_dimensions: into how many parts each dimension is split. The product must be the
+            number of logical devices of a replica, and sizes must be divisible.
+        """
+        return _logical_devices.split(self._extended._replica_devices, tensor, partition_dimensions)
+
+    def experimental_replicate_to_logical_devices(self, tensor: Any) -> Any:
+        """The same tensor, whole on every logical device of its replica.
+
+        Args:
+          tensor: an array.
+        """
+        return _logical_devices.replicate(self._extended._replica_devices, tensor)
+
+    def experimental_assign_to_logical_device(self, tensor: Any, logical_device_id: int) -> Any:
+        """The same tensor, on one logical device of its replica.
+
+        Eagerly, operations on it run there. A compiled program is one for all logical devices;
+        a result of `run` that is assigned to one of them is then on that device alone.
+
+        Args:
+          tensor: an array.
+          logical_device_id: the number of the logical device, from 0.
+        """
+        return _logical_devices.assign(self._extended._replica_devices, tensor, logical_device_id)
 
     # ------------------------------------------------------------------ data sets
 

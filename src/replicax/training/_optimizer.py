@@ -7,11 +7,9 @@ one `extended.update` per variable there is one compiled program for all of them
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from replicax import _tree
@@ -24,9 +22,10 @@ from replicax.context import (
     has_strategy,
     is_compiling,
 )
-from replicax.values import ArrayLike, Mirrored, PerReplica, is_leaf, select_replica
+from replicax.training._on_parts import Part
+from replicax.training._optimizer_state import OptimizerState, checked, state_variable
+from replicax.values import ArrayLike, PerReplica, is_leaf, select_replica
 from replicax.variables import (
-    UPDATING,
     Variable,
     VariableAggregation,
     active_interceptors,
@@ -67,9 +66,9 @@ class Optimizer:
             )
         self._transformation = transformation
         self._name = name
-        self._built: _Built | None = None
+        self._built: OptimizerState | None = None
         self._initial_slots: Any = None  # set by a checkpoint: what the state will start from
-        self._iterations = _state_variable(
+        self._iterations = state_variable(
             jnp.zeros((), jnp.int32),
             name=f"{name}/iterations",
             aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
@@ -101,7 +100,7 @@ class Optimizer:
         if self._built is None:
             strategy = _common_strategy(variables)
             with strategy.scope():
-                self._built = _Built(
+                self._built = OptimizerState(
                     *(self._transformation, variables, strategy, self._name, self._iterations),
                     self._initial_slots,
                 )
@@ -235,11 +234,14 @@ class Optimizer:
         positions = self._positions(variables)
         assert self._built is not None
         built = self._built
-        summed = built.summed(gradients, variables)
         by_position: list[Any] = [None] * len(built.variables)
-        for position, variable, gradient in zip(positions, variables, summed, strict=True):
-            if gradient is not None:
-                by_position[position] = variable._laid_out(_checked(gradient, variable))
+        for position, variable, gradient in zip(
+            positions, variables, built.summed(gradients, variables, positions), strict=True
+        ):
+            if isinstance(gradient, Part):
+                by_position[position] = gradient
+            elif gradient is not None:
+                by_position[position] = variable._laid_out(checked(gradient, variable))
         built.update(by_position)
 
     def _positions(self, variables: list[Variable]) -> list[int]:
@@ -254,176 +256,6 @@ class Optimizer:
                 "optimizer.build(variables) with all the variables before the first update, or "
                 "make an optimizer for each set."
             ) from None
-
-
-class _Built:
-    """The state of an optimizer for a list of variables, and the program that updates them."""
-
-    def __init__(
-        self,
-        transformation: Any,
-        variables: list[Variable],
-        strategy: Any,
-        name: str,
-        iterations: Variable,
-        initial_slots: Any = None,
-    ):
-        self.variables = variables
-        self.iterations = iterations
-        self.strategy = strategy
-        self._transformation = transformation
-        initial = transformation.init([variable._array() for variable in variables])
-        paths, self._treedef = jax.tree_util.tree_flatten_with_path(initial)
-        self._owners = _slot_owners(transformation, initial, len(variables))
-        self._labels = _slot_labels([path for path, _ in paths], self._owners)
-        leaves = [leaf for _, leaf in paths]
-        if initial_slots is not None:
-            leaves = [
-                initial_slots(None if owner is None else variables[owner], owner, label, leaf)
-                for leaf, owner, label in zip(leaves, self._owners, self._labels, strict=True)
-            ]
-        self.state = [
-            self._make_slot(path, leaf, owner, name)
-            for (path, _), leaf, owner in zip(paths, leaves, self._owners, strict=True)
-        ]
-        self.hyperparameters = {
-            path[-1].key: slot
-            for (path, _), slot in zip(paths, self.state, strict=True)
-            if len(path) > 1 and getattr(path[-2], "name", None) == "hyperparams"
-        }
-        self._program = jax.jit(self._updated, static_argnums=0)
-
-    def _make_slot(self, path: Any, leaf: Any, owner: int | None, name: str) -> Variable:
-        label = "/".join(str(part.name) for part in path if hasattr(part, "name"))
-        primary = None if owner is None else self.variables[owner]
-        prefix = name if primary is None else primary.name.removesuffix(":0")
-        with self._colocated(primary):
-            return _state_variable(leaf, name=f"{prefix}/{label or 'state'}")
-
-    def slots(self) -> list[tuple[Variable | None, int | None, str, Variable]]:
-        return [
-            (None if owner is None else self.variables[owner], owner, label, slot)
-            for owner, label, slot in zip(self._owners, self._labels, self.state, strict=True)
-        ]
-
-    def reset(self) -> None:
-        initial = self._transformation.init([variable._array() for variable in self.variables])
-        leaves = jax.tree_util.tree_leaves(initial)
-        for slot, leaf in zip(self.state, leaves, strict=True):
-            slot.assign(leaf)
-
-    def _colocated(self, primary: Variable | None) -> contextlib.AbstractContextManager[Any]:
-        extended = self.strategy.extended
-        place = extended.non_slot_devices(self.variables) if primary is None else primary
-        return extended.colocate_vars_with(place)
-
-    def summed(self, gradients: list[Any], variables: list[Variable]) -> list[Any]:
-        """Per-replica gradients summed to where their variables are; others as they are."""
-        wanted = [i for i, gradient in enumerate(gradients) if isinstance(gradient, PerReplica)]
-        if not wanted:
-            return gradients
-        pairs = [(gradients[i], variables[i]) for i in wanted]
-        result = list(gradients)
-        with self.strategy.scope():
-            reduced = self.strategy.extended.batch_reduce_to("SUM", pairs)
-        for index, gradient in zip(wanted, reduced, strict=True):
-            result[index] = gradient
-        return result
-
-    def update(self, gradients: list[Any]) -> None:
-        with UPDATING:  # no compiled function may take the values meanwhile
-            self._update(gradients)
-
-    def _update(self, gradients: list[Any]) -> None:
-        present = tuple(gradient is not None for gradient in gradients)
-        # Inside rx.function this is a part of its program, and no program of its own.
-        program = self._updated if is_compiling() else self._program
-        new_values, new_state, new_count = program(
-            present,
-            [gradient for gradient in gradients if gradient is not None],
-            [variable._whole for variable in self.variables],
-            [slot._whole for slot in self.state],
-            self.iterations._whole,
-        )
-        for variable, value, changed in zip(self.variables, new_values, present, strict=True):
-            if changed:
-                variable._set_whole(value, exclusive=True)
-        for slot, value in zip(self.state, new_state, strict=True):
-            slot._set_whole(value, exclusive=True)
-        self.iterations._set_whole(new_count, exclusive=True)
-
-    def _updated(
-        self,
-        present: tuple[bool, ...],
-        gradients: list[jax.Array],
-        values: list[jax.Array],
-        state: list[jax.Array],
-        count: jax.Array,
-    ) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
-        """The traced program: one step of the transformation for all variables."""
-        given = iter(gradients)
-        # A variable without a gradient takes part as a zero, and its results are dropped.
-        complete = [
-            next(given).astype(value.dtype) if there else jnp.zeros_like(value)
-            for there, value in zip(present, values, strict=True)
-        ]
-        old_state = jax.tree_util.tree_unflatten(self._treedef, state)
-        updates, new_tree = self._transformation.update(complete, old_state, values)
-        new_values = [
-            _constrained(variable, (value + update).astype(value.dtype))
-            for variable, value, update in zip(self.variables, values, updates, strict=True)
-        ]
-        new_state = [
-            jnp.asarray(new, old.dtype) if owner is None or present[owner] else old
-            for new, old, owner in zip(
-                jax.tree_util.tree_leaves(new_tree), state, self._owners, strict=True
-            )
-        ]
-        return new_values, new_state, count + 1
-
-
-def _state_variable(value: Any, **kwargs: Any) -> Variable:
-    return Variable(value, trainable=False, **kwargs)
-
-
-def _constrained(variable: Variable, value: jax.Array) -> jax.Array:
-    return value if variable.constraint is None else variable.constraint(value)
-
-
-def _slot_owners(transformation: Any, state: Any, count: int) -> list[int | None]:
-    """For each leaf of the state, the variable that it belongs to, or None."""
-    import optax  # loaded with the first optimizer, not with replicax
-
-    try:
-        labels = optax.tree_utils.tree_map_params(
-            transformation,
-            lambda leaf, index: index,
-            state,
-            list(range(count)),
-            transform_non_params=lambda leaf: -1,
-        )
-    except Exception:  # a hand-written transformation that optax cannot look into
-        return [None] * len(jax.tree_util.tree_leaves(state))
-    return [None if label < 0 else label for label in jax.tree_util.tree_leaves(labels)]
-
-
-def _slot_labels(paths: list[Any], owners: list[int | None]) -> list[str]:
-    """The places of the leaves in the state, without the numbers of their variables."""
-
-    def label(path: Any, owner: int | None) -> str:
-        places = [i for i, part in enumerate(path) if getattr(part, "idx", None) == owner]
-        number = places[-1] if owner is not None and places else None
-        parts = (
-            str(getattr(part, "name", getattr(part, "key", getattr(part, "idx", part))))
-            for i, part in enumerate(path)
-            if i != number
-        )
-        return "/".join(parts) or "state"
-
-    labels = [label(path, owner) for path, owner in zip(paths, owners, strict=True)]
-    if len(set(zip(owners, labels, strict=True))) < len(labels):  # of an unusual transformation
-        return [jax.tree_util.keystr(path) for path in paths]
-    return labels
 
 
 def _variables_of(variables: Any) -> list[Variable]:
@@ -490,17 +322,6 @@ def _merged(gradient: Any, skip_aggregation: bool) -> Any:
         )
     arrays = [part._array() if isinstance(part, ArrayLike) else part for part in parts]
     return arrays[0] if skip_aggregation else PerReplica(arrays)
-
-
-def _checked(gradient: Any, variable: Variable) -> Any:
-    if not isinstance(gradient, Mirrored | jax.Array):
-        gradient = jnp.asarray(gradient)
-    if gradient.shape != variable.shape:
-        raise ValueError(
-            f"The gradient of variable {variable.name!r} has shape {gradient.shape}, but the "
-            f"variable has shape {variable.shape}. Pair each gradient with its own variable."
-        )
-    return gradient
 
 
 def _check_same_variables(merged: list[Any]) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import jax
 
-from replicax._jax_internals import local_shards, uncommitted
+from replicax._jax_internals import uncommitted
 from replicax.context import is_compiling
-from replicax.devices import ReplicaMesh, put
+from replicax.devices import PLAIN, Layout, ReplicaMesh, is_cut_over_replicas
 from replicax.values._traced import TracedBuffers
 
 
@@ -49,7 +49,7 @@ class ReplicaBuffers:
     component was handed out. Only then may a program be given them to write its results into.
     """
 
-    __slots__ = ("_assembled", "_components", "exclusive", "mesh")
+    __slots__ = ("_assembled", "_components", "_gathered", "exclusive", "mesh")
 
     def __init__(
         self,
@@ -61,18 +61,35 @@ class ReplicaBuffers:
         self.mesh = mesh
         self._components: Any = components
         self._assembled = assembled
+        self._gathered: jax.Array | None = None
         self.exclusive = exclusive
 
     def component(self, replica_id: int) -> jax.Array:
-        self.exclusive = False
         components: Any = self._components
         if components is None:
             components = self._components = [None] * len(self.mesh.devices)
         found = components[replica_id]
         if found is None:
-            found = uncommitted(local_shards(self._assembled)[replica_id])
+            found = uncommitted(self.mesh.component(self._in_full, replica_id))
             components[replica_id] = found
         return found
+
+    @property
+    def _in_full(self) -> jax.Array:
+        """The assembled array, of which every replica has all."""
+        if not is_cut_over_replicas(self._assembled):
+            self.exclusive = False  # what is handed out now is a part of it
+            return self._assembled
+        if self._gathered is None:
+            self._gathered = self.mesh.gathered(self._assembled)
+        return self._gathered
+
+    @property
+    def collected(self) -> jax.Array:
+        """A value that is the same for all replicas, as one of them has it or would have it."""
+        if self._assembled is None or not is_cut_over_replicas(self._assembled):
+            return self.component(0)
+        return uncommitted(self.mesh.collected(self._assembled))
 
     @property
     def look(self) -> Any:
@@ -94,18 +111,20 @@ class ReplicaBuffers:
         if self._assembled is None:
             # A user's function may have left a component on another device; bring it home.
             self._assembled = self.mesh.assemble(
-                [put(part, device) for part, device in zip(self.components, self.mesh.devices)]
+                [self.mesh.at_home(part, index) for index, part in enumerate(self.components)]
             )
         return self._assembled
 
     def with_component(self, replica_id: int, array: jax.Array) -> ReplicaBuffers:
         parts = list(self.components)
-        parts[replica_id] = put(array, self.mesh.devices[replica_id])
+        parts[replica_id] = self.mesh.at_home(array, replica_id)
         return ReplicaBuffers(self.mesh, components=parts)
 
     @staticmethod
-    def broadcast(mesh: ReplicaMesh, array: Any) -> ReplicaBuffers | TracedBuffers:
-        """The same array on every device, in one transfer."""
+    def broadcast(
+        mesh: ReplicaMesh, array: Any, layout: Layout = PLAIN
+    ) -> ReplicaBuffers | TracedBuffers:
+        """The same array for every replica, in one transfer."""
         if is_compiling():
             return TracedBuffers(mesh, array, mirrored=True)
-        return ReplicaBuffers(mesh, assembled=mesh.spread(array))
+        return ReplicaBuffers(mesh, assembled=mesh.spread(array, layout))

@@ -8,7 +8,7 @@ import jax
 
 from replicax._typing import Device
 from replicax.context import EACH
-from replicax.devices import WorkerDevices
+from replicax.devices import have_others
 from replicax.values._array_like import ArrayLike
 from replicax.values._per_replica import PerReplica
 
@@ -31,5 +31,5 @@ class OneOfMany(ArrayLike, PerReplica):
 
 def per_replica_type(devices: tuple[Device, ...]) -> type[PerReplica]:
     """The class of values that replicas on these devices have one each of."""
-    is_one_of_many = isinstance(devices, WorkerDevices) and len(devices) == 1
+    is_one_of_many = have_others(devices) and len(devices) == 1
     return OneOfMany if is_one_of_many else PerReplica

@@ -89,6 +89,10 @@ class TracedBuffers:
     def assembled(self) -> Any:
         return self.local
 
+    @property
+    def collected(self) -> Any:
+        return self.component(0)
+
     def with_component(self, replica_id: Any, array: Any) -> TracedBuffers:
         if replica_id is EACH or self.mirrored:
             return TracedBuffers(self.mesh, array, self.mirrored)

@@ -8,6 +8,7 @@ context for all.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import jax
@@ -26,7 +27,7 @@ from replicax.context import (
     thread_state,
     update_replica_id,
 )
-from replicax.devices import ReplicaMesh, canonical_name, put
+from replicax.devices import PLAIN, Layout, ReplicaMesh, canonical_name, put
 from replicax.values import DistributedValues, Mirrored, OneBuffer, PerReplica, ReplicaBuffers
 from replicax.variables import _creator, _policy
 from replicax.variables._policy import VariableAggregation, VariableSynchronization
@@ -88,7 +89,7 @@ class ComponentVariable(Variable):
         value = put(value, device)
         with UPDATING:
             new = combined(kind, self._read(), value, device)
-            self._container._set(self._container._buffers.with_component(self._index, new))
+            self._container._set_copy(self._index, new)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(self._container, memo).values[self._index]
@@ -111,17 +112,24 @@ class DistributedVariable(DistributedValues, Variable):
         synchronization: Any = VariableSynchronization.AUTO,
         aggregation: Any = VariableAggregation.NONE,
         shape: Any = None,
+        layout: Callable[[str, tuple[int, ...]], Layout] | None = None,
     ):
+        """
+        Args:
+          layout: chooses the layout of a variable of this name and shape; the others are those of
+            `rx.Variable`.
+        """
         self._init_common(name, trainable, constraint, synchronization, aggregation, strategy)
         # One call of an initialiser for all copies, so that they start equal.
         value = _creator.initial_array(initial_value, dtype, shape, self._name)
         _policy.require_fitting_dtype(self._name, self._aggregation, value.dtype)
         self._parts: tuple[ComponentVariable, ...] | None = None
+        self._layout = PLAIN if layout is None else layout(self._name, value.shape)
         if is_compiling():
             thread_state.program.create(self, mesh, value)
         else:
             value = of_first_worker(mesh, value, self._description)
-            self._stored = ReplicaBuffers.broadcast(mesh, value)
+            self._stored = ReplicaBuffers.broadcast(mesh, value, self._layout)
 
     @property
     def _description(self) -> str:
@@ -203,7 +211,20 @@ class DistributedVariable(DistributedValues, Variable):
         return self._buffers.assembled
 
     def _set_whole(self, array: jax.Array, exclusive: bool = False) -> None:
-        self._set(ReplicaBuffers(self._stored.mesh, None, array, exclusive))
+        mesh = self._stored.mesh
+        if not is_compiling():
+            array = mesh.relaid(array, self._layout)
+        self._set(ReplicaBuffers(mesh, None, array, exclusive))
+
+    def _set_copy(self, index: Any, value: jax.Array) -> None:
+        """Sets one copy, or the only one there is, if each replica has but a part of it."""
+        if is_compiling() or self._layout.is_plain:
+            self._set(self._buffers.with_component(index, value))
+        elif self._layout.replica_dim is not None:
+            self._set_whole(self._laid_out(value))
+        else:
+            value = self._stored.mesh.split_inside(value, self._layout.parts, index)
+            self._set(self._settled().with_component(index, value))
 
     def _laid_out(self, value: Any) -> jax.Array:
         mesh = self._stored.mesh
@@ -211,11 +232,11 @@ class DistributedVariable(DistributedValues, Variable):
             return value._array() if isinstance(value, Mirrored) else value
         if isinstance(value, Mirrored):
             if value._buffers is not None and value._buffers.mesh is mesh:
-                return value._buffers.assembled
+                return mesh.relaid(value._buffers.assembled, self._layout)
             value = value._array()
-        if mesh.size == 1:  # no transfer to arrange: a tenth of device_put's cost
+        if mesh.is_one_device:  # no transfer to arrange: a tenth of device_put's cost
             return mesh.assemble([put(value, mesh.devices[0])])
-        return mesh.spread(value)
+        return mesh.spread(value, self._layout)
 
     def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
         raise TypeError(f"{type(self).__name__} cannot be changed in replica context.")
@@ -241,7 +262,7 @@ class MirroredVariable(DistributedVariable):
             self._synchronization = VariableSynchronization.ON_WRITE
 
     def _read_all(self) -> jax.Array:
-        return self._buffers.component(0)
+        return self._buffers.collected
 
     def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
         _policy.require_update_allowed(self._name, self._aggregation, kind)

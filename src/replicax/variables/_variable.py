@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import jax
@@ -21,7 +21,15 @@ from replicax._jax_internals import staging_trace
 from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
 from replicax.context import EACH, get_replica_context, is_compiling, thread_state
-from replicax.devices import canonical_name, device_of, put, short_name
+from replicax.devices import (
+    PLAIN,
+    Layout,
+    canonical_name,
+    checked_parts,
+    device_of,
+    put,
+    short_name,
+)
 from replicax.values import ArrayLike, Mirrored, OneBuffer, PerReplica
 from replicax.variables import _creator, _interception, _late_values
 from replicax.variables._policy import (
@@ -96,11 +104,15 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
       synchronization: `rx.VariableSynchronization`.
       aggregation: `rx.VariableAggregation`.
       shape: if given, what the initial value's shape must be (None for any size of a dimension).
+      layout: into how many parts each dimension is split over the logical devices of a replica,
+        as in `strategy.experimental_split_to_logical_devices`; None for a whole copy on each, or
+        what the strategy's `rx.distribute.StateLayout` says.
     """
 
     _structure_leaf: ClassVar[bool] = True
     _passed_whole: ClassVar[bool] = True
     _copies_differ: ClassVar[bool] = False
+    _layout: Layout = PLAIN
     _looks_left: int = 0  # how often a checkpoint may still be asked for its value
     _stored: Any  # what holds the value; `_buffers` also sees what a compiled function did
 
@@ -118,12 +130,15 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         synchronization: Any = VariableSynchronization.AUTO,
         aggregation: Any = VariableAggregation.NONE,
         shape: Any = None,
+        layout: Sequence[int] | None = None,
         *,
         device: Device | None = None,
         strategy: Any = None,
     ):
         self._init_common(name, trainable, constraint, synchronization, aggregation, strategy)
         value = _creator.initial_array(initial_value, dtype, shape, self.name)
+        if layout is not None:
+            checked_parts(value.shape, layout, 1, f"Variable {self.name!r}", "layout")
         if device is None:
             device = default_device() if isinstance(value, Tracer) else device_of(value)
         self._device = device

@@ -10,6 +10,7 @@ from replicax.strategies import CentralStorageStrategy as CentralStorageStrategy
 from replicax.strategies import (
     ExperimentalMultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
 )
+from replicax.strategies import ExperimentalTPUStrategy as TPUStrategy
 from replicax.strategies import ValueContext as ValueContext
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "CommunicationOptions",
     "MultiWorkerMirroredStrategy",
     "PreemptionCheckpointHandler",
+    "TPUStrategy",
     "TerminationConfig",
     "ValueContext",
 ]

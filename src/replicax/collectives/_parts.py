@@ -1,0 +1,38 @@
+"""Arrays of which each replica has a part, inside a traced program: taking apart, putting together.
+
+State that is cut over the replicas (`Layout.replica_dim`) is put together where it is used, and
+what is added up to change it is scattered at once: each replica gets the sum of its own part only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from replicax.devices import REPLICA_AXIS, ReplicaMesh
+
+
+def part_shape(shape: tuple[int, ...], dim: int, mesh: ReplicaMesh | None) -> tuple[int, ...]:
+    """The shape of each replica's part."""
+    assert mesh is not None
+    return (*shape[:dim], shape[dim] // mesh.size, *shape[dim + 1 :])
+
+
+def own_part(array: Any, dim: int, mesh: ReplicaMesh | None) -> jax.Array:
+    """Each replica's part of an array that all of them have."""
+    assert mesh is not None
+    size = jnp.shape(array)[dim] // mesh.size
+    start = jax.lax.axis_index(REPLICA_AXIS) * size
+    return jax.lax.dynamic_slice_in_dim(array, start, size, dim)
+
+
+def put_together(part: Any, dim: int) -> jax.Array:
+    """The whole, for each replica, of what each has a part of."""
+    return jax.lax.all_gather(part, REPLICA_AXIS, axis=dim, tiled=True)
+
+
+def scattered_sum(array: Any, dim: int) -> jax.Array:
+    """Each replica's part of the sum of what they have."""
+    return jax.lax.psum_scatter(array, REPLICA_AXIS, scatter_dimension=dim, tiled=True)
