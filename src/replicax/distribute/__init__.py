@@ -11,6 +11,7 @@ from replicax.context import get_replica_context as get_replica_context
 from replicax.context import get_strategy as get_strategy
 from replicax.context import has_strategy as has_strategy
 from replicax.context import in_cross_replica_context as in_cross_replica_context
+from replicax.devices import Layout as Layout
 from replicax.distribute import cluster_resolver as cluster_resolver
 from replicax.distribute import experimental as experimental
 from replicax.input import DistributedDataset as DistributedDataset

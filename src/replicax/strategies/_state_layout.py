@@ -74,9 +74,9 @@ class StateLayout:
           name: of the variable.
           shape: of the variable.
         """
-        if isinstance(asked, Layout):
-            return asked
         what = f"Variable {name!r}"
+        if isinstance(asked, Layout):
+            return _checked(asked, mesh, is_mirrored, what, shape)
         if asked is None:
             rules: Any = self._compiled  # type: ignore[attr-defined]
             for pattern, parts in rules:
@@ -108,6 +108,28 @@ class StateLayout:
         cuts = parts or (1,) * len(shape)
         fitting = (dim for dim, size in enumerate(shape) if size % (mesh.size * cuts[dim]) == 0)
         return next(fitting, None)
+
+
+def _checked(
+    asked: Layout, mesh: ReplicaMesh, is_mirrored: bool, what: str, shape: tuple[int, ...]
+) -> Layout:
+    if asked.parts:
+        checked_parts(shape, asked.parts, mesh.logical_devices, what, "layout.parts")
+    dim = asked.replica_dim
+    if dim is None:
+        return asked
+    if not is_mirrored:
+        raise ValueError(
+            f"{what} is each replica's own (synchronization ON_READ), so it cannot be cut over the "
+            "replicas. Leave `layout.replica_dim` out, or make it with ON_WRITE."
+        )
+    cuts = asked.parts or (1,) * len(shape)
+    if not 0 <= dim < len(shape) or shape[dim] % (mesh.size * cuts[dim]):
+        raise ValueError(
+            f"{what} of shape {shape} cannot be cut over {mesh.size} replicas in dimension {dim}: "
+            "there must be such a dimension, and its size must be divisible."
+        )
+    return asked if mesh.size > 1 else Layout(asked.parts)
 
 
 def as_state_layout(value: Any) -> StateLayout:

@@ -49,7 +49,14 @@ class ComponentVariable(Variable):
         base = container._name.removesuffix(":0")
         first = index is EACH or index == 0
         self._name = container._name if first else f"{base}/replica_{index}:0"
-        for field in ("_synchronization", "_aggregation", "_trainable", "_constraint", "_strategy"):
+        for field in (
+            "_synchronization",
+            "_aggregation",
+            "_trainable",
+            "_constraint",
+            "_strategy",
+            "_layout",
+        ):
             setattr(self, field, getattr(container, field))
 
     @property

@@ -105,8 +105,8 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
       aggregation: `rx.VariableAggregation`.
       shape: if given, what the initial value's shape must be (None for any size of a dimension).
       layout: into how many parts each dimension is split over the logical devices of a replica,
-        as in `strategy.experimental_split_to_logical_devices`; None for a whole copy on each, or
-        what the strategy's `rx.distribute.StateLayout` says.
+        as in `strategy.experimental_split_to_logical_devices`, or an `rx.distribute.Layout`; None
+        for what the strategy's `rx.distribute.StateLayout` says: usually a copy on each.
     """
 
     _structure_leaf: ClassVar[bool] = True
@@ -130,15 +130,16 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         synchronization: Any = VariableSynchronization.AUTO,
         aggregation: Any = VariableAggregation.NONE,
         shape: Any = None,
-        layout: Sequence[int] | None = None,
+        layout: Sequence[int] | Layout | None = None,
         *,
         device: Device | None = None,
         strategy: Any = None,
     ):
         self._init_common(name, trainable, constraint, synchronization, aggregation, strategy)
         value = _creator.initial_array(initial_value, dtype, shape, self.name)
-        if layout is not None:
-            checked_parts(value.shape, layout, 1, f"Variable {self.name!r}", "layout")
+        if layout is not None and not (isinstance(layout, Layout) and layout.is_plain):
+            parts = layout.parts if isinstance(layout, Layout) else layout
+            checked_parts(value.shape, parts, 1, f"Variable {self.name!r}", "layout")
         if device is None:
             device = default_device() if isinstance(value, Tracer) else device_of(value)
         self._device = device
@@ -196,6 +197,11 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
     @property
     def dtype(self) -> Any:
         return self._template.dtype
+
+    @property
+    def layout(self) -> Layout:
+        """How it lies on the devices: `rx.distribute.Layout`."""
+        return self._layout
 
     @property
     def device(self) -> str:
