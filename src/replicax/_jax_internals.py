@@ -35,9 +35,9 @@ def uncommitted(array: jax.Array) -> jax.Array:
 
     JAX refuses to mix arrays that are *committed* to different devices. TensorFlow copies instead,
     and its users write `sum(strategy.experimental_local_results(x))`. There is no public way to
-    clear the flag without a copy.
+    clear the flag without a copy. Arrays over several devices are always committed.
     """
-    if not isinstance(array, _array.ArrayImpl) or not array.committed:
+    if not isinstance(array, _array.ArrayImpl) or not array.committed or len(array._arrays) > 1:
         return array
     buffers: Any = [array]
     return _array.ArrayImpl(array.aval, array.sharding, buffers, committed=False, _skip_checks=True)

@@ -91,6 +91,8 @@ def check_replicas(
             skipped += 1
         elif not is_plain and (variable._copies_differ or is_others):
             skipped += 1
+        elif not is_plain and variable._layout.replica_dim is not None:
+            alone += 1  # there are no copies, but one in parts
         elif not is_plain and variable._copies > 1:
             groups[variable._stored.mesh].append(variable)
         elif workers == 1:

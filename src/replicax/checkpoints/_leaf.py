@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from replicax._jax_internals import local_shards
 from replicax.checkpoints._graph import ARRAY, VARIABLE, Node
 from replicax.variables import UPDATING, DistributedVariable, Variable
 
@@ -49,6 +48,18 @@ def differing_copies(variable: Any) -> list[Any]:
     return []
 
 
+def lies_on_all_workers(variable: Any) -> bool:
+    """Whether no worker has the whole of a variable: all must take part to read it."""
+    if not isinstance(variable, DistributedVariable):
+        return False
+    return variable._layout.replica_dim is not None and variable._stored.mesh.spans_workers
+
+
+def has_parts_elsewhere(variable: Any) -> bool:
+    """Whether other workers may have something of a variable that this one has not."""
+    return bool(differing_copies(variable)) or lies_on_all_workers(variable)
+
+
 def host_copies(nodes: list[Node]) -> list[np.ndarray]:
     """The values of variables and arrays, on the host, where no later update reaches them.
 
@@ -68,9 +79,15 @@ def _on_device(node: Node) -> Any:
     value = node.value
     if node.kind == ARRAY:
         return value
-    if isinstance(value, DistributedVariable) and value._copies_differ:
+    if not isinstance(value, DistributedVariable):
+        return value._whole
+    if value._copies_differ:
         return value.read_value()
-    return local_shards(value._whole)[0]
+    mesh, whole = value._stored.mesh, value._whole
+    if lies_on_all_workers(value):
+        return np.asarray(mesh.collected(whole))  # one at a time: there may not be room for all
+    # What lies in parts on the devices of this process comes together on the host.
+    return whole if value._layout.replica_dim is not None else mesh.component(whole, 0)
 
 
 def host_copy(variable: Variable) -> np.ndarray:

@@ -24,6 +24,7 @@ from replicax.checkpoints._arrays import write_arrays
 from replicax.checkpoints._graph import ARRAY, NUMBER, STATE, VARIABLE, Node
 from replicax.checkpoints._leaf import (
     differing_copies,
+    has_parts_elsewhere,
     host_copies,
     host_copy,
     look_of,
@@ -96,8 +97,8 @@ class Save:
     def _take(self, nodes: list[Node]) -> None:
         """Copies the values to the host, and describes them."""
         leaves = [node for node in nodes if node.kind in (VARIABLE, ARRAY)]
-        # Copies that differ are combined by all workers; the rest is the same everywhere.
-        read = [n for n in leaves if self._job.worker == 0 or differing_copies(n.value)]
+        # What the workers have parts of, all take part to combine; the rest is the same everywhere.
+        read = [n for n in leaves if self._job.worker == 0 or has_parts_elsewhere(n.value)]
         values = host_copies(read)
         self._arrays = {node.path: value for node, value in zip(read, values, strict=True)}
         self._copies: dict[str, np.ndarray] = {}

@@ -13,7 +13,7 @@ from replicax import _warnings
 from replicax._errors import CheckpointError
 from replicax.checkpoints import _folder, _job
 from replicax.checkpoints._graph import CALL_COUNTER, STATE, VARIABLE, Node
-from replicax.checkpoints._leaf import differing_copies
+from replicax.checkpoints._leaf import has_parts_elsewhere
 from replicax.devices import replica_mesh
 from replicax.input import DistributedIterator
 
@@ -30,7 +30,7 @@ def _differs_over_workers(node: Node) -> bool:
         return not is_global or "workers" in node.value._tied_to()
     if node.path == CALL_COUNTER:
         return True  # a save before all leave: nobody may go while another one writes
-    return node.kind == VARIABLE and bool(differing_copies(node.value))
+    return node.kind == VARIABLE and has_parts_elsewhere(node.value)
 
 
 def restore_needs_all(nodes: list[Node]) -> bool:

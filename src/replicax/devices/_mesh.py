@@ -141,15 +141,19 @@ class ReplicaMesh:
 
     def spec(self, parts: Sequence[int]) -> PartitionSpec:
         """How JAX writes a cut into so many parts over the logical devices of a replica."""
+        return PartitionSpec(*self._axes(parts))
+
+    def _axes(self, parts: Sequence[int]) -> list[tuple[str, ...]]:
+        """The axes that each dimension is cut over."""
         free = list(zip(self._factors, self._logical_axes, strict=True))
-        dims: list[Any] = []
+        dims: list[tuple[str, ...]] = []
         for count in parts:
             taken: list[str] = []
             for factor in prime_factors(count):
                 index = next(i for i, (each, _) in enumerate(free) if each == factor)
                 taken.append(free.pop(index)[1])
-            dims.append(tuple(taken) or None)
-        return PartitionSpec(*dims)
+            dims.append(tuple(taken))
+        return dims
 
     def replica_spec(self, layout: Layout) -> PartitionSpec:
         """How a program takes an array of this layout: what of it is each replica's own part."""
@@ -161,10 +165,10 @@ class ReplicaMesh:
         """The same for JAX, with the logical devices."""
         if layout.is_plain:
             return self.replicated
-        dims: list[Any] = list(self.spec(layout.parts))
+        dims = self._axes(layout.parts)
         if layout.replica_dim is not None:
-            dims += [None] * (layout.replica_dim + 1 - len(dims))
-            dims[layout.replica_dim] = (REPLICA_AXIS, *(dims[layout.replica_dim] or ()))
+            dims += [()] * (layout.replica_dim + 1 - len(dims))
+            dims[layout.replica_dim] = (REPLICA_AXIS, *dims[layout.replica_dim])
         return NamedSharding(self.mesh, PartitionSpec(*dims))
 
     def logical_device(self, replica: int, number: int) -> Device:

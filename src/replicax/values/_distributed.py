@@ -12,6 +12,7 @@ import numpy as np
 
 from replicax import _html
 from replicax.context import EACH, thread_state
+from replicax.devices import short_name
 from replicax.values._buffers import ReplicaBuffers
 from replicax.values._traced import TracedBuffers
 
@@ -103,7 +104,10 @@ class DistributedValues:
 
 def _described(value: Any) -> tuple[str, str, str]:
     if isinstance(value, jax.Array):
-        device = next(iter(value.devices()))
         kind = f"{value.dtype}{list(value.shape)}"
-        return f"{device.platform.upper()}:{device.id}", kind, _html.short(np.asarray(value))
+        devices = sorted(value.devices(), key=lambda each: each.id)
+        if len(devices) > 1:
+            kind += f" in parts of {list(value.sharding.shard_shape(value.shape))}"
+        names = ", ".join(short_name(device) for device in devices)
+        return names, kind, _html.short(np.asarray(value))
     return "", type(value).__name__, _html.short(value)

@@ -13,7 +13,9 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from replicax import _html
 from replicax._errors import WrongContextError
 from replicax._typing import Device
 from replicax.collectives import ReduceOp, default_device, of_first_worker
@@ -27,7 +29,7 @@ from replicax.context import (
     thread_state,
     update_replica_id,
 )
-from replicax.devices import PLAIN, Layout, ReplicaMesh, canonical_name, put
+from replicax.devices import PLAIN, Layout, ReplicaMesh, canonical_name, put, short_name
 from replicax.values import DistributedValues, Mirrored, OneBuffer, PerReplica, ReplicaBuffers
 from replicax.variables import _creator, _policy
 from replicax.variables._policy import VariableAggregation, VariableSynchronization
@@ -49,14 +51,8 @@ class ComponentVariable(Variable):
         base = container._name.removesuffix(":0")
         first = index is EACH or index == 0
         self._name = container._name if first else f"{base}/replica_{index}:0"
-        for field in (
-            "_synchronization",
-            "_aggregation",
-            "_trainable",
-            "_constraint",
-            "_strategy",
-            "_layout",
-        ):
+        self._layout = container._layout
+        for field in ("_synchronization", "_aggregation", "_trainable", "_constraint", "_strategy"):
             setattr(self, field, getattr(container, field))
 
     @property
@@ -253,10 +249,27 @@ class DistributedVariable(DistributedValues, Variable):
         new._parts = None
         return new
 
-    __repr__ = DistributedValues.__repr__
+    def __repr__(self) -> str:
+        if self._layout.replica_dim is None:
+            return super().__repr__()
+        return f"{type(self).__name__}:{{\n  {self._layout}: {Variable.__repr__(self)}\n}}"
+
+    def _display_rows(self) -> list[tuple[Any, ...]]:
+        if self._layout.is_plain:
+            return Variable._display_rows(self)
+        shards = self._settled().assembled.addressable_shards
+        texts = [(_part_text(each.index), short_name(each.device), each.data) for each in shards]
+        return [(part, device, _html.short(np.asarray(data))) for part, device, data in texts]
+
     _repr_html_: Any = Variable._repr_html_
-    __str__ = DistributedValues.__repr__
+    __str__ = __repr__
     __hash__ = Variable.__hash__
+
+
+def _part_text(index: tuple[slice, ...]) -> str:
+    """Which part of an array: "[0:4, :]"."""
+    ends = [("" if i.start is None else i.start, "" if i.stop is None else i.stop) for i in index]
+    return "[" + ", ".join(f"{start}:{stop}" for start, stop in ends) + "]"
 
 
 @jax.tree_util.register_pytree_node_class

@@ -465,6 +465,16 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
     def _repr_html_(self) -> str:
         """For notebooks: which device holds what."""
+        title = (
+            f"{type(self).__name__} {self._name!r}: {self.dtype}{list(self.shape)}, "
+            f"synchronization {self.synchronization.name}, aggregation {self.aggregation.name}"
+        )
+        if not self._layout.is_plain:
+            title += f", {self._layout}"
+        what = "copy" if self._layout.is_plain else "part"
+        return _html.table(title, (what, "device", "value"), self._display_rows())
+
+    def _display_rows(self) -> list[tuple[Any, ...]]:
         rows = []
         for index, device in enumerate(self._placement):
             try:
@@ -472,11 +482,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
             except Exception as error:  # a display must not fail; say why there is no value
                 value = f"<unavailable: {type(error).__name__}>"
             rows.append((index, short_name(device), value))
-        title = (
-            f"{type(self).__name__} {self._name!r}: {self.dtype}{list(self.shape)}, "
-            f"synchronization {self.synchronization.name}, aggregation {self.aggregation.name}"
-        )
-        return _html.table(title, ("copy", "device", "value"), rows)
+        return rows
 
     def tree_flatten(self) -> tuple[tuple[Any], None]:
         return (self._array(),), None
