@@ -24,7 +24,7 @@ from replicax._errors import OutOfRangeError, add_note, show_users_part
 from replicax._typing import Device
 from replicax.collectives import default_device
 from replicax.context import Frame, compiling_losses, current_frame, thread_state
-from replicax.devices import replicas_on
+from replicax.devices import need_mesh
 from replicax.functions._arguments import Arguments, Look, is_stream
 from replicax.functions._cache import FunctionCache
 from replicax.functions._explanation import Explanation, Retraces
@@ -396,7 +396,7 @@ class Function:
             if not hasattr(found, "_extended"):
                 continue
             devices = found._extended._replica_devices
-            if len(devices) in counts or (replicas_on(devices) > 1 and not counts):
+            if len(devices) in counts or (need_mesh(devices) and not counts):
                 return Place(devices)
         return Place((default_device(),), is_open=True)
 

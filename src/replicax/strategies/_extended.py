@@ -103,7 +103,6 @@ class StrategyExtended:
         self._strategy = container_strategy
         self._cross_device_ops: CrossDeviceOps = NcclAllReduce()
         self._step_functions = FunctionCache()
-        self._run_functions = FunctionCache()
         self._state_layout = StateLayout()
 
     def _container_strategy(self) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from replicax._arrays import as_array
-from replicax._errors import DeviceError
+from replicax._errors import DeviceError, add_note
 from replicax._jax_internals import uncommitted
 from replicax._typing import Device, Tracer
 from replicax.context import EACH, get_replica_context, thread_state, tracing_replicas
@@ -103,6 +103,17 @@ def _each(mesh: ReplicaMesh, tensor: Any, fn: Any, what: str) -> Any:
     context = get_replica_context()
     replica = None if context is None or context._replica_id is EACH else context._replica_id
     return fn(array, replica)
+
+
+def explain(error: BaseException) -> None:
+    """Adds what to do about tensors that lie on different logical devices."""
+    if isinstance(error, ValueError) and "incompatible devices for jitted" in str(error):
+        add_note(
+            error,
+            "(tensors of different devices were combined. A tensor that is assigned to one logical "
+            "device, or was put on a device with jax.device_put, can be combined with one that is "
+            "split over several after strategy.experimental_replicate_to_logical_devices(tensor))",
+        )
 
 
 def grouped(devices: Any, logical_devices_per_replica: Any) -> tuple[Device, ...]:

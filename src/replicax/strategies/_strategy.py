@@ -6,7 +6,7 @@ import collections
 import contextlib
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from replicax import _html, _tree
 from replicax._arrays import for_mean
 from replicax._errors import show_users_part
+from replicax._typing import Device
 from replicax.collectives import ReduceOp, array_of, as_reduce_op, default_device
 from replicax.context import (
     EACH,
@@ -24,7 +25,7 @@ from replicax.context import (
     tracing_replicas,
 )
 from replicax.data import Dataset
-from replicax.devices import device_of, resolve, short_name
+from replicax.devices import device_of, groups_of, resolve, short_name
 from replicax.input import DistributedDataset, InputContext, InputOptions, as_input_options
 from replicax.strategies import _logical_devices
 from replicax.strategies._arguments import USE_ALL_REDUCE, check_axes, checked_call
@@ -146,6 +147,7 @@ class Strategy:
             try:
                 return self._extended._call_for_each_replica(fn, args, kwargs)
             except BaseException as error:
+                _logical_devices.explain(error)
                 show_users_part(error)
                 raise
 
@@ -403,17 +405,29 @@ class Strategy:
         return _html.table(title, ("replica", "device", "kind", "holds"), rows)
 
     def __repr__(self) -> str:
-        names = ", ".join(short_name(resolve(name)) for name in self._extended.worker_devices)
+        names = ", ".join(_names(group) for group in _groups(self._extended))
         return f"<{type(self).__name__} on {names}>"
+
+
+def _groups(extended: StrategyExtended) -> list[tuple[Device, ...]]:
+    """The logical devices of the replicas of this process."""
+    homes = [resolve(name) for name in extended.worker_devices]
+    groups = {group[0]: group for group in groups_of(extended._replica_devices)}
+    return [groups.get(home, (home,)) for home in homes]
+
+
+def _names(devices: Sequence[Device]) -> str:
+    names = ", ".join(short_name(device) for device in devices)
+    return names if len(devices) == 1 else f"({names})"
 
 
 def _strategy_rows(extended: StrategyExtended) -> list[tuple[Any, ...]]:
     stored = {resolve(name) for name in extended.parameter_devices}
     rows: list[tuple[Any, ...]] = []
-    for index, name in enumerate(extended.worker_devices):
-        device = resolve(name)
+    for index, group in enumerate(_groups(extended)):
+        device = group[0]
         holds = "variables" if device in stored else ""
-        rows.append((index, short_name(device), getattr(device, "device_kind", ""), holds))
+        rows.append((index, _names(group), getattr(device, "device_kind", ""), holds))
         stored.discard(device)
     for device in sorted(stored, key=short_name):
         rows.append(("", short_name(device), getattr(device, "device_kind", ""), "variables"))
