@@ -234,11 +234,7 @@ class Function:
         function = self._python_function
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            outer, thread_state.compiled_runs = thread_state.compiled_runs, None
-            try:
-                return strategy.extended._call_for_each_replica(function, args, kwargs)
-            finally:
-                thread_state.compiled_runs = outer
+            return strategy.extended._run_replicas(function, args, kwargs)
 
         return self._call(run, strategy, current_frame(), args, kwargs)
 

@@ -168,6 +168,10 @@ class ProgramTrace:
         """Each replica's part of a variable that is cut over them."""
         return self._value(self._entry(variable))
 
+    def cut_of(self, variable: Variable) -> int | None:
+        """The dimension in which replicas have parts of a variable; None if each has it all."""
+        return None if variable._layout.replica_dim is None else self._entry(variable).cut
+
     def set_part(self, variable: Variable, array: Any) -> None:
         """Sets what `part_of` gives."""
         self._write(self._entry(variable), array)

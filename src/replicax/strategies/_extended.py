@@ -187,17 +187,27 @@ class StrategyExtended:
     def _call_for_each_replica(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        devices = self._replica_devices
-        check_replica_count((args, kwargs), len(devices), "An argument of strategy.run")
-        if is_compiling():
-            return self._traced_executor.run(self._strategy, devices, fn, args, kwargs)
-        compiled = as_function(fn)
-        if compiled is not None:
-            return compiled._run_on(self._strategy, args, kwargs)
-        if thread_state.compiled_runs is not None:
-            compiled = thread_state.compiled_runs.get(fn, lambda: Function(fn))
-            return compiled._run_on(self._strategy, args, kwargs)
-        return self._executor.run(self._strategy, devices, fn, args, kwargs)
+        check_replica_count((args, kwargs), self._local_replicas, "An argument of strategy.run")
+        if not is_compiling():
+            compiled = as_function(fn)
+            functions = self._compiled_runs
+            if compiled is None and functions is not None:
+                compiled = functions.get(fn, lambda: Function(fn))
+            if compiled is not None:
+                return compiled._run_on(self._strategy, args, kwargs)
+        return self._run_replicas(fn, args, kwargs)
+
+    @property
+    def _compiled_runs(self) -> FunctionCache | None:
+        """Where compiled versions of replica functions are, if these are to be compiled."""
+        return thread_state.compiled_runs
+
+    def _run_replicas(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Runs a replica function as it is: eagerly, or as a part of a program."""
+        executor = self._traced_executor if is_compiling() else self._executor
+        return executor.run(self._strategy, self._replica_devices, fn, args, kwargs)
 
     def experimental_run_steps_on_iterator(
         self,

@@ -101,8 +101,10 @@ def _each(mesh: ReplicaMesh, tensor: Any, fn: Any, what: str) -> Any:
             "structure."
         ) from None
     context = get_replica_context()
-    replica = None if context is None or context._replica_id is EACH else context._replica_id
-    return fn(array, replica)
+    if context is None or context._replica_id is EACH:
+        return fn(array, None)
+    context._id_reads += mesh.logical_devices > 1  # each replica has devices of its own
+    return fn(array, context._replica_id)
 
 
 def explain(error: BaseException) -> None:

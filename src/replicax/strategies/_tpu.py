@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from replicax._typing import Device
 from replicax.cluster import ClusterResolver, checked_cluster
 from replicax.cluster.resolvers import TPUClusterResolver
-from replicax.context import is_compiling
 from replicax.devices import DeviceAssignment, Groups, ReplicaDevices, best_local_devices
-from replicax.functions import Function, FunctionCache, as_function
+from replicax.functions import FunctionCache
 from replicax.strategies._mirrored import MirroredExtended
 from replicax.strategies._multi_worker_mirrored import MultiWorkerMirroredExtended
 from replicax.strategies._state_layout import StateLayout
@@ -22,14 +20,11 @@ class _CompilesRuns:
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._run_functions = FunctionCache()
+        self._functions = FunctionCache()
 
-    def _call_for_each_replica(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        if not is_compiling() and as_function(fn) is None:
-            fn = self._run_functions.get(fn, lambda: Function(fn))
-        return super()._call_for_each_replica(fn, args, kwargs)  # type: ignore[misc]
+    @property
+    def _compiled_runs(self) -> FunctionCache:
+        return self._functions
 
 
 class TPUExtended(_CompilesRuns, MirroredExtended):

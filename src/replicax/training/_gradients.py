@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from replicax import _tree
 from replicax.context import is_compiling, thread_state
 from replicax.training._compiled_loss import compiled_if_possible, compiled_value_and_grad
-from replicax.training._substitution import Substitution, checked_loss
+from replicax.training._substitution import PutTogether, Substitution, checked_loss
 from replicax.values import is_leaf
-from replicax.variables import Variable, intercepting
+from replicax.variables import Variable, active_interceptors, intercepting
 
 # As `variables.trace_stamp`, which assignments inside the loss renew, and cannot renew this one.
 _loss_stamp = jax.make_user_context(None)
@@ -91,9 +91,16 @@ def _eager_value_and_grad(
     loss_fn: Callable[[], Any], variables: list[Variable], has_aux: bool
 ) -> tuple[Any, dict[int, jax.Array]]:
     used: set[int] = set()
+    cuts = [_cut(variable) for variable in variables]
 
     def evaluate(values: list[jax.Array]) -> tuple[jax.Array, Any]:
-        substitution = Substitution(zip(variables, values, strict=True))
+        given = [
+            value
+            if dim is None
+            else PutTogether(value, thread_state.program.part_of(variable), dim)
+            for variable, value, dim in zip(variables, values, cuts, strict=True)
+        ]
+        substitution = Substitution(zip(variables, given, strict=True))
         # Compiled, JAX may have traced what the loss calls before, with other values. (Eagerly it
         # is refused to read variables in what JAX traces and keeps.)
         stamp = _loss_stamp(object()) if is_compiling() else contextlib.nullcontext()
@@ -102,7 +109,24 @@ def _eager_value_and_grad(
         used.update(substitution.used)
         return loss, aux
 
-    values = [variable._array() for variable in variables]
+    values = [
+        variable._array() if dim is None else jnp.zeros(variable.shape, variable.dtype)
+        for variable, dim in zip(variables, cuts, strict=True)
+    ]
     (loss, aux), gradients = jax.value_and_grad(evaluate, has_aux=True)(values)
     found = {id(v): g for v, g in zip(variables, gradients, strict=True) if id(v) in used}
     return ((loss, aux) if has_aux else loss), found
+
+
+def _cut(variable: Variable) -> int | None:
+    """The dimension in which replicas have parts of a variable, in a program that reads it so.
+
+    Inside of another loss it has that one's value.
+    """
+    if not is_compiling() or active_interceptors():
+        return None
+    return thread_state.program.cut_of(variable)
+
+
+def _part_of(variable: Variable) -> jax.Array:
+    return thread_state.program.part_of(variable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax._jax_internals import staging_trace
+from replicax.collectives import put_together
 from replicax.values import ArrayLike
 from replicax.variables import Variable
 
@@ -27,6 +29,8 @@ class Substitution:
         if value is not None:
             variable._require_unstaged(allowed=self._staging)
             self.used.add(key)
+        if isinstance(value, PutTogether):
+            return value.read(staging_trace() is self._staging)
         return value
 
     def write(self, variable: Variable, kind: str, value: Any) -> bool:
@@ -37,8 +41,42 @@ class Substitution:
         # as under a TensorFlow tape.
         key = id(variable._root)
         tracer = self._values.get(key)
+        if isinstance(tracer, PutTogether):
+            tracer = tracer.stand_in
         if tracer is not None:
             self._values[key] = variable._read() + (tracer - jax.lax.stop_gradient(tracer))
+
+
+class PutTogether:
+    """A variable that replicas have parts of, in the place of a value to differentiate by.
+
+    It is put together where it is read, in the very function. So what `jax.checkpoint` computes
+    again backwards is put together again there, and not kept. The derivative is that of a stand-in
+    for the whole, of which nothing but its derivative is used.
+    """
+
+    def __init__(self, stand_in: Any, part: Any, dim: int):
+        self.stand_in = stand_in
+        self._part = part
+        self._dim = dim
+        self._whole: Any = None
+
+    def read(self, is_outermost: bool) -> Any:
+        if not is_outermost:
+            return _whole_of(self._dim, self.stand_in, self._part)
+        if self._whole is None:
+            self._whole = _whole_of(self._dim, self.stand_in, self._part)
+        return self._whole
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _whole_of(dim: int, stand_in: Any, part: Any) -> Any:
+    return put_together(part, dim)
+
+
+@_whole_of.defjvp
+def _whole_of_jvp(dim: int, primals: Any, tangents: Any) -> Any:
+    return _whole_of(dim, *primals), tangents[0]
 
 
 def checked_loss(result: Any, has_aux: bool) -> tuple[jax.Array, Any]:
