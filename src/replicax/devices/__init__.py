@@ -4,12 +4,12 @@ from replicax.devices._constant import constant as constant
 from replicax.devices._device_assignment import DeviceAssignment as DeviceAssignment
 from replicax.devices._device_assignment import DeviceOrderMode as DeviceOrderMode
 from replicax.devices._device_assignment import device_assignment as device_assignment
+from replicax.devices._launches import append_result as append_result
 from replicax.devices._layout import PLAIN as PLAIN
 from replicax.devices._layout import Layout as Layout
 from replicax.devices._layout import checked_parts as checked_parts
 from replicax.devices._mesh import REPLICA_AXIS as REPLICA_AXIS
 from replicax.devices._mesh import ReplicaMesh as ReplicaMesh
-from replicax.devices._mesh import append_result as append_result
 from replicax.devices._mesh import is_cut_over_replicas as is_cut_over_replicas
 from replicax.devices._mesh import replica_mesh as replica_mesh
 from replicax.devices._names import canonical_name as canonical_name

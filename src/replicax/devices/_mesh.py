@@ -19,10 +19,7 @@ says it is: its parts differ, and together they are the whole.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import itertools
-import threading
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,46 +28,18 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from replicax._errors import ReplicaMismatchError
 from replicax._jax_internals import local_shards, put_on_each
 from replicax._typing import Device
+from replicax.devices._launches import Launches
 from replicax.devices._layout import PLAIN, Layout, prime_factors
 from replicax.devices._placement import put
 from replicax.devices._replicas import ReplicaDevices, groups_of
 
 REPLICA_AXIS = "replica"
 _WHOLE = PartitionSpec()  # every replica gets and gives buffers of its own
-_collective = threading.RLock()  # a signal handler may come in between
-_BETWEEN_MARKS = 4  # on 8 devices XLA gives up with some 30 programs on their way
 
 
-class _OneThread:
-    """Lets one thread in at a time, and tells the others so.
-
-    Programs meet those of other workers in the order of their launching. Of two threads that
-    launch them at once nobody knows the order.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise ReplicaMismatchError(
-                "Two threads run replicas at the same time. With several workers the programs of "
-                "one meet those of the others in the order in which they are launched, and two "
-                "threads may launch them in another order on another worker: run replicas in one "
-                "thread, or one after the other."
-            )
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-_ALL_MAY = contextlib.nullcontext()
-
-
-class ReplicaMesh:
+class ReplicaMesh(Launches):
     """The devices of the replicas as a mesh: the replica axis, then those of the logical devices.
 
     Attributes:
@@ -89,8 +58,6 @@ class ReplicaMesh:
         self.size = len(groups)
         self.first = homes.index(devices[0])
         self.logical_devices = len(groups[0])
-        self._meeting = devices.meeting if isinstance(devices, ReplicaDevices) else None
-        self._one_thread = None if self._meeting is None else _OneThread()
         self._factors = prime_factors(self.logical_devices)
         self._logical_axes = tuple(f"logical_{i}" for i in range(len(self._factors)))
         here = groups[self.first : self.first + len(devices)]
@@ -100,9 +67,8 @@ class ReplicaMesh:
         rows = Mesh(np.array(self._local, dtype=object), (REPLICA_AXIS,))
         self._rows = NamedSharding(rows, PartitionSpec(REPLICA_AXIS))
         self._replicas = [self._mesh_of_replica(group) for group in here]
-        self._on_cpu = self.devices[0].platform == "cpu"
-        self._mark: jax.Array | None = None  # a result of a program that was called lately
-        self._since_mark = -1
+        meeting = devices.meeting if isinstance(devices, ReplicaDevices) else None
+        super().__init__(self.mesh, meeting, on_cpu=devices[0].platform == "cpu")
 
     def _mesh_over(self, groups: Sequence[Sequence[Device]]) -> Mesh:
         devices = np.array([list(group) for group in groups], dtype=object)
@@ -114,10 +80,6 @@ class ReplicaMesh:
         return Mesh(devices, self._logical_axes)
 
     @property
-    def spans_workers(self) -> bool:
-        return self._meeting is not None
-
-    @property
     def is_one_device(self) -> bool:
         return self.mesh.size == 1
 
@@ -127,15 +89,6 @@ class ReplicaMesh:
         if self.logical_devices == 1:
             return None
         return self.mesh.abstract_mesh.update_axis_types({REPLICA_AXIS: AxisType.Manual})
-
-    def alone(self) -> contextlib.AbstractContextManager[Any]:
-        """Refuses a second thread inside the block, if there are other workers."""
-        return _ALL_MAY if self._one_thread is None else self._one_thread
-
-    def require_same(self, topic: str, what: str) -> None:
-        """Raises if other workers, at this point of their programs, say another `what`."""
-        if self._meeting is not None:
-            self._meeting.require_same(topic, what)
 
     # ------------------------------------------------------------------ layouts
 
@@ -311,58 +264,6 @@ class ReplicaMesh:
             check_vma=False,
         )
 
-    def wait_for(self, inputs: Any) -> None:
-        """To be called before `call`, without any lock.
-
-        On the CPU, programs with collectives share one pool of threads, with each other and with
-        what computes their inputs, and would wait for those with no thread left to make them. So
-        nothing may be unfinished there that they take, and only so many of them at a time: twice
-        `_BETWEEN_MARKS`.
-        """
-        if not self._on_cpu:
-            return
-        if inputs:
-            jax.block_until_ready(inputs)
-        self._since_mark = (self._since_mark + 1) % _BETWEEN_MARKS
-        mark = self._mark
-        if self._since_mark == 0 and mark is not None:
-            self._mark = None
-            with contextlib.suppress(Exception):  # those who look at its results are told
-                mark.block_until_ready()
-
-    def call(
-        self,
-        program: Callable[..., Any],
-        results: list[Any],
-        *args: Any,
-        what: str = "",
-    ) -> None:
-        """Appends `program(*args)` to `results`, for a program with collectives.
-
-        `what`: says what it is, the same on all workers; empty for a program without collectives,
-        which a worker may call alone.
-
-        Such programs must reach every device in one order, whichever threads call them. The last
-        of what `program` returns tells that it has ended; nobody may donate it.
-
-        The results are appended in the same breath: an interrupt cannot come in between.
-        """
-        with _collective:
-            if self._meeting is not None and what:  # in the lock: told in the order of launching
-                self._meeting.before_call(what)
-            if jax.sharding.get_abstract_mesh().empty:
-                append_result(results, program, args)
-            else:
-                with jax.set_mesh(self.mesh):  # the user's own mesh is not ours
-                    append_result(results, program, args)
-            if self._on_cpu and self._mark is None:
-                self._mark = _last_array(results[-1])
-
-
-def append_result(results: list[Any], program: Callable[..., Any], args: Sequence[Any]) -> None:
-    """`results.append(program(*args))`, with no Python in between that Ctrl-C could interrupt."""
-    results.extend(itertools.starmap(program, (args,)))
-
 
 def _looks(arrays: Any) -> str:
     """What arrays look like, in a line of some hundred letters at most."""
@@ -395,12 +296,6 @@ def _relaying(mesh: ReplicaMesh | None, sharding: NamedSharding) -> Callable[...
         return array
 
     return jax.jit(mesh.mapped(lay_out) if mesh else lay_out, out_shardings=sharding)
-
-
-def _last_array(results: Any) -> Any:
-    while isinstance(results, list | tuple):
-        results = results[-1] if results else None
-    return results
 
 
 @functools.lru_cache(maxsize=256)
