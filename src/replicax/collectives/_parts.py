@@ -23,7 +23,8 @@ def part_shape(shape: tuple[int, ...], dim: int, mesh: ReplicaMesh | None) -> tu
 def own_part(array: Any, dim: int, mesh: ReplicaMesh | None) -> jax.Array:
     """Each replica's part of an array that all of them have."""
     assert mesh is not None
-    size = jnp.shape(array)[dim] // mesh.size
+    size, rest = divmod(jnp.shape(array)[dim], mesh.size)
+    assert rest == 0
     start = jax.lax.axis_index(REPLICA_AXIS) * size
     return jax.lax.dynamic_slice_in_dim(array, start, size, dim)
 

@@ -159,9 +159,10 @@ class _Work:
 
     def _elementwise(self, equation: Any, parts: list[Part]) -> list[Part]:
         dim = next(part.dim for part in parts if part.dim is not None)
+        shapes = [atom.aval.shape for atom in equation.invars]
         values = [
-            part.value if not jnp.ndim(part.value) and part.dim is None else self.cut(part, dim)
-            for part in parts
+            self.cut(part, None if not shape or shape[dim] == 1 else dim)  # one item is for all
+            for part, shape in zip(parts, shapes, strict=True)
         ]
         return [Part(each.value, dim) for each in self._bound(equation, values)]
 

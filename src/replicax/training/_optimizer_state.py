@@ -51,7 +51,7 @@ class OptimizerState:
             for (path, _), leaf, owner in zip(paths, leaves, self._owners, strict=True)
         ]
         # The dimension in which the update of each variable is divided over the replicas.
-        self._dims = [_slot_layout(strategy, each, each.shape).replica_dim for each in variables]
+        self._dims = [self._dim(index) for index in range(len(variables))]
         self._is_cut = any(
             each._layout.replica_dim is not None for each in (*variables, *self.state)
         )
@@ -61,6 +61,17 @@ class OptimizerState:
             if len(path) > 1 and getattr(path[-2], "name", None) == "hyperparams"
         }
         self._program = jax.jit(self._updated, static_argnums=0)
+
+    def _dim(self, index: int) -> int | None:
+        """The dimension in which a variable is cut, or else state of it that is like it."""
+        variable = self.variables[index]
+        alike = [
+            slot
+            for slot, owner in zip(self.state, self._owners, strict=True)
+            if owner == index and slot.shape == variable.shape
+        ]
+        dims = (each._layout.replica_dim for each in (variable, *alike))
+        return next((dim for dim in dims if dim is not None), None)
 
     def _make_slot(self, path: Any, leaf: Any, owner: int | None, name: str) -> Variable:
         label = "/".join(str(part.name) for part in path if hasattr(part, "name"))
@@ -261,13 +272,17 @@ def _slot_owners(transformation: Any, state: Any, count: int) -> list[int | None
     """For each leaf of the state, the variable that it belongs to, or None."""
     import optax  # loaded with the first optimizer, not with replicax
 
+    def is_masked(leaf: Any) -> bool:
+        return isinstance(leaf, optax.MaskedNode)
+
     try:
         labels = optax.tree_utils.tree_map_params(
             transformation,
-            lambda leaf, index: index,
+            lambda leaf, index: leaf if is_masked(leaf) else index,
             state,
             list(range(count)),
             transform_non_params=lambda leaf: -1,
+            is_leaf=is_masked,
         )
     except Exception:  # a hand-written transformation that optax cannot look into
         return [None] * len(jax.tree_util.tree_leaves(state))
