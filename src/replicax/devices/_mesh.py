@@ -130,10 +130,12 @@ class ReplicaMesh(Launches):
 
     def split_inside(self, array: Any, parts: Sequence[int], replica: int | None) -> jax.Array:
         """`array` cut over the logical devices; in a program, or on one replica of this process."""
-        spec = self.spec(parts)
-        if replica is None:
-            return jax.lax.with_sharding_constraint(array, spec)
-        return jax.lax.with_sharding_constraint(array, NamedSharding(self._replicas[replica], spec))
+        place = self.spec(parts) if replica is None else self.sharding_of_replica(parts, replica)
+        return jax.lax.with_sharding_constraint(array, place)
+
+    def sharding_of_replica(self, parts: Sequence[int], replica: int) -> NamedSharding:
+        """A cut over the logical devices of one replica of this process."""
+        return NamedSharding(self._replicas[replica], self.spec(parts))
 
     # ------------------------------------------------------------------ components and wholes
 

@@ -38,6 +38,7 @@ from replicax.functions._arguments import Arguments, Look, flatten, lay_out
 from replicax.functions._explanation import Report, collectives_of
 from replicax.functions._many import loop_of, stacked_nothing
 from replicax.functions._place import Place
+from replicax.functions._remedies import remark_on
 from replicax.functions._snapshot import snapshot
 from replicax.functions._trace import Entry, ProgramTrace, array_for
 from replicax.values import (
@@ -297,6 +298,8 @@ class Program:
             try:
                 self._call(done, run, self._state.take(done), inputs)
             except Exception as error:
+                if remark := remark_on(error):
+                    add_note(error, remark)
                 if lost := self._state.lost():
                     add_note(
                         error,

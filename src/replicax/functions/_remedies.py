@@ -28,6 +28,17 @@ _REMEDIES = {
 }
 
 
+def remark_on(error: Exception) -> str | None:
+    """What to add to an error of the compiler's, if it is known."""
+    if "Inconsistent conditional sharding" in str(error):
+        return (
+            "(a branch of a lax.cond or lax.switch ends with a tensor that is split over the "
+            "logical devices, and another one with a tensor that is not. Mark the results of all "
+            "branches alike, or mark what lax.cond returns)"
+        )
+    return None
+
+
 def remedy_for(error: Exception) -> str:
     if isinstance(error, NotImplementedError) and "State effect" in str(error):
         return (

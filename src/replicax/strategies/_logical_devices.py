@@ -6,6 +6,7 @@ and inserts the communication. Eagerly the tensor is moved at once, and operatio
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -60,8 +61,7 @@ def assign(devices: tuple[Device, ...], tensor: Any, logical_device_id: Any) -> 
             marked = _laid_out(mesh, array, (), None)
             thread_state.program.assign(marked, int(logical_device_id))
             return marked
-        place = mesh.logical_device(0 if replica is None else replica, int(logical_device_id))
-        return jax.device_put(array, place)
+        return _moved(mesh.logical_device(replica or 0, int(logical_device_id)), array)
 
     return _each(mesh, tensor, assign_one, what)
 
@@ -73,8 +73,32 @@ def _laid_out(mesh: ReplicaMesh, array: Any, parts: tuple[int, ...], replica: in
         return mesh.split_inside(array, parts, None)
     if replica is None and mesh.size > 1:  # of no replica: the same for all
         return jax.device_put(array, NamedSharding(mesh.mesh, mesh.spec(parts)))
-    array = array if isinstance(array, Tracer) else uncommitted(_on_one(array))
-    return mesh.split_inside(array, parts, replica or 0)
+    if not isinstance(array, Tracer):
+        return mesh.split_inside(uncommitted(_on_one(array)), parts, replica or 0)
+    try:
+        return mesh.split_inside(array, parts, replica or 0)
+    except ValueError:  # eagerly differentiated, and assigned to one device before
+        return _moved(mesh.sharding_of_replica(parts, replica or 0), array)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _moved(place: Any, array: Any) -> jax.Array:
+    """`array` on other devices. Its gradient may be added to others, wherever these are.
+
+    That of `jax.device_put` alone would be bound to the device where the array came from.
+    """
+    return jax.device_put(array, place)
+
+
+def _moved_forward(place: Any, array: Any) -> tuple[jax.Array, None]:
+    return _moved(place, array), None
+
+
+def _moved_backward(place: Any, _: None, gradient: Any) -> tuple[Any]:
+    return (gradient if isinstance(gradient, Tracer) else uncommitted(_on_one(gradient)),)
+
+
+_moved.defvjp(_moved_forward, _moved_backward)
 
 
 def _on_one(array: jax.Array) -> jax.Array:
