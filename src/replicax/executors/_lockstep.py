@@ -23,7 +23,7 @@ from replicax._typing import Device
 from replicax.context import Frame, ReplicaContext, entered, thread_state
 from replicax.devices import replicas_on, short_name
 from replicax.executors._threads import ReplicaThread, pool
-from replicax.values import as_one_of_many, regroup, select_replica
+from replicax.values import as_one_of_many, regroup, released, select_replica
 
 Handler = Callable[[Any], Any]
 ReplicaCall = tuple[tuple[Any, ...], dict[str, Any]]
@@ -136,7 +136,7 @@ class LockstepExecutor:
     ) -> Any:
         calls = [select_replica(index, (args, kwargs)) for index in range(len(devices))]
         if replicas_on(devices) == 1:
-            return self._run_inline(strategy, devices[0], fn, calls[0])
+            return self._run_inline(strategy, devices, fn, calls[0])
         if _jax_internals.is_tracing():
             raise RuntimeError(
                 "strategy.run with several replicas was called while JAX traces the function "
@@ -156,17 +156,21 @@ class LockstepExecutor:
                 for index, (thread, device) in enumerate(zip(threads, devices, strict=True))
             ]
             try:
-                return _merged(_run_rounds(strategy, replicas, fn, calls))
+                return released(_merged(_run_rounds(strategy, replicas, fn, calls)), devices)
             finally:
                 _end_all(replicas)
 
     def _run_inline(
-        self, strategy: Any, device: Device, fn: Callable[..., Any], call: ReplicaCall
+        self,
+        strategy: Any,
+        devices: tuple[Device, ...],
+        fn: Callable[..., Any],
+        call: ReplicaCall,
     ) -> Any:
         args, kwargs = call
         context = ReplicaContext(strategy, 0)
-        with jax.default_device(device), entered(Frame(strategy, context)):
-            return fn(*args, **kwargs)
+        with jax.default_device(devices[0]), entered(Frame(strategy, context)):
+            return released(fn(*args, **kwargs), devices)
 
 
 def _run_rounds(

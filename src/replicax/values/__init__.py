@@ -15,5 +15,6 @@ from replicax.values._regroup import is_leaf as is_leaf
 from replicax.values._regroup import map_components as map_components
 from replicax.values._regroup import regroup as regroup
 from replicax.values._regroup import regroup_traced as regroup_traced
+from replicax.values._regroup import released as released
 from replicax.values._regroup import select_replica as select_replica
 from replicax.values._traced import TracedBuffers as TracedBuffers

@@ -16,7 +16,10 @@ import numpy as np
 from replicax import _tree
 from replicax._arrays import as_array
 from replicax._errors import ReplicaMismatchError
+from replicax._jax_internals import local_shards, uncommitted
+from replicax._typing import Device, Tracer
 from replicax.context import EACH, thread_state, tracing_replicas
+from replicax.devices import groups_of
 from replicax.values._distributed import DistributedValues
 from replicax.values._one_of_many import OneOfMany
 from replicax.values._per_replica import PerReplica
@@ -108,6 +111,26 @@ def map_components(fn: Callable[[Any], Any], value: DistributedValues) -> PerRep
         mesh = thread_state.program.mesh
         return PerReplica._from_buffers(TracedBuffers(mesh, fn(value._component(EACH))))
     return PerReplica([fn(part) for part in value.values])
+
+
+def released(merged: Any, devices: tuple[Device, ...]) -> Any:
+    """The results of eager replicas, free to be mixed with each other.
+
+    What is whole on all logical devices of a replica is then that of one of them, as it is after a
+    compiled run. What is split stays so.
+    """
+    if all(len(group) == 1 for group in groups_of(devices)):
+        return merged
+
+    def release(leaf: Any) -> Any:
+        if isinstance(leaf, PerReplica) and leaf._values is not None:
+            return type(leaf)([release(part) for part in leaf._values])
+        if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer):
+            return leaf
+        is_whole = leaf.sharding.num_devices > 1 and leaf.sharding.is_fully_replicated
+        return uncommitted(local_shards(leaf)[0] if is_whole else leaf)
+
+    return _tree.map_structure(release, merged, is_leaf)
 
 
 class StructureError(ReplicaMismatchError, ValueError):
