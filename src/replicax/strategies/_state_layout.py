@@ -92,7 +92,11 @@ class StateLayout:
 
     def of_slot(self, mesh: ReplicaMesh, primary: Any, shape: tuple[int, ...]) -> Layout:
         """The layout of a part of an optimizer's state that belongs to the variable `primary`."""
-        parts = primary._layout.parts if shape == primary.shape else ()
+        parts, dim = (), None
+        if shape == primary.shape:
+            parts, dim = primary._layout.parts, primary._layout.replica_dim
+        if dim is not None:
+            return Layout(parts, dim)
         is_cut = self.over_replicas != "nothing"
         return Layout(parts, self._replica_dim(mesh, shape, parts) if is_cut else None)
 

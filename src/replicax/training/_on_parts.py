@@ -42,11 +42,6 @@ _ELEMENTWISE = frozenset(
     shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient
     sub tan tanh xor""".split()
 )
-_OVER_REPLICAS: dict[str, Callable[..., Any]] = {
-    "reduce_sum": jax.lax.psum,
-    "reduce_max": jax.lax.pmax,
-    "reduce_min": jax.lax.pmin,
-}
 _INLINED = frozenset(
     """pjit jit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr remat
     checkpoint""".split()
@@ -141,8 +136,8 @@ class _Work:
             return self._bound(equation, [part.value for part in parts])
         if name in _ELEMENTWISE:
             return self._elementwise(equation, parts)
-        if name in _OVER_REPLICAS:
-            return self._reduced(equation, parts[0])
+        if name == "reduce_sum":
+            return self._summed(equation, parts[0])
         if name == "broadcast_in_dim":
             return self._broadcast(equation, parts)
         if name == "cond":
@@ -166,14 +161,12 @@ class _Work:
         ]
         return [Part(each.value, dim) for each in self._bound(equation, values)]
 
-    def _reduced(self, equation: Any, part: Part) -> list[Part]:
+    def _summed(self, equation: Any, part: Part) -> list[Part]:
         axes = equation.params["axes"]
         assert part.dim is not None
         result = self._bound(equation, [part.value], **self._local_sharding(equation))[0].value
         if part.dim in axes:
-            if equation.primitive.name == "reduce_sum":
-                return [Part(result, is_summand=True)]
-            return [Part(_OVER_REPLICAS[equation.primitive.name](result, REPLICA_AXIS))]
+            return [Part(result, is_summand=True)]
         return [Part(result, part.dim - sum(axis < part.dim for axis in axes))]
 
     def _broadcast(self, equation: Any, parts: list[Part]) -> list[Part]:

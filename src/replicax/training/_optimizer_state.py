@@ -173,10 +173,8 @@ class OptimizerState:
             Part(self.iterations._whole),
         ]
         looks = [
-            *(self.variables[i] for i in given),
-            *self.variables,
-            *self.state,
-            self.iterations,
+            *(_look(self.variables[i], gradients[i]) for i in given),
+            *(_look(each) for each in (*self.variables, *self.state, self.iterations)),
         ]
         count, parameters = len(given), len(self.variables)
 
@@ -192,7 +190,7 @@ class OptimizerState:
 
         results = on_parts(
             updated,
-            [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in looks],
+            looks,
             inputs,
             [*self._dims, *cut, None],
             program.mesh,
@@ -238,6 +236,12 @@ class OptimizerState:
 
 def _slot_layout(strategy: Any, primary: Variable, shape: tuple[int, ...]) -> Any:
     return strategy.extended._slot_layout(primary, shape)
+
+
+def _look(variable: Variable, gradient: Any = None) -> jax.ShapeDtypeStruct:
+    """What a variable looks like as a whole, or its gradient, which may be of another dtype."""
+    dtype = variable.dtype if gradient is None else _as_part(gradient).value.dtype
+    return jax.ShapeDtypeStruct(variable.shape, dtype)
 
 
 def _as_part(gradient: Any) -> Part:

@@ -137,8 +137,8 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
     ):
         self._init_common(name, trainable, constraint, synchronization, aggregation, strategy)
         value = _creator.initial_array(initial_value, dtype, shape, self.name)
-        if layout is not None and not (isinstance(layout, Layout) and layout.is_plain):
-            parts = layout.parts if isinstance(layout, Layout) else layout
+        parts = layout.parts if isinstance(layout, Layout) else layout
+        if parts is not None and parts != ():
             checked_parts(value.shape, parts, 1, f"Variable {self.name!r}", "layout")
         if device is None:
             device = default_device() if isinstance(value, Tracer) else device_of(value)
