@@ -5,6 +5,7 @@ from replicax.devices._device_assignment import DeviceAssignment as DeviceAssign
 from replicax.devices._device_assignment import DeviceOrderMode as DeviceOrderMode
 from replicax.devices._device_assignment import device_assignment as device_assignment
 from replicax.devices._launches import append_result as append_result
+from replicax.devices._launches import token as token
 from replicax.devices._layout import PLAIN as PLAIN
 from replicax.devices._layout import Layout as Layout
 from replicax.devices._layout import checked_parts as checked_parts

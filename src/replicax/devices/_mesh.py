@@ -30,7 +30,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from replicax._jax_internals import local_shards, put_on_each
 from replicax._typing import Device
-from replicax.devices._launches import Launches
+from replicax.devices._launches import Launches, token
 from replicax.devices._layout import PLAIN, Layout, prime_factors
 from replicax.devices._placement import put
 from replicax.devices._replicas import ReplicaDevices, groups_of
@@ -164,7 +164,7 @@ class ReplicaMesh(Launches):
         # A whole that differs by replica (see above) must not be mixed with that of another one.
         is_whole = not is_cut_over_replicas(array) and sharding.spec == _uncut(sharding.spec)
         self.call(_relaying(self if is_whole else None, sharding), results, array, what=what)
-        return results[0]
+        return results[0][0]
 
     def gathered(self, array: jax.Array) -> jax.Array:
         """An array that is cut over the replicas, with all of it on each of them."""
@@ -293,11 +293,11 @@ def _without_replicas(dim: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _relaying(mesh: ReplicaMesh | None, sharding: NamedSharding) -> Callable[..., jax.Array]:
-    def lay_out(array: jax.Array) -> jax.Array:
-        return array
+def _relaying(mesh: ReplicaMesh | None, sharding: NamedSharding) -> Callable[..., Any]:
+    def lay_out(array: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return array, token()
 
-    return jax.jit(mesh.mapped(lay_out) if mesh else lay_out, out_shardings=sharding)
+    return jax.jit(mesh.mapped(lay_out) if mesh else lay_out, out_shardings=(sharding, None))
 
 
 @functools.lru_cache(maxsize=256)

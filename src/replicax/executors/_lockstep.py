@@ -23,7 +23,7 @@ from replicax._typing import Device
 from replicax.context import Frame, ReplicaContext, entered, thread_state
 from replicax.devices import replicas_on, short_name
 from replicax.executors._threads import ReplicaThread, pool
-from replicax.values import as_one_of_many, regroup, released, select_replica
+from replicax.values import as_one_of_many, regroup, released, select_replica, take_apart
 
 Handler = Callable[[Any], Any]
 ReplicaCall = tuple[tuple[Any, ...], dict[str, Any]]
@@ -159,6 +159,7 @@ class LockstepExecutor:
                 return released(_merged(_run_rounds(strategy, replicas, fn, calls)), devices)
             finally:
                 _end_all(replicas)
+                take_apart()
 
     def _run_inline(
         self,

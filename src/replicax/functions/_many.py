@@ -17,7 +17,7 @@ import numpy as np
 from replicax import _tree
 from replicax._arrays import is_number
 from replicax._errors import OutOfRangeError
-from replicax.devices import device_of, put
+from replicax.devices import device_of, put, token
 from replicax.values import DistributedValues, Mirrored, PerReplica, is_leaf
 
 
@@ -52,8 +52,7 @@ def loop_of(step: Any, carried: Sequence[int], last_only: bool) -> Any:
             results = [jnp.zeros(each.shape, each.dtype) for each in shapes]
         carry = ([start[position] for position in carried], results)
         (values, results), all_results = jax.lax.scan(body, carry, stacked, length=len(many_inputs))
-        token = jnp.zeros((), jnp.int8)
-        return results if last_only else all_results, values[:split], values[split:], token
+        return results if last_only else all_results, values[:split], values[split:], token()
 
     return run
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from replicax.collectives import put_together
 from replicax.context import EACH, is_compiling, thread_state
+from replicax.devices import Layout, token
 from replicax.training._on_parts import Part, on_parts
 from replicax.values import Mirrored, PerReplica
 from replicax.variables import UPDATING, Variable
@@ -36,7 +37,7 @@ class OptimizerState:
         self.iterations = iterations
         self.strategy = strategy
         self._transformation = transformation
-        initial = transformation.init([variable._array() for variable in variables])
+        initial = self._initial()
         paths, self._treedef = jax.tree_util.tree_flatten_with_path(initial)
         self._owners = _slot_owners(transformation, initial, len(variables))
         self._labels = _slot_labels([path for path, _ in paths], self._owners)
@@ -60,7 +61,12 @@ class OptimizerState:
             for (path, _), slot in zip(paths, self.state, strict=True)
             if len(path) > 1 and getattr(path[-2], "name", None) == "hyperparams"
         }
-        self._program = jax.jit(self._updated, static_argnums=0)
+        self._program = jax.jit(
+            lambda present, *arrays: (*self._updated(present, *arrays), token()), static_argnums=0
+        )
+
+    def _slot_layout(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
+        return self.strategy.extended._slot_layout(primary, shape)
 
     def _dim(self, index: int) -> int | None:
         """The dimension in which a variable is cut, or else state of it that is like it."""
@@ -77,7 +83,7 @@ class OptimizerState:
         label = "/".join(str(part.name) for part in path if hasattr(part, "name"))
         primary = None if owner is None else self.variables[owner]
         prefix = name if primary is None else primary.name.removesuffix(":0")
-        layout = None if primary is None else _slot_layout(self.strategy, primary, leaf.shape)
+        layout = None if primary is None else self._slot_layout(primary, leaf.shape)
         with self._colocated(primary):
             return state_variable(leaf, name=f"{prefix}/{label or 'state'}", layout=layout)
 
@@ -87,8 +93,38 @@ class OptimizerState:
             for owner, label, slot in zip(self._owners, self._labels, self.state, strict=True)
         ]
 
+    def _initial(self) -> Any:
+        """What the state starts from; where it is to be cut, it is made in parts."""
+        init = self._transformation.init
+        mesh = self.variables[0]._stored.mesh
+        arrays = [variable._array for variable in self.variables]
+        if is_compiling() or mesh is None or mesh.spans_workers:
+            return init([array() for array in arrays])
+        for variable in self.variables:
+            if variable._looks_left:
+                variable._catch_up()
+        wholes = [variable._whole for variable in self.variables]
+        try:
+            looks = jax.eval_shape(init, wholes)
+            owners = _slot_owners(self._transformation, looks, len(self.variables))
+        except Exception:  # what JAX cannot trace is left to itself
+            return init([array() for array in arrays])
+        leaves, structure = jax.tree_util.tree_flatten(looks)
+        layouts = [
+            Layout() if owner is None else self._slot_layout(self.variables[owner], leaf.shape)
+            for leaf, owner in zip(leaves, owners, strict=True)
+        ]
+        if all(layout.is_plain for layout in layouts):
+            return init([array() for array in arrays])
+        places = structure.unflatten([mesh.sharding(layout) for layout in layouts])
+        results: list[Any] = []
+        mesh.wait_for(wholes)
+        program = jax.jit(lambda values: (init(values), token()), out_shardings=(places, None))
+        mesh.call(program, results, wholes)
+        return results[0][0]
+
     def reset(self) -> None:
-        initial = self._transformation.init([variable._array() for variable in self.variables])
+        initial = self._initial()
         leaves = jax.tree_util.tree_leaves(initial)
         for slot, leaf in zip(self.state, leaves, strict=True):
             slot.assign(leaf)
@@ -153,12 +189,12 @@ class OptimizerState:
         """The compiled program; one that communicates takes its turn."""
         mesh = self.variables[0]._stored.mesh
         if not self._is_cut:
-            return self._program(present, *arrays)
+            return self._program(present, *arrays)[:3]
         results: list[Any] = []
         mesh.wait_for(arrays)
         program = functools.partial(self._program, present)
         mesh.call(program, results, *arrays, what="apply_gradients" if mesh.spans_workers else "")
-        return results[0]
+        return results[0][:3]
 
     def _update_parts(self, gradients: list[Any]) -> None:
         """In a program whose replicas have parts of the state: each updates its own."""
@@ -232,10 +268,6 @@ class OptimizerState:
             )
         ]
         return new_values, new_state, count + 1
-
-
-def _slot_layout(strategy: Any, primary: Variable, shape: tuple[int, ...]) -> Any:
-    return strategy.extended._slot_layout(primary, shape)
 
 
 def _look(variable: Variable, gradient: Any = None) -> jax.ShapeDtypeStruct:

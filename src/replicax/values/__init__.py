@@ -3,6 +3,7 @@
 from replicax.values._array_like import ArrayLike as ArrayLike
 from replicax.values._buffers import OneBuffer as OneBuffer
 from replicax.values._buffers import ReplicaBuffers as ReplicaBuffers
+from replicax.values._buffers import take_apart as take_apart
 from replicax.values._distributed import DistributedValues as DistributedValues
 from replicax.values._mirrored import Mirrored as Mirrored
 from replicax.values._one_of_many import OneOfMany as OneOfMany

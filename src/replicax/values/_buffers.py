@@ -7,6 +7,7 @@ threads can share it: an update makes a new one.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,6 +43,16 @@ class OneBuffer:
         return self._assembled
 
 
+# Buffers in parts that eager replicas have put together: once for all, and for the length of a run.
+_put_together: weakref.WeakSet[ReplicaBuffers] = weakref.WeakSet()
+
+
+def take_apart() -> None:
+    """At the end of a run: what is kept in parts is so again."""
+    while _put_together:
+        _put_together.pop().take_apart()
+
+
 class ReplicaBuffers:
     """The components of one value or variable, one on each device of a replica mesh.
 
@@ -49,7 +60,7 @@ class ReplicaBuffers:
     component was handed out. Only then may a program be given them to write its results into.
     """
 
-    __slots__ = ("_assembled", "_components", "_gathered", "exclusive", "mesh")
+    __slots__ = ("__weakref__", "_assembled", "_components", "_gathered", "exclusive", "mesh")
 
     def __init__(
         self,
@@ -82,7 +93,12 @@ class ReplicaBuffers:
             return self._assembled
         if self._gathered is None:
             self._gathered = self.mesh.gathered(self._assembled)
+            _put_together.add(self)
         return self._gathered
+
+    def take_apart(self) -> None:
+        """Drops what was put together of parts."""
+        self._components = self._gathered = None
 
     @property
     def collected(self) -> jax.Array:
