@@ -98,3 +98,28 @@ def test_multi_worker_benchmark_measures_steps_saves_and_starts_of_real_processe
     # Whoever restarts finds every program that was compiled before, on each worker.
     found = [count.split("/") for count in report["starts"][0]["found"].split(", ")]
     assert len(found) == 2 and all(each[0] == each[1] for each in found)
+
+
+def test_sharded_benchmark_measures_state_steps_and_split_images(tmp_path: Path):
+    # The script fails if the losses of replicax differ from those by hand.
+    output = run_python(
+        [str(ROOT / "benchmarks" / "sharded.py"), "--quick", "--markdown"]
+        + ["--json", "sharded.json"],
+        tmp_path,
+        timeout=300,
+    )
+    assert "the losses of all variants agree" in output
+    assert output.count("met: ") + output.count("MISSED: ") == 3
+    report = json.loads((tmp_path / "sharded.json").read_text())
+    layouts = ["nothing", "optimizer", "everything"]
+    assert [row["layout"] for row in report["state"]] == layouts
+    for row in report["state"]:
+        assert 0.95 < row["held"] / row["expected"] < 1.05
+        assert row["peak"] > row["held"]
+    whole, moments_cut, all_cut = (row["held"] / row["parameters"] / 4 for row in report["state"])
+    assert round(whole, 1) == 3 and round(moments_cut, 1) == 1.5 and round(all_cut, 1) == 0.8
+    assert [row["layout"] for row in report["steps"]] == layouts
+    for row in report["steps"]:
+        assert all(row[name] > 0 for name in ("replicax", "annotated", "mapped"))
+    (split,) = report["logical"]
+    assert split["replicas"] == 1 and split["replicax"] > 0 and split["annotated"] > 0

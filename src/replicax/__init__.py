@@ -1,5 +1,6 @@
 """replicax: the programming model of `tf.distribute`, on JAX. Import it as `rx`."""
 
+from replicax import compat as compat
 from replicax import config as config
 from replicax import data as data
 from replicax import debug as debug

@@ -255,6 +255,24 @@ def is_in_loop_condition(program: Any) -> bool:
     return any(_traced_for(each) == "while_cond" for each in _traces_up_to(program))
 
 
+def current_trace() -> Any:
+    """The trace that operations on this thread go to."""
+    return _core.trace_ctx.trace
+
+
+def at_level(trace: Any) -> contextlib.AbstractContextManager[Any]:
+    """Inside the block operations go to a trace around the innermost one.
+
+    What is computed there is done once for a branch or a loop, and not inside of it.
+    """
+    return _core.set_current_trace(trace)
+
+
+def is_checkpointed(program: Any) -> bool:
+    """Whether a `jax.checkpoint` is at work between here and the trace that collects a program."""
+    return any("checkpoint" in _traced_for(each) for each in _traces_up_to(program))
+
+
 def is_recomputing(program: Any) -> bool:
     """Whether a `jax.checkpoint` here is being differentiated, and will run again backwards."""
     is_checkpointed = False

@@ -7,6 +7,7 @@ import warnings
 from typing import Any, NamedTuple
 
 _PACKAGE = __name__.partition(".")[0]
+_NOT_THE_USERS = (_PACKAGE, "importlib")  # `from package import name` asks from there
 
 
 class Line(NamedTuple):
@@ -22,7 +23,7 @@ def users_line() -> Line:
     """The innermost line that is not in this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _NOT_THE_USERS:
             break
         frame = frame.f_back
     module = frame.f_globals.get("__name__", "<unknown>")
@@ -30,7 +31,7 @@ def users_line() -> Line:
     return Line(frame.f_code.co_filename, frame.f_lineno, module, registry)
 
 
-def warn(text: str, line: Line | None = None) -> None:
+def warn(text: str, line: Line | None = None, category: type[Warning] = UserWarning) -> None:
     """Gives a warning at this line, or at the one that the user is in."""
     line = line or users_line()
-    warnings.warn_explicit(text, UserWarning, line.file, line.number, line.module, line.registry)
+    warnings.warn_explicit(text, category, line.file, line.number, line.module, line.registry)

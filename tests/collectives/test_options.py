@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import replicax as rx
+from tests.old_names import warns_of
 
 OPTIONS = rx.distribute.experimental.CommunicationOptions
 IMPLEMENTATION = rx.distribute.experimental.CommunicationImplementation
@@ -13,11 +14,13 @@ IMPLEMENTATION = rx.distribute.experimental.CommunicationImplementation
 def test_defaults_and_names():
     assert OPTIONS().bytes_per_pack == 0 and OPTIONS().timeout_seconds is None
     assert OPTIONS(implementation="nccl").implementation is IMPLEMENTATION.NCCL  # type: ignore
-    assert rx.distribute.experimental.CollectiveCommunication is IMPLEMENTATION
+    with warns_of("rx.distribute.experimental.CollectiveCommunication"):
+        assert rx.distribute.experimental.CollectiveCommunication is IMPLEMENTATION
 
 
 def test_hints_are_options():
-    hints = rx.distribute.experimental.CollectiveHints(50, timeout_seconds=3.0)
+    with warns_of("rx.distribute.experimental.CollectiveHints"):
+        hints = rx.distribute.experimental.CollectiveHints(50, timeout_seconds=3.0)
     assert isinstance(hints, OPTIONS)
     assert (hints.bytes_per_pack, hints.timeout_seconds) == (50, 3.0)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import replicax as rx
+from tests.old_names import with_old_names
 from tests.pipelines import POLICY, Dataset, elements, flat, shares, with_policy
 from tests.replicas import mirrored, several_replicas
 from tests.under_test import Executor
@@ -130,6 +131,7 @@ def test_many_steps_of_an_iterator_in_one_call(strategy: Any):
         step.steps(iterator, 4)
 
 
+@with_old_names
 def test_experimental_run_steps_on_iterator(strategy: Any):
     rows = Dataset.from_tensor_slices(np.arange(32, dtype=np.float32)).batch(8)
     iterator = iter(strategy.experimental_distribute_dataset(rows))
@@ -349,6 +351,7 @@ def test_functions_that_make_batches_are_taken():
         assert [flat(shares(value)) for value in distributed] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
+@with_old_names
 def test_numpy_data_sets_under_their_older_name():
     strategy = mirrored(2)
     rows = strategy.experimental_make_numpy_dataset((ROWS, LABELS))

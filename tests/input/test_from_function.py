@@ -8,6 +8,7 @@ import pytest
 
 import replicax as rx
 from replicax.input import InputLayout, distributed_from_function
+from tests.old_names import warns_of
 from tests.pipelines import ON_HOST, Dataset, flat, shares
 from tests.replicas import mirrored, several_replicas
 
@@ -51,7 +52,8 @@ def test_the_function_is_told_who_reads(strategy: Any):
     assert context.num_replicas_in_sync == replicas
     found = steps_of(made)
     assert flat(found) == list(range(48)) and len(found) == 2
-    older = strategy.experimental_distribute_datasets_from_function(make)
+    with warns_of("Strategy.experimental_distribute_datasets_from_function"):
+        older = strategy.experimental_distribute_datasets_from_function(make)
     assert steps_of(older) == found
 
 

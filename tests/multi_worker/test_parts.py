@@ -125,7 +125,7 @@ def _pod() -> None:
 
     def step() -> Any:
         traces.append(1)
-        context = rx.distribute.get_replica_context()
+        context: Any = rx.distribute.get_replica_context()
         x = strategy.experimental_split_to_logical_devices(jnp.ones((4, 4)), [2, 1])
         return context.all_reduce("SUM", jnp.sum(x)) + context.replica_id_in_sync_group
 

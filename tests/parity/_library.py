@@ -26,6 +26,7 @@ class Library(abc.ABC):
 
     distribute: Any
     experimental: Any
+    v1: Any  # `compat.v1`
     Variable: Any
     VariableSynchronization: Any
     VariableAggregation: Any
@@ -44,7 +45,14 @@ class Library(abc.ABC):
         """Returns a new strategy for a label such as "mirrored3", "one_device" or "default"."""
         kind, replicas = re.fullmatch(r"([a-z_]+)(\d*)", label).groups()  # type: ignore[union-attr]
         devices = [f"CPU:{index}" for index in range(int(replicas or 1))]
+        older = self.v1.distribute
         match kind:
+            case "older_one_device":
+                return older.OneDeviceStrategy("CPU:0")
+            case "older_mirrored":
+                return older.MirroredStrategy(devices)
+            case "older_central":
+                return older.experimental.CentralStorageStrategy(devices, "CPU:0")
             case "default":
                 return self.distribute.get_strategy()
             case "one_device":
@@ -68,6 +76,10 @@ class Library(abc.ABC):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Calls `strategy.run` the way the executor under test wants it called."""
+
+    def call(self, fn: Callable[[], Any]) -> Any:
+        """Calls a function that runs replicas, the way the executor under test wants it called."""
+        return fn()
 
     def replica_id(self) -> Any:
         """Returns this replica's number as an int32 array."""

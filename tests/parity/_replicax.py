@@ -26,6 +26,7 @@ class ReplicaxLibrary(Library):
         self._executor = executor
         self.distribute = rx.distribute
         self.experimental = rx.distribute.experimental
+        self.v1 = rx.compat.v1
         self.Variable = rx.Variable
         self.VariableSynchronization = rx.VariableSynchronization
         self.VariableAggregation = rx.VariableAggregation
@@ -46,6 +47,9 @@ class ReplicaxLibrary(Library):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         return self._executor.run(strategy, fn, args, kwargs)
+
+    def call(self, fn: Callable[[], Any]) -> Any:
+        return rx.function(fn)() if self._executor.name == "compiled" else fn()
 
     def constant(self, value: Any, dtype: str = "float32") -> Any:
         return rx.constant(value, dtype=dtype)

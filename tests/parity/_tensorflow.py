@@ -36,6 +36,7 @@ class TensorFlowLibrary(Library):
         self.version: str = tf.__version__
         self.distribute = tf.distribute
         self.experimental = tf.distribute.experimental
+        self.v1 = tf.compat.v1
         self.Variable = tf.Variable
         self.VariableSynchronization = tf.VariableSynchronization
         self.VariableAggregation = tf.VariableAggregation

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ..old_names import with_old_names
 from ..under_test import Executor
 from ._observation import differences
 from ._registry import Scenario
@@ -37,6 +38,7 @@ def test_every_scenario_is_recorded_and_no_other() -> None:
     assert declared == recorded, RECORD_AGAIN
 
 
+@with_old_names
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=_identifier)
 def test_parity(scenario: Scenario, executor: Executor) -> None:
     if scenario.eager_only and executor.name != "eager":

@@ -12,14 +12,20 @@ import numpy as np
 import pytest
 
 import replicax
+from tests.old_names import with_old_names
 from tests.under_test import cpus
 
 rx: Any = replicax  # the page's programs are not annotated
 
 
+@pytest.fixture(params=["distribute", "compat.v1.distribute"])
+def distribute(request: pytest.FixtureRequest) -> Any:
+    return rx.compat.v1.distribute if "v1" in request.param else rx.distribute
+
+
 @pytest.fixture(params=[1, 2], ids=["one_replica", "two_replicas"])
-def strategy(request: pytest.FixtureRequest) -> Any:
-    return rx.distribute.MirroredStrategy(cpus(request.param))
+def strategy(distribute: Any, request: pytest.FixtureRequest) -> Any:
+    return distribute.MirroredStrategy(cpus(request.param))
 
 
 # "Lower-level concepts", "Unwrapping and merging": `fn()` returns `(x, a, v0)` on replica 0 and
@@ -208,6 +214,7 @@ def test_colocated_variables_are_updated_together(strategy):
 # Section "experimental_run_steps_on_iterator": "Run `fn` with input from `iterator` for
 # `iterations` times"; `context` sets outputs "by calling `context.set_last_step_output`" and
 # "`context.set_non_tensor_output`"; "Typically, `fn` will use `call_for_each_replica`".
+@with_old_names
 def test_run_steps_on_iterator(strategy):
     with strategy.scope():
         total = rx.Variable(0.0, aggregation=rx.VariableAggregation.SUM)

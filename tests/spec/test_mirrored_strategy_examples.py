@@ -1,6 +1,7 @@
 """The examples of the `tf.compat.v1.distribute.MirroredStrategy` page, with `tf.` as `rx.`.
 
-Those of `run` are the same as on the `Strategy` page, and are written here as well.
+Those of `run` are the same as on the `Strategy` page, and are written here as well. The methods
+that only this page has are in `tests/compat/test_v1_mirrored_strategy_page.py`.
 """
 
 from typing import Any
@@ -26,21 +27,26 @@ PRINTED = {
 }
 
 
+@pytest.fixture(params=["distribute", "compat.v1.distribute"])
+def distribute(request: pytest.FixtureRequest) -> Any:
+    return rx.compat.v1.distribute if "v1" in request.param else rx.distribute
+
+
 @pytest.fixture(params=[1, 2], ids=["one_replica", "two_replicas"])
 def devices(request: pytest.FixtureRequest) -> list[str]:
     return cpus(request.param)
 
 
 # The class description, example 1.
-def test_variable_under_the_strategy_is_mirrored(devices):
-    strategy = rx.distribute.MirroredStrategy(devices)
+def test_variable_under_the_strategy_is_mirrored(distribute, devices):
+    strategy = distribute.MirroredStrategy(devices)
     with strategy.scope():
         x = rx.Variable(1.0)
     assert repr(x) == PRINTED[len(devices)]
 
 
 # The class description, example 2.
-def test_variable_made_by_a_function_is_mirrored(devices, capsys):
+def test_variable_made_by_a_function_is_mirrored(distribute, devices, capsys):
     x = []
 
     @rx.function  # Wrap the function with rx.function.
@@ -48,7 +54,7 @@ def test_variable_made_by_a_function_is_mirrored(devices, capsys):
         if not x:
             x.append(rx.Variable(1.0))
 
-    strategy = rx.distribute.MirroredStrategy(devices)
+    strategy = distribute.MirroredStrategy(devices)
     with strategy.scope():
         create_variable()
         print(x[0])
@@ -56,8 +62,8 @@ def test_variable_made_by_a_function_is_mirrored(devices, capsys):
 
 
 # The class description, the training loop.
-def test_training_loop(devices):
-    my_strategy = rx.distribute.MirroredStrategy(devices)
+def test_training_loop(distribute, devices):
+    my_strategy = distribute.MirroredStrategy(devices)
     with my_strategy.scope():
         w = rx.Variable(0.0)
 
@@ -87,8 +93,8 @@ def test_training_loop(devices):
 # Section "experimental_distribute_dataset", and the second example of
 # "experimental_distribute_datasets_from_function": `element_spec` of the data set, or its iterator.
 @pytest.mark.parametrize("of", [lambda data_set: data_set, iter], ids=["data_set", "iterator"])
-def test_element_spec_as_input_signature(devices, of):
-    strategy = rx.distribute.MirroredStrategy(devices)
+def test_element_spec_as_input_signature(distribute, devices, of):
+    strategy = distribute.MirroredStrategy(devices)
     with strategy.scope():
         total = rx.Variable(0.0, aggregation=rx.VariableAggregation.SUM)
     dataset = rx.data.Dataset.range(11, output_type=np.float32).batch(4)
@@ -107,8 +113,8 @@ def test_element_spec_as_input_signature(devices, of):
 
 # Section "Args", `devices`: "a list of device strings such as ['/gpu:0', '/gpu:1']", and "If
 # `None`, all available GPUs are used. If no GPUs are found, CPU is used."
-def test_devices_as_strings():
-    strategy = rx.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+def test_devices_as_strings(distribute):
+    strategy = distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     assert strategy.num_replicas_in_sync == 2
     assert strategy.extended.worker_devices == (
         "/job:localhost/replica:0/task:0/device:CPU:0",
@@ -116,15 +122,15 @@ def test_devices_as_strings():
     )
 
 
-def test_all_devices_by_default():
+def test_all_devices_by_default(distribute):
     kind = "GPU" if rx.config.list_logical_devices("GPU") else "CPU"
-    strategy = rx.distribute.MirroredStrategy()
+    strategy = distribute.MirroredStrategy()
     assert strategy.num_replicas_in_sync == len(rx.config.list_logical_devices(kind))
 
 
 # Section "run", example 1.
-def test_run_with_constant_tensor_input(devices):
-    strategy = rx.distribute.MirroredStrategy(devices)
+def test_run_with_constant_tensor_input(distribute, devices):
+    strategy = distribute.MirroredStrategy(devices)
     tensor_input = rx.constant(3.0)
 
     @rx.function
@@ -137,8 +143,8 @@ def test_run_with_constant_tensor_input(devices):
 
 
 # Section "run", example 2.
-def test_run_with_distributed_values_input(devices):
-    strategy = rx.distribute.MirroredStrategy(devices)
+def test_run_with_distributed_values_input(distribute, devices):
+    strategy = distribute.MirroredStrategy(devices)
 
     @rx.function
     def run():
@@ -159,8 +165,8 @@ def test_run_with_distributed_values_input(devices):
 
 # Section "scope": "Inside a `with strategy.scope():` code block, this thread will use a variable
 # creator set by `strategy`, and will enter its cross-replica context."
-def test_scope_enters_cross_replica_context(devices):
-    strategy = rx.distribute.MirroredStrategy(devices)
+def test_scope_enters_cross_replica_context(distribute, devices):
+    strategy = distribute.MirroredStrategy(devices)
     with strategy.scope():
         assert rx.distribute.in_cross_replica_context()
         assert rx.distribute.get_replica_context() is None

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import replicax
+from tests.old_names import with_old_names
 from tests.under_test import cpus
 
 rx: Any = replicax  # the page's programs are not annotated
@@ -126,6 +127,7 @@ def test_distribute_files(devices, tmp_path):
 
 
 # Section "experimental_distribute_datasets_from_function". (`replica_fn` of the page is `step_fn`.)
+@with_old_names
 def test_element_spec_in_a_function_that_trains(devices):
     global_batch_size = 8
 
@@ -155,6 +157,7 @@ def test_element_spec_in_a_function_that_trains(devices):
 
 
 # Section "experimental_make_numpy_dataset".
+@with_old_names
 def test_make_numpy_dataset(devices):
     strategy = rx.distribute.MirroredStrategy(devices)
     numpy_input = np.ones([10], dtype=np.float32)

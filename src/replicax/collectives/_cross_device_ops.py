@@ -52,6 +52,7 @@ class CrossDeviceOps(abc.ABC):
         per_replica_value: Any,
         destinations: Any,
         options: CommunicationOptions | None = None,
+        experimental_hints: CommunicationOptions | None = None,
     ) -> Any:
         """Combines the components of `per_replica_value` and puts the result on `destinations`.
 
@@ -60,13 +61,15 @@ class CrossDeviceOps(abc.ABC):
           per_replica_value: a `PerReplica` (one plain array counts as one component).
           destinations: a variable, a value, a device name or a list of them.
           options: `CommunicationOptions`.
+          experimental_hints: the older name of `options`.
 
         Returns:
           `Mirrored` over the destinations, or an array if there is one destination device.
         """
         op, devices = as_reduce_op(reduce_op), destination_devices(destinations)
         value = _as_per_replica(per_replica_value)
-        result = self.reduce_implementation(op, value, destinations, as_options(options))
+        options = as_options(options, experimental_hints)
+        result = self.reduce_implementation(op, value, destinations, options)
         return _delivered(result, devices)
 
     def batch_reduce(
@@ -74,12 +77,14 @@ class CrossDeviceOps(abc.ABC):
         reduce_op: Any,
         value_destination_pairs: ValueDestinationPairs,
         options: CommunicationOptions | None = None,
+        experimental_hints: CommunicationOptions | None = None,
     ) -> list[Any]:
         """Like `reduce` for many `(value, destinations)` pairs; returns a list of results."""
         op = as_reduce_op(reduce_op)
         devices = [destination_devices(each) for _, each in value_destination_pairs]
         pairs = [(_as_per_replica(value), each) for value, each in value_destination_pairs]
-        results = self.batch_reduce_implementation(op, pairs, as_options(options))
+        options = as_options(options, experimental_hints)
+        results = self.batch_reduce_implementation(op, pairs, options)
         if not isinstance(results, Sequence) or len(results) != len(pairs):
             raise TypeError(
                 f"{type(self).__name__}.batch_reduce_implementation must return a list with one "

@@ -6,6 +6,8 @@ import dataclasses
 import enum
 from typing import Any
 
+from replicax import _old_names
+
 
 class CommunicationImplementation(enum.Enum):
     """Which collective to prefer. XLA chooses by hardware; the names are kept for ported code."""
@@ -66,10 +68,12 @@ class CollectiveHints(CommunicationOptions):
     """The older spelling of `CommunicationOptions`, with the first two fields only."""
 
     def __init__(self, bytes_per_pack: int = 0, timeout_seconds: float | None = None):
+        _old_names.warn_of("rx.distribute.experimental.CollectiveHints")
         super().__init__(bytes_per_pack=bytes_per_pack, timeout_seconds=timeout_seconds)
 
 
-def as_options(options: Any) -> CommunicationOptions:
+def as_options(options: Any, experimental_hints: Any = None) -> CommunicationOptions:
+    options = _old_names.options_or_hints(options, experimental_hints)
     if options is None:
         return CommunicationOptions()
     if isinstance(options, CommunicationOptions):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from types import TracebackType
 from typing import Any
 
+from replicax import _old_names
 from replicax._errors import WrongContextError
 from replicax._jax_internals import is_staging
 from replicax.context import _stack
@@ -157,15 +158,19 @@ class ReplicaContext:
         with _stack.entered(_stack.Frame(self._strategy)):
             return handler(payload)
 
-    def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+    def all_reduce(
+        self, reduce_op: Any, value: Any, options: Any = None, experimental_hints: Any = None
+    ) -> Any:
         """Combines `value` of all replicas; every replica gets the result. Has a gradient.
 
         Args:
           reduce_op: `rx.distribute.ReduceOp.SUM` or `MEAN`, or their names as strings.
           value: an array or a nested structure of arrays, of the same shapes on every replica.
           options: an `rx.distribute.experimental.CommunicationOptions`.
+          experimental_hints: the older name of `options`.
         """
         self._require_current("all_reduce")
+        options = _old_names.options_or_hints(options, experimental_hints)
         return self._strategy.extended._replica_ctx_all_reduce(self, reduce_op, value, options)
 
     def all_gather(self, value: Any, axis: int, options: Any = None) -> Any:

@@ -10,6 +10,18 @@ from typing import Any
 import numpy as np
 
 
+def whole_numbers(parts: Any, what: str, size_of: str) -> tuple[int, ...]:
+    """A list of numbers of parts, checked: each is at least 1."""
+    if isinstance(parts, str | bytes) or not isinstance(parts, Sequence | np.ndarray):
+        raise TypeError(f"{what}: `{size_of}` is a list of integers; got {parts!r}.")
+    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in parts):
+        raise TypeError(f"{what}: `{size_of}` is a list of integers; got {list(parts)!r}.")
+    found = tuple(int(n) for n in parts)
+    if any(n < 1 for n in found):
+        raise ValueError(f"{what}: `{size_of}` has numbers below 1: {list(found)}.")
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """How an array lies on the devices.
@@ -22,6 +34,14 @@ class Layout:
 
     parts: tuple[int, ...] = ()
     replica_dim: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", whole_numbers(self.parts, "Layout", "parts"))
+        dim = self.replica_dim
+        if dim is not None and (not isinstance(dim, int) or isinstance(dim, bool) or dim < 0):
+            raise ValueError(
+                f"Layout: `replica_dim` is the number of a dimension, from 0, or None; got {dim!r}."
+            )
 
     @property
     def is_plain(self) -> bool:
@@ -56,13 +76,7 @@ def checked_parts(
       TypeError: it is no list of integers.
       ValueError: its length, its product, or a size that it does not divide.
     """
-    if isinstance(parts, str | bytes) or not isinstance(parts, Sequence | np.ndarray):
-        raise TypeError(f"{what}: `{size_of}` is a list of integers; got {parts!r}.")
-    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in parts):
-        raise TypeError(f"{what}: `{size_of}` is a list of integers; got {list(parts)!r}.")
-    found = tuple(int(n) for n in parts)
-    if any(n < 1 for n in found):
-        raise ValueError(f"{what}: `{size_of}` has numbers below 1: {list(found)}.")
+    found = whole_numbers(parts, what, size_of)
     if shape is not None and len(found) != len(shape):
         raise ValueError(
             f"{what}: `{size_of}` is {list(found)}, with {len(found)} number(s), but the tensor "

@@ -314,16 +314,20 @@ class ProgramTrace:
         return entry.value
 
     def _whole(self, entry: Entry) -> Any:
-        """The value in full. Put together once; but inside of inner functions, for each of them.
+        """The value in full. Put together once, outside of branches and loops.
 
-        What `jax.checkpoint` computes again backwards is so put together again, and not kept.
+        But inside of `jax.checkpoint`, for each one: what it computes again backwards is so put
+        together again, and not kept.
         """
         if entry.cut is None:
             return self._value(entry)
-        if entry.ref is not None or _jax_internals.staging_trace() is not self._trace:
+        if entry.ref is not None or _jax_internals.is_checkpointed(self._trace):
             return put_together(self._value(entry), entry.cut)
         if entry.gathered is None:
-            entry.gathered = put_together(entry.value, entry.cut)
+            with _jax_internals.at_level(self._trace):
+                entry.gathered = put_together(entry.value, entry.cut)
+        if _jax_internals.staging_trace() is not self._trace:
+            entry.is_read_inside = True
         return entry.gathered
 
     def _entry(self, variable: Variable) -> Entry:

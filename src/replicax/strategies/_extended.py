@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from replicax import _tree
+from replicax import _old_names, _tree
 from replicax._typing import Device
 from replicax.collectives import (
     CrossDeviceOps,
@@ -236,6 +236,7 @@ class StrategyExtended:
                 "experimental_run_steps_on_iterator takes a function fn(context, inputs); got "
                 f"{fn!r}."
             )
+        _old_names.warn_of("StrategyExtended.experimental_run_steps_on_iterator")
         with self._strategy.scope():
             return run_steps(self._step_functions, fn, iterator, iterations, initial_loop_values)
 
@@ -282,6 +283,10 @@ class StrategyExtended:
           numpy_input: a structure of arrays.
           session: kept for ported code.
         """
+        _old_names.warn_of("StrategyExtended.experimental_make_numpy_dataset")
+        return self._experimental_make_numpy_dataset(numpy_input)
+
+    def _experimental_make_numpy_dataset(self, numpy_input: Any) -> Dataset:
         return Dataset.from_tensor_slices(numpy_input)
 
     # ------------------------------------------------------------------ combining values
@@ -308,7 +313,7 @@ class StrategyExtended:
           A value mirrored to `destinations`, or an array if that is one device.
         """
         self._require_cross_replica("extended.reduce_to", USE_ALL_REDUCE)
-        op, options = as_reduce_op(reduce_op), as_options(options or experimental_hints)
+        op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
         settled = self._already_reduced(op, value, destinations)
         return self._reduce_to(op, value, destinations, options) if settled is None else settled[0]
 
@@ -324,7 +329,7 @@ class StrategyExtended:
         Returns a list of mirrored values, one per pair.
         """
         self._require_cross_replica("extended.batch_reduce_to", USE_ALL_REDUCE)
-        op, options = as_reduce_op(reduce_op), as_options(options or experimental_hints)
+        op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
         pairs = [as_pair(pair) for pair in value_destination_pairs]
         results: list[Any] = [self._already_reduced(op, *pair) for pair in pairs]
         open_indices = [index for index, settled in enumerate(results) if settled is None]
@@ -554,17 +559,18 @@ class StrategyExtended:
                 result = fn(var, *args, **kwargs)
             return result if group else _tree.map_structure(lambda x: (x,), result, is_leaf)
         devices = self._devices_of(var)
-        if (
-            isinstance(var, Variable) and var._layout.replica_dim is not None
-        ):  # there are no copies, but one in parts
-            devices = devices[:1]
-        return self._update_on(
-            devices,
-            lambda index, *args, **kwargs: fn(var._component(index), *args, **kwargs),
-            args,
-            kwargs,
-            group,
-        )
+
+        def update_copy(index: Any, *args: Any, **kwargs: Any) -> Any:
+            return fn(var._component(index), *args, **kwargs)
+
+        is_cut = isinstance(var, Variable) and var._layout.replica_dim is not None
+        if not is_cut or tracing_replicas():
+            return self._update_on(devices, update_copy, args, kwargs, group)
+        # There are no copies, but one in parts.
+        result = self._update_on(devices[:1], update_copy, args, kwargs, True)
+        if group:
+            return result
+        return _tree.map_structure(lambda x: (x,) * len(devices), result, is_leaf)
 
     def _update_on(
         self,

@@ -18,7 +18,14 @@ from replicax._errors import DeviceError, add_note
 from replicax._jax_internals import uncommitted
 from replicax._typing import Device, Tracer
 from replicax.context import EACH, get_replica_context, thread_state, tracing_replicas
-from replicax.devices import ReplicaMesh, checked_parts, in_groups, replica_mesh, resolve_all
+from replicax.devices import (
+    ReplicaMesh,
+    checked_parts,
+    device_of,
+    in_groups,
+    replica_mesh,
+    resolve_all,
+)
 from replicax.values import ArrayLike, DistributedValues, map_components
 
 
@@ -69,6 +76,8 @@ def assign(devices: tuple[Device, ...], tensor: Any, logical_device_id: Any) -> 
 def _laid_out(mesh: ReplicaMesh, array: Any, parts: tuple[int, ...], replica: int | None) -> Any:
     if mesh.logical_devices == 1:
         return array
+    if 0 in array.shape:  # there is nothing to split, and JAX cannot
+        parts = ()
     if tracing_replicas():
         return mesh.split_inside(array, parts, None)
     if replica is None and mesh.size > 1:  # of no replica: the same for all
@@ -105,7 +114,7 @@ def _on_one(array: jax.Array) -> jax.Array:
     """A single-device array; JAX does not move others."""
     if array.sharding.num_devices == 1:
         return array
-    return jax.device_put(array, next(iter(array.sharding.addressable_devices)))
+    return jax.device_put(array, device_of(array))
 
 
 def _each(mesh: ReplicaMesh, tensor: Any, fn: Any, what: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from replicax import _old_names
 from replicax._errors import ClusterConfigError, ReplicaMismatchError
 from replicax._typing import Device
 from replicax.cluster import Membership, join, resolver_from_environment
@@ -335,6 +336,7 @@ class ExperimentalMultiWorkerMirroredStrategy(MultiWorkerMirroredStrategy):
         communication: Any = CommunicationImplementation.AUTO,
         cluster_resolver: Any = None,
     ):
+        _old_names.warn_of("rx.distribute.experimental.MultiWorkerMirroredStrategy")
         super().__init__(cluster_resolver, CommunicationOptions(implementation=communication))
 
 

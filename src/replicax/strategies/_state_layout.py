@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from replicax.devices import Layout, ReplicaMesh, checked_parts
+import numpy as np
+
+from replicax.devices import Layout, ReplicaMesh, checked_parts, whole_numbers
 
 _CHOICES = ("nothing", "optimizer", "everything")
 
@@ -50,17 +52,22 @@ class StateLayout:
                 f"StateLayout: `over_replicas` must be one of {', '.join(map(repr, _CHOICES))}; "
                 f"got {self.over_replicas!r}."
             )
-        if not isinstance(self.min_size, int) or self.min_size < 0:
+        if not isinstance(self.min_size, int | np.integer) or self.min_size < 0:
             raise ValueError(f"StateLayout: `min_size` counts elements; got {self.min_size!r}.")
         pairs = self.rules.items() if isinstance(self.rules, Mapping) else self.rules
         try:
-            rules = tuple((re.compile(pattern), tuple(parts)) for pattern, parts in pairs)
+            rules = tuple(
+                (re.compile(pattern), whole_numbers(parts, f"the rule {pattern!r}", "layout"))
+                for pattern, parts in pairs
+            )
         except (TypeError, ValueError, re.error) as error:
             raise ValueError(
                 "StateLayout: `rules` is a dictionary from regular expressions to layouts, for "
                 f"example {{'ffn/in': [1, 4]}}; got {self.rules!r} ({error})."
             ) from None
         object.__setattr__(self, "_compiled", rules)
+        texts = tuple((pattern.pattern, parts) for pattern, parts in rules)
+        object.__setattr__(self, "rules", texts)  # one that can be hashed
 
     def of_variable(
         self, mesh: ReplicaMesh, asked: Any, is_mirrored: bool, name: str, shape: tuple[int, ...]

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from replicax import _html, _tree
+from replicax import _html, _old_names, _tree
 from replicax._arrays import for_mean
 from replicax._errors import show_users_part
 from replicax._typing import Device
@@ -151,6 +151,17 @@ class Strategy:
                 show_users_part(error)
                 raise
 
+    def experimental_run_v2(
+        self,
+        fn: Callable[..., Any],
+        args: Any = (),
+        kwargs: dict[str, Any] | None = None,
+        options: Any = None,
+    ) -> Any:
+        """The older name of `run`."""
+        _old_names.warn_of("Strategy.experimental_run_v2")
+        return self.run(fn, args, kwargs, options)
+
     def reduce(self, reduce_op: Any, value: Any, axis: Any) -> Any:
         """Combines a per-replica value into one array.
 
@@ -283,7 +294,8 @@ class Strategy:
         """The same tensor, split over the logical devices of its replica.
 
         Work on it is divided over them. Call it in a replica function, compiled or not, also in one
-        that is differentiated.
+        that is differentiated. In a branch that not all replicas take (a `lax.cond` on their own
+        data), the devices may wait for each other for ever: use `jnp.where` there.
 
         >>> import jax.numpy as jnp, replicax as rx
         >>> strategy = rx.distribute.MirroredStrategy(
@@ -374,6 +386,7 @@ class Strategy:
         self, dataset_fn: Callable[[InputContext], Any], options: InputOptions | None = None
     ) -> DistributedDataset:
         """The older name of `distribute_datasets_from_function`."""
+        _old_names.warn_of("Strategy.experimental_distribute_datasets_from_function")
         return self.distribute_datasets_from_function(dataset_fn, options)
 
     def experimental_make_numpy_dataset(self, numpy_input: Any) -> Dataset:
@@ -382,7 +395,8 @@ class Strategy:
         Args:
           numpy_input: a structure of arrays; lists of arrays are stacked.
         """
-        return self._extended.experimental_make_numpy_dataset(numpy_input)
+        _old_names.warn_of("Strategy.experimental_make_numpy_dataset")
+        return self._extended._experimental_make_numpy_dataset(numpy_input)
 
     def _check_input_context(self, what: str) -> None:
         require_cross_replica(

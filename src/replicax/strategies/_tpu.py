@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from replicax import _old_names
 from replicax._typing import Device
 from replicax.cluster import ClusterResolver, checked_cluster
 from replicax.cluster.resolvers import TPUClusterResolver
@@ -93,6 +94,7 @@ class ExperimentalTPUStrategy(TPUStrategy):
     def __init__(
         self, tpu_cluster_resolver: Any = None, device_assignment: DeviceAssignment | None = None
     ):
+        _old_names.warn_of("rx.distribute.experimental.TPUStrategy")
         super().__init__(tpu_cluster_resolver, device_assignment)
 
 

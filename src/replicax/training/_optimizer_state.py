@@ -61,9 +61,24 @@ class OptimizerState:
             for (path, _), slot in zip(paths, self.state, strict=True)
             if len(path) > 1 and getattr(path[-2], "name", None) == "hyperparams"
         }
-        self._program = jax.jit(
-            lambda present, *arrays: (*self._updated(present, *arrays), token()), static_argnums=0
+        self._communicates = any(
+            not each._layout.is_plain for each in (*self.variables, *self.state)
         )
+        self._program = jax.jit(
+            lambda present, *arrays: (*self._updated(present, *arrays), token()),
+            static_argnums=0,
+            out_shardings=self._places(),
+        )
+
+    def _places(self) -> Any:
+        """Where the compiled update leaves its results; None for wherever they are."""
+        if not self._communicates:
+            return None
+        places = [
+            [each._stored.mesh.sharding(each._layout) for each in group]
+            for group in (self.variables, self.state)
+        ]
+        return (*places, None, None)
 
     def _slot_layout(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
         return self.strategy.extended._slot_layout(primary, shape)
@@ -161,6 +176,11 @@ class OptimizerState:
         return result
 
     def update(self, gradients: list[Any]) -> None:
+        if self._communicates and not is_compiling():
+            with UPDATING:
+                arrays = [each._whole for each in (*self.variables, *self.state)]
+            given = [gradient for gradient in gradients if gradient is not None]
+            self.variables[0]._stored.mesh.wait_for([*given, *arrays])  # without the lock
         with UPDATING:  # no compiled function may take the values meanwhile
             self._update(gradients)
 
@@ -188,10 +208,9 @@ class OptimizerState:
     def _called(self, present: tuple[bool, ...], *arrays: Any) -> Any:
         """The compiled program; one that communicates takes its turn."""
         mesh = self.variables[0]._stored.mesh
-        if not self._is_cut:
+        if not self._communicates:
             return self._program(present, *arrays)[:3]
         results: list[Any] = []
-        mesh.wait_for(arrays)
         program = functools.partial(self._program, present)
         mesh.call(program, results, *arrays, what="apply_gradients" if mesh.spans_workers else "")
         return results[0][:3]

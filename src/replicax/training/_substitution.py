@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from replicax._jax_internals import staging_trace
+from replicax._jax_internals import at_level, current_trace, is_checkpointed, staging_trace
 from replicax.collectives import put_together
 from replicax.values import ArrayLike
 from replicax.variables import Variable
@@ -30,7 +30,7 @@ class Substitution:
             variable._require_unstaged(allowed=self._staging)
             self.used.add(key)
         if isinstance(value, PutTogether):
-            return value.read(staging_trace() is self._staging)
+            return value.read(self._staging)
         return value
 
     def write(self, variable: Variable, kind: str, value: Any) -> bool:
@@ -50,8 +50,8 @@ class Substitution:
 class PutTogether:
     """A variable that replicas have parts of, in the place of a value to differentiate by.
 
-    It is put together where it is read, in the very function. So what `jax.checkpoint` computes
-    again backwards is put together again there, and not kept. The derivative is that of a stand-in
+    Inside of `jax.checkpoint` it is put together where it is read. So what is computed again
+    backwards is put together again there, and not kept. The derivative is that of a stand-in
     for the whole, of which nothing but its derivative is used.
     """
 
@@ -59,13 +59,15 @@ class PutTogether:
         self.stand_in = stand_in
         self._part = part
         self._dim = dim
+        self._trace = current_trace()
         self._whole: Any = None
 
-    def read(self, is_outermost: bool) -> Any:
-        if not is_outermost:
+    def read(self, program: Any) -> Any:
+        if is_checkpointed(program):
             return _whole_of(self._dim, self.stand_in, self._part)
         if self._whole is None:
-            self._whole = _whole_of(self._dim, self.stand_in, self._part)
+            with at_level(self._trace):  # not in a branch, which other replicas may not take
+                self._whole = _whole_of(self._dim, self.stand_in, self._part)
         return self._whole
 
 

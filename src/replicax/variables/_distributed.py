@@ -178,6 +178,12 @@ class DistributedVariable(DistributedValues, Variable):
 
     def _read(self) -> jax.Array:
         index = self._local_index()
+        if self._layout.replica_dim is not None and not is_compiling():
+            with UPDATING:
+                buffers = self._settled()
+                buffers.exclusive = False
+            # Not under the lock: this waits for the devices, where a callback may read a variable.
+            return buffers.collected if index is None else buffers.component(index)
         with UPDATING:  # no program may take the buffers between our looking and our taking
             return self._read_all() if index is None else self._buffers.component(index)
 
@@ -259,11 +265,16 @@ class DistributedVariable(DistributedValues, Variable):
             return Variable._display_rows(self)
         shards = self._settled().assembled.addressable_shards
         texts = [(_part_text(each.index), short_name(each.device), each.data) for each in shards]
-        return [(part, device, _html.short(np.asarray(data))) for part, device, data in texts]
+        return [(part, device, _html.short(_shown(data))) for part, device, data in texts]
 
     _repr_html_: Any = Variable._repr_html_
     __str__ = __repr__
     __hash__ = Variable.__hash__
+
+
+def _shown(array: jax.Array) -> Any:
+    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return array if is_key else np.asarray(array)
 
 
 def _part_text(index: tuple[slice, ...]) -> str:

@@ -18,6 +18,7 @@ from . import (  # noqa: F401
     reducing,
     replica_collectives,
     running,
+    v1,
     values,
     variable_creation,
     variable_updates,

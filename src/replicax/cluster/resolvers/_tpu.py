@@ -224,6 +224,8 @@ def with_port(host: str, environ: Mapping[str, str]) -> str:
 def _check_name(tpu: str | None) -> None:
     if not tpu or tpu == "local":
         return
+    if not isinstance(tpu, str):
+        raise TypeError(f"TPUClusterResolver: `tpu` is a name, or '' for this host; got {tpu!r}.")
     name, on_tpu = os.environ.get("TPU_NAME"), "TPU_WORKER_ID" in os.environ
     if ":" in tpu or (tpu != name if name else not on_tpu):
         raise ClusterConfigError(

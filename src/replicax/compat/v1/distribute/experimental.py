@@ -1,0 +1,20 @@
+"""`rx.compat.v1.distribute.experimental`: the strategies that TensorFlow 1 kept there."""
+
+from typing import Any
+
+from replicax._old_names import old_attribute as _old_attribute
+from replicax.compat.v1._strategies import CentralStorageStrategy as CentralStorageStrategy
+from replicax.compat.v1._strategies import (
+    MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
+)
+from replicax.compat.v1._strategies import TPUStrategy as TPUStrategy
+from replicax.distribute.experimental import CollectiveHints as CollectiveHints
+from replicax.distribute.experimental import (
+    CommunicationImplementation as CommunicationImplementation,
+)
+from replicax.distribute.experimental import CommunicationOptions as CommunicationOptions
+
+
+def __getattr__(name: str) -> Any:
+    older = {"CollectiveCommunication": CommunicationImplementation}
+    return _old_attribute("rx.distribute.experimental", name, older)

@@ -1,0 +1,347 @@
+"""`Estimator`: the numbers of a loop by hand, on any number of replicas, every row once."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import replicax as rx
+from replicax.compat.v1 import estimator
+from replicax.compat.v1.estimator import EstimatorSpec, ModeKeys
+from tests.compat.regression import (
+    BATCH,
+    Losses,
+    X,
+    Y,
+    fixed_batch,
+    line,
+    losses_by_hand,
+    losses_of,
+    mirrored,
+    model_fn,
+    points,
+)
+from tests.under_test import cpus
+
+# Replicas (0: no strategy) and rows. The last batch is whole; is smaller on one of the replicas;
+# leaves some replicas with nothing.
+CASES = [(0, 61), (1, 61), (2, 64), (2, 61), (4, 64), (4, 61), (4, 58)]
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("replicas", "rows"), CASES)
+def test_trains_as_a_loop_by_hand(replicas: int, rows: int, tmp_path: Path):
+    model = line(tmp_path, replicas)
+    wanted, weights = losses_by_hand(rows)
+    np.testing.assert_allclose(losses_of(model, points(rows)), wanted, rtol=1e-5)
+    np.testing.assert_allclose(model.get_variable_value("line/w"), weights, rtol=1e-5)
+
+
+def test_one_batch_for_many_replicas(tmp_path: Path):
+    """The first and only step: most replicas have nothing, and the model is built from that."""
+    np.testing.assert_allclose(
+        losses_of(line(tmp_path, 4), points(2)), losses_by_hand(2)[0], rtol=1e-5
+    )
+
+
+def test_a_strategy_of_tensorflow_1(tmp_path: Path):
+    strategy = rx.compat.v1.distribute.MirroredStrategy(cpus(2))
+    config = estimator.RunConfig(train_distribute=strategy)
+    model = estimator.Estimator(model_fn, tmp_path, config, params={"rate": 0.1})
+    np.testing.assert_allclose(losses_of(model, points(64)), losses_by_hand(64)[0], rtol=1e-5)
+
+
+def test_steps_count_on_and_max_steps_do_not(tmp_path: Path):
+    model = line(tmp_path, 2)
+    hook = Losses()
+    model.train(fixed_batch, hooks=[hook], steps=2)
+    model.train(fixed_batch, hooks=[hook], steps=2)
+    model.train(fixed_batch, hooks=[hook], max_steps=5)
+    model.train(fixed_batch, hooks=[hook], max_steps=5)
+    assert hook.steps == [1, 2, 3, 4, 5]
+    assert model.get_variable_value("global_step") == 5
+
+
+def test_the_end_of_the_data_ends_training(tmp_path: Path):
+    assert len(losses_of(line(tmp_path), points(24), steps=100)) == 3
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_train_op_may_be_a_function_of_the_gradients(replicas: int, tmp_path: Path):
+    """Gradients clipped, and a variable left alone: as `compute_gradients` was used."""
+
+    def clipped(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        w = rx.Variable(jnp.zeros(3), name="w")
+        b = rx.Variable(0.0, name="b")
+        optimizer = rx.Optimizer(optax.sgd(1.0))
+        loss = jnp.mean((features["x"] @ w + b - labels) ** 2)
+
+        def train_op(pairs: Any) -> None:
+            assert [variable.name for _, variable in pairs] == ["w:0", "b:0"]
+            optimizer.apply_gradients([(jnp.clip(g, -0.1, 0.1), v) for g, v in pairs[:1]])
+
+        return EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = estimator.RunConfig(train_distribute=mirrored(replicas))
+    model = estimator.Estimator(clipped, tmp_path, config).train(fixed_batch, steps=3)
+    # On every replica the gradient is clipped, and then summed over the replicas.
+    np.testing.assert_allclose(
+        model.get_variable_value("w"), [0.3 * replicas, -0.3 * replicas, 0.3 * replicas], rtol=1e-5
+    )
+    assert model.get_variable_value("b") == 0
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_assignments_in_model_fn_happen_once_a_step(replicas: int, tmp_path: Path):
+    def counting(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        w = rx.Variable(jnp.zeros(3), name="w")
+        mean = rx.Variable(0.0, trainable=False, aggregation="MEAN", name="mean")
+        calls = rx.Variable(0.0, trainable=False, aggregation="MEAN", name="calls")
+        mean.assign(jnp.mean(features["x"]))
+        calls.assign_add(jnp.float32(1))
+        loss = jnp.mean((features["x"] @ w - labels) ** 2)
+        return EstimatorSpec(mode, loss=loss, train_op=rx.Optimizer(optax.sgd(0.1)))
+
+    config = estimator.RunConfig(train_distribute=mirrored(replicas))
+    model = estimator.Estimator(counting, tmp_path, config).train(points(64))
+    assert model.get_variable_value("calls") == 8
+    np.testing.assert_allclose(model.get_variable_value("mean"), X[56:].mean(), rtol=1e-5)
+
+
+def test_variables_without_names_are_told_apart_by_their_order(tmp_path: Path):
+    def unnamed(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        w, b = rx.Variable(jnp.zeros(3)), rx.Variable(0.0)
+        predicted = features["x"] @ w + b
+        if mode == ModeKeys.PREDICT:
+            return EstimatorSpec(mode, predictions=predicted)
+        loss = jnp.mean((predicted - labels) ** 2)
+        return EstimatorSpec(mode, loss=loss, train_op=rx.Optimizer(optax.sgd(0.1)))
+
+    config = estimator.RunConfig(train_distribute=mirrored(2))
+    model = estimator.Estimator(unnamed, tmp_path, config).train(points(64))
+    w, b = model.get_variable_value("Variable"), model.get_variable_value("Variable_1")
+    assert (w.shape, b.shape) == ((3,), ())
+    predictions = np.stack(list(model.predict(points(64))))
+    np.testing.assert_allclose(predictions, X @ w + b, rtol=1e-5)
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_features_may_hold_text(replicas: int, tmp_path: Path):
+    """Such steps run as Python, with the same numbers; the text comes out with the predictions."""
+
+    def input_fn() -> Any:
+        names = np.array([b"row %d" % row for row in range(10)], object)
+        features = {"x": X[:10], "name": names}
+        return rx.data.Dataset.from_tensor_slices((features, Y[:10])).batch(4)
+
+    def with_names(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
+        spec = model_fn(features, labels, mode, params)
+        if mode == ModeKeys.PREDICT:
+            return EstimatorSpec(mode, {**spec.predictions, "name": features["name"]})
+        return spec
+
+    def without_names() -> Any:
+        return input_fn().map(lambda features, labels: ({"x": features["x"]}, labels))
+
+    strategy = mirrored(replicas)
+    config = estimator.RunConfig(train_distribute=strategy, eval_distribute=strategy)
+    model = estimator.Estimator(with_names, tmp_path, config, params={"rate": 0.1})
+    wanted = losses_of(line(tmp_path / "without", replicas), without_names)
+    np.testing.assert_allclose(losses_of(model, input_fn), wanted, rtol=1e-5)
+    model.evaluate(input_fn)
+    assert [each["name"] for each in model.predict(input_fn)] == [b"row %d" % i for i in range(10)]
+
+
+def test_assignments_in_a_loop(tmp_path: Path):
+    def looping(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        w = rx.Variable(jnp.zeros(3), name="w")
+        total = rx.Variable(0.0, trainable=False, aggregation="SUM", name="total")
+
+        def body(carry: Any, row: Any) -> Any:
+            total.assign_add(jnp.float32(1))
+            return carry + total * 0, None
+
+        extra, _ = jax.lax.scan(body, jnp.float32(0), features["x"])
+        loss = jnp.mean((features["x"] @ w - labels) ** 2) + jax.lax.stop_gradient(extra)
+        return EstimatorSpec(mode, loss=loss, train_op=rx.Optimizer(optax.sgd(0.1)))
+
+    config = estimator.RunConfig(train_distribute=mirrored(2))
+    model = estimator.Estimator(looping, tmp_path, config).train(points(64))
+    assert model.get_variable_value("total") == 64
+
+
+def test_random_numbers_go_on(tmp_path: Path):
+    """A generator made in model_fn: other numbers in each step, saved with the model."""
+
+    def noisy(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        w = rx.Variable(0.0, name="w")
+        loss = jnp.squeeze(rx.random.Generator.from_seed(3).uniform([1])) + 0 * w
+        return EstimatorSpec(mode, loss=loss, train_op=rx.Optimizer(optax.sgd(0.1)))
+
+    whole = losses_of(estimator.Estimator(noisy, tmp_path / "whole"), fixed_batch, steps=4)
+    model = estimator.Estimator(noisy, tmp_path / "parts")
+    parts = [loss for _ in range(2) for loss in losses_of(model, fixed_batch, steps=2)]
+    assert len(set(whole)) == 4
+    assert parts == whole
+
+
+def test_arguments_are_passed_by_name(tmp_path: Path):
+    seen: dict[str, Any] = {}
+
+    def input_fn(mode: str, params: Any, config: Any) -> Any:
+        seen["input"] = mode, params, config.tf_random_seed
+        return fixed_batch()
+
+    def with_config(features: Any, labels: Any, mode: str, params: Any, config: Any) -> Any:
+        seen["model"] = config.tf_random_seed
+        return model_fn(features, labels, mode, params)
+
+    config = estimator.RunConfig(tf_random_seed=7)
+    model = estimator.Estimator(with_config, tmp_path, config, params={"rate": 0.1})
+    model.train(input_fn, steps=1)
+    assert seen == {"input": ("train", {"rate": 0.1}, 7), "model": 7}
+    assert model.config.model_dir == model.model_dir == str(tmp_path)
+
+
+# --- evaluating -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("replicas", "rows"), CASES)
+def test_evaluation_counts_every_row_once(replicas: int, rows: int, tmp_path: Path):
+    model = line(tmp_path, replicas).train(points(64))
+    predicted = X @ model.get_variable_value("line/w") + model.get_variable_value("line/b")
+    difference = (predicted - Y)[:rows]
+    for _ in range(2):  # the second one starts anew
+        found = model.evaluate(points(rows))
+        assert sorted(found) == ["error", "global_step", "loss"]
+        assert found["global_step"] == 8
+        np.testing.assert_allclose(found["loss"], np.mean(difference**2), rtol=1e-5)
+        np.testing.assert_allclose(found["error"], np.mean(abs(difference)), rtol=1e-5)
+
+
+def test_evaluation_of_some_steps_only(tmp_path: Path):
+    model = line(tmp_path, 2).train(points(64))
+    part, whole = model.evaluate(points(64), steps=2), model.evaluate(points(2 * BATCH))
+    assert part == whole
+    assert part != model.evaluate(points(64))
+
+
+def test_evaluation_changes_nothing(tmp_path: Path):
+    model = line(tmp_path, 2).train(fixed_batch, steps=2)
+    before = model.get_variable_value("line/w")
+    model.evaluate(fixed_batch)
+    assert model.latest_checkpoint() == str(tmp_path / "model.ckpt-2")
+    losses = losses_of(model, fixed_batch, steps=2)
+    other = line(tmp_path / "other", 2)
+    assert losses_of(other, fixed_batch, steps=4)[2:] == losses
+    assert not np.array_equal(model.get_variable_value("line/w"), before)
+
+
+def test_an_earlier_checkpoint_can_be_evaluated(tmp_path: Path):
+    model = line(tmp_path, save_checkpoints_steps=1).train(fixed_batch, steps=3)
+    losses = losses_of(line(tmp_path / "other"), fixed_batch, steps=3)
+    for step in (0, 1, 2):
+        found = model.evaluate(fixed_batch, checkpoint_path=tmp_path / f"model.ckpt-{step}")
+        assert found["global_step"] == step
+        np.testing.assert_allclose(found["loss"], losses[step], rtol=1e-5)
+
+
+def test_a_model_that_is_not_trained_has_its_initial_values(tmp_path: Path):
+    model = line(tmp_path, 2)
+    found = model.evaluate(fixed_batch)
+    assert found["global_step"] == 0
+    np.testing.assert_allclose(found["loss"], losses_by_hand(BATCH)[0][0], rtol=1e-5)
+    assert model.latest_checkpoint() is None
+    assert len(list(model.predict(fixed_batch))) == BATCH
+
+
+# --- predicting -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("replicas", "rows"), [(0, 64), (0, 61), (4, 58)])
+def test_prediction_yields_every_row_once_and_in_order(replicas: int, rows: int, tmp_path: Path):
+    model = line(tmp_path, replicas).train(points(64))
+    found = list(model.predict(points(rows)))
+    np.testing.assert_array_equal(np.stack([each["x"] for each in found]), X[:rows])
+    wanted = X[:rows] @ model.get_variable_value("line/w") + model.get_variable_value("line/b")
+    np.testing.assert_allclose([each["y"] for each in found], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_predictions_by_key_and_by_batch(tmp_path: Path):
+    model = line(tmp_path)
+    assert [sorted(each) for each in model.predict(points(2), ["y"])] == [["y"], ["y"]]
+    batches = list(model.predict(points(12), yield_single_examples=False))
+    assert [each["x"].shape for each in batches] == [(8, 3), (4, 3)]
+    with pytest.raises(ValueError, match=r"None of predict_keys=\['z'\] is among.*: x, y"):
+        next(model.predict(points(2), ["z"]))
+
+
+def test_in_the_scope_of_a_strategy_that_one_is_used(tmp_path: Path):
+    """Also for predictions, which then come from several replicas, in order."""
+    with rx.distribute.MirroredStrategy(cpus(4)).scope():
+        model = line(tmp_path)
+        np.testing.assert_allclose(losses_of(model, points(58)), losses_by_hand(58)[0], rtol=1e-5)
+        found = [each["x"] for each in model.predict(points(58))]
+    np.testing.assert_array_equal(np.stack(found), X[:58])
+
+
+def test_prediction_can_be_left_in_the_middle(tmp_path: Path):
+    predictions = line(tmp_path).predict(points(64))
+    next(predictions)
+    predictions.close()  # the guards see that no thread is left
+
+
+# --- hooks ----------------------------------------------------------------------------------------
+
+
+class Diary(estimator.SessionRunHook):
+    def __init__(self, stop_after: int | None = None):
+        self.entries: list[str] = []
+        self._left = stop_after
+
+    def begin(self) -> None:
+        self.entries.append("begin")
+
+    def after_create_session(self, session: None, coord: None) -> None:
+        self.entries.append("session")
+
+    def before_run(self, run_context: Any) -> None:
+        self.entries.append("before")
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.entries.append("after " + " ".join(sorted(run_values.results)))
+        if self._left is not None:
+            self._left -= 1
+            if not self._left:
+                run_context.request_stop()
+
+    def end(self, session: None) -> None:
+        self.entries.append("end")
+
+
+def test_hooks_see_each_step_and_may_stop(tmp_path: Path):
+    model = line(tmp_path, 2)
+    diary = Diary(stop_after=2)
+    model.train(points(64), hooks=[diary])
+    step = ["before", "after global_step loss"]
+    assert diary.entries == ["begin", "session", *step, *step, "end"]
+    assert model.get_variable_value("global_step") == 2
+    diary = Diary(stop_after=1)
+    model.evaluate(points(64), hooks=[diary])
+    assert diary.entries == ["begin", "session", "before", "after evaluation", "end"]
+    diary = Diary(stop_after=1)
+    assert len(list(model.predict(points(64), hooks=[diary]))) == BATCH
+    assert diary.entries == ["begin", "session", "before", "after predictions", "end"]
+
+
+def test_the_loss_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO", logger="replicax.estimator")
+    line(tmp_path, log_step_count_steps=2).train(fixed_batch, steps=5)
+    lines = [each for each in caplog.messages if each.startswith("loss = ")]
+    assert [each.rpartition(" ")[2] for each in lines] == ["2", "4"]
