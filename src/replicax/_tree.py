@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MappingView, Sequence
 from typing import Any
 
 import jax
@@ -40,6 +40,8 @@ def one_level(node: Any, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebui
     if kind is dict:
         keys = tuple(node)
         return list(node.values()), lambda new: dict(zip(keys, new, strict=True)), (dict, set(keys))
+    if isinstance(node, MappingView):  # dict.values() and the like, of which JAX warns
+        return None
     children, treedef = jax.tree_util.tree_flatten(node, is_leaf=lambda part: part is not node)
     if treedef != _LEAF:
         # The type first: a PyTreeDef takes itself for equal to what is none.

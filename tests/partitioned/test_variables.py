@@ -276,7 +276,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "divisible": ([1, 4], "dimension 1 of the tensor has size 6, which cannot be split into 4"),
     "of a Layout": (Layout((2, 1)), "is 2, but a replica has 4 logical device"),
     "no such dimension": (Layout(replica_dim=2), "cannot be cut over 2 replicas in dimension 2"),
-    "negative": (Layout(replica_dim=-1), "cannot be cut over 2 replicas in dimension -1"),
     "both": (Layout((1, 2), 1), "is 2, but a replica has 4"),
     "too many parts together": (Layout((4, 1), 0), "cannot be cut over 2 replicas in dimension 0"),
 }
@@ -299,6 +298,16 @@ def test_layouts_that_are_refused(name: str):
 def test_layouts_of_the_wrong_type(layout: Any):
     with strategy_of().scope(), pytest.raises(TypeError, match="is a list of integers"):
         rx.Variable(jnp.zeros((8, 4)), layout=layout)
+
+
+@pytest.mark.parametrize("replica_dim", [-1, 1.0, True, "0"])
+def test_layouts_check_themselves(replica_dim: Any):
+    with pytest.raises(ValueError, match="`replica_dim` is the number of a dimension, from 0"):
+        Layout(replica_dim=replica_dim)
+    with pytest.raises(ValueError, match="`parts` has numbers below 1"):
+        Layout((2, 0))
+    with pytest.raises(TypeError, match="`parts` is a list of integers"):
+        Layout("22")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
