@@ -126,7 +126,3 @@ def _cut(variable: Variable) -> int | None:
     if not is_compiling() or active_interceptors():
         return None
     return thread_state.program.cut_of(variable)
-
-
-def _part_of(variable: Variable) -> jax.Array:
-    return thread_state.program.part_of(variable)

@@ -7,6 +7,7 @@ threads can share it: an update makes a new one.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -45,12 +46,16 @@ class OneBuffer:
 
 # Buffers in parts that eager replicas have put together: once for all, and for the length of a run.
 _put_together: weakref.WeakSet[ReplicaBuffers] = weakref.WeakSet()
+_all_of_them = threading.Lock()
 
 
 def take_apart() -> None:
     """At the end of a run: what is kept in parts is so again."""
-    while _put_together:
-        _put_together.pop().take_apart()
+    with _all_of_them:
+        buffers = list(_put_together)
+        _put_together.clear()
+    for each in buffers:
+        each.take_apart()
 
 
 class ReplicaBuffers:
@@ -91,10 +96,12 @@ class ReplicaBuffers:
         if not is_cut_over_replicas(self._assembled):
             self.exclusive = False  # what is handed out now is a part of it
             return self._assembled
-        if self._gathered is None:
-            self._gathered = self.mesh.gathered(self._assembled)
-            _put_together.add(self)
-        return self._gathered
+        gathered = self._gathered
+        if gathered is None:  # another thread's run may end, and take it apart, at any time
+            gathered = self._gathered = self.mesh.gathered(self._assembled)
+            with _all_of_them:
+                _put_together.add(self)
+        return gathered
 
     def take_apart(self) -> None:
         """Drops what was put together of parts."""
