@@ -22,6 +22,7 @@ from replicax.context import (
     has_strategy,
     is_compiling,
 )
+from replicax.devices import PLAIN
 from replicax.training._on_parts import Part
 from replicax.training._optimizer_state import OptimizerState, checked, state_variable
 from replicax.values import ArrayLike, PerReplica, is_leaf, select_replica
@@ -72,6 +73,7 @@ class Optimizer:
             jnp.zeros((), jnp.int32),
             name=f"{name}/iterations",
             aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
+            layout=PLAIN,  # rules are for the user's own variables
         )
 
     # ------------------------------------------------------------------ state

@@ -98,7 +98,8 @@ class OptimizerState:
         label = "/".join(str(part.name) for part in path if hasattr(part, "name"))
         primary = None if owner is None else self.variables[owner]
         prefix = name if primary is None else primary.name.removesuffix(":0")
-        layout = None if primary is None else self._slot_layout(primary, leaf.shape)
+        # Rules are for the user's own variables.
+        layout = Layout() if primary is None else self._slot_layout(primary, leaf.shape)
         with self._colocated(primary):
             return state_variable(leaf, name=f"{prefix}/{label or 'state'}", layout=layout)
 

@@ -266,7 +266,10 @@ class DistributedVariable(DistributedValues, Variable):
     def _display_rows(self) -> list[tuple[Any, ...]]:
         if self._layout.is_plain:
             return Variable._display_rows(self)
-        shards = self._settled().assembled.addressable_shards
+        with UPDATING:  # and no program may write into what is shown
+            buffers = self._settled()
+            buffers.exclusive = False
+            shards = buffers.assembled.addressable_shards
         texts = [(_part_text(each.index), short_name(each.device), each.data) for each in shards]
         return [(part, device, _html.short(_shown(data))) for part, device, data in texts]
 
