@@ -67,7 +67,9 @@ def test_a_killed_program_goes_on_from_its_last_checkpoint(tmp_path: Path):
             **os.environ,
             "JAX_NUM_CPU_DEVICES": "2",
             "JAX_PLATFORMS": "cpu",
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+            "PYTHONPATH": os.pathsep.join(
+                [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
         }
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, str(tmp_path / "run"), str(kill_at)],
