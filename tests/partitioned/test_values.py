@@ -43,7 +43,7 @@ def marked(strategy: Any, kind: str, x: Any) -> Any:
     return strategy.experimental_replicate_to_logical_devices(x)
 
 
-KINDS = ["rows", "columns", "both", "assigned", "replicated"]
+KINDS = ["rows", "both", "assigned", "replicated"]
 
 
 def whole(index: int) -> np.ndarray:
