@@ -47,10 +47,12 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
 MAY_IMPORT_THE_PACKAGE = frozenset({"cli", "compat", "integrations", "testing"})
 
 # Imports of our own package inside a function, each with the reason why it cannot be at the top.
-LOCAL_IMPORTS_WITH_A_REASON: dict[str, str] = {}
+LOCAL_IMPORTS_WITH_A_REASON: dict[str, str] = {
+    "replicax.cli._migrate": "the part that it imports needs libcst, which is an extra",
+}
 
 # What `import replicax` may not load: it takes time, or is an extra.
-HEAVY = "grain keras matplotlib optax orbax rich sklearn tensorflow torch".split()
+HEAVY = "grain keras libcst matplotlib optax orbax rich sklearn tensorflow torch".split()
 
 
 class Edge(NamedTuple):

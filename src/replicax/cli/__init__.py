@@ -1,4 +1,4 @@
-"""The command line: `replicax launch` and `replicax doctor`.
+"""The command line: `replicax launch`, `replicax doctor` and `replicax migrate`.
 
 The engine is usable without it: `Launch(LaunchOptions(("train.py",), workers=Range(2, 2))).run()`.
 """

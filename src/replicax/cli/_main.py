@@ -1,4 +1,7 @@
-"""The command `replicax`: `launch` runs workers, `doctor` looks at the machine and the cluster."""
+"""The command `replicax`.
+
+`launch` runs workers, `doctor` looks at the machine and the cluster, `migrate` ports programs.
+"""
 
 import argparse
 import os
@@ -10,6 +13,7 @@ from replicax.cli._arguments import add_launch_options, launch_options
 from replicax.cli._doctor import doctor
 from replicax.cli._launch import Launch
 from replicax.cli._member import Member
+from replicax.cli._migrate import add_migrate_options, migrate
 from replicax.cli._options import LaunchOptions, Usage
 
 
@@ -27,13 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "doctor", help="look at devices, versions, network and cluster; say what is wrong"
     )
     doctoring.add_argument("--json", action="store_true", help="print what was found as JSON")
+    migrating = commands.add_parser("migrate", help="port programs that use tf.distribute")
+    add_migrate_options(migrating)
 
     if arguments[:1] == ["launch"]:
         # Not through `parser`: what follows the script is the script's own.
         return _launch(launch_options(launching, arguments[1:]), launching)
     parsed = parser.parse_args(arguments)
     try:
-        return doctor(as_json=parsed.json)
+        return migrate(parsed) if parsed.command == "migrate" else doctor(as_json=parsed.json)
     except KeyboardInterrupt:
         return 130
 

@@ -1,0 +1,47 @@
+"""Reads the command line of `replicax migrate`; what it does is in `migrate/`, with libcst."""
+
+import argparse
+import importlib.util
+import sys
+
+_DESCRIPTION = """\
+Ports programs that use tf.distribute. Reads Python files and reports, line by line, what carries
+over as it is, what only changes its spelling, what needs thought, and what is not supported. With
+--write, what only changes its spelling is changed, and the rest gets a comment: TODO(replicax)."""
+
+_EPILOG = """\
+examples:
+  replicax migrate train.py              what there is to do
+  replicax migrate --diff src/           what --write would change
+  replicax migrate --write src/          change it; to do so twice changes nothing more
+
+exit status: 0 if nothing is left to be done by hand, 1 if something is, 2 if a file cannot be read
+or does not exist."""
+
+
+def add_migrate_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `replicax migrate` to a parser."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, or a folder of files")
+    parser.add_argument("--write", action="store_true", help="change the files")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--diff", action="store_true", help="print what changes, as a diff")
+    output.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+def migrate(arguments: argparse.Namespace) -> int:
+    """Runs `replicax migrate`; returns the exit status."""
+    if importlib.util.find_spec("libcst") is None:
+        print(
+            "replicax migrate needs the package libcst, which is not installed. Run: pip install "
+            '"replicax[migrate]"',
+            file=sys.stderr,
+        )
+        return 2
+    from replicax.cli.migrate import _command
+
+    return _command.run(
+        arguments.paths, write=arguments.write, diff=arguments.diff, as_json=arguments.json
+    )

@@ -1,0 +1,118 @@
+"""The command: reads files, reports, and writes if it is asked to."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from replicax.cli._log import colours_wanted
+from replicax.cli.migrate import _report
+from replicax.cli.migrate._files import python_files, write_whole
+from replicax.cli.migrate._port import Ported, may_use_tensorflow, port
+from replicax.cli.migrate._source import Unreadable
+
+
+def run(
+    paths: Sequence[str],
+    write: bool = False,
+    diff: bool = False,
+    as_json: bool = False,
+    to: TextIO | None = None,
+    errors_to: TextIO | None = None,
+) -> int:
+    """Ports files; returns 0 if nothing is left to be done by hand, 1 if something is, else 2.
+
+    Args:
+      paths: files and folders.
+      write: replace the files by what they become.
+      diff: print the changes instead of the report.
+      as_json: print the report as JSON.
+      to: where the report goes; standard output by default.
+      errors_to: where it says which files cannot be read; standard error by default.
+    """
+    out: TextIO = to or sys.stdout
+    err: TextIO = errors_to or sys.stderr
+    coloured = not as_json and _is_coloured(out)
+
+    def paint(code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if coloured else text
+
+    ported: dict[str, Ported] = {}
+    unreadable: list[dict[str, Any]] = []
+    unaffected = 0
+    try:
+        files = list(python_files(paths))
+    except FileNotFoundError as error:
+        print(f"replicax migrate: {error}", file=err)
+        return 2
+    for path in files:
+        try:
+            content = path.read_bytes()
+            if not may_use_tensorflow(content):
+                unaffected += 1
+                continue
+            result = port(content)
+            if write and result.new != result.old:
+                write_whole(path, result.new.encode(result.encoding))
+        except Unreadable as error:
+            unreadable.append({"path": str(path), "line": error.line, "error": str(error)})
+        except OSError as error:
+            unreadable.append({"path": str(path), "line": 0, "error": error.strerror or str(error)})
+        else:
+            if not result.findings:
+                unaffected += 1
+                continue
+            ported[str(path)] = result
+            if diff:
+                out.write(_report.diff(str(path), result, paint))
+            elif not as_json:
+                print(_report.as_text(str(path), result, paint), end="\n\n", file=out)
+    left = sum(each.left for each in ported.values())
+    if as_json:
+        said = {
+            "ok": not left and not unreadable,
+            "written": write,
+            "left": left,
+            "files": [_report.as_object(name, each) for name, each in ported.items()],
+            "unaffected": unaffected,
+            "unreadable": unreadable,
+        }
+        print(json.dumps(said, indent=2), file=out)
+    elif not diff:
+        print(_conclusion(ported, unaffected, write), file=out)
+    for each in unreadable:
+        place = f"{each['path']}:{each['line']}" if each["line"] else each["path"]
+        print(f"replicax migrate: {place}: {each['error']}{_hint(each['error'])}", file=err)
+    return 2 if unreadable else 1 if left else 0
+
+
+def _conclusion(ported: dict[str, Ported], unaffected: int, written: bool) -> str:
+    others = f"{unaffected} {'file' if unaffected == 1 else 'files'} without TensorFlow. "
+    said = others if unaffected else ""
+    if not ported:
+        return f"{said}Nothing to port."
+    left = sum(each.left for each in ported.values())
+    changed = sum(each.new != each.old for each in ported.values())
+    files = f"{changed} {'file' if changed == 1 else 'files'}"
+    if written and changed:
+        said += f"{files} written. "
+    elif changed:
+        said += f"Nothing was written; with --write, {files} will be. "
+    if not left:
+        return f"{said}Nothing is left to be done by hand."
+    lines = "1 line is" if left == 1 else f"{left} lines are"
+    where = "are marked with" if written or not changed else "will be marked with"
+    return f"{said}{lines} left to be done by hand; they {where} TODO(replicax)."
+
+
+def _hint(error: str) -> str:
+    # What Python 3 says of a program for Python 2 that prints.
+    is_python_2 = "print" in error and "parentheses" in error
+    return " It is a program for Python 2; port it to Python 3 first." if is_python_2 else ""
+
+
+def _is_coloured(out: TextIO) -> bool:
+    try:
+        return colours_wanted(out.fileno())
+    except (OSError, ValueError):  # not a file: a string in a test
+        return False

@@ -1,0 +1,144 @@
+"""Changes to a text, by place: everything that is not changed stays as it was, to the last space.
+
+Places are those of libcst: lines from 1, columns from 0, in characters.
+"""
+
+import bisect
+import re
+from typing import NamedTuple
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")  # what Python takes for a line
+
+Place = tuple[int, int]
+
+
+class _Change(NamedTuple):
+    start: Place
+    order: int
+    """Of changes at one place: what ends there, then what begins there, then what is replaced."""
+    nesting: int
+    end: Place
+    text: str
+
+
+class Edits:
+    """Changes to a text, collected in any order and applied together."""
+
+    def __init__(self, text: str) -> None:
+        self._lines: list[str] = _LINE.findall(text)
+        self._changes: list[_Change] = []
+        self._above: dict[int, list[str]] = {}
+        self._below: dict[int, list[str]] = {}
+        self._parts: list[tuple[int, int, str]] = []
+        self._done = -1  # how many changes there were when the parts were made
+        self.newline = next((match for line in self._lines if (match := _end_of(line))), "\n")
+
+    def line(self, number: int) -> str:
+        """The text of a line, without its end; empty where there is none."""
+        if not 1 <= number <= len(self._lines):
+            return ""
+        return self._lines[number - 1].rstrip("\r\n")
+
+    def replace(self, start: Place, end: Place, text: str) -> None:
+        """Puts `text` in the place of what is between two places."""
+        self._changes.append(_Change(start, 2, 0, end, text))
+
+    def wrap(self, start: Place, end: Place, before: str, after: str) -> None:
+        """Puts text around what is between two places, which may change inside."""
+        width = (end[0] - start[0]) * 10_000 + end[1] - start[1]
+        if after:  # what is inside ends first
+            self._changes.append(_Change(end, 0, width, end, after))
+        if before:  # what is outside begins first
+            self._changes.append(_Change(start, 1, -width, start, before))
+
+    @property
+    def changes(self) -> int:
+        """How many changes there are so far."""
+        return len(self._changes)
+
+    def comments_between(self, start: Place, end: Place) -> list[str]:
+        """The comments between two places of one expression."""
+        lines = self._between(start, end).splitlines()[:-1] if start[0] < end[0] else []
+        return [line[line.index("#") :].rstrip() for line in lines if "#" in line]
+
+    def remove_line(self, number: int) -> None:
+        """Takes a line out, with its end."""
+        self.replace((number, 0), (number, len(self._lines[number - 1])), "")
+
+    def add_line_above(self, number: int, text: str) -> None:
+        """Adds a line above one, unless it is to be added there already."""
+        above = self._above.setdefault(number, [])
+        if text not in above:
+            above.append(text)
+
+    def add_line_below(self, number: int, text: str) -> None:
+        """Adds a line below one; below line 0 is above all."""
+        self._below.setdefault(number, []).append(text)
+
+    def new_line(self, number: int) -> str | None:
+        """What becomes of a line; None if it stays as it is, and empty if it goes.
+
+        Lines that are added below it are part of it, and those above it are not. A change over
+        several lines belongs to all of them.
+        """
+        blocks = self._blocks()
+        first, last, text = blocks[bisect.bisect(blocks, number, key=lambda block: block[0]) - 1]
+        below = self._added_below(first, last)
+        if text == "".join(self._lines[first - 1 : last]) and not below:
+            return None
+        return "\n".join([text.rstrip("\r\n"), *below])
+
+    def result(self) -> str:
+        """The text with all changes."""
+        parts = [f"{line}{self.newline}" for line in self._below.get(0, ())]
+        for first, last, text in self._blocks():
+            parts += [f"{line}{self.newline}" for line in self._above.get(first, ())]
+            parts.append(text)
+            below = self._added_below(first, last)
+            if below and text and not _end_of(text):  # the last line of the file
+                parts.append(self.newline)
+            parts += [f"{line}{self.newline}" for line in below]
+        return "".join(parts)
+
+    def _added_below(self, first: int, last: int) -> list[str]:
+        return [line for each in range(first, last + 1) for line in self._below.get(each, ())]
+
+    def _blocks(self) -> list[tuple[int, int, str]]:
+        """The lines as they will be: first and last line of each part, and its new text."""
+        if self._done != len(self._changes):
+            self._parts, self._done = self._applied(), len(self._changes)
+        return self._parts
+
+    def _applied(self) -> list[tuple[int, int, str]]:
+        changes = sorted(self._changes)
+        blocks: list[tuple[int, int, str]] = []
+        number, position = 1, 0
+        while number <= len(self._lines):
+            last = number
+            text: list[str] = []
+            at: Place = (number, 0)
+            while position < len(changes) and changes[position].start[0] <= last:
+                change = changes[position]
+                position += 1
+                if change.start < at:
+                    continue  # in the middle of what is replaced
+                text += [self._between(at, change.start), change.text]
+                at = change.end
+                last = max(last, change.end[0])
+            text.append(self._between(at, (last, len(self._lines[last - 1]))))
+            joined = "".join(text)
+            blocks.append((number, last, joined))
+            number = last + 1
+        return blocks
+
+    def _between(self, start: Place, end: Place) -> str:
+        if start[0] == end[0]:
+            return self._lines[start[0] - 1][start[1] : end[1]]
+        middle = self._lines[start[0] : end[0] - 1]
+        return "".join(
+            [self._lines[start[0] - 1][start[1] :], *middle, self._lines[end[0] - 1][: end[1]]]
+        )
+
+
+def _end_of(line: str) -> str:
+    return line[len(line.rstrip("\r\n")) :]

@@ -1,0 +1,268 @@
+"""Reads the table: what becomes of a name of TensorFlow, and of a method of an object.
+
+The older names come from `replicax/_old_names.py`; what replicax has is asked of replicax itself.
+"""
+
+import builtins
+import functools
+import importlib
+import inspect
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from replicax._old_names import OLD_NAMES, OldName
+from replicax.cli.migrate import _table
+from replicax.cli.migrate._verdict import Verdict
+
+# What the first part of a name stands for.
+MODULES = {
+    "jax": "jax",
+    "jnp": "jax.numpy",
+    "np": "numpy",
+    "optax": "optax",
+    "rx": "replicax",
+}
+
+# Other places where TensorFlow has, or had, the same names.
+_OTHER_PLACES = {
+    "tf.compat.v1.": "tf.",
+    "tf.compat.v2.": "tf.",
+    "tf.contrib.distribute.": "tf.distribute.",
+    "tf.gfile.": "tf.io.gfile.",
+    "tf.keras.optimizers.experimental.": "tf.keras.optimizers.",
+    "tf.keras.optimizers.legacy.": "tf.keras.optimizers.",
+    "tf.losses.": "tf.keras.losses.",
+    "tf.metrics.": "tf.keras.metrics.",
+    "tf.optimizers.": "tf.keras.optimizers.",
+}
+
+
+class Entry(NamedTuple):
+    """A line of the table."""
+
+    verdict: Verdict
+    new: str = ""
+    advice: str = ""
+
+
+class Match(NamedTuple):
+    """A line of the table that a name was found in."""
+
+    name: str
+    """The part of the name that was found; what follows is an attribute of it."""
+    entry: Entry
+
+
+_UNKNOWN = Entry(Verdict.THOUGHT, advice="not known here: look in jnp and jax")
+
+
+@functools.cache
+def entries() -> dict[str, Entry]:
+    """Every line of the table, by TensorFlow's name."""
+    return dict(_entries())
+
+
+def _entries() -> Iterator[tuple[str, Entry]]:
+    def changes(new: str) -> Entry:
+        return Entry(Verdict.CHANGES, new)
+
+    for table, verdict in (
+        (_table.THOUGHT, Verdict.THOUGHT),
+        (_table.UNSUPPORTED, Verdict.UNSUPPORTED),
+    ):
+        for name, advice in table.items():
+            yield name, Entry(verdict, advice=advice)
+    for namespace, names in _table.SAME_NAME.items():
+        for name in names.split():
+            path = f"{namespace}.{name}".lstrip(".")
+            yield f"tf.{path}", changes(f"rx.{path}")
+        if namespace:
+            yield f"tf.{namespace}", changes(f"rx.{namespace}")
+    yield from ((name, changes(new)) for name, new in _table.RENAMED.items())
+    for name in _table.ESTIMATOR.split():
+        yield f"tf.estimator.{name}", changes(f"rx.compat.v1.estimator.{name}")
+    yield "tf.estimator", changes("rx.compat.v1.estimator")
+    for name in _table.METRICS.split():
+        yield f"tf.keras.metrics.{name}", changes(f"rx.metrics.{name}")
+    for name in _table.DTYPES.split():
+        yield f"tf.{name}", changes(f"jnp.{name}")
+        yield f"tf.dtypes.{name}", changes(f"jnp.{name}")
+    for row in _old_rows():
+        if row.old.startswith("rx.") and row.new.startswith("rx."):
+            yield f"tf{row.old[2:]}", changes(row.new)
+
+    for name, new in _table.MATHS.items():
+        yield f"tf.{name}", Entry(Verdict.THOUGHT, new)
+        yield f"tf.math.{name}", Entry(Verdict.THOUGHT, new)
+    for name, new in (*_table.MORE_MATHS.items(), *_prefixed("keras.losses", _table.LOSSES)):
+        yield f"tf.{name}", Entry(Verdict.THOUGHT, new)
+    for name, new in _prefixed("keras.optimizers.schedules", _table.SCHEDULES):
+        yield f"tf.{name}", Entry(Verdict.THOUGHT, new, "a function of the step")
+    optimizers = _prefixed("keras.optimizers", _table.OPTIMIZERS)
+    for name, new in (*optimizers, *_prefixed("train", _table.OLD_OPTIMIZERS)):
+        yield f"tf.{name}", Entry(Verdict.THOUGHT, f"rx.Optimizer({new}(...))")
+
+
+def _prefixed(prefix: str, table: dict[str, str]) -> Iterator[tuple[str, str]]:
+    return ((f"{prefix}.{name}", new) for name, new in table.items())
+
+
+def _old_rows() -> Iterator[OldName]:
+    return (row for rows in OLD_NAMES.values() for row in rows)
+
+
+def lookup(name: str) -> Match:
+    """Finds the longest part of a dotted name that is in the table."""
+    forms = other_names(name)
+    for form in forms:
+        for part in _prefixes(form):
+            entry = entries().get(part)
+            if entry and (part == form or not is_namespace(part)):
+                return Match(_without_last(name, form.count(".") - part.count(".")), entry)
+    if name in _table.NOT_NEEDED.split():
+        return Match(name, Entry(Verdict.CHANGES))
+    for form in forms:
+        for part in _prefixes(form):
+            if entry := entries().get(f"{part}.*"):
+                return Match(name, entry)
+    return Match(name, _UNKNOWN)
+
+
+def is_namespace(name: str) -> bool:
+    """Whether a name is a module of TensorFlow that replicax has as well: `tf.distribute`."""
+    return name.removeprefix("tf.") in (*_table.SAME_NAME, "estimator")
+
+
+def other_names(name: str) -> list[str]:
+    """A name, and the names that mean the same: `tf.compat.v1.Session`, `tf.Session`."""
+    forms = [name]
+    for form in forms:  # grows while it is walked: tf.compat.v1.losses.x has three
+        for place, other in _OTHER_PLACES.items():
+            if form.startswith(place):
+                forms.append(other + form[len(place) :])
+    return forms
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """Yields `a.b.c`, then `a.b`, then `a`."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
+def _without_last(name: str, count: int) -> str:
+    return ".".join(name.split(".")[: name.count(".") + 1 - count])
+
+
+# --- methods --------------------------------------------------------------------------------------
+
+
+@functools.cache
+def methods() -> dict[str, Entry]:
+    """What is said of methods, as `Strategy.run`."""
+    found = {
+        **{
+            name: Entry(Verdict.THOUGHT, advice=said)
+            for name, said in _table.THOUGHT_METHODS.items()
+        },
+        **{name: Entry(Verdict.CHANGES, new) for name, new in _table.RENAMED_METHODS.items()},
+        **{name: Entry(Verdict.SAME) for name in _table.SAME_METHODS.split()},
+    }
+    for row in _old_rows():
+        owner, _, method = row.old.rpartition(".")
+        if owner not in _table.CLASSES:
+            continue
+        written = f"{row.note} {row.line}".strip()
+        is_name = row.new.startswith(("rx.data.", f"{owner}."))
+        found[f"{owner}.{method}"] = (
+            Entry(Verdict.CHANGES, row.new) if is_name else Entry(Verdict.THOUGHT, advice=written)
+        )
+    return found
+
+
+def lookup_method(owner: str, method: str) -> Entry | None:
+    """Finds what becomes of a method or attribute of such an object; None if nothing is known.
+
+    The method `()` is a call of the object itself.
+    """
+    if method == "()":
+        return methods().get(f"{owner}()")
+    if entry := methods().get(f"{owner}.{method}"):
+        return entry
+    if owner in _table.CLASSES and hasattr(find(_table.CLASSES[owner]), method):
+        return Entry(Verdict.SAME)
+    return methods().get(f"{owner}.*")
+
+
+def is_remark_on_all(owner: str, method: str) -> bool:
+    """Whether nothing is said of this method itself, only of all without a line of their own."""
+    found = lookup_method(owner, method)
+    return found is not None and found is methods().get(f"{owner}.*")
+
+
+def new_keyword(called: str, keyword: str) -> str | None:
+    """Returns what a keyword is called today, if that is something else."""
+    renamed = _table.KEYWORDS.get(called, {})
+    older = {row.old: row.new for row in _old_rows() if row.old.endswith("=")}
+    return renamed.get(keyword) or older.get(f"{keyword}=", "").removesuffix("=") or None
+
+
+# --- what replicax and JAX have -------------------------------------------------------------------
+
+
+@functools.cache
+def find(name: str) -> Any:
+    """Returns what a name stands for: `jnp.sum`, `rx.data.Dataset`, `iter`.
+
+    Raises:
+      AttributeError: There is no such thing.
+    """
+    first, *rest = name.split(".")
+    if first not in MODULES:
+        return {"None": None}[name] if name == "None" else getattr(builtins, name)
+    value = importlib.import_module(MODULES[first])
+    done = MODULES[first]
+    for part in rest:
+        done = f"{done}.{part}"
+        if not hasattr(value, part) and inspect.ismodule(value):
+            try:
+                importlib.import_module(done)  # jax.scipy.special is loaded only when asked for
+            except ImportError:
+                raise AttributeError(f"there is no {name}") from None
+        value = getattr(value, part)
+    return value
+
+
+def exists(name: str) -> bool:
+    """Whether a name stands for something."""
+    try:
+        find(name)
+    except AttributeError:
+        return False
+    return True
+
+
+def for_numpy(new: str) -> str:
+    """The function of NumPy in the place of one of `jax.numpy`, if there is one."""
+    name = new.replace("jnp.", "np.", 1) if new.startswith("jnp.") else ""
+    return name if name and exists(name) else new
+
+
+def signature(name: str) -> inspect.Signature | None:
+    """The arguments of a function, method or class, without `self`; None where none are known."""
+    value = find(name)
+    is_method = False
+    if inspect.isclass(value):
+        if value.__init__ is object.__init__:
+            return None
+        value, is_method = value.__init__, True
+    elif "." in name:
+        owner, _, method = name.rpartition(".")
+        is_method = inspect.isclass(find(owner)) and inspect.isfunction(
+            inspect.getattr_static(find(owner), method)
+        )
+    try:
+        found = inspect.signature(value)
+    except (TypeError, ValueError):
+        return None
+    return inspect.Signature(list(found.parameters.values())[1:]) if is_method else found

@@ -1,0 +1,728 @@
+"""What of TensorFlow is what in replicax: the table, as data.
+
+Names are written as users write them after `import tensorflow as tf`, `import replicax as rx`,
+`import jax.numpy as jnp`. A name of `tf.compat.v1` is looked up as it is, and then as that of `tf`.
+`_lookup.py` reads the table. Older names of what replicax has are in `replicax/_old_names.py`.
+"""
+
+# --- names that are only spelled differently -----------------------------------------------------
+
+# tf.NAME is rx.NAME, with the same arguments.
+SAME_NAME: dict[str, str] = {
+    "": """TensorSpec Variable VariableAggregation VariableSynchronization constant device function
+        string variable_creator_scope""",
+    "config": """LogicalDevice LogicalDeviceConfiguration PhysicalDevice
+        experimental_connect_to_cluster experimental_connect_to_host list_logical_devices
+        list_physical_devices set_logical_device_configuration""",
+    "data": """AUTOTUNE Dataset FixedLengthRecordDataset INFINITE_CARDINALITY Iterator Options
+        TFRecordDataset TextLineDataset UNKNOWN_CARDINALITY""",
+    "data.experimental": "AutoShardPolicy DistributeOptions SHARD_HINT cardinality",
+    "distribute": """CrossDeviceOps DistributedDataset DistributedIterator DistributedValues
+        HierarchicalCopyAllReduce InputContext InputOptions InputReplicationMode MirroredStrategy
+        MultiWorkerMirroredStrategy NcclAllReduce OneDeviceStrategy ReduceOp ReductionToOneDevice
+        ReplicaContext RunOptions Strategy StrategyExtended TPUStrategy experimental_set_strategy
+        get_replica_context get_strategy has_strategy in_cross_replica_context""",
+    "distribute.cluster_resolver": """ClusterResolver GCEClusterResolver KubernetesClusterResolver
+        KubernetesExecutableLocation SimpleClusterResolver SlurmClusterResolver
+        TFConfigClusterResolver TPUClusterResolver UnionResolver""",
+    "distribute.experimental": """CentralStorageStrategy CommunicationImplementation
+        CommunicationOptions PreemptionCheckpointHandler TerminationConfig ValueContext""",
+    "errors": "DataLossError OutOfRangeError",
+    "experimental": "Optional",
+    "io": """FixedLenFeature FixedLenSequenceFeature TFRecordOptions TFRecordWriter VarLenFeature
+        parse_example parse_single_example""",
+    "nn": "compute_average_loss scale_regularization_loss",
+    "random": "Generator get_global_generator set_global_generator",
+    "tpu.experimental": """DeviceAssignment DeviceOrderMode TPUSystemMetadata Topology
+        initialize_tpu_system shutdown_tpu_system""",
+    "train": """BytesList Checkpoint CheckpointManager ClusterDef ClusterSpec Example Feature
+        Features FloatList Int64List JobDef checkpoints_iterator latest_checkpoint
+        list_variables""",
+}
+
+# tf.estimator.NAME is rx.compat.v1.estimator.NAME.
+ESTIMATOR = """Estimator EstimatorSpec EvalSpec ModeKeys RunConfig TrainSpec train_and_evaluate"""
+
+# tf.keras.metrics.NAME is rx.metrics.NAME.
+METRICS = """Accuracy BinaryAccuracy CategoricalAccuracy Mean MeanAbsoluteError MeanMetricWrapper
+    MeanSquaredError Metric RootMeanSquaredError SparseCategoricalAccuracy Sum"""
+
+# tf.NAME is jnp.NAME: arguments of functions and signatures.
+DTYPES = """bfloat16 complex128 complex64 float16 float32 float64 int16 int32 int64 int8 uint16
+    uint32 uint64 uint8"""
+
+RENAMED: dict[str, str] = {
+    "tf.ConfigProto": "rx.compat.v1.ConfigProto",
+    "tf.FixedLenFeature": "rx.io.FixedLenFeature",
+    "tf.FixedLenSequenceFeature": "rx.io.FixedLenSequenceFeature",
+    "tf.GPUOptions": "rx.compat.v1.GPUOptions",
+    "tf.GraphOptions": "rx.compat.v1.GraphOptions",
+    "tf.OptimizerOptions": "rx.compat.v1.OptimizerOptions",
+    "tf.SparseTensor": "rx.io.SparseTensor",
+    "tf.Tensor": "jax.Array",
+    "tf.VarLenFeature": "rx.io.VarLenFeature",
+    "tf.bool": "jnp.bool_",
+    "tf.compat.v1.data.make_one_shot_iterator": "iter",
+    "tf.config.experimental.VirtualDeviceConfiguration": "rx.config.LogicalDeviceConfiguration",
+    "tf.config.experimental.list_logical_devices": "rx.config.list_logical_devices",
+    "tf.config.experimental.list_physical_devices": "rx.config.list_physical_devices",
+    "tf.config.experimental.set_virtual_device_configuration": (
+        "rx.config.set_logical_device_configuration"
+    ),
+    "tf.data.experimental.AUTOTUNE": "rx.data.AUTOTUNE",
+    "tf.data.experimental.INFINITE_CARDINALITY": "rx.data.INFINITE_CARDINALITY",
+    "tf.data.experimental.Optional": "rx.experimental.Optional",
+    "tf.data.experimental.UNKNOWN_CARDINALITY": "rx.data.UNKNOWN_CARDINALITY",
+    "tf.double": "jnp.float64",
+    "tf.errors.AlreadyExistsError": "FileExistsError",
+    "tf.errors.NotFoundError": "FileNotFoundError",
+    "tf.errors.PermissionDeniedError": "PermissionError",
+    "tf.half": "jnp.float16",
+    "tf.newaxis": "None",
+    "tf.ones": "jnp.ones",
+    "tf.ones_like": "jnp.ones_like",
+    "tf.parse_example": "rx.io.parse_example",
+    "tf.parse_single_example": "rx.io.parse_single_example",
+    "tf.python_io.TFRecordOptions": "rx.io.TFRecordOptions",
+    "tf.python_io.TFRecordWriter": "rx.io.TFRecordWriter",
+    "tf.random.experimental.Generator": "rx.random.Generator",
+    "tf.random.experimental.get_global_generator": "rx.random.get_global_generator",
+    "tf.random.experimental.set_global_generator": "rx.random.set_global_generator",
+    "tf.sparse.SparseTensor": "rx.io.SparseTensor",
+    "tf.sparse.to_dense": "rx.io.to_dense",
+    "tf.train.CheckpointSaverListener": "rx.compat.v1.estimator.CheckpointSaverListener",
+    "tf.train.NanLossDuringTrainingError": "rx.compat.v1.estimator.NanLossDuringTrainingError",
+    "tf.train.SessionRunContext": "rx.compat.v1.estimator.SessionRunContext",
+    "tf.train.SessionRunHook": "rx.compat.v1.estimator.SessionRunHook",
+    "tf.train.SessionRunValues": "rx.compat.v1.estimator.SessionRunValues",
+    "tf.types.experimental.distributed.Mirrored": "rx.types.experimental.Mirrored",
+    "tf.types.experimental.distributed.PerReplica": "rx.types.experimental.PerReplica",
+    "tf.zeros": "jnp.zeros",
+    "tf.zeros_like": "jnp.zeros_like",
+}
+
+# Calls that are not needed any more: the statement goes.
+NOT_NEEDED = """tf.compat.v1.enable_eager_execution tf.compat.v1.enable_resource_variables
+    tf.compat.v1.enable_v2_behavior tf.compat.v1.enable_v2_tensorshape tf.enable_eager_execution
+    tf.enable_resource_variables tf.enable_v2_behavior"""
+
+# Keywords that have another name, by what is called.
+KEYWORDS: dict[str, dict[str, str]] = {
+    "rx.distribute.TPUStrategy": {"device_assignment": "experimental_device_assignment"},
+    "rx.function": {
+        "experimental_compile": "jit_compile",
+        "experimental_relax_shapes": "reduce_retracing",
+    },
+}
+
+# --- maths: a function of JAX does the same, but its arguments are its own -----------------------
+
+# tf.NAME and tf.math.NAME.
+MATHS: dict[str, str] = {
+    **{
+        name: f"jnp.{name}"
+        for name in """abs add angle argmax argmin argsort bincount broadcast_to ceil conj cos cosh
+        count_nonzero cumprod cumsum divide einsum equal exp expand_dims expm1 eye floor greater
+        greater_equal imag less less_equal linspace log log1p logical_and logical_not logical_or
+        logical_xor matmul maximum meshgrid minimum mod multiply negative nextafter not_equal pad
+        polyval real repeat reshape roll searchsorted sign sin sinh size sort split sqrt square
+        squeeze stack subtract tan tanh tensordot tile transpose unravel_index where""".split()
+    },
+    **{
+        f"reduce_{old}": f"jnp.{new}"
+        for old, new in {
+            "all": "all",
+            "any": "any",
+            "euclidean_norm": "linalg.norm",
+            "max": "max",
+            "mean": "mean",
+            "min": "min",
+            "prod": "prod",
+            "std": "std",
+            "sum": "sum",
+            "variance": "var",
+        }.items()
+    },
+    "acos": "jnp.arccos",
+    "acosh": "jnp.arccosh",
+    "asin": "jnp.arcsin",
+    "asinh": "jnp.arcsinh",
+    "atan": "jnp.arctan",
+    "atan2": "jnp.arctan2",
+    "atanh": "jnp.arctanh",
+    "bessel_i0": "jax.scipy.special.i0",
+    "bessel_i0e": "jax.scipy.special.i0e",
+    "bessel_i1": "jax.scipy.special.i1",
+    "bessel_i1e": "jax.scipy.special.i1e",
+    "betainc": "jax.scipy.special.betainc",
+    "clip_by_value": "jnp.clip",
+    "concat": "jnp.concatenate",
+    "cond": "jax.lax.cond",
+    "convert_to_tensor": "jnp.asarray",
+    "custom_gradient": "jax.custom_vjp",
+    "digamma": "jax.scipy.special.digamma",
+    "erf": "jax.scipy.special.erf",
+    "erfc": "jax.scipy.special.erfc",
+    "erfinv": "jax.scipy.special.erfinv",
+    "floordiv": "jnp.floor_divide",
+    "floormod": "jnp.mod",
+    "gather": "jnp.take",
+    "global_norm": "optax.global_norm",
+    "igamma": "jax.scipy.special.gammainc",
+    "igammac": "jax.scipy.special.gammaincc",
+    "invert_permutation": "jnp.argsort",
+    "is_finite": "jnp.isfinite",
+    "is_inf": "jnp.isinf",
+    "is_nan": "jnp.isnan",
+    "lgamma": "jax.scipy.special.gammaln",
+    "log_sigmoid": "jax.nn.log_sigmoid",
+    "log_softmax": "jax.nn.log_softmax",
+    "map_fn": "jax.lax.map",
+    "name_scope": "jax.named_scope",
+    "norm": "jnp.linalg.norm",
+    "one_hot": "jax.nn.one_hot",
+    "polygamma": "jax.scipy.special.polygamma",
+    "pow": "jnp.power",
+    "range": "jnp.arange",
+    "rank": "jnp.ndim",
+    "recompute_grad": "jax.checkpoint",
+    "reciprocal": "jnp.reciprocal",
+    "reduce_logsumexp": "jax.scipy.special.logsumexp",
+    "reverse": "jnp.flip",
+    "rint": "jnp.rint",
+    "round": "jnp.round",
+    "rsqrt": "jax.lax.rsqrt",
+    "scan": "jax.lax.scan",
+    "segment_max": "jax.ops.segment_max",
+    "segment_min": "jax.ops.segment_min",
+    "segment_prod": "jax.ops.segment_prod",
+    "segment_sum": "jax.ops.segment_sum",
+    "shape": "jnp.shape",
+    "sigmoid": "jax.nn.sigmoid",
+    "softmax": "jax.nn.softmax",
+    "softplus": "jax.nn.softplus",
+    "softsign": "jax.nn.soft_sign",
+    "stop_gradient": "jax.lax.stop_gradient",
+    "switch_case": "jax.lax.switch",
+    "top_k": "jax.lax.top_k",
+    "truediv": "jnp.true_divide",
+    "unique": "jnp.unique",
+    "unsorted_segment_max": "jax.ops.segment_max",
+    "unsorted_segment_min": "jax.ops.segment_min",
+    "unsorted_segment_prod": "jax.ops.segment_prod",
+    "unsorted_segment_sum": "jax.ops.segment_sum",
+    "vectorized_map": "jax.vmap",
+    "while_loop": "jax.lax.while_loop",
+    "xlog1py": "jax.scipy.special.xlog1py",
+    "xlogy": "jax.scipy.special.xlogy",
+    "zeta": "jax.scipy.special.zeta",
+}
+
+# tf.NAME.
+MORE_MATHS: dict[str, str] = {
+    **{
+        f"nn.{name}": f"jax.nn.{name}"
+        for name in """elu gelu leaky_relu log_softmax relu relu6 selu sigmoid silu softmax softplus
+        swish""".split()
+    },
+    **{
+        f"linalg.{name}": f"jnp.linalg.{name}"
+        for name in "cholesky det eigh inv norm pinv qr slogdet solve svd trace".split()
+    },
+    "linalg.diag": "jnp.diag",
+    "linalg.diag_part": "jnp.diagonal",
+    "linalg.einsum": "jnp.einsum",
+    "linalg.eye": "jnp.eye",
+    "linalg.matmul": "jnp.matmul",
+    "linalg.matvec": "jnp.matvec",
+    "linalg.triangular_solve": "jax.scipy.linalg.solve_triangular",
+    "nn.avg_pool": "jax.lax.reduce_window",
+    "nn.avg_pool2d": "jax.lax.reduce_window",
+    "nn.conv1d": "jax.lax.conv_general_dilated",
+    "nn.conv2d": "jax.lax.conv_general_dilated",
+    "nn.conv3d": "jax.lax.conv_general_dilated",
+    "nn.convolution": "jax.lax.conv_general_dilated",
+    "nn.conv2d_transpose": "jax.lax.conv_transpose",
+    "nn.ctc_loss": "optax.ctc_loss",
+    "nn.depthwise_conv2d": "jax.lax.conv_general_dilated",
+    "nn.embedding_lookup": "jnp.take",
+    "nn.max_pool": "jax.lax.reduce_window",
+    "nn.max_pool2d": "jax.lax.reduce_window",
+    "nn.sigmoid_cross_entropy_with_logits": "optax.sigmoid_binary_cross_entropy",
+    "nn.softmax_cross_entropy_with_logits": "optax.softmax_cross_entropy",
+    "nn.softsign": "jax.nn.soft_sign",
+    "nn.sparse_softmax_cross_entropy_with_logits": (
+        "optax.softmax_cross_entropy_with_integer_labels"
+    ),
+    "nn.tanh": "jnp.tanh",
+    "nn.top_k": "jax.lax.top_k",
+    "random.fold_in": "jax.random.fold_in",
+    "random.stateless_normal": "jax.random.normal",
+    "random.stateless_truncated_normal": "jax.random.truncated_normal",
+    "random.stateless_uniform": "jax.random.uniform",
+    "signal.fft": "jnp.fft.fft",
+    "signal.ifft": "jnp.fft.ifft",
+    "signal.irfft": "jnp.fft.irfft",
+    "signal.rfft": "jnp.fft.rfft",
+}
+
+# tf.keras.optimizers.NAME(...) is rx.Optimizer(optax.NAME(...)).
+OPTIMIZERS: dict[str, str] = {
+    "Adadelta": "optax.adadelta",
+    "Adafactor": "optax.adafactor",
+    "Adagrad": "optax.adagrad",
+    "Adam": "optax.adam",
+    "AdamW": "optax.adamw",
+    "Adamax": "optax.adamax",
+    "Lamb": "optax.lamb",
+    "Lion": "optax.lion",
+    "Nadam": "optax.nadam",
+    "RMSprop": "optax.rmsprop",
+    "SGD": "optax.sgd",
+}
+
+# And so is the older tf.train.NAME.
+OLD_OPTIMIZERS: dict[str, str] = {
+    "AdadeltaOptimizer": "optax.adadelta",
+    "AdagradOptimizer": "optax.adagrad",
+    "AdamOptimizer": "optax.adam",
+    "GradientDescentOptimizer": "optax.sgd",
+    "MomentumOptimizer": "optax.sgd",
+    "RMSPropOptimizer": "optax.rmsprop",
+}
+
+SCHEDULES: dict[str, str] = {
+    "CosineDecay": "optax.cosine_decay_schedule",
+    "CosineDecayRestarts": "optax.sgdr_schedule",
+    "ExponentialDecay": "optax.exponential_decay",
+    "PiecewiseConstantDecay": "optax.piecewise_constant_schedule",
+    "PolynomialDecay": "optax.polynomial_schedule",
+}
+
+# tf.keras.losses.NAME: a function of logits and labels, one loss for each row.
+LOSSES: dict[str, str] = {
+    "BinaryCrossentropy": "optax.sigmoid_binary_cross_entropy",
+    "CategoricalCrossentropy": "optax.softmax_cross_entropy",
+    "CosineSimilarity": "optax.cosine_similarity",
+    "Huber": "optax.huber_loss",
+    "KLDivergence": "optax.kl_divergence",
+    "LogCosh": "optax.log_cosh",
+    "MeanSquaredError": "optax.squared_error",
+    "SparseCategoricalCrossentropy": "optax.softmax_cross_entropy_with_integer_labels",
+    "binary_crossentropy": "optax.sigmoid_binary_cross_entropy",
+    "categorical_crossentropy": "optax.softmax_cross_entropy",
+    "huber": "optax.huber_loss",
+    "mean_squared_error": "optax.squared_error",
+    "mse": "optax.squared_error",
+    "sparse_categorical_crossentropy": "optax.softmax_cross_entropy_with_integer_labels",
+}
+
+# --- what somebody has to think about ------------------------------------------------------------
+
+# A name that ends in `.*` stands for all that is below it and has no line of its own.
+THOUGHT: dict[str, str] = {
+    "tf.AggregationMethod": "leave it out",
+    "tf.Assert": "assert, outside compiled functions; jax.experimental.checkify there",
+    "tf.GradientTape": "make the block a function, loss_fn, that returns the loss",
+    "tf.IndexedSlices": "gradients are whole arrays",
+    "tf.Module": "a plain class; list its variables yourself",
+    "tf.TensorArray": "a list, or the stacked results of jax.lax.scan",
+    "tf.TensorShape": "a tuple",
+    "tf.assign": "variable.assign(value)",
+    "tf.assign_add": "variable.assign_add(value)",
+    "tf.assign_sub": "variable.assign_sub(value)",
+    "tf.autograph.*": "compiled functions are traced: no Python if or while on arrays",
+    "tf.bitcast": "jax.lax.bitcast_convert_type",
+    "tf.boolean_mask": "array[mask], outside compiled functions; jnp.where there",
+    "tf.case": "jax.lax.switch",
+    "tf.cast": "x.astype(dtype)",
+    "tf.clip_by_global_norm": "optax.chain(optax.clip_by_global_norm(limit), ...) in the optimizer",
+    "tf.clip_by_norm": "divide by jnp.maximum(1, norm / limit)",
+    "tf.config.*": "leave it out, or see rx.config and jax.config",
+    "tf.config.experimental.enable_op_determinism": (
+        "leave it out; on GPUs set XLA_FLAGS=--xla_gpu_deterministic_ops=true"
+    ),
+    "tf.config.experimental.set_memory_growth": (
+        "leave it out; to take memory as it is needed set XLA_PYTHON_CLIENT_PREALLOCATE=false"
+    ),
+    "tf.config.experimental.set_visible_devices": (
+        "name the devices to the strategy, or set CUDA_VISIBLE_DEVICES"
+    ),
+    "tf.config.experimental_run_functions_eagerly": "leave out rx.function to run eagerly",
+    "tf.config.run_functions_eagerly": "leave out rx.function to run eagerly",
+    "tf.config.set_soft_device_placement": "leave it out: a device that is not there is an error",
+    "tf.config.set_visible_devices": (
+        "name the devices to the strategy, or set CUDA_VISIBLE_DEVICES"
+    ),
+    "tf.constant_initializer": "the initial value itself: rx.Variable(value)",
+    "tf.control_dependencies": "leave it out: things happen in the order of the lines",
+    "tf.data.*": "rx.data does not have it",
+    "tf.data.experimental.assert_cardinality": "leave it out",
+    "tf.data.experimental.enumerate_dataset": "dataset.enumerate()",
+    "tf.data.experimental.get_single_element": "next(iter(dataset))",
+    "tf.data.experimental.get_structure": "dataset.element_spec",
+    "tf.data.experimental.map_and_batch": "dataset.map(f).batch(n)",
+    "tf.data.experimental.parallel_interleave": "dataset.interleave(f)",
+    "tf.data.experimental.prefetch_to_device": "leave it out: strategies put data on devices",
+    "tf.data.experimental.shuffle_and_repeat": "dataset.shuffle(n).repeat()",
+    "tf.data.experimental.unbatch": "dataset.unbatch()",
+    "tf.compat.v1.data.get_output_classes": "dataset.element_spec",
+    "tf.compat.v1.data.get_output_shapes": "dataset.element_spec",
+    "tf.compat.v1.data.get_output_types": "dataset.element_spec",
+    "tf.compat.v1.data.make_initializable_iterator": "iter(dataset); nothing is initialized",
+    "tf.debugging.*": "assert, outside compiled functions; jax.experimental.checkify there",
+    "tf.dtensor.*": "rx.Variable(..., layout=...), or a rx.distribute.StateLayout",
+    "tf.ensure_shape": "leave it out: shapes are known",
+    "tf.errors.*": "ValueError, TypeError or OSError; see rx.errors",
+    "tf.executing_eagerly": "True outside compiled functions",
+    "tf.experimental.dtensor.*": "rx.Variable(..., layout=...), or a rx.distribute.StateLayout",
+    "tf.fill": "jnp.full(shape, value)",
+    "tf.foldl": "jax.lax.scan",
+    "tf.gather_nd": "array[tuple(jnp.moveaxis(indices, -1, 0))]",
+    "tf.get_variable": "rx.Variable(initial_value, name=...), kept by you",
+    "tf.global_variables_initializer": "leave it out: variables are ready when they are made",
+    "tf.gradients": "rx.grad(loss_fn, variables)",
+    "tf.group": "leave it out: things happen in the order of the lines",
+    "tf.identity": "leave it out: arrays do not change",
+    "tf.image.*": "jax.image, or NumPy and Pillow in dataset.map",
+    "tf.init_scope": "leave it out, or move the lines out of the compiled function",
+    "tf.initializers.*": "jax.nn.initializers, with a key and a shape",
+    "tf.io.*": "rx.io does not have it: Python and NumPy in dataset.map",
+    "tf.io.decode_csv": 'line.split(b",")',
+    "tf.io.decode_image": "Pillow: np.asarray(Image.open(io.BytesIO(record)))",
+    "tf.io.decode_jpeg": "Pillow: np.asarray(Image.open(io.BytesIO(record)))",
+    "tf.io.decode_png": "Pillow: np.asarray(Image.open(io.BytesIO(record)))",
+    "tf.io.decode_raw": "np.frombuffer(record, dtype)",
+    "tf.io.gfile.*": "open, os, glob and shutil",
+    "tf.io.gfile.GFile": "open(name, mode)",
+    "tf.io.gfile.copy": "shutil.copy(source, target)",
+    "tf.io.gfile.exists": "os.path.exists(path)",
+    "tf.io.gfile.glob": "glob.glob(pattern), or rx.data.Dataset.list_files(pattern)",
+    "tf.io.gfile.isdir": "os.path.isdir(path)",
+    "tf.io.gfile.join": "os.path.join(path, ...)",
+    "tf.io.gfile.listdir": "os.listdir(path)",
+    "tf.io.gfile.makedirs": "os.makedirs(path, exist_ok=True)",
+    "tf.io.gfile.mkdir": "os.mkdir(path)",
+    "tf.io.gfile.remove": "os.remove(path)",
+    "tf.io.gfile.rename": "os.rename(old, new)",
+    "tf.io.gfile.rmtree": "shutil.rmtree(path)",
+    "tf.io.parse_tensor": "np.frombuffer(...).reshape(...)",
+    "tf.io.read_file": 'open(name, "rb").read()',
+    "tf.io.serialize_tensor": "array.tobytes()",
+    "tf.io.write_file": 'open(name, "wb").write(contents)',
+    "tf.is_tensor": "isinstance(x, jax.Array)",
+    "tf.keras.*": "no Keras here: variables and functions of your own",
+    "tf.keras.Model": "a class with variables, and a function of them and the input",
+    "tf.keras.Sequential": "variables, and a function of them and the input",
+    "tf.keras.applications.*": "no ready-made models: variables and functions of your own",
+    "tf.keras.callbacks.*": "lines of your own in the training loop",
+    "tf.keras.datasets.*": "other arrays for rx.data.Dataset.from_tensor_slices",
+    "tf.keras.initializers.*": "jax.nn.initializers, with a key and a shape",
+    "tf.keras.layers.*": "variables made in the scope, and a function of them and the input",
+    "tf.keras.losses.*": "a function that returns one loss for each row",
+    "tf.keras.metrics.*": "rx.metrics does not have it: a rx.metrics.Metric of your own",
+    "tf.keras.mixed_precision.*": "cast in the loss function: array.astype(jnp.bfloat16)",
+    "tf.keras.models.*": "variables and functions of your own",
+    "tf.keras.optimizers.*": "rx.Optimizer takes any optax transformation",
+    "tf.keras.optimizers.schedules.*": "optax schedules are functions of the step",
+    "tf.keras.regularizers.*": "add it to the loss; rx.nn.scale_regularization_loss divides it",
+    "tf.layers.*": "variables made in the scope, and a function of them and the input",
+    "tf.linalg.*": "see jnp.linalg and jax.scipy.linalg",
+    "tf.logging.*": "logging",
+    "tf.lookup.*": "a dict in dataset.map",
+    "tf.losses.*": "a function that returns one loss for each row",
+    "tf.math.*": "see jnp and jax.scipy.special",
+    "tf.nest.*": "jax.tree",
+    "tf.nest.flatten": "jax.tree.leaves(structure)",
+    "tf.nest.map_structure": "jax.tree.map(f, arrays, variables): arrays first",
+    "tf.nest.pack_sequence_as": "jax.tree.unflatten(jax.tree.structure(structure), leaves)",
+    "tf.nn.*": "see jax.nn and jnp",
+    "tf.nn.batch_normalization": "(x - mean) * scale / jnp.sqrt(variance + epsilon) + offset",
+    "tf.nn.bias_add": "x + bias",
+    "tf.nn.dropout": "jax.random.bernoulli(generator.next_key(), keep, x.shape) * x / keep",
+    "tf.nn.l2_loss": "jnp.sum(x ** 2) / 2",
+    "tf.nn.l2_normalize": "x / jnp.linalg.norm(x, axis=axis, keepdims=True)",
+    "tf.nn.moments": "jnp.mean and jnp.var",
+    "tf.no_op": "leave it out",
+    "tf.numpy_function": "call the function: dataset.map takes any Python",
+    "tf.optimizers.*": "rx.Optimizer takes any optax transformation",
+    "tf.ones_initializer": "the initial value itself: rx.Variable(jnp.ones(shape))",
+    "tf.print": 'jax.debug.print("{}", x)',
+    "tf.profiler.*": "jax.profiler",
+    "tf.py_func": "call the function: dataset.map takes any Python",
+    "tf.py_function": "call the function: dataset.map takes any Python",
+    "tf.random.*": "a method of rx.random.Generator, or jax.random with generator.next_key()",
+    "tf.random.normal": "generator.normal(shape), with a rx.random.Generator made in the scope",
+    "tf.random.set_seed": "rx.random.Generator.from_seed(seed), and seed= of dataset.shuffle",
+    "tf.random.truncated_normal": "generator.truncated_normal(shape), with a rx.random.Generator",
+    "tf.random.uniform": "generator.uniform(shape), with a rx.random.Generator made in the scope",
+    "tf.random_normal": "generator.normal(shape), with a rx.random.Generator made in the scope",
+    "tf.random_uniform": "generator.uniform(shape), with a rx.random.Generator made in the scope",
+    "tf.raw_ops.*": "functions of jnp and jax.lax",
+    "tf.scatter_nd": "jnp.zeros(shape).at[indices].add(updates)",
+    "tf.set_random_seed": "rx.random.Generator.from_seed(seed), and seed= of dataset.shuffle",
+    "tf.signal.*": "see jnp.fft",
+    "tf.slice": "array[begin : begin + size]",
+    "tf.sparse.*": "rx.io.SparseTensor has indices, values and dense_shape",
+    "tf.squared_difference": "(x - y) ** 2",
+    "tf.math.squared_difference": "(x - y) ** 2",
+    "tf.strings.*": "methods of bytes, in dataset.map",
+    "tf.tensor_scatter_nd_add": "array.at[indices].add(updates)",
+    "tf.tensor_scatter_nd_update": "array.at[indices].set(updates)",
+    "tf.test.*": "unittest or pytest, and numpy.testing",
+    "tf.timestamp": "time.time()",
+    "tf.to_float": "x.astype(jnp.float32)",
+    "tf.to_int32": "x.astype(jnp.int32)",
+    "tf.tpu.XLAOptions": "leave it out",
+    "tf.train.*": "see rx.train and optax",
+    "tf.train.CheckpointOptions": "leave it out",
+    "tf.train.ExponentialMovingAverage": "optax.ema",
+    "tf.train.Saver": "rx.train.Checkpoint(name=variable, ...)",
+    "tf.train.get_checkpoint_state": "rx.train.latest_checkpoint(directory)",
+    "tf.train.get_global_step": "optimizer.iterations",
+    "tf.train.get_or_create_global_step": "optimizer.iterations",
+    "tf.train.load_checkpoint": "rx.train.Checkpoint(...).restore(path): not TensorFlow's files",
+    "tf.train.load_variable": "rx.train.Checkpoint(...).restore(path): not TensorFlow's files",
+    "tf.trainable_variables": "keep a list of the variables that you make",
+    "tf.tuple": "leave it out",
+    "tf.types.*": "jax.typing.ArrayLike, jax.Array",
+    "tf.unstack": "list(array)",
+    "tf.variable_scope": "leave it out: variables are kept by you",
+    "tf.version.*": "rx.__version__",
+    "tf.zeros_initializer": "the initial value itself: rx.Variable(jnp.zeros(shape))",
+    "tf.xla.*": "jax.jit and jax.lax",
+    "tfds.*": "strategies take a tf.data data set as it is; or write it to files for rx.data",
+}
+
+# --- what there is nothing for -------------------------------------------------------------------
+
+UNSUPPORTED: dict[str, str] = {
+    "tf.Graph": "there are no graphs: lines run when they are reached",
+    "tf.InteractiveSession": "there are no sessions: call the functions",
+    "tf.RaggedTensor": "arrays have one shape: pad, as dataset.padded_batch does",
+    "tf.Session": "there are no sessions: call the functions",
+    "tf.contrib.*": "it is gone from TensorFlow as well",
+    "tf.data.experimental.service.*": "there is no input service",
+    "tf.disable_eager_execution": "there are no graphs: lines run when they are reached",
+    "tf.disable_v2_behavior": "there are no graphs: lines run when they are reached",
+    "tf.distribute.ParameterServerStrategy": "MultiWorkerMirroredStrategy trains in step",
+    "tf.distribute.Server": "replicax launch starts workers that join by themselves",
+    "tf.distribute.coordinator.*": "there are no parameter servers",
+    "tf.distribute.experimental.ParameterServerStrategy": (
+        "MultiWorkerMirroredStrategy trains in step"
+    ),
+    "tf.distribute.experimental.PreemptionWatcher": (
+        "rx.distribute.experimental.PreemptionCheckpointHandler saves and leaves"
+    ),
+    "tf.distribute.experimental.coordinator.*": "there are no parameter servers",
+    "tf.distribute.experimental.partitioners.*": "rx.Variable(..., layout=...) splits a variable",
+    "tf.distribute.experimental.rpc.*": "workers do not call each other",
+    "tf.estimator.*": "only Estimator, with a model_fn of your own, is here",
+    "tf.feature_column.*": "make the features in dataset.map",
+    "tf.get_default_graph": "there are no graphs: lines run when they are reached",
+    "tf.lite.*": "jax.export has what can be exported",
+    "tf.placeholder": "there are no graphs: pass the value as an argument",
+    "tf.python.*": "a private name of TensorFlow: use the public one first",
+    "tf.quantization.*": "replicax has nothing for it",
+    "tf.queue.*": "a rx.data.Dataset",
+    "tf.ragged.*": "arrays have one shape: pad, as dataset.padded_batch does",
+    "tf.reset_default_graph": "there are no graphs: lines run when they are reached",
+    "tf.saved_model.*": "rx.train.Checkpoint saves variables; jax.export programs",
+    "tf.summary.*": "replicax writes no summaries: print, or another writer",
+    "tf.tpu.experimental.HardwareFeature": "replicax has nothing for it",
+    "tf.tpu.experimental.embedding.*": "an embedding is a variable, split by a layout",
+    "tf.train.MonitoredTrainingSession": "there are no sessions: call the functions",
+    "tf.train.Server": "replicax launch starts workers that join by themselves",
+    "tf.train.SyncReplicasOptimizer": "optimizers sum gradients over the replicas by themselves",
+    "tf.train.replica_device_setter": "there are no parameter servers",
+}
+
+# --- objects: what they are, and what is different in their methods ------------------------------
+
+# The class that has the methods of such an object.
+CLASSES: dict[str, str] = {
+    "Checkpoint": "rx.train.Checkpoint",
+    "CheckpointManager": "rx.train.CheckpointManager",
+    "Dataset": "rx.data.Dataset",
+    "DistributedDataset": "rx.distribute.DistributedDataset",
+    "InputContext": "rx.distribute.InputContext",
+    "InputIterator": "rx.distribute.DistributedIterator",
+    "Iterator": "rx.data.Iterator",
+    "Metric": "rx.metrics.Metric",
+    "Optional": "rx.experimental.Optional",
+    "ReplicaContext": "rx.distribute.ReplicaContext",
+    "Strategy": "rx.distribute.Strategy",
+    "StrategyExtended": "rx.distribute.StrategyExtended",
+    "TFRecordWriter": "rx.io.TFRecordWriter",
+    "Variable": "rx.Variable",
+}
+
+# What a call gives, by the name in replicax; in TensorFlow, if there is none.
+RETURNS: dict[str, str] = {
+    "rx.data.Dataset.*": "Dataset",
+    "rx.data.FixedLengthRecordDataset": "Dataset",
+    "rx.data.TFRecordDataset": "Dataset",
+    "rx.data.TextLineDataset": "Dataset",
+    "rx.Optimizer": "Optimizer",
+    "rx.Variable": "Variable",
+    "rx.io.TFRecordWriter": "TFRecordWriter",
+    "rx.metrics.*": "Metric",
+    "rx.train.Checkpoint": "Checkpoint",
+    "rx.train.CheckpointManager": "CheckpointManager",
+    "rx.distribute.MirroredStrategy": "Strategy",
+    "rx.distribute.MultiWorkerMirroredStrategy": "Strategy",
+    "rx.distribute.OneDeviceStrategy": "Strategy",
+    "rx.distribute.Strategy": "Strategy",
+    "rx.distribute.StrategyExtended": "StrategyExtended",
+    "rx.distribute.ReplicaContext": "ReplicaContext",
+    "rx.distribute.InputContext": "InputContext",
+    "rx.data.Dataset": "Dataset",
+    "rx.distribute.TPUStrategy": "Strategy",
+    "rx.distribute.experimental.CentralStorageStrategy": "Strategy",
+    "rx.distribute.get_replica_context": "ReplicaContext",
+    "rx.distribute.get_strategy": "Strategy",
+    "tf.GradientTape": "GradientTape",
+    "tf.distribute.ParameterServerStrategy": "Strategy",
+    "tf.distribute.experimental.ParameterServerStrategy": "Strategy",
+    "tf.InteractiveSession": "Session",
+    "tf.Session": "Session",
+    "tf.train.MonitoredTrainingSession": "Session",
+    "tf.keras.losses.*": "Loss",
+    "tf.keras.Model": "Model",
+    "tf.keras.Sequential": "Model",
+    "tf.keras.applications.*": "Model",
+    "tf.keras.models.*": "Model",
+    "tf.keras.optimizers.*": "Optimizer",
+    "tf.train.AdamOptimizer": "Optimizer",
+    "tf.train.GradientDescentOptimizer": "Optimizer",
+    "tf.train.MomentumOptimizer": "Optimizer",
+    "tf.train.RMSPropOptimizer": "Optimizer",
+    "tfds.load": "Dataset",
+}
+
+# What a method or attribute gives; `*` is any other one.
+METHOD_RETURNS: dict[str, str] = {
+    "Dataset.*": "Dataset",
+    "Dataset.make_one_shot_iterator": "Iterator",
+    "InputIterator.get_next_as_optional": "Optional",
+    "Iterator.get_next_as_optional": "Optional",
+    "Strategy.distribute_datasets_from_function": "DistributedDataset",
+    "Strategy.experimental_distribute_dataset": "DistributedDataset",
+    "Strategy.experimental_distribute_datasets_from_function": "DistributedDataset",
+    "Strategy.experimental_make_numpy_dataset": "Dataset",
+    "Strategy.extended": "StrategyExtended",
+    "Strategy.make_dataset_iterator": "InputIterator",
+    "Strategy.make_input_fn_iterator": "InputIterator",
+    "ReplicaContext.strategy": "Strategy",
+}
+
+# Methods that only such an object has: they tell what it is.
+TELLING: dict[str, str] = {
+    "all_reduce": "ReplicaContext",
+    "merge_call": "ReplicaContext",
+    "replica_id_in_sync_group": "ReplicaContext",
+    "batch_reduce_to": "StrategyExtended",
+    "call_for_each_replica": "StrategyExtended",
+    "colocate_vars_with": "StrategyExtended",
+    "experimental_run_steps_on_iterator": "StrategyExtended",
+    "update_non_slot": "StrategyExtended",
+    "distribute_datasets_from_function": "Strategy",
+    "experimental_distribute_dataset": "Strategy",
+    "experimental_distribute_datasets_from_function": "Strategy",
+    "experimental_distribute_values_from_function": "Strategy",
+    "experimental_local_results": "Strategy",
+    "experimental_make_numpy_dataset": "Strategy",
+    "experimental_run": "Strategy",
+    "experimental_run_v2": "Strategy",
+    "make_dataset_iterator": "Strategy",
+    "make_input_fn_iterator": "Strategy",
+    "num_replicas_in_sync": "Strategy",
+    "update_config_proto": "Strategy",
+    "make_one_shot_iterator": "Dataset",
+    "make_initializable_iterator": "Dataset",
+    "as_numpy_iterator": "Dataset",
+    "padded_batch": "Dataset",
+    "get_per_replica_batch_size": "InputContext",
+    "input_pipeline_id": "InputContext",
+    "apply_gradients": "Optimizer",
+    "trainable_variables": "Model",
+    "trainable_weights": "Model",
+    "scatter_add": "Variable",
+    "scatter_nd_add": "Variable",
+    "scatter_nd_sub": "Variable",
+    "scatter_nd_update": "Variable",
+    "scatter_sub": "Variable",
+    "scatter_update": "Variable",
+    "get_concrete_function": "function",
+}
+
+# Methods that replicax has under another name, or not at all. Those that it has carry over.
+RENAMED_METHODS: dict[str, str] = {
+    "Dataset.make_one_shot_iterator": "iter",
+    "Metric.reset_states": "Metric.reset_state",
+    "Strategy.call_for_each_replica": "Strategy.run",
+    "Strategy.unwrap": "Strategy.experimental_local_results",
+}
+THOUGHT_METHODS: dict[str, str] = {
+    "Checkpoint.*": "rx.train.Checkpoint does not have it",
+    "CheckpointManager.*": "rx.train.CheckpointManager does not have it",
+    "Dataset.*": "rx.data.Dataset does not have it: see from_generator",
+    "Dataset.bucket_by_sequence_length": "a generator of batches: rx.data.Dataset.from_generator",
+    "Dataset.counter": "rx.data.Dataset.range",
+    "Dataset.get_single_element": "next(iter(dataset))",
+    "Dataset.group_by_window": "a generator of batches: rx.data.Dataset.from_generator",
+    "Dataset.ignore_errors": "catch them in the function of dataset.map",
+    "Dataset.make_initializable_iterator": "iter(dataset); nothing is initialized",
+    "Dataset.output_shapes": "dataset.element_spec",
+    "Dataset.output_types": "dataset.element_spec",
+    "Dataset.ragged_batch": "dataset.padded_batch",
+    "Dataset.snapshot": "dataset.cache(filename)",
+    "DistributedDataset.*": "loop over it, or iter() of it",
+    "DistributedDataset.reduce": "a loop over the data set",
+    "GradientTape.*": "loss, gradients = rx.value_and_grad(loss_fn, variables)",
+    "GradientTape.watch": "make it a rx.Variable, or use jax.grad",
+    "InputContext.*": "rx.distribute.InputContext does not have it",
+    "InputIterator.*": "rx.distribute.DistributedIterator does not have it",
+    "InputIterator.initializer": "leave it out: an iterator is ready to be read",
+    "Iterator.*": "rx.data.Iterator does not have it",
+    "Iterator.initializer": "leave it out: an iterator is ready to be read",
+    "Loss()": "one loss for each row; the functions of optax take the predictions first",
+    "Metric.*": "rx.metrics.Metric does not have it",
+    "Model()": "call your function of the variables and the input",
+    "Model.compile": "the optimizer, loss and metrics are used in the step: there is no compile",
+    "Model.evaluate": "a loop over the data set: strategy.run(test_step, args=(x, y))",
+    "Model.fit": "a loop over the data set: strategy.run(train_step, args=(x, y))",
+    "Model.load_weights": "rx.train.Checkpoint(...).restore(path)",
+    "Model.predict": "a loop over the data set",
+    "Model.save": "rx.train.Checkpoint(...).save(path)",
+    "Model.save_weights": "rx.train.Checkpoint(...).save(path)",
+    "Model.trainable_variables": "the list of variables that you keep",
+    "Model.trainable_weights": "the list of variables that you keep",
+    "Model.weights": "the list of variables that you keep",
+    "Optimizer.get_gradients": "rx.grad(loss_fn, variables)",
+    "Optimizer.minimize": (
+        "loss, gradients = rx.value_and_grad(loss_fn, variables), then apply_gradients"
+    ),
+    "Optional.*": "rx.experimental.Optional does not have it",
+    "ReplicaContext.*": "rx.distribute.ReplicaContext does not have it",
+    "Session.*": "there are no sessions: call the functions",
+    "Session.run": "there are no sessions: call the function that computes it",
+    "Strategy.*": "rx.distribute.Strategy does not have it",
+    "Strategy.colocate_vars_with": "strategy.extended.colocate_vars_with",
+    "Strategy.configure": "leave it out: there are no sessions to configure",
+    "StrategyExtended.*": "rx.distribute.StrategyExtended does not have it",
+    "TFRecordWriter.*": "rx.io.TFRecordWriter does not have it",
+    "Variable.*": "rx.Variable does not have it",
+    "Variable.eval": "variable.numpy()",
+    "Variable.initializer": "leave it out: variables are ready when they are made",
+    "Variable.scatter_add": "v.assign(v.at[indices].add(updates))",
+    "Variable.scatter_nd_add": "v.assign(v.at[indices].add(updates))",
+    "Variable.scatter_nd_sub": "v.assign(v.at[indices].add(-updates))",
+    "Variable.scatter_nd_update": "v.assign(v.at[indices].set(updates))",
+    "Variable.scatter_sub": "v.assign(v.at[indices].add(-updates))",
+    "Variable.scatter_update": "v.assign(v.at[indices].set(updates))",
+    "function.get_concrete_function": "call it: a function is compiled at its first call",
+}
+# Carry over although there is no class here that has them: of what is made anew by hand.
+SAME_METHODS = """Optimizer.apply_gradients Optimizer.build Optimizer.iterations
+    Optimizer.learning_rate"""
