@@ -61,9 +61,10 @@ def train_step(inputs):
 
         def loss_fn():
             predictions = jnp.sum(x * weights, axis=1)
-            return rx.nn.compute_average_loss(
+            loss = rx.nn.compute_average_loss(
                 jnp.square(predictions - y), global_batch_size=global_batch_size
             )
+            return loss
 
         loss, grads = rx.value_and_grad(loss_fn, [weights])
         optimizer.apply_gradients(zip(grads, [weights]))

@@ -40,12 +40,7 @@ with distribution.scope():
     numbers = iter(distribution.distribute_datasets_from_function(per_replica_fn))
     for _ in range(2):
         results = distribution.run(lambda x: x + 1, args=(numbers.get_next(),))
-        print(
-            "numbers",
-            [
-                np.asarray(each).tolist()
-                for each in distribution.experimental_local_results(results)
-            ],
-        )
+        parts = distribution.experimental_local_results(results)
+        print("numbers", [np.asarray(part).tolist() for part in parts])
     for each in distribution.experimental_local_results(distribution.run(lambda: steps * 1.0)):
         print("steps", np.asarray(each))

@@ -45,6 +45,7 @@ with distribution.scope():
     numbers.initialize()
     for _ in range(2):
         results = distribution.experimental_run(lambda x: x + 1, numbers)
-        print("numbers", [each.numpy().tolist() for each in distribution.unwrap(results)])
+        parts = distribution.unwrap(results)
+        print("numbers", [part.numpy().tolist() for part in parts])
     for each in distribution.experimental_local_results(distribution.run(lambda: steps * 1.0)):
         print("steps", each.numpy())

@@ -6,7 +6,6 @@ import tensorflow.compat.v1 as tf
 tf.disable_v2_behavior()
 
 xs = np.arange(8, dtype=np.float32)
-config = tf.ConfigProto(device_count={"CPU": 2})
 strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
 
 with tf.Graph().as_default(), strategy.scope():
@@ -20,7 +19,7 @@ with tf.Graph().as_default(), strategy.scope():
     per_replica = strategy.experimental_run(replica_fn, iterator)
     total = strategy.reduce(tf.distribute.ReduceOp.SUM, per_replica)
 
-    with tf.Session(config=config) as session:
+    with tf.Session(config=tf.ConfigProto(device_count={"CPU": 2})) as session:
         session.run(iterator.initialize())
         session.run(tf.global_variables_initializer())
         for _ in range(2):
