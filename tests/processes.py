@@ -415,13 +415,17 @@ class Job(Sequence[Worker]):
 
     def _ask_for_stacks(self) -> None:
         alive = [worker for worker in self._workers if worker.pid and worker.status is None]
+        # A stack comes line by line; its outermost line, the program itself, is the last.
+        seen = [len(worker.lines) for worker in alive]
         for worker in alive:
             with contextlib.suppress(ProcessLookupError):
                 self._processes[worker.rank].send_signal(signal.SIGUSR1)
-        seen = [len(worker.lines) for worker in alive]
         with self._changed:
             self._changed.wait_for(
-                lambda: all(len(w.lines) > n for w, n in zip(alive, seen, strict=True)),
+                lambda: all(
+                    any("in <module>" in text for _, text in w.lines[n:])
+                    for w, n in zip(alive, seen, strict=True)
+                ),
                 _SECONDS_FOR_STACKS,
             )
 

@@ -27,7 +27,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         {"context"},
         {"values"},
         {"collectives"},
-        {"variables"},
+        {"variable"},
         {"functions"},
         {"training", "data", "executors"},
         {"input"},
@@ -210,11 +210,11 @@ def test_every_module_says_what_lives_in_it():
 @pytest.mark.parametrize(
     ("importer", "imported", "words"),
     [
-        ("replicax.values._mirrored", "replicax.variables", "above"),
+        ("replicax.values._mirrored", "replicax.variable", "above"),
         ("replicax.training._optimizer", "replicax.executors", "beside"),
         ("replicax.context._stack", "replicax", "whole package"),
         ("replicax.attic._x", "replicax.values", "no floor"),
-        ("replicax.variables._variable", "replicax.values._mirrored", None),
+        ("replicax.variable._variable", "replicax.values._mirrored", None),
         ("replicax.testing._runner", "replicax", None),
     ],
 )

@@ -7,6 +7,7 @@ from replicax import debug as debug
 from replicax import distribute as distribute
 from replicax import errors as errors
 from replicax import experimental as experimental
+from replicax import integrations as integrations
 from replicax import io as io
 from replicax import metrics as metrics
 from replicax import nn as nn
@@ -24,9 +25,9 @@ from replicax.training import Optimizer as Optimizer
 from replicax.training import accumulate_gradients as accumulate_gradients
 from replicax.training import grad as grad
 from replicax.training import value_and_grad as value_and_grad
-from replicax.variables import Variable as Variable
-from replicax.variables import VariableAggregation as VariableAggregation
-from replicax.variables import VariableSynchronization as VariableSynchronization
-from replicax.variables import variable_creator_scope as variable_creator_scope
+from replicax.variable import Variable as Variable
+from replicax.variable import VariableAggregation as VariableAggregation
+from replicax.variable import VariableSynchronization as VariableSynchronization
+from replicax.variable import variable_creator_scope as variable_creator_scope
 
 __version__ = "0.1.0"

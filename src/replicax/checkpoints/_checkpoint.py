@@ -12,7 +12,7 @@ from replicax.checkpoints._saving import Save
 from replicax.checkpoints._status import CheckpointLoadStatus, InitializationOnlyStatus
 from replicax.checkpoints._together import Restoring, restore_needs_all
 from replicax.context import default_strategy, get_replica_context, is_compiling
-from replicax.variables import Variable
+from replicax.variable import Variable
 
 
 class Checkpoint:

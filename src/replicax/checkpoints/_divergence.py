@@ -24,7 +24,7 @@ from replicax.checkpoints._graph import VARIABLE, walk
 from replicax.cluster import current_membership
 from replicax.context import default_strategy, get_replica_context, get_strategy, is_compiling
 from replicax.devices import ReplicaMesh, replica_mesh, short_name
-from replicax.variables import UPDATING, ComponentVariable, DistributedVariable, Variable
+from replicax.variable import UPDATING, ComponentVariable, DistributedVariable, Variable
 
 _NAMED = 8  # so many variables, or replicas, are named in a text
 _compiled: set[tuple[ReplicaMesh, str]] = set()  # what there is a program for

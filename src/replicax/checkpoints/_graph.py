@@ -21,7 +21,7 @@ import numpy as np
 from replicax._arrays import is_number
 from replicax.training import Optimizer
 from replicax.training._metrics import Metric
-from replicax.variables import Variable
+from replicax.variable import Variable
 
 _OPAQUE = frozenset(sys.stdlib_module_names) | {
     *{"builtins", "jax", "jaxlib", "ml_dtypes", "numpy", "optax", "replicax", "tensorstore"}

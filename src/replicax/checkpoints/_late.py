@@ -1,6 +1,6 @@
 """What a checkpoint still has for variables that the program makes after `restore`.
 
-`variables/_late_values.py` says when to look. To look is cheap: only along names on which something
+`variable/_late_values.py` says when to look. To look is cheap: only along names on which something
 is missing. Nothing of the program is kept alive for it, nor need the user keep the `Checkpoint`:
 `rx.train.Checkpoint(model=model).restore(path)` is enough for a model that is built later.
 """
@@ -15,7 +15,7 @@ from replicax.checkpoints import _restoring
 from replicax.checkpoints._graph import OBJECT, VARIABLE, Node, children_of, kind_of, walk
 from replicax.checkpoints._problems import UnmatchedError
 from replicax.training import Optimizer
-from replicax.variables import Variable, late_value_sources
+from replicax.variable import Variable, late_value_sources
 
 _MISSING = object()
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax.checkpoints._graph import ARRAY, VARIABLE, Node
-from replicax.variables import UPDATING, DistributedVariable, Variable
+from replicax.variable import UPDATING, DistributedVariable, Variable
 
 _SHARED_OUT = 1 << 20  # bytes; larger copies are made by several threads
 

@@ -10,7 +10,7 @@ from replicax.checkpoints._late import LateValues
 from replicax.checkpoints._leaf import look_of
 from replicax.checkpoints._problems import UnmatchedError
 from replicax.training import Optimizer
-from replicax.variables import Variable, outside_of_everything
+from replicax.variable import Variable, outside_of_everything
 
 
 class CheckpointLoadStatus:

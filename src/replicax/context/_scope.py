@@ -33,6 +33,8 @@ class StrategyScope:
             "strategy.scope()",
             "Inside strategy.run the strategy is current already: leave the scope out there.",
         )
+        for hook in _stack.scope_entry_hooks:
+            hook()
         _stack.thread_state.frames.append(_stack.Frame(strategy))
         self._entered.append(True)
         return strategy

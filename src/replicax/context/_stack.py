@@ -6,7 +6,8 @@ and *update* (inside `extended.update`). A new thread inherits nothing: whoever 
 its frames.
 
 The default strategy lives above this room. It fills the slot below when it is imported, which is
-the one upward link in the package (see `strategies/_default.py`).
+the one upward link in the package (see `strategies/_default.py`). Likewise `integrations` leaves here
+what is to be done when a scope is entered.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ _default_frame: list[Frame] = []
 def fill_default_slot(frame: Frame) -> None:
     """Called once, by `strategies/_default.py`."""
     _default_frame[:] = [frame]
+
+
+scope_entry_hooks: list[Callable[[], None]] = []
+"""Called when a user enters a strategy: libraries that were imported meanwhile join in."""
 
 
 def top() -> Frame:

@@ -23,7 +23,7 @@ from replicax.functions._identity import constant_key
 from replicax.functions._place import Place
 from replicax.functions._retry import Uneven
 from replicax.values import DistributedValues, Mirrored, PerReplica, TracedBuffers, is_leaf
-from replicax.variables import Variable
+from replicax.variable import Variable
 
 
 class Look(NamedTuple):

@@ -43,7 +43,7 @@ from replicax.functions._retry import (
 from replicax.functions._signature import Signature
 from replicax.functions._snapshot import with_snapshots
 from replicax.values import DistributedValues
-from replicax.variables import Variable, VariableGone
+from replicax.variable import Variable, VariableGone
 
 _EAGER = object()  # in the place of a program: this call cannot be compiled
 _LOOP = object()  # in the place of a program: its parts are compiled

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from replicax import _tree
-from replicax.variables import Variable
+from replicax.variable import Variable
 
 _BY_VALUE = (int, float, complex, str, bytes, bool, type(None), enum.Enum, np.dtype, slice, range)
 

@@ -49,7 +49,7 @@ from replicax.values import (
     is_leaf,
     per_replica_type,
 )
-from replicax.variables import UPDATING, ProgramState, Variable, VariableGone
+from replicax.variable import UPDATING, ProgramState, Variable, VariableGone
 
 
 class Program:

@@ -14,7 +14,7 @@ from replicax import _tree
 from replicax._arrays import STRING
 from replicax.functions._tensor_spec import TensorSpec
 from replicax.values import DistributedValues, Mirrored, PerReplica, is_leaf
-from replicax.variables import Variable
+from replicax.variable import Variable
 
 
 class Signature:

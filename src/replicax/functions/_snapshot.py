@@ -6,7 +6,7 @@ from typing import Any
 
 from replicax import _tree
 from replicax.values import PerReplica, is_leaf
-from replicax.variables import Variable, VariableAggregation
+from replicax.variable import Variable, VariableAggregation
 
 
 def snapshot(variable: Variable) -> Any:

@@ -29,7 +29,7 @@ from replicax.functions._place import Place
 from replicax.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
 from replicax.functions._turns import Provenance, Turns
 from replicax.values import DistributedValues, OneBuffer, ReplicaBuffers, TracedBuffers
-from replicax.variables import DistributedVariable, SyncOnReadVariable, Variable, trace_stamp
+from replicax.variable import DistributedVariable, SyncOnReadVariable, Variable, trace_stamp
 
 
 @dataclasses.dataclass(eq=False)

@@ -16,7 +16,7 @@ from replicax._typing import Tracer
 from replicax.context import EACH
 from replicax.functions._retry import OnlyPython
 from replicax.values import DistributedValues, is_leaf
-from replicax.variables import Variable
+from replicax.variable import Variable
 
 _KEPT_BY_PYTHON = range(-5, 257)  # integers of which Python has one object each
 

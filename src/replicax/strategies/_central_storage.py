@@ -15,7 +15,7 @@ from replicax.devices import (
 )
 from replicax.strategies._extended import StrategyExtended
 from replicax.strategies._strategy import Strategy
-from replicax.variables import AggregatingVariable, VariableSynchronization
+from replicax.variable import AggregatingVariable, VariableSynchronization
 
 
 class CentralStorageExtended(StrategyExtended):

@@ -15,7 +15,7 @@ from replicax.collectives import destination_devices
 from replicax.context import Frame, ReplicaContext, fill_default_slot
 from replicax.strategies._extended import StrategyExtended
 from replicax.strategies._strategy import Strategy
-from replicax.variables import Variable
+from replicax.variable import Variable
 
 
 class DefaultExtended(StrategyExtended):

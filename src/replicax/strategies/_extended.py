@@ -75,7 +75,7 @@ from replicax.values import (
     regroup,
     regroup_traced,
 )
-from replicax.variables import (
+from replicax.variable import (
     ComponentVariable,
     DistributedVariable,
     MirroredVariable,

@@ -8,7 +8,7 @@ from typing import Any
 from replicax.devices import canonical_name, resolve
 from replicax.strategies._extended import StrategyExtended
 from replicax.strategies._strategy import Strategy
-from replicax.variables import Variable
+from replicax.variable import Variable
 
 
 class OneDeviceExtended(StrategyExtended):

@@ -32,7 +32,7 @@ from replicax import _tree
 from replicax._typing import Tracer
 from replicax.context import ReplicaContext
 from replicax.values import DistributedValues
-from replicax.variables import Variable
+from replicax.variable import Variable
 
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _BY_IDENTITY = (

@@ -26,7 +26,7 @@ from replicax._typing import Tracer
 from replicax.context import get_replica_context, get_strategy
 from replicax.training._captures import Capture
 from replicax.training._substitution import checked_loss
-from replicax.variables import MirroredVariable, Variable, intercepting, trace_stamp
+from replicax.variable import MirroredVariable, Variable, intercepting, trace_stamp
 
 _KEPT_PROGRAMS = 256
 _WARN_EVERY_CONSTANTS = 12

@@ -18,7 +18,7 @@ from replicax.context import is_compiling, thread_state
 from replicax.training._compiled_loss import compiled_if_possible, compiled_value_and_grad
 from replicax.training._substitution import PutTogether, Substitution, checked_loss
 from replicax.values import is_leaf
-from replicax.variables import Variable, active_interceptors, intercepting
+from replicax.variable import Variable, active_interceptors, intercepting
 
 # As `variables.trace_stamp`, which assignments inside the loss renew, and cannot renew this one.
 _loss_stamp = jax.make_user_context(None)

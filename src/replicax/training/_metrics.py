@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from replicax._errors import PerReplicaValueError
 from replicax.context import in_cross_replica_context
-from replicax.variables import Variable, VariableAggregation, VariableSynchronization
+from replicax.variable import Variable, VariableAggregation, VariableSynchronization
 
 Measure = Callable[[jax.Array, jax.Array], jax.Array]
 

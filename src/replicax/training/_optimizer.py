@@ -26,7 +26,7 @@ from replicax.devices import PLAIN
 from replicax.training._on_parts import Part
 from replicax.training._optimizer_state import OptimizerState, checked, state_variable
 from replicax.values import ArrayLike, PerReplica, is_leaf, select_replica
-from replicax.variables import (
+from replicax.variable import (
     Variable,
     VariableAggregation,
     active_interceptors,

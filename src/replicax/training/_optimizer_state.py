@@ -18,7 +18,7 @@ from replicax.context import EACH, is_compiling, thread_state
 from replicax.devices import Layout, token
 from replicax.training._on_parts import Part, on_parts
 from replicax.values import Mirrored, PerReplica
-from replicax.variables import UPDATING, Variable
+from replicax.variable import UPDATING, Variable
 
 
 class OptimizerState:

@@ -18,7 +18,7 @@ import numpy as np
 
 from replicax._errors import WrongContextError
 from replicax.context import get_replica_context, is_compiling
-from replicax.variables import (
+from replicax.variable import (
     DistributedVariable,
     Variable,
     VariableAggregation,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from replicax._jax_internals import at_level, current_trace, is_checkpointed, staging_trace
 from replicax.collectives import put_together
 from replicax.values import ArrayLike
-from replicax.variables import Variable
+from replicax.variable import Variable
 
 
 class Substitution:

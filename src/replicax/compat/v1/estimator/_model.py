@@ -23,7 +23,7 @@ from replicax.context import get_replica_context, is_compiling
 from replicax.functions import function
 from replicax.metrics import Mean, Metric
 from replicax.training import Optimizer, value_and_grad
-from replicax.variables import (
+from replicax.variable import (
     Variable,
     VariableAggregation,
     VariableSynchronization,

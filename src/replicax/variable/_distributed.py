@@ -31,9 +31,9 @@ from replicax.context import (
 )
 from replicax.devices import PLAIN, Layout, ReplicaMesh, canonical_name, put, short_name
 from replicax.values import DistributedValues, Mirrored, OneBuffer, PerReplica, ReplicaBuffers
-from replicax.variables import _creator, _policy
-from replicax.variables._policy import VariableAggregation, VariableSynchronization
-from replicax.variables._variable import UPDATING, Variable, combined
+from replicax.variable import _creator, _policy
+from replicax.variable._policy import VariableAggregation, VariableSynchronization
+from replicax.variable._variable import UPDATING, Variable, combined
 
 _REDUCE_OPS = {
     VariableAggregation.SUM: ReduceOp.SUM,

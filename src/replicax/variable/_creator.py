@@ -13,7 +13,7 @@ from replicax._arrays import as_array
 from replicax._typing import Tracer
 from replicax.context import get_strategy, is_compiling, thread_state
 from replicax.values import ArrayLike, PerReplica
-from replicax.variables import _late_values
+from replicax.variable import _late_values
 
 Creator = Callable[..., Any]
 

@@ -31,15 +31,15 @@ from replicax.devices import (
     short_name,
 )
 from replicax.values import ArrayLike, Mirrored, OneBuffer, PerReplica
-from replicax.variables import _creator, _interception, _late_values
-from replicax.variables._policy import (
+from replicax.variable import _creator, _interception, _late_values
+from replicax.variable._policy import (
     VariableAggregation,
     VariableSynchronization,
     as_aggregation,
     as_synchronization,
     resolve_trainable,
 )
-from replicax.variables._program_state import StateSlot
+from replicax.variable._program_state import StateSlot
 
 # Held while a variable is read, changed and written back: threads may share variables.
 UPDATING = threading.RLock()

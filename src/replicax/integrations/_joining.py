@@ -1,0 +1,33 @@
+"""When a library joins in: at the first scope that is entered after it was imported.
+
+Nothing is imported for the user, and nothing is changed in a library outside of this.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from replicax.context import _stack
+
+# Library, and the module of ours whose `join()` lets its objects live under a strategy.
+_LIBRARIES = {
+    "keras": "replicax.integrations.keras",
+    "flax.nnx": "replicax.integrations.nnx",
+}
+_waiting = dict(_LIBRARIES)
+
+
+def _join_those_loaded() -> None:
+    for library, ours in list(_waiting.items()):
+        if library in sys.modules:
+            del _waiting[library]
+            importlib.import_module(ours).join()
+
+
+def joined() -> tuple[str, ...]:
+    """The libraries whose objects live under strategies now."""
+    return tuple(library for library in _LIBRARIES if library not in _waiting)
+
+
+_stack.scope_entry_hooks.append(_join_those_loaded)
