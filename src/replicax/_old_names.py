@@ -6,6 +6,7 @@ which `scripts/old_names_page.py` writes.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -117,6 +118,27 @@ OLD_NAMES: dict[str, tuple[OldName, ...]] = {
             "An iterator is ready when it is made; to begin anew, make another.",
         ),
         OldName(
+            "InputIterator.output_types",
+            "InputIterator.element_spec",
+            "dtypes = jax.tree.map(lambda spec: spec.dtype, dataset.element_spec)",
+        ),
+        OldName(
+            "InputIterator.output_shapes",
+            "InputIterator.element_spec",
+            "shapes = jax.tree.map(lambda spec: spec.shape, dataset.element_spec)",
+        ),
+        OldName(
+            "Strategy.configure",
+            "",
+            "strategy = rx.distribute.MultiWorkerMirroredStrategy(cluster_resolver)",
+            "A strategy is told of its cluster when it is made.",
+        ),
+        OldName(
+            "Strategy.colocate_vars_with",
+            "StrategyExtended.colocate_vars_with",
+            "strategy.extended.colocate_vars_with(variable)",
+        ),
+        OldName(
             "Strategy.unwrap",
             "Strategy.experimental_local_results",
             "strategy.experimental_local_results(value)",
@@ -153,6 +175,7 @@ OLD_NAMES: dict[str, tuple[OldName, ...]] = {
 
 _by_name: dict[str, OldName] = {row.old: row for rows in OLD_NAMES.values() for row in rows}
 _used: set[str] = set()  # the names that were warned of in this process
+_lock = threading.RLock()  # threads that use a name at once warn once; a filter may use one itself
 
 
 def row_of(old: str) -> OldName:
@@ -162,10 +185,11 @@ def row_of(old: str) -> OldName:
 
 def warn_of(old: str) -> None:
     """Warns at the user's line that it uses an older name; once for each name."""
-    if old in _used:
-        return
-    _warnings.warn(row_of(old).text, category=OldNameWarning)
-    _used.add(old)  # not where the warning was raised as an error: then every use is one
+    with _lock:
+        if old in _used:
+            return
+        _warnings.warn(row_of(old).text, category=OldNameWarning)
+        _used.add(old)  # not where the warning was raised as an error: then every use is one
 
 
 def forget_uses() -> None:

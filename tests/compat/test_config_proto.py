@@ -3,6 +3,7 @@
 import copy
 import importlib.util
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,15 @@ def test_what_was_set_stays():
     assert updated == config and isinstance(updated, ConfigProto)
     updated.gpu_options.allow_growth = False
     assert config.gpu_options.allow_growth
+
+
+def test_it_can_be_pickled():
+    config = ConfigProto(device_count={"GPU": 2})
+    config.cluster_def.job.add(name="worker").tasks[0] = "a:1"
+    for each in (config, config.cluster_def.job[0]):
+        copied = pickle.loads(pickle.dumps(each))
+        assert copied == each and copied is not each
+    assert isinstance(pickle.loads(pickle.dumps(config)), ConfigProto)
 
 
 def test_nccl_is_asked_for(monkeypatch: pytest.MonkeyPatch):

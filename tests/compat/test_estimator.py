@@ -1,5 +1,6 @@
 """`Estimator`: the numbers of a loop by hand, on any number of replicas, every row once."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from replicax.compat.v1 import estimator
 from replicax.compat.v1.estimator import EstimatorSpec, ModeKeys
 from tests.compat.regression import (
     BATCH,
+    ROWS,
     Losses,
     X,
     Y,
@@ -25,22 +27,38 @@ from tests.compat.regression import (
     model_fn,
     points,
 )
+from tests.old_names import warns_of
 from tests.under_test import cpus
 
 # Replicas (0: no strategy) and rows. The last batch is whole; is smaller on one of the replicas;
-# leaves some replicas with nothing.
-CASES = [(0, 61), (1, 61), (2, 64), (2, 61), (4, 64), (4, 61), (4, 58)]
+# leaves one of them, or all but one, with nothing.
+CASES = [(0, 29), (1, 32), (2, 32), (2, 29), (4, 29), (4, 26)]
 
 
 # --- training -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("replicas", "rows"), CASES)
-def test_trains_as_a_loop_by_hand(replicas: int, rows: int, tmp_path: Path):
+def test_the_numbers_of_a_loop_by_hand(replicas: int, rows: int, tmp_path: Path):
+    """Training, evaluating and predicting count every row once, and in order."""
     model = line(tmp_path, replicas)
-    wanted, weights = losses_by_hand(rows)
-    np.testing.assert_allclose(losses_of(model, points(rows)), wanted, rtol=1e-5)
+    losses, weights = losses_by_hand(rows)
+    np.testing.assert_allclose(losses_of(model, points(rows)), losses, rtol=1e-5)
     np.testing.assert_allclose(model.get_variable_value("line/w"), weights, rtol=1e-5)
+
+    predicted = X[:rows] @ weights + model.get_variable_value("line/b")
+    difference = predicted - Y[:rows]
+    for _ in range(2):  # the second one starts anew
+        found = model.evaluate(points(rows))
+        assert sorted(found) == ["error", "global_step", "loss"]
+        assert found["global_step"] == 4
+        np.testing.assert_allclose(found["loss"], np.mean(difference**2), rtol=1e-4)
+        np.testing.assert_allclose(found["error"], np.mean(abs(difference)), rtol=1e-4)
+
+    with mirrored(replicas).scope() if replicas else contextlib.nullcontext():
+        predictions = list(model.predict(points(rows)))
+    np.testing.assert_array_equal(np.stack([each["x"] for each in predictions]), X[:rows])
+    np.testing.assert_allclose([each["y"] for each in predictions], predicted, rtol=1e-4, atol=1e-5)
 
 
 def test_one_batch_for_many_replicas(tmp_path: Path):
@@ -54,7 +72,7 @@ def test_a_strategy_of_tensorflow_1(tmp_path: Path):
     strategy = rx.compat.v1.distribute.MirroredStrategy(cpus(2))
     config = estimator.RunConfig(train_distribute=strategy)
     model = estimator.Estimator(model_fn, tmp_path, config, params={"rate": 0.1})
-    np.testing.assert_allclose(losses_of(model, points(64)), losses_by_hand(64)[0], rtol=1e-5)
+    np.testing.assert_allclose(losses_of(model, points(ROWS)), losses_by_hand(ROWS)[0], rtol=1e-5)
 
 
 def test_steps_count_on_and_max_steps_do_not(tmp_path: Path):
@@ -69,7 +87,7 @@ def test_steps_count_on_and_max_steps_do_not(tmp_path: Path):
 
 
 def test_the_end_of_the_data_ends_training(tmp_path: Path):
-    assert len(losses_of(line(tmp_path), points(24), steps=100)) == 3
+    assert len(losses_of(line(tmp_path), points(ROWS), steps=100)) == 4
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -109,9 +127,9 @@ def test_assignments_in_model_fn_happen_once_a_step(replicas: int, tmp_path: Pat
         return EstimatorSpec(mode, loss=loss, train_op=rx.Optimizer(optax.sgd(0.1)))
 
     config = estimator.RunConfig(train_distribute=mirrored(replicas))
-    model = estimator.Estimator(counting, tmp_path, config).train(points(64))
-    assert model.get_variable_value("calls") == 8
-    np.testing.assert_allclose(model.get_variable_value("mean"), X[56:].mean(), rtol=1e-5)
+    model = estimator.Estimator(counting, tmp_path, config).train(points(ROWS))
+    assert model.get_variable_value("calls") == 4
+    np.testing.assert_allclose(model.get_variable_value("mean"), X[-BATCH:].mean(), rtol=1e-5)
 
 
 def test_variables_without_names_are_told_apart_by_their_order(tmp_path: Path):
@@ -124,21 +142,20 @@ def test_variables_without_names_are_told_apart_by_their_order(tmp_path: Path):
         return EstimatorSpec(mode, loss=loss, train_op=rx.Optimizer(optax.sgd(0.1)))
 
     config = estimator.RunConfig(train_distribute=mirrored(2))
-    model = estimator.Estimator(unnamed, tmp_path, config).train(points(64))
+    model = estimator.Estimator(unnamed, tmp_path, config).train(points(ROWS))
     w, b = model.get_variable_value("Variable"), model.get_variable_value("Variable_1")
     assert (w.shape, b.shape) == ((3,), ())
-    predictions = np.stack(list(model.predict(points(64))))
+    predictions = np.stack(list(model.predict(points(ROWS))))
     np.testing.assert_allclose(predictions, X @ w + b, rtol=1e-5)
 
 
-@pytest.mark.parametrize("replicas", [0, 2])
-def test_features_may_hold_text(replicas: int, tmp_path: Path):
+def test_features_may_hold_text(tmp_path: Path):
     """Such steps run as Python, with the same numbers; the text comes out with the predictions."""
+    names = [b"row %d" % row for row in range(BATCH)]
 
     def input_fn() -> Any:
-        names = np.array([b"row %d" % row for row in range(10)], object)
-        features = {"x": X[:10], "name": names}
-        return rx.data.Dataset.from_tensor_slices((features, Y[:10])).batch(4)
+        features = {"x": X[:BATCH], "name": np.array(names, object)}
+        return rx.data.Dataset.from_tensor_slices((features, Y[:BATCH])).batch(BATCH // 2)
 
     def with_names(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
         spec = model_fn(features, labels, mode, params)
@@ -146,16 +163,49 @@ def test_features_may_hold_text(replicas: int, tmp_path: Path):
             return EstimatorSpec(mode, {**spec.predictions, "name": features["name"]})
         return spec
 
-    def without_names() -> Any:
-        return input_fn().map(lambda features, labels: ({"x": features["x"]}, labels))
-
-    strategy = mirrored(replicas)
+    strategy = mirrored(2)
     config = estimator.RunConfig(train_distribute=strategy, eval_distribute=strategy)
     model = estimator.Estimator(with_names, tmp_path, config, params={"rate": 0.1})
-    wanted = losses_of(line(tmp_path / "without", replicas), without_names)
-    np.testing.assert_allclose(losses_of(model, input_fn), wanted, rtol=1e-5)
-    model.evaluate(input_fn)
-    assert [each["name"] for each in model.predict(input_fn)] == [b"row %d" % i for i in range(10)]
+    np.testing.assert_allclose(losses_of(model, input_fn), losses_by_hand(BATCH)[0], rtol=1e-5)
+    np.testing.assert_allclose(
+        model.evaluate(input_fn)["loss"], losses_by_hand(BATCH, passes=2)[0][1], rtol=1e-5
+    )
+    assert [each["name"] for each in model.predict(input_fn)] == names
+
+
+def test_sync_on_read_variables_are_saved_unless_they_are_of_metrics(tmp_path: Path):
+    """A count of the user's own goes on in the next call, and evaluation sees it."""
+
+    def counting(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
+        rows = rx.Variable(
+            0.0, trainable=False, synchronization="ON_READ", aggregation="SUM", name="rows"
+        )
+        if mode == ModeKeys.TRAIN:
+            rows.assign_add(jnp.float32(len(labels)))
+        return model_fn(features, labels, mode, params)
+
+    config = estimator.RunConfig(train_distribute=mirrored(2))
+    model = estimator.Estimator(counting, tmp_path, config, params={"rate": 0.1})
+    for _ in range(2):
+        model.train(points(ROWS))
+    assert model.get_variable_value("rows") == 2 * ROWS
+    assert not any("mean_absolute_error" in name for name in model.get_variable_names())
+    model.evaluate(fixed_batch)
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_the_losses_of_replicas_are_averaged(replicas: int, tmp_path: Path):
+    distribute, found = rx.compat.v1.distribute, set()
+
+    def asking(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
+        found.add(distribute.get_loss_reduction())
+        return model_fn(features, labels, mode, params)
+
+    config = estimator.RunConfig(train_distribute=mirrored(replicas))
+    with warns_of("rx.compat.v1.distribute.get_loss_reduction"):
+        estimator.Estimator(asking, tmp_path, config, {"rate": 0.1}).train(fixed_batch, steps=1)
+        assert found == {distribute.ReduceOp.MEAN}
+        assert distribute.get_loss_reduction() is distribute.ReduceOp.SUM
 
 
 def test_assignments_in_a_loop(tmp_path: Path):
@@ -172,8 +222,8 @@ def test_assignments_in_a_loop(tmp_path: Path):
         return EstimatorSpec(mode, loss=loss, train_op=rx.Optimizer(optax.sgd(0.1)))
 
     config = estimator.RunConfig(train_distribute=mirrored(2))
-    model = estimator.Estimator(looping, tmp_path, config).train(points(64))
-    assert model.get_variable_value("total") == 64
+    model = estimator.Estimator(looping, tmp_path, config).train(points(ROWS))
+    assert model.get_variable_value("total") == ROWS
 
 
 def test_random_numbers_go_on(tmp_path: Path):
@@ -181,7 +231,7 @@ def test_random_numbers_go_on(tmp_path: Path):
 
     def noisy(features: Any, labels: Any, mode: str) -> EstimatorSpec:
         w = rx.Variable(0.0, name="w")
-        loss = jnp.squeeze(rx.random.Generator.from_seed(3).uniform([1])) + 0 * w
+        loss = rx.random.Generator.from_seed(3).uniform([]) + 0 * w
         return EstimatorSpec(mode, loss=loss, train_op=rx.Optimizer(optax.sgd(0.1)))
 
     whole = losses_of(estimator.Estimator(noisy, tmp_path / "whole"), fixed_batch, steps=4)
@@ -212,24 +262,11 @@ def test_arguments_are_passed_by_name(tmp_path: Path):
 # --- evaluating -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("replicas", "rows"), CASES)
-def test_evaluation_counts_every_row_once(replicas: int, rows: int, tmp_path: Path):
-    model = line(tmp_path, replicas).train(points(64))
-    predicted = X @ model.get_variable_value("line/w") + model.get_variable_value("line/b")
-    difference = (predicted - Y)[:rows]
-    for _ in range(2):  # the second one starts anew
-        found = model.evaluate(points(rows))
-        assert sorted(found) == ["error", "global_step", "loss"]
-        assert found["global_step"] == 8
-        np.testing.assert_allclose(found["loss"], np.mean(difference**2), rtol=1e-5)
-        np.testing.assert_allclose(found["error"], np.mean(abs(difference)), rtol=1e-5)
-
-
 def test_evaluation_of_some_steps_only(tmp_path: Path):
-    model = line(tmp_path, 2).train(points(64))
-    part, whole = model.evaluate(points(64), steps=2), model.evaluate(points(2 * BATCH))
+    model = line(tmp_path, 2).train(points(ROWS))
+    part, whole = model.evaluate(points(ROWS), steps=2), model.evaluate(points(2 * BATCH))
     assert part == whole
-    assert part != model.evaluate(points(64))
+    assert part != model.evaluate(points(ROWS))
 
 
 def test_evaluation_changes_nothing(tmp_path: Path):
@@ -238,14 +275,13 @@ def test_evaluation_changes_nothing(tmp_path: Path):
     model.evaluate(fixed_batch)
     assert model.latest_checkpoint() == str(tmp_path / "model.ckpt-2")
     losses = losses_of(model, fixed_batch, steps=2)
-    other = line(tmp_path / "other", 2)
-    assert losses_of(other, fixed_batch, steps=4)[2:] == losses
+    np.testing.assert_allclose(losses, losses_by_hand(BATCH, passes=4)[0][2:], rtol=1e-5)
     assert not np.array_equal(model.get_variable_value("line/w"), before)
 
 
 def test_an_earlier_checkpoint_can_be_evaluated(tmp_path: Path):
-    model = line(tmp_path, save_checkpoints_steps=1).train(fixed_batch, steps=3)
-    losses = losses_of(line(tmp_path / "other"), fixed_batch, steps=3)
+    model = line(tmp_path, save_checkpoints_steps=1)
+    losses = losses_of(model, fixed_batch, steps=3)
     for step in (0, 1, 2):
         found = model.evaluate(fixed_batch, checkpoint_path=tmp_path / f"model.ckpt-{step}")
         assert found["global_step"] == step
@@ -264,15 +300,6 @@ def test_a_model_that_is_not_trained_has_its_initial_values(tmp_path: Path):
 # --- predicting -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("replicas", "rows"), [(0, 64), (0, 61), (4, 58)])
-def test_prediction_yields_every_row_once_and_in_order(replicas: int, rows: int, tmp_path: Path):
-    model = line(tmp_path, replicas).train(points(64))
-    found = list(model.predict(points(rows)))
-    np.testing.assert_array_equal(np.stack([each["x"] for each in found]), X[:rows])
-    wanted = X[:rows] @ model.get_variable_value("line/w") + model.get_variable_value("line/b")
-    np.testing.assert_allclose([each["y"] for each in found], wanted, rtol=1e-4, atol=1e-5)
-
-
 def test_predictions_by_key_and_by_batch(tmp_path: Path):
     model = line(tmp_path)
     assert [sorted(each) for each in model.predict(points(2), ["y"])] == [["y"], ["y"]]
@@ -283,16 +310,22 @@ def test_predictions_by_key_and_by_batch(tmp_path: Path):
 
 
 def test_in_the_scope_of_a_strategy_that_one_is_used(tmp_path: Path):
-    """Also for predictions, which then come from several replicas, in order."""
-    with rx.distribute.MirroredStrategy(cpus(4)).scope():
+    """The input is asked for the share of one of two replicas."""
+    asked: list[int] = []
+
+    def input_fn(input_context: Any) -> Any:
+        asked.append(input_context.num_replicas_in_sync)
+        return points(ROWS)(input_context)
+
+    with mirrored(2).scope():
         model = line(tmp_path)
-        np.testing.assert_allclose(losses_of(model, points(58)), losses_by_hand(58)[0], rtol=1e-5)
-        found = [each["x"] for each in model.predict(points(58))]
-    np.testing.assert_array_equal(np.stack(found), X[:58])
+        np.testing.assert_allclose(losses_of(model, input_fn), losses_by_hand(ROWS)[0], rtol=1e-5)
+        next(model.predict(input_fn))
+    assert asked == [2, 2]
 
 
 def test_prediction_can_be_left_in_the_middle(tmp_path: Path):
-    predictions = line(tmp_path).predict(points(64))
+    predictions = line(tmp_path).predict(points(ROWS))
     next(predictions)
     predictions.close()  # the guards see that no thread is left
 
@@ -328,15 +361,15 @@ class Diary(estimator.SessionRunHook):
 def test_hooks_see_each_step_and_may_stop(tmp_path: Path):
     model = line(tmp_path, 2)
     diary = Diary(stop_after=2)
-    model.train(points(64), hooks=[diary])
+    model.train(points(ROWS), hooks=[diary])
     step = ["before", "after global_step loss"]
     assert diary.entries == ["begin", "session", *step, *step, "end"]
     assert model.get_variable_value("global_step") == 2
     diary = Diary(stop_after=1)
-    model.evaluate(points(64), hooks=[diary])
+    model.evaluate(points(ROWS), hooks=[diary])
     assert diary.entries == ["begin", "session", "before", "after evaluation", "end"]
     diary = Diary(stop_after=1)
-    assert len(list(model.predict(points(64), hooks=[diary]))) == BATCH
+    assert len(list(model.predict(points(ROWS), hooks=[diary]))) == BATCH
     assert diary.entries == ["begin", "session", "before", "after predictions", "end"]
 
 

@@ -12,7 +12,7 @@ import pytest
 import replicax as rx
 from replicax.compat.v1 import estimator
 from replicax.compat.v1.estimator import EstimatorSpec, ModeKeys
-from tests.compat.regression import fixed_batch, line, mirrored, points
+from tests.compat.regression import fixed_batch, line, mirrored, model_fn, points
 
 TRAIN = ModeKeys.TRAIN
 
@@ -106,6 +106,26 @@ def test_model_fn_that_makes_other_variables_later(tmp_path: Path):
         broken(tmp_path / "other", growing).train(fixed_batch, steps=1)
 
 
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_an_error_in_model_fn_leaves_the_estimator_whole(replicas: int, tmp_path: Path):
+    fails = True
+
+    def sometimes(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
+        if fails:
+            raise ZeroDivisionError("of the user")
+        return model_fn(features, labels, mode, params)
+
+    config = estimator.RunConfig(train_distribute=mirrored(replicas))
+    model = estimator.Estimator(sometimes, tmp_path, config, params={"rate": 0.1})
+    for call in (lambda: model.train(fixed_batch, steps=1), lambda: model.evaluate(fixed_batch)):
+        fails = True
+        with pytest.raises(ZeroDivisionError, match="of the user"):
+            call()
+        fails = False
+        call()
+    assert model.get_variable_value("global_step") == 1
+
+
 def test_model_fn_that_is_no_program(tmp_path: Path):
     outside = rx.Variable(0.0)
 
@@ -128,6 +148,7 @@ def test_arguments_of_model_fn(tmp_path: Path):
         estimator.Estimator(nothing, tmp_path, params={"a": 1})
     with pytest.raises(TypeError, match="`model_fn` must be a function; got 3"):
         estimator.Estimator(3, tmp_path)  # type: ignore[arg-type]
+    broken(tmp_path, lambda features, labels, **others: None)  # which are given nothing
     with pytest.raises(ValueError, match="does not take `labels`, but input_fn returns"):
         broken(tmp_path, lambda features: None).train(fixed_batch, steps=1)
 
@@ -176,11 +197,14 @@ def test_numbers_of_steps(tmp_path: Path):
     model = line(tmp_path)
     with pytest.raises(ValueError, match="`steps` or `max_steps`, not both"):
         model.train(fixed_batch, steps=1, max_steps=1)
-    with pytest.raises(ValueError, match="`steps` must be greater than 0"):
+    with pytest.raises(ValueError, match="`steps` must be .* greater than 0"):
         model.train(fixed_batch, steps=0)
-    with pytest.raises(ValueError, match="`max_steps` must be greater than 0"):
+    with pytest.raises(ValueError, match="`max_steps` must be .* greater than 0"):
         model.train(fixed_batch, max_steps=-1)
-    with pytest.raises(ValueError, match="`steps` must be greater than 0"):
+    for steps in (2.5, "3"):
+        with pytest.raises(ValueError, match=f"whole number .*got {steps!r}"):
+            model.train(fixed_batch, steps=steps)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`steps` must be .* greater than 0"):
         model.evaluate(fixed_batch, steps=0)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from replicax.compat.v1 import estimator
-from tests.compat.regression import BATCH, Losses, fixed_batch, line, losses_of, points
+from tests.compat.regression import BATCH, Losses, fixed_batch, line, losses_by_hand, points
 
 STEPS = 6
 
@@ -29,7 +29,7 @@ def train_and_evaluate(folder: Path, replicas: int, **eval_options: Any) -> tupl
     results, exports = estimator.train_and_evaluate(
         line(folder, replicas, save_checkpoints_steps=2),
         estimator.TrainSpec(fixed_batch, max_steps=STEPS, hooks=[training]),
-        estimator.EvalSpec(points(13), hooks=[evaluations], **eval_options),
+        estimator.EvalSpec(fixed_batch, hooks=[evaluations], **eval_options),
     )
     assert exports == []
     return results, evaluations.after
@@ -39,11 +39,9 @@ def train_and_evaluate(folder: Path, replicas: int, **eval_options: Any) -> tupl
 def test_training_and_evaluation_take_turns(replicas: int, tmp_path: Path):
     results, after = train_and_evaluate(tmp_path, replicas, throttle_secs=0)
     assert after == [2, 4, 6]
-    other = line(tmp_path / "other", replicas).train(fixed_batch, steps=STEPS)
-    wanted = other.evaluate(points(13))
-    assert results.keys() == wanted.keys() and results["global_step"] == STEPS
-    for name, value in wanted.items():
-        np.testing.assert_allclose(results[name], value, rtol=1e-6)
+    wanted, _ = losses_by_hand(BATCH, passes=STEPS + 1)
+    assert sorted(results) == ["error", "global_step", "loss"]
+    np.testing.assert_allclose(results["loss"], wanted[STEPS], rtol=1e-4)
 
 
 def test_evaluation_does_not_disturb_the_training(tmp_path: Path):
@@ -53,7 +51,8 @@ def test_evaluation_does_not_disturb_the_training(tmp_path: Path):
         estimator.TrainSpec(fixed_batch, max_steps=STEPS, hooks=[training]),
         estimator.EvalSpec(points(13), throttle_secs=0),
     )
-    assert training.losses == losses_of(line(tmp_path / "other", 2), fixed_batch, steps=STEPS)
+    wanted, _ = losses_by_hand(BATCH, passes=STEPS)
+    np.testing.assert_allclose(training.losses, wanted, rtol=1e-5)
 
 
 def test_evaluations_that_come_too_soon_are_left_out_but_for_the_last(tmp_path: Path):
@@ -63,9 +62,13 @@ def test_evaluations_that_come_too_soon_are_left_out_but_for_the_last(tmp_path: 
 
 
 def test_steps_of_an_evaluation(tmp_path: Path):
-    results, _ = train_and_evaluate(tmp_path, 2, steps=1)
-    wanted = line(tmp_path).evaluate(points(BATCH))
-    np.testing.assert_allclose(results["loss"], wanted["loss"], rtol=1e-5)
+    results, _ = estimator.train_and_evaluate(
+        line(tmp_path, 2),
+        estimator.TrainSpec(fixed_batch, max_steps=1),
+        estimator.EvalSpec(points(2 * BATCH), steps=1),
+    )
+    assert results is not None
+    np.testing.assert_allclose(results["loss"], losses_by_hand(BATCH, passes=2)[0][1], rtol=1e-5)
 
 
 def test_it_goes_on_from_a_checkpoint_and_has_nothing_to_do_at_the_end(tmp_path: Path):
@@ -84,9 +87,9 @@ def test_mistakes(tmp_path: Path):
     with pytest.raises(ValueError, match="switched off. Set RunConfig"):
         off = line(tmp_path, save_checkpoints_steps=None)
         estimator.train_and_evaluate(off, train, evaluate)
-    with pytest.raises(ValueError, match="`max_steps` must be greater than 0"):
+    with pytest.raises(ValueError, match="`max_steps` must be .* greater than 0"):
         estimator.TrainSpec(fixed_batch, 0)
-    with pytest.raises(ValueError, match="`steps` must be greater than 0"):
+    with pytest.raises(ValueError, match="`steps` must be .* greater than 0"):
         estimator.EvalSpec(fixed_batch, 0)
     with pytest.raises(ValueError, match="`exporters` write a SavedModel"):
         estimator.EvalSpec(fixed_batch, exporters=["latest"])

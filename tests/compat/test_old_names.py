@@ -1,9 +1,11 @@
 """Older names work, and warn: once, at the user's line, with the line to write instead."""
 
 import ast
+import functools
 import inspect
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +68,10 @@ USES: dict[str, Callable[[], Any]] = {
     "Strategy.make_dataset_iterator": lambda: older().make_dataset_iterator(batches()),
     "Strategy.make_input_fn_iterator": lambda: older().make_input_fn_iterator(lambda c: batches()),
     "InputIterator.initialize": lambda: ITERATOR.initialize(),
+    "InputIterator.output_types": lambda: ITERATOR.output_types,
+    "InputIterator.output_shapes": lambda: ITERATOR.output_shapes,
+    "Strategy.configure": lambda: older().configure(),
+    "Strategy.colocate_vars_with": lambda: older().colocate_vars_with(None),
     "Strategy.unwrap": lambda: older().unwrap(3.0),
     "Strategy.group": lambda: older().group(3.0),
     "Strategy.update_config_proto": (
@@ -127,6 +133,21 @@ def test_where_warnings_are_errors_every_use_is_one():
             mirrored(2).experimental_run_v2(lambda: 1.0)
 
 
+def test_threads_that_use_a_name_at_once_warn_once():
+    start = threading.Barrier(8)
+
+    def use() -> None:
+        start.wait()
+        _old_names.warn_of("Strategy.unwrap")
+
+    with warns_of("Strategy.unwrap"):
+        threads = [threading.Thread(target=use) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
 def test_importing_an_older_name_warns_at_the_import():
     program = "\n\nfrom replicax.distribute.experimental import CollectiveCommunication as found"
     namespace: dict[str, Any] = {"__name__": "theirs"}
@@ -139,11 +160,10 @@ def test_importing_an_older_name_warns_at_the_import():
         assert older_namespace.CollectiveCommunication is namespace["found"]
 
 
-@pytest.mark.parametrize(
-    "namespace", [rx.distribute.experimental, rx.compat.v1.distribute.experimental]
-)
-def test_names_that_never_were(namespace: Any):
-    with pytest.raises(AttributeError, match="has no attribute 'CollectiveHint'"):
+@pytest.mark.parametrize("name", ["distribute.experimental", "compat.v1.distribute.experimental"])
+def test_names_that_never_were(name: str):
+    namespace = functools.reduce(getattr, name.split("."), rx)
+    with pytest.raises(AttributeError, match=f"^rx.{name} has no attribute 'CollectiveHint'"):
         namespace.CollectiveHint  # noqa: B018
 
 

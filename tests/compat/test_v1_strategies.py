@@ -66,6 +66,17 @@ def test_a_data_set_iterator_has_the_spec_of_the_data_set(strategy: Any):
     assert repr(iterator.element_spec) == repr(expected)
 
 
+def test_types_and_shapes_are_those_of_a_replica():
+    """As TensorFlow has them: a dimension that varies is None."""
+    strategy = distribute.MirroredStrategy(cpus(2))
+    rows = Dataset.from_tensor_slices({"a": np.ones((4, 3), np.float32), "b": np.arange(4.0)})
+    iterator = strategy.make_dataset_iterator(rows.batch(2))
+    assert iterator.output_types == {"a": np.float32, "b": np.float32}
+    assert iterator.output_shapes == {"a": (None, 3), "b": (None,)}
+    whole = strategy.make_dataset_iterator(rows.batch(2, drop_remainder=True))
+    assert whole.output_shapes == {"a": (1, 3), "b": (1,)}
+
+
 def test_each_beginning_shuffles_anew(strategy: Any):
     rows = Dataset.range(24).shuffle(24, seed=1).batch(24)
     iterator = strategy.make_dataset_iterator(rows)
@@ -191,6 +202,7 @@ def test_by_default_only_replicas_are_combined(strategy: Any):
     assert float(strategy.reduce("SUM", value, axis=0)) == 3 * replicas
 
 
+@pytest.mark.parametrize("strategy", ["mirrored_3", "central_storage_2", "tpu"], indirect=True)
 def test_a_program_of_2019_trains_as_one_of_today(strategy: Any, executor: Executor):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((48, 3)).astype(np.float32)
@@ -245,10 +257,9 @@ def test_a_program_of_2019_trains_as_one_of_today(strategy: Any, executor: Execu
 # --- the extended object --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("strategy", ["mirrored_2", "central_storage_2"], indirect=True)
 def test_many_steps_on_an_iterator(strategy: Any):
     """The numbers are those of TensorFlow in a graph: the third batch of two is (4, 5)."""
-    if strategy.num_replicas_in_sync != 2:
-        pytest.skip("the numbers are of two replicas")
     with strategy.scope():
         w = rx.Variable(0.0, aggregation=rx.VariableAggregation.SUM)
 
@@ -295,6 +306,25 @@ def test_an_extended_of_ones_own():
     assert flat(shares(strategy.experimental_run(lambda x: x, iterator))) == [0, 1, 2, 3]
     config = rx.compat.v1.ConfigProto(allow_soft_placement=True)
     assert strategy.update_config_proto(config) == config
+
+
+def test_variables_are_placed_with_another(strategy: Any):
+    with strategy.scope():
+        first = rx.Variable(1.0)
+        with strategy.colocate_vars_with(first):
+            second = rx.Variable(2.0)
+    assert strategy.extended.variable_created_in_scope(second)
+
+
+def test_configuring_changes_the_session_only():
+    strategy = distribute.MirroredStrategy(cpus(2))
+    config = rx.compat.v1.ConfigProto(allow_soft_placement=True)
+    assert strategy.configure() is None and strategy.configure(config) is None
+    assert config.isolate_session_state and config.allow_soft_placement
+    with pytest.raises(
+        ValueError, match=r"MultiWorkerMirroredStrategy\(cluster_resolver\).*'chief'"
+    ):
+        strategy.configure(None, {"chief": ["a:1"]}, "chief", 0)
 
 
 def test_arguments_of_the_tpu_strategy():

@@ -91,6 +91,13 @@ def read_var_of_an_array(strategy):
     strategy.extended.read_var(jnp.ones(3))
 
 
+@misuse(errors.WrongContextError, r"read_var of a sync-on-read.*replica context", r"read_value\(\)")
+def read_var_in_a_replica_function(strategy):
+    with strategy.scope():
+        v = rx.Variable(0.0, synchronization="ON_READ", aggregation="SUM")
+    strategy.run(lambda: strategy.extended.read_var(v))
+
+
 @misuse(TypeError, r"call_for_each_replica.*got 3", r"[Pp]ass the function itself")
 def call_a_number_for_each_replica(strategy):
     strategy.extended.call_for_each_replica(3)

@@ -4,10 +4,15 @@ from replicax.checkpoints._checkpoint import Checkpoint as Checkpoint
 from replicax.checkpoints._iterating import checkpoints_iterator as checkpoints_iterator
 from replicax.checkpoints._latest import latest_checkpoint as latest_checkpoint
 from replicax.checkpoints._latest import list_checkpoints as list_checkpoints
-from replicax.checkpoints._latest import list_variables as list_variables
 from replicax.checkpoints._manager import CheckpointManager as CheckpointManager
 from replicax.checkpoints._preemption import (
     PreemptionCheckpointHandler as PreemptionCheckpointHandler,
 )
 from replicax.checkpoints._preemption import TerminationConfig as TerminationConfig
+from replicax.checkpoints._reading import CheckpointReader as CheckpointReader
+from replicax.checkpoints._reading import CheckpointState as CheckpointState
+from replicax.checkpoints._reading import get_checkpoint_state as get_checkpoint_state
+from replicax.checkpoints._reading import list_variables as list_variables
+from replicax.checkpoints._reading import load_checkpoint as load_checkpoint
+from replicax.checkpoints._reading import load_variable as load_variable
 from replicax.checkpoints._status import CheckpointLoadStatus as CheckpointLoadStatus

@@ -7,7 +7,6 @@ import os
 from replicax import _warnings
 from replicax.checkpoints import _folder
 from replicax.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
-from replicax.checkpoints._restoring import Saved
 
 _told: set[str] = set()  # the damaged checkpoints that users know of
 
@@ -71,17 +70,3 @@ def list_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
       checkpoint_dir: where checkpoints were saved.
     """
     return [path for path, _ in _folder.checkpoints_in(os.path.abspath(checkpoint_dir))]
-
-
-def list_variables(ckpt_dir_or_file: str | os.PathLike[str]) -> list[tuple[str, list[int]]]:
-    """The names and shapes of what is saved in a checkpoint.
-
-    Args:
-      ckpt_dir_or_file: the path of a checkpoint, or a directory, for the latest one in it.
-    """
-    path = os.path.abspath(ckpt_dir_or_file)
-    if not os.path.exists(os.path.join(path, _folder.MANIFEST)):
-        path = latest_checkpoint(path) or path
-    saved = Saved(path)
-    arrays = [each for each in saved.objects if "shape" in each]
-    return sorted((each["path"], list(each["shape"])) for each in arrays)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from replicax.records._messages import message_classes
+from replicax.records._messages import MESSAGES
 from replicax.records._records import Records, view_of
 
 
@@ -54,7 +54,7 @@ def names_in(record: bytes) -> list[str]:
 
 def _entries(record: bytes) -> dict[bytes, bytes]:
     """The features of a record that have not been read yet, by name; the last one counts."""
-    raw = message_classes()["RawExample"].FromString(record)
+    raw = MESSAGES.classes["RawExample"].FromString(record)
     # Pieces of one message, one after the other, are that message.
     return {entry.key: b"".join(entry.value) for entry in raw.features.feature}
 
@@ -69,19 +69,19 @@ def _rewrite(record: bytes, names: Sequence[str], title: str) -> bytes:
             f"{title} is not a serialized tf.train.Example: {_excerpt(record)}. "
             "`parse_example` takes the bytes that `Example.SerializeToString()` gives."
         ) from None
-    features = message_classes()["Features"]()
+    features = MESSAGES.classes["Features"]()
     for name in names:
         if (value := entries.get(name.encode())) is not None:
             feature = _feature(value, name, title)
             features.feature[name].CopyFrom(feature)
-    return message_classes()["Example"](features=features).SerializeToString()
+    return MESSAGES.classes["Example"](features=features).SerializeToString()
 
 
 def _feature(value: bytes, name: str, title: str) -> Any:
     from google.protobuf.message import DecodeError
 
     try:
-        feature = message_classes()["Feature"].FromString(value)
+        feature = MESSAGES.classes["Feature"].FromString(value)
     except DecodeError:
         raise ValueError(
             f"The feature {name!r} of {title} cannot be read: it is no serialized "

@@ -663,6 +663,12 @@ class StrategyExtended:
         """The value of a variable, aggregated over the replicas if it is sync-on-read."""
         if not isinstance(v, Variable):
             raise TypeError(f"extended.read_var needs a variable; got {v!r}.")
+        is_local = v.synchronization is VariableSynchronization.ON_READ
+        if is_local and self._strategy.num_replicas_in_sync > 1:
+            self._require_cross_replica(
+                "extended.read_var of a sync-on-read variable",
+                "In a replica function, v.read_value() gives the replica's own copy.",
+            )
         return v.read_value()
 
     # ------------------------------------------------------------------ small things

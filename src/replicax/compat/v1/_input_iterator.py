@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
+import jax
+
 from replicax import _old_names
 from replicax.data import INFINITE_CARDINALITY, Dataset
 from replicax.data._iterator import refuse_in_trace
@@ -47,6 +49,18 @@ class InputIterator:
     def element_spec(self) -> Any:
         """What the values look like."""
         return self._iterator.element_spec
+
+    @property
+    def output_types(self) -> Any:
+        """The dtypes of a replica's value."""
+        _old_names.warn_of("InputIterator.output_types")
+        return jax.tree.map(lambda spec: spec.dtype, self.element_spec)
+
+    @property
+    def output_shapes(self) -> Any:
+        """The shapes of a replica's value, as `rx.TensorSpec` has them."""
+        _old_names.warn_of("InputIterator.output_shapes")
+        return jax.tree.map(lambda spec: spec.shape, self.element_spec)
 
     def __iter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from replicax import _old_names, distribute
@@ -125,6 +126,41 @@ class Strategy(distribute.Strategy):
 
     def _adapt(self, config: Any) -> None:
         """Sets in a configuration what the strategy needs."""
+
+    def configure(
+        self,
+        session_config: Any = None,
+        cluster_spec: Any = None,
+        task_type: str | None = None,
+        task_id: int | None = None,
+    ) -> None:
+        """Kept for ported code: a strategy is told of its cluster when it is made.
+
+        Args:
+          session_config: is changed to what `update_config_proto` returns.
+          cluster_spec: must be None, as the following.
+          task_type: the kind of this task.
+          task_id: its number.
+        """
+        _old_names.warn_of("Strategy.configure")
+        if (cluster_spec, task_type, task_id) != (None, None, None):
+            raise ValueError(
+                "A strategy cannot be told of a cluster after it was made. Write "
+                "rx.distribute.MultiWorkerMirroredStrategy(cluster_resolver), with "
+                "rx.distribute.cluster_resolver.SimpleClusterResolver(cluster_spec, "
+                f"task_type={task_type!r}, task_id={task_id!r})."
+            )
+        if session_config is not None:
+            self._adapt(session_config)
+
+    def colocate_vars_with(self, colocate_with_variable: Any) -> AbstractContextManager[None]:
+        """The older place of `extended.colocate_vars_with`.
+
+        Args:
+          colocate_with_variable: a variable of this strategy.
+        """
+        _old_names.warn_of("Strategy.colocate_vars_with")
+        return self.extended.colocate_vars_with(colocate_with_variable)
 
     def unwrap(self, value: Any) -> tuple[Any, ...]:
         """The older name of `experimental_local_results`."""

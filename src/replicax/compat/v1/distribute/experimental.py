@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from replicax._old_names import old_attribute as _old_attribute
 from replicax.compat.v1._strategies import CentralStorageStrategy as CentralStorageStrategy
 from replicax.compat.v1._strategies import (
     MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
 )
 from replicax.compat.v1._strategies import TPUStrategy as TPUStrategy
+from replicax.distribute import experimental as _experimental
 from replicax.distribute.experimental import CollectiveHints as CollectiveHints
 from replicax.distribute.experimental import (
     CommunicationImplementation as CommunicationImplementation,
@@ -16,5 +16,6 @@ from replicax.distribute.experimental import CommunicationOptions as Communicati
 
 
 def __getattr__(name: str) -> Any:
-    older = {"CollectiveCommunication": CommunicationImplementation}
-    return _old_attribute("rx.distribute.experimental", name, older)
+    if name == "CollectiveCommunication":
+        return _experimental.CollectiveCommunication  # which warns
+    raise AttributeError(f"rx.compat.v1.distribute.experimental has no attribute {name!r}")

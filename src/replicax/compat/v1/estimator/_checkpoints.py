@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from replicax.checkpoints._restoring import Saved
 from replicax.compat.v1.estimator._hooks import CheckpointSaverListener
 from replicax.compat.v1.estimator._model import Model
 from replicax.compat.v1.estimator._run_config import RunConfig
 from replicax.errors import CheckpointError
-from replicax.train import Checkpoint, CheckpointManager
+from replicax.train import Checkpoint, CheckpointManager, list_variables, load_variable
 
 _NAME = "model.ckpt"
+# What `_checkpoint_of` makes of names: a slash is part of a variable's name, not of a path.
+_STEP, _VARIABLES = "global_step", "variables/"
+_ESCAPED = {".": ".", "S": "/"}
 
 
 def restored(model: Model, path: str | None) -> int:
@@ -35,18 +38,19 @@ def saved_step(model_dir: str) -> int | None:
         return None if manager.restore_or_initialize() is None else checkpoint.global_step
 
 
-def saved_values(path: str, names: list[str] | None = None) -> dict[str, Any]:
-    """The variables of a checkpoint by name; without values, if `names` does not tell them."""
-    saved = Saved(path)
-    top = saved.objects[0]["children"]
-    found = dict(saved.objects[top["variables"]]["children"]) if "variables" in top else {}
-    if names is None:
-        return dict.fromkeys(sorted([*found, "global_step"]))
-    values = saved.arrays([found[name] for name in names if name in found])
-    result = {name: np.asarray(values[found[name]]) for name in names if name in found}
-    if "global_step" in names:
-        result["global_step"] = np.asarray(saved.objects[top["global_step"]]["value"])
-    return result
+def saved_names(path: str) -> list[str]:
+    """The names of the variables of a checkpoint, and "global_step"."""
+    names = [name for name, _ in list_variables(path)]
+    found = [name.removeprefix(_VARIABLES) for name in names if name.startswith(_VARIABLES)]
+    unescaped = [re.sub(r"\.([.S])", lambda each: _ESCAPED[each[1]], name) for name in found]
+    return sorted({*unescaped, _STEP})
+
+
+def saved_value(path: str, name: str) -> np.ndarray:
+    """What a checkpoint has under one of these names."""
+    if name == _STEP:
+        return load_variable(path, _STEP)
+    return load_variable(path, _VARIABLES + name.replace(".", "..").replace("/", ".S"))
 
 
 def _checkpoint_of(model: Model) -> Checkpoint:

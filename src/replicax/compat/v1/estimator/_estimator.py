@@ -20,7 +20,14 @@ import jax
 import numpy as np
 
 from replicax import _warnings
-from replicax.compat.v1.estimator._checkpoints import Saver, restored, saved_step, saved_values
+from replicax.compat.v1._loss_reduction import averaged_losses
+from replicax.compat.v1.estimator._checkpoints import (
+    Saver,
+    restored,
+    saved_names,
+    saved_step,
+    saved_value,
+)
 from replicax.compat.v1.estimator._hooks import (
     CheckpointSaverListener,
     SessionRunHook,
@@ -31,7 +38,7 @@ from replicax.compat.v1.estimator._input import Batches, parameters_of
 from replicax.compat.v1.estimator._model import Model
 from replicax.compat.v1.estimator._predictions import rows_of, selected
 from replicax.compat.v1.estimator._run_config import RunConfig
-from replicax.compat.v1.estimator._spec import EstimatorSpec, ModeKeys
+from replicax.compat.v1.estimator._spec import EstimatorSpec, ModeKeys, require_positive
 from replicax.compat.v1.estimator._training import train
 from replicax.distribute import get_strategy
 from replicax.train import latest_checkpoint
@@ -137,7 +144,7 @@ class Estimator:
         """
         if steps is not None and max_steps is not None:
             raise ValueError("Give `steps` or `max_steps`, not both.")
-        _require_positive(steps=steps, max_steps=max_steps)
+        require_positive(steps=steps, max_steps=max_steps)
         watched = Watched(hooks)
         listeners = checked(saving_listeners, CheckpointSaverListener, "saving_listeners")
         saved = saved_step(self._model_dir)
@@ -179,7 +186,7 @@ class Estimator:
         Returns:
           The metrics by name, "loss" and "global_step".
         """
-        _require_positive(steps=steps)
+        require_positive(steps=steps)
         watched = Watched(hooks)
         strategy = self._config.eval_distribute or get_strategy()
         with self._batches(input_fn, ModeKeys.EVAL, strategy) as batches:
@@ -218,6 +225,8 @@ class Estimator:
           An array for each row, or a dictionary of arrays if `predictions` is one.
         """
         watched = Watched(hooks)
+        if isinstance(predict_keys, str):
+            predict_keys = [predict_keys]
         keys = None if predict_keys is None else list(predict_keys)
         strategy = get_strategy()
         with self._batches(input_fn, ModeKeys.PREDICT, strategy) as batches:
@@ -270,7 +279,8 @@ class Estimator:
                 "argument, or return the features alone."
             )
         given = {name: known[name] for name in known.keys() & self._model_arguments}
-        spec = self._model_fn(features=features, **given)
+        with averaged_losses():
+            spec = self._model_fn(features=features, **given)
         if not isinstance(spec, EstimatorSpec):
             raise ValueError(f"model_fn must return an EstimatorSpec; it returned {spec!r}.")
         if spec.mode != mode:
@@ -288,17 +298,17 @@ class Estimator:
 
     def get_variable_names(self) -> list[str]:
         """The names of the variables in the latest checkpoint."""
-        return list(saved_values(self._need_checkpoint()))
+        return saved_names(self._need_checkpoint())
 
     def get_variable_value(self, name: str) -> np.ndarray:
         """The value of a variable in the latest checkpoint."""
-        found = saved_values(self._need_checkpoint(), [name.removesuffix(":0")])
-        if not found:
+        path, name = self._need_checkpoint(), name.removesuffix(":0")
+        names = saved_names(path)
+        if name not in names:
             raise ValueError(
-                f"There is no variable {name!r} in the checkpoint. There are: "
-                f"{', '.join(self.get_variable_names())}."
+                f"There is no variable {name!r} in the checkpoint. There are: {', '.join(names)}."
             )
-        return next(iter(found.values()))
+        return saved_value(path, name)
 
     def _need_checkpoint(self) -> str:
         path = self.latest_checkpoint()
@@ -342,9 +352,3 @@ def _chosen_directory(model_dir: str | os.PathLike[str] | None, config: RunConfi
         chosen = tempfile.mkdtemp()
         _warnings.warn(f"The estimator saves to the temporary directory {chosen}: no `model_dir`.")
     return os.path.abspath(chosen)
-
-
-def _require_positive(**counts: int | None) -> None:
-    for name, count in counts.items():
-        if count is not None and count <= 0:
-            raise ValueError(f"`{name}` must be greater than 0, or None; got {count}.")

@@ -18,10 +18,13 @@ from replicax.data import Dataset
 
 
 def parameters_of(function: Callable[..., Any], argument: str) -> set[str]:
-    """The names of what a function takes."""
+    """The names of what a function takes; `*args` and `**kwargs` are given nothing."""
     if not callable(function):
         raise TypeError(f"`{argument}` must be a function; got {function!r}.")
-    return set(inspect.signature(function).parameters)
+    parameters = inspect.signature(function).parameters.values()
+    return {
+        each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    }
 
 
 class Batches:

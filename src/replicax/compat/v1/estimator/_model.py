@@ -25,8 +25,6 @@ from replicax.metrics import Mean, Metric
 from replicax.training import Optimizer, value_and_grad
 from replicax.variable import (
     Variable,
-    VariableAggregation,
-    VariableSynchronization,
     variable_creator_scope,
 )
 
@@ -67,7 +65,8 @@ class Model:
     @property
     def saved_variables(self) -> dict[str, Variable]:
         """The variables by name, without the sums of metrics: local variables in TensorFlow."""
-        return {name: each for name, each in self.variables.items() if not _is_of_metric(each)}
+        of_metrics = {id(each) for metric in self.metrics.values() for each in metric.variables}
+        return {name: each for name, each in self.variables.items() if id(each) not in of_metrics}
 
     # ------------------------------------------------------------------ variables
 
@@ -190,11 +189,6 @@ def _unique(name: str, taken: set[str]) -> str:
         number += 1
         candidate = f"{name}_{number}"
     return candidate
-
-
-def _is_of_metric(variable: Variable) -> bool:
-    on_read = variable.synchronization is VariableSynchronization.ON_READ
-    return on_read and variable.aggregation is VariableAggregation.SUM
 
 
 def _traceable(array: Any) -> Any:

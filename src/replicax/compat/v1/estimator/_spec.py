@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any
 
 import jax.numpy as jnp
@@ -109,3 +110,12 @@ def _scalar(loss: Any) -> Any:
             "jnp.mean(losses)."
         )
     return loss.reshape(())
+
+
+def require_positive(**counts: int | None) -> None:
+    """An error that names the one of these numbers of steps which is none."""
+    for name, count in counts.items():
+        if count is not None and (not isinstance(count, Integral) or count <= 0):
+            raise ValueError(
+                f"`{name}` must be a whole number greater than 0, or None; got {count!r}."
+            )

@@ -10,6 +10,7 @@ from typing import Any
 
 from replicax.compat.v1.estimator._estimator import Estimator
 from replicax.compat.v1.estimator._hooks import CheckpointSaverListener, SessionRunHook
+from replicax.compat.v1.estimator._spec import require_positive
 from replicax.distribute import get_strategy
 
 _log = logging.getLogger("replicax.estimator")
@@ -32,8 +33,7 @@ class TrainSpec:
     saving_listeners: Iterable[CheckpointSaverListener] | None = None
 
     def __post_init__(self) -> None:
-        if self.max_steps is not None and self.max_steps <= 0:
-            raise ValueError(f"`max_steps` must be greater than 0, or None; got {self.max_steps}.")
+        require_positive(max_steps=self.max_steps)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +59,7 @@ class EvalSpec:
     throttle_secs: float = 600
 
     def __post_init__(self) -> None:
-        if self.steps is not None and self.steps <= 0:
-            raise ValueError(f"`steps` must be greater than 0, or None; got {self.steps}.")
+        require_positive(steps=self.steps)
         if self.throttle_secs < 0 or self.start_delay_secs < 0:
             raise ValueError("`throttle_secs` and `start_delay_secs` must not be negative.")
         if self.exporters:
