@@ -114,7 +114,7 @@ def test_workers_die_with_the_launcher(tmp_path: Path):
         process.kill()
         process.wait(TIMEOUT)
         for pid in pids:
-            wait_until_gone(pid, seconds=2)
+            wait_until_gone(pid)
 
 
 def test_what_workers_started_dies_with_the_launcher(tmp_path: Path):

@@ -4,13 +4,15 @@ import importlib.util
 import io
 import json
 import os
+import signal
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
 from replicax.cli._main import main
-from replicax.cli.migrate import _command
+from replicax.cli.migrate import Ported, _command
 
 MECHANICAL = "import tensorflow as tf\nv = tf.Variable(1.0)\n"
 BY_HAND = "import tensorflow as tf\nwith tf.GradientTape() as tape:\n    pass\n"
@@ -73,7 +75,7 @@ def test_write_twice_changes_nothing_more(project: Path, capsys: pytest.CaptureF
     before = {path: path.stat().st_mtime_ns for path in project.iterdir()}
     assert main(["migrate", "--write", "."]) == 1
     assert before == {path: path.stat().st_mtime_ns for path in project.iterdir()}
-    assert "1 line is left to be done by hand; they are marked" in capsys.readouterr().out
+    assert "1 line is left to be done by hand; it is marked" in capsys.readouterr().out
 
 
 def test_diff(project: Path, capsys: pytest.CaptureFixture[str]):
@@ -149,8 +151,85 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_done(
     assert "old.py:2: Missing parentheses in call to 'print'" in error
     assert "port it to Python 3 first" in error
     assert (project / "a.py").read_text().startswith("import replicax")
-    assert main(["migrate", "no_such.py"]) == 2
-    assert "there is no file or folder 'no_such.py'" in capsys.readouterr().err
+    write(project, a=MECHANICAL)
+    assert main(["migrate", "--write", "no_such.py", "", "a.py"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(" in /")[0] for line in said] == [
+        "replicax migrate: no_such.py: there is no such file or folder",
+        'replicax migrate: "": there is no such file or folder',
+    ]
+    assert (project / "a.py").read_text().startswith("import replicax")
+
+
+def test_what_no_program_is_written_in_is_named(project: Path, capsys: pytest.CaptureFixture[str]):
+    write(project, a=MECHANICAL)
+    (project / "a.ipynb").write_text("{}")
+    os.mkfifo(project / "pipe.py")
+    (project / "nowhere.py").symlink_to("no_such.py")
+    assert main(["migrate", "a.ipynb", "pipe.py"]) == 2
+    error = capsys.readouterr().err
+    assert "a.ipynb: is a notebook" in error and "pipe.py: is neither a file nor a" in error
+    assert main(["migrate", "--json", "."]) == 0  # and in a folder they are passed over
+    assert [file["path"] for file in json.loads(capsys.readouterr().out)["files"]] == ["a.py"]
+
+
+def test_write_protected_file_stays(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    write(project, a=MECHANICAL)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # tests may run as root, who can
+    assert main(["migrate", "--write", "a.py"]) == 2
+    assert "a.py: is write-protected" in capsys.readouterr().err
+    assert (project / "a.py").read_text() == MECHANICAL
+
+
+def test_mistake_of_ours_loses_nothing_and_stops_nothing(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    write(project, a=MECHANICAL, b=MECHANICAL)
+    results = iter([_command.port(MECHANICAL.encode())])
+
+    def port(content: bytes) -> Ported:
+        for result in results:
+            return result
+        raise KeyError("a name")
+
+    monkeypatch.setattr(_command, "port", port)
+    assert main(["migrate", "--write", "."]) == 2
+    assert (project / "a.py").read_text() != MECHANICAL
+    assert (project / "b.py").read_text() == MECHANICAL
+    assert "b.py: cannot be ported, by a mistake in replicax (KeyError" in capsys.readouterr().err
+    assert sorted(each.name for each in project.iterdir()) == ["a.py", "b.py"]
+
+
+def test_reader_that_leaves_does_not_stop_the_writing(project: Path):
+    write(project, a=MECHANICAL, b=MECHANICAL)
+
+    class Gone(io.StringIO):
+        def write(self, text: str, /) -> int:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        _command.run(["."], write=True, to=Gone())
+    assert (project / "a.py").read_text() == (project / "b.py").read_text() != MECHANICAL
+
+
+def test_output_to_a_closed_pipe_ends_quietly(project: Path, monkeypatch: pytest.MonkeyPatch):
+    """As in `replicax migrate . | head`."""
+    write(project, a=MECHANICAL)
+    read, pipe = os.pipe()
+    os.close(read)
+    with os.fdopen(pipe, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert main(["migrate", "a.py"]) == 128 + signal.SIGPIPE
+
+
+def test_output_in_few_letters(project: Path, monkeypatch: pytest.MonkeyPatch):
+    write(project, a=f"{MECHANICAL}größe = tf.constant(2)\n")
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
+    assert main(["migrate", "a.py"]) == 0
+    assert rb"gr\xf6\xdfe = rx.constant(2)" in out.getvalue()
 
 
 def test_bad_usage_is_status_2(project: Path, capsys: pytest.CaptureFixture[str]):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicax.cli.migrate import Ported, Unreadable, Verdict, port
+from replicax.cli.migrate._report import as_text
 
 
 def ported(program: str) -> Ported:
@@ -167,6 +168,35 @@ def test_a_name_may_be_bound_anew():
     assert "s = tf.distribute.get_strategy()" in ported(something_else).new
 
 
+def test_a_name_that_is_something_else_as_well_is_left():
+    program = """\
+        import tensorflow as tf
+        s = tf.distribute.get_strategy()
+        tf = 3
+        """
+    assert ported(program).new.count("tf.distribute") == 1
+    said = "tf: it is something else as well in this file: use two names"
+    assert advice(program) == {2: [said]}
+    check(  # two lines that are uses of each other
+        """\
+        import tensorflow as tf
+        if old:
+            tf = tf.compat.v1
+        else:
+            tf = tf.compat.v1
+        s = tf.distribute.get_strategy()
+        """,
+        """\
+        import replicax as rx
+        if old:
+            pass
+        else:
+            pass
+        s = rx.distribute.get_strategy()
+        """,
+    )
+
+
 def test_an_import_for_types_does_not_serve_the_rest():
     check(
         """\
@@ -271,6 +301,25 @@ def test_imports_in_functions_and_in_one_line():
             import tensorflow as tf
             # TODO(replicax): tf.nn.conv2d -> jax.lax.conv_general_dilated
             return tf.nn.conv2d
+        """,
+    )
+    check(  # NumPy is needed where nothing was imported
+        """\
+        import os
+        def f():
+            import tensorflow as tf
+            return tf.distribute.get_strategy()
+        def g(x):
+            return x.numpy()
+        """,
+        """\
+        import os
+        import numpy as np
+        def f():
+            import replicax as rx
+            return rx.distribute.get_strategy()
+        def g(x):
+            return np.asarray(x)
         """,
     )
     check(
@@ -425,6 +474,35 @@ def test_calls_that_are_not_needed_any_more_go():
     }
 
 
+def test_a_block_of_which_nothing_is_left_is_still_a_block():
+    check(
+        """\
+        try:
+            import tensorflow as tf
+            tf.compat.v1.enable_v2_behavior()
+        except ImportError:
+            raise
+        """,
+        """\
+        try:
+            pass
+        except ImportError:
+            raise
+        """,
+    )
+
+
+def test_arguments_that_are_not_to_be_seen_are_left():
+    program = """\
+        import tensorflow as tf
+        s = tf.distribute.MirroredStrategy()
+        s.experimental_run(f, *arguments)
+        s.reduce(*arguments)
+        """
+    assert "s.experimental_run(f, *arguments)" in ported(program).new
+    assert list(advice(program)) == [3]
+
+
 def test_arguments_that_replicax_does_not_take_are_said():
     program = """\
         import tensorflow as tf
@@ -477,6 +555,60 @@ def test_objects_are_known_by_how_they_were_made():
     ]
 
 
+def test_methods_are_known_by_common_names_beside_tensorflow():
+    body = """\
+        loss = model(x, training=True)
+        model.fit(dataset)
+        train_ds = train_ds.map(f, batched=True)
+        n = x.shape.as_list(), x.get_shape().rank
+        """
+    assert advice("        import tensorflow as tf\n        tf.Variable(1)\n" + body) == {
+        3: ["Model: call your function of the variables and the input"],
+        4: ["Model.fit: a loop over the data set: strategy.run(train_step, args=(x, y))"],
+        6: [
+            "Shape.as_list: list(x.shape): a shape is a tuple",
+            "Tensor.get_shape: x.shape, a tuple",
+            "Shape.rank: x.ndim",
+        ],
+    }
+    assert ported(f"        import torch  # not keras\n{body}").findings == ()
+
+
+def test_objects_are_followed_through_tuples_items_and_optional_types():
+    program = """\
+        import tensorflow as tf
+        import tensorflow_datasets as tfds
+        sets, info = tfds.load("mnist", with_info=True)
+        train, test = sets["train"], sets["test"]
+        train.no_such_method()
+        def f(a: Optional[tf.distribute.Strategy], b: tf.data.Dataset | None, c=None):
+            c = c or tf.distribute.get_strategy()
+            a.unwrap(1), c.unwrap(1), b.unwrap(1)
+        tf.Variable([1.0])[0].assign(2.0)
+        options = tf.data.Options()
+        options.threading.private_threadpool_size = 1
+        options.no_such_option = 1
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(c)
+        coordinator.join()
+        low = tf.float32.min, tf.int32.max
+        """
+    found = advice(program)
+    assert ported(program).new.count("experimental_local_results(1)") == 2
+    assert found[5] == [
+        "Dataset.no_such_method: rx.data.Dataset does not have it: see from_generator"
+    ]
+    assert found[8] == ["Dataset.unwrap: rx.data.Dataset does not have it: see from_generator"]
+    assert found[9] == ["VariableSlice.assign: v.assign(v.at[index].set(value))"]
+    assert 11 not in found and found[12] == [
+        "Options.no_such_option: rx.data.Options does not have it"
+    ]
+    assert found[14] == ["ClusterCoordinator.join: there are no parameter servers"]
+    assert found[15] == [
+        "tf.float32.min: jnp.finfo(jnp.float32).min",
+        "tf.int32.max: jnp.iinfo(jnp.int32).max",
+    ]
+
+
 def test_functions_of_data_sets_get_numpy():
     check(
         """\
@@ -501,6 +633,27 @@ def test_functions_of_data_sets_get_numpy():
         y = tf.square(jnp.zeros([]))
         """,
     )
+
+
+def test_functions_of_data_sets_are_found_behind_others():
+    program = """\
+        import functools
+        import tensorflow as tf
+        def first(x, n):
+            return tf.square(x)
+        def second(x, n):
+            return tf.square(x)
+        class Reader:
+            def third(self, x):
+                return tf.square(x)
+            def read(self, dataset):
+                dataset = dataset.map(lambda x: first(x, 1)).map(functools.partial(second, n=1))
+                return dataset.map(self.third)
+        def step(x):
+            return tf.square(x)
+        """
+    said = {line: texts[0].split()[-1] for line, texts in advice(program).items()}
+    assert said == {4: "np.square", 6: "np.square", 9: "np.square", 14: "jnp.square"}
 
 
 # --- what stays, and marks ------------------------------------------------------------------------
@@ -537,6 +690,71 @@ def test_a_comment_within_a_name_is_kept():
              .list_physical_devices())
         """,
     )
+
+
+def test_comments_in_what_goes_are_kept():
+    check(
+        """\
+        import tensorflow as tf
+        from tensorflow import (
+            distribute,  # the room
+            nn,
+        )
+        s = distribute.MirroredStrategy()
+        if tf.Variable(s):
+            x = s.make_input_fn_iterator(f,
+                # the mode
+                tf.distribute.InputReplicationMode.PER_WORKER)
+            print(x
+                  .numpy(  # an array
+                  ), nn.relu)
+        """,
+        """\
+        import numpy as np
+        import replicax as rx
+        # the room
+        from tensorflow import nn
+        from replicax import distribute
+        s = distribute.MirroredStrategy()
+        if rx.Variable(s):
+            # the mode
+            x = iter(s.distribute_datasets_from_function(f))
+            # TODO(replicax): tf.nn.relu -> jax.nn.relu
+            # an array
+            print(np.asarray(x), nn.relu)
+        """,
+    )
+
+
+def test_lines_end_where_python_ends_them():
+    result = port(b"import tensorflow as tf\n\x0c\nx = '\xe2\x80\xa8'; v = tf.Variable(1)\n")
+    assert [each.line for each in result.findings] == [1, 3]
+    assert "    3  changes        x = '\u2028'; v = tf.Variable(1)" in as_text(
+        "a.py", result, lambda _, text: text
+    )
+
+
+def test_arguments_on_lines_of_their_own_are_in_the_report():
+    result = ported(
+        """\
+        import tensorflow as tf
+        @tf.function(
+            # fast
+            experimental_compile=True,
+        )
+        def f(s: tf.distribute.Strategy, x):
+            return s.reduce(
+                "SUM",
+                x,
+            )
+        """
+    )
+    said = [(each.line, each.verdict.value) for each in result.findings if each.line > 1]
+    assert said == [
+        *((2, "changes"), (4, "changes"), (6, "changes"), (7, "carries over"), (9, "changes"))
+    ]
+    assert result.new_lines[4] == "    jit_compile=True,"
+    assert result.new_lines[9] == "        x, axis=None,"
 
 
 def test_encodings_are_kept():
@@ -602,7 +820,7 @@ def test_findings_say_what_becomes_of_a_line():
         strategy = tf.distribute.MirroredStrategy()
         with strategy.scope():
             v = tf.Variable(tf.cast(1, tf.int32))
-        tf.summary.scalar("loss", 1)
+        tf.saved_model.save(v, "here")
         """
     )
     said = {
@@ -619,11 +837,26 @@ def test_findings_say_what_becomes_of_a_line():
     assert result.left == 2
 
 
-def test_annotations_in_strings_are_pointed_out():
-    program = "import tensorflow as tf\ndef f(s: 'tf.distribute.Strategy'): return tf.Variable(s)\n"
-    assert advice(program) == {
-        2: ["tf.distribute.Strategy -> rx.distribute.Strategy: it is in a string"]
-    }
+def test_annotations_in_strings_change_too():
+    check(
+        """\
+        import tensorflow as tf
+        from tensorflow import distribute as dist
+        def f(s: 'tf.distribute.Strategy', t: Optional["list[tf.Tensor]"]) -> "dist.Strategy":
+            x: Literal["tf.Tensor"] = dist.get_strategy()
+            return tf.Variable(s)
+        """,
+        """\
+        import jax
+        import replicax as rx
+        from replicax import distribute as dist
+        def f(s: 'rx.distribute.Strategy', t: Optional["list[jax.Array]"]) -> "dist.Strategy":
+            x: Literal["tf.Tensor"] = dist.get_strategy()
+            return rx.Variable(s)
+        """,
+    )
+    program = "import tensorflow as tf\ndef f(m: 'tf.keras.Model'): return tf.Variable(m)\n"
+    assert advice(program) == {2: ["tf.keras.Model: it is in a string"]}
 
 
 @pytest.mark.parametrize(
@@ -634,6 +867,8 @@ def test_annotations_in_strings_are_pointed_out():
         (b"# coding: no-such\n", 1, "encoding"),
         (b"def f():\n\tx\n        y\n", 3, "tabs"),
         (b"x = '\xff'\n", 1, "utf-8"),
+        (b"# coding: rot13\nvzcbeg gs\n", 1, "not a text encoding"),
+        (b"x = " + b"-" * 100_000 + b"1\n", 0, "nested too deeply"),
     ],
 )
 def test_what_is_not_python_is_named_with_its_line(content: bytes, line: int, words: str):

@@ -2,6 +2,9 @@
 
 import argparse
 import importlib.util
+import io
+import os
+import signal
 import sys
 
 _DESCRIPTION = """\
@@ -15,8 +18,8 @@ examples:
   replicax migrate --diff src/           what --write would change
   replicax migrate --write src/          change it; to do so twice changes nothing more
 
-exit status: 0 if nothing is left to be done by hand, 1 if something is, 2 if a file cannot be read
-or does not exist."""
+exit status: 0 if nothing is left to be done by hand, 1 if something is, 2 if a file does not exist,
+is not Python 3, or cannot be read or written; other files are done all the same."""
 
 
 def add_migrate_options(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +45,15 @@ def migrate(arguments: argparse.Namespace) -> int:
         return 2
     from replicax.cli.migrate import _command
 
-    return _command.run(
-        arguments.paths, write=arguments.write, diff=arguments.diff, as_json=arguments.json
-    )
+    for stream in (sys.stdout, sys.stderr):  # of lines and names that a terminal has no letters for
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = _command.run(
+            arguments.paths, write=arguments.write, diff=arguments.diff, as_json=arguments.json
+        )
+        sys.stdout.flush()
+    except BrokenPipeError:  # as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return status

@@ -36,12 +36,16 @@ def rule_for(name: str) -> Rule | None:
 # --- arguments that change with the name ----------------------------------------------------------
 
 
+def _is_starred(call: cst.Call) -> bool:
+    return any(each.star for each in call.args)
+
+
 def _run_with_iterator(call: cst.Call, desk: Desk) -> str | None:
     """`experimental_run(fn, iterator)` is `run(fn, args=(iterator.get_next(),))`."""
+    if _is_starred(call):
+        return "strategy.run(fn, args=(next(iterator),))"
     for index, argument in enumerate(call.args):
         keyword = argument.keyword.value if argument.keyword else None
-        if argument.star or keyword not in (None, "fn", "input_iterator"):
-            return "strategy.run(fn, args=(next(iterator),))"
         if keyword == "input_iterator" or (keyword is None and index == 1):
             _wrap_value(argument, desk, "(", ".get_next(),)", keyword="args")
     return None
@@ -49,6 +53,8 @@ def _run_with_iterator(call: cst.Call, desk: Desk) -> str | None:
 
 def _iterator_of(call: cst.Call, desk: Desk) -> str | None:
     """`make_dataset_iterator(x)` is `iter(experimental_distribute_dataset(x))`."""
+    if _is_starred(call):
+        return "iter(strategy.distribute_datasets_from_function(input_fn))"
     start, end = desk.source.start(call), desk.source.end(call)
     desk.edits.wrap(start, end, "iter(", ")")
     problem = None
@@ -69,7 +75,7 @@ def _iterator_of(call: cst.Call, desk: Desk) -> str | None:
 def _reduction(call: cst.Call, desk: Desk) -> str | None:
     """`reduce(op, value)` had an axis by default."""
     given = [each.keyword.value if each.keyword else None for each in call.args]
-    if any(each.star for each in call.args) or "axis" in given or len(given) >= 3 or not given:
+    if _is_starred(call) or "axis" in given or len(given) >= 3 or not given:
         return None
     _, end = outside(call.args[-1].value, desk.source)
     desk.edits.wrap(end, end, "", ", axis=None")
@@ -78,9 +84,9 @@ def _reduction(call: cst.Call, desk: Desk) -> str | None:
 
 def _communication(call: cst.Call, desk: Desk) -> str | None:
     """`communication=X` is `communication_options=CommunicationOptions(implementation=X)`."""
+    if _is_starred(call):
+        return f"communication_options={_OPTIONS}(implementation=...)"
     for index, argument in enumerate(call.args):
-        if argument.star:
-            return f"communication_options={_OPTIONS}(implementation=...)"
         name = argument.keyword.value if argument.keyword else None
         if name == "communication" or (name is None and index == 0):
             before = f"{desk.spelled(_OPTIONS)}(implementation="

@@ -2,8 +2,9 @@
 
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any, TextIO
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TextIO
 
 from replicax.cli._log import colours_wanted
 from replicax.cli.migrate import _report
@@ -37,36 +38,21 @@ def run(
     def paint(code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if coloured else text
 
+    unreadable: list[_Unreadable] = []
+    results = _results(paths, write, unreadable)
+    if write:  # whoever reads the report may stop reading; the files are all written
+        results = iter(list(results))
     ported: dict[str, Ported] = {}
-    unreadable: list[dict[str, Any]] = []
     unaffected = 0
-    try:
-        files = list(python_files(paths))
-    except FileNotFoundError as error:
-        print(f"replicax migrate: {error}", file=err)
-        return 2
-    for path in files:
-        try:
-            content = path.read_bytes()
-            if not may_use_tensorflow(content):
-                unaffected += 1
-                continue
-            result = port(content)
-            if write and result.new != result.old:
-                write_whole(path, result.new.encode(result.encoding))
-        except Unreadable as error:
-            unreadable.append({"path": str(path), "line": error.line, "error": str(error)})
-        except OSError as error:
-            unreadable.append({"path": str(path), "line": 0, "error": error.strerror or str(error)})
-        else:
-            if not result.findings:
-                unaffected += 1
-                continue
-            ported[str(path)] = result
-            if diff:
-                out.write(_report.diff(str(path), result, paint))
-            elif not as_json:
-                print(_report.as_text(str(path), result, paint), end="\n\n", file=out)
+    for path, result in results:
+        if result is None or not result.findings:
+            unaffected += 1
+            continue
+        ported[str(path)] = result
+        if diff:
+            out.write(_report.diff(str(path), result, paint))
+        elif not as_json:
+            print(_report.as_text(str(path), result, paint), end="\n\n", file=out)
     left = sum(each.left for each in ported.values())
     if as_json:
         said = {
@@ -75,15 +61,69 @@ def run(
             "left": left,
             "files": [_report.as_object(name, each) for name, each in ported.items()],
             "unaffected": unaffected,
-            "unreadable": unreadable,
+            "unreadable": [each._asdict() for each in unreadable],
         }
         print(json.dumps(said, indent=2), file=out)
     elif not diff:
         print(_conclusion(ported, unaffected, write), file=out)
     for each in unreadable:
-        place = f"{each['path']}:{each['line']}" if each["line"] else each["path"]
-        print(f"replicax migrate: {place}: {each['error']}{_hint(each['error'])}", file=err)
+        place = f"{each.path}:{each.line}" if each.line else each.path
+        print(f"replicax migrate: {place}: {each.error}.{_hint(each.error)}", file=err)
     return 2 if unreadable else 1 if left else 0
+
+
+class _Unreadable(NamedTuple):
+    """A file that could not be read, ported or written, and why."""
+
+    path: str
+    line: int
+    error: str
+
+    @classmethod
+    def of(cls, path: Path | str, error: Exception) -> "_Unreadable":
+        if isinstance(error, Unreadable):
+            return cls(str(path), error.line, str(error))
+        if isinstance(error, OSError):
+            return cls(str(path), 0, error.strerror or str(error))
+        kind = type(error).__name__
+        return cls(str(path), 0, f"cannot be ported, by a mistake in replicax ({kind}: {error})")
+
+
+def _results(
+    paths: Sequence[str], write: bool, unreadable: list[_Unreadable]
+) -> Iterator[tuple[Path, Ported | None]]:
+    """Yields each file once, with what it becomes; None if it has nothing of TensorFlow."""
+
+    def complain(error: OSError) -> None:
+        unreadable.append(_Unreadable.of(error.filename, error))
+
+    seen: set[Path] = set()
+    for name in paths:
+        try:
+            files = list(python_files(name, complain))
+        except OSError as error:
+            unreadable.append(_Unreadable.of(name or '""', error))
+            continue
+        for path in files:
+            if (real := path.resolve()) in seen:
+                continue
+            seen.add(real)
+            try:
+                result = _ported(path, write)
+            except Exception as error:  # of whatever kind: other files are to be done all the same
+                unreadable.append(_Unreadable.of(path, error))
+            else:
+                yield path, result
+
+
+def _ported(path: Path, write: bool) -> Ported | None:
+    content = path.read_bytes()
+    if not may_use_tensorflow(content):
+        return None
+    result = port(content)
+    if write and result.new != result.old:
+        write_whole(path, result.new.encode(result.encoding))
+    return result
 
 
 def _conclusion(ported: dict[str, Ported], unaffected: int, written: bool) -> str:
@@ -100,9 +140,12 @@ def _conclusion(ported: dict[str, Ported], unaffected: int, written: bool) -> st
         said += f"Nothing was written; with --write, {files} will be. "
     if not left:
         return f"{said}Nothing is left to be done by hand."
-    lines = "1 line is" if left == 1 else f"{left} lines are"
-    where = "are marked with" if written or not changed else "will be marked with"
-    return f"{said}{lines} left to be done by hand; they {where} TODO(replicax)."
+    will_be = not written and changed
+    if left == 1:
+        lines, marked = "1 line is", "it will be" if will_be else "it is"
+    else:
+        lines, marked = f"{left} lines are", "they will be" if will_be else "they are"
+    return f"{said}{lines} left to be done by hand; {marked} marked with TODO(replicax)."
 
 
 def _hint(error: str) -> str:

@@ -12,6 +12,11 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")  # what Python takes for a 
 Place = tuple[int, int]
 
 
+def split_lines(text: str) -> list[str]:
+    """The lines of a text with their ends. `str.splitlines` also ends lines at form feeds."""
+    return _LINE.findall(text)
+
+
 class _Change(NamedTuple):
     start: Place
     order: int
@@ -25,10 +30,13 @@ class Edits:
     """Changes to a text, collected in any order and applied together."""
 
     def __init__(self, text: str) -> None:
-        self._lines: list[str] = _LINE.findall(text)
+        self._lines = split_lines(text)
         self._changes: list[_Change] = []
         self._above: dict[int, list[str]] = {}
         self._below: dict[int, list[str]] = {}
+        self._removed: set[int] = set()
+        self.dropped: list[tuple[int, str]] = []
+        """Comments that were in what is replaced, with the line where that begins."""
         self._parts: list[tuple[int, int, str]] = []
         self._done = -1  # how many changes there were when the parts were made
         self.newline = next((match for line in self._lines if (match := _end_of(line))), "\n")
@@ -40,7 +48,9 @@ class Edits:
         return self._lines[number - 1].rstrip("\r\n")
 
     def replace(self, start: Place, end: Place, text: str) -> None:
-        """Puts `text` in the place of what is between two places."""
+        """Puts `text` in the place of what is between two places. Its comments are `dropped`."""
+        comments = self._comments_between(start, end)
+        self.dropped += ((start[0], comment) for comment in comments if comment not in text)
         self._changes.append(_Change(start, 2, 0, end, text))
 
     def wrap(self, start: Place, end: Place, before: str, after: str) -> None:
@@ -56,14 +66,19 @@ class Edits:
         """How many changes there are so far."""
         return len(self._changes)
 
-    def comments_between(self, start: Place, end: Place) -> list[str]:
+    def _comments_between(self, start: Place, end: Place) -> list[str]:
         """The comments between two places of one expression."""
-        lines = self._between(start, end).splitlines()[:-1] if start[0] < end[0] else []
+        lines = split_lines(self._between(start, end))[:-1] if start[0] < end[0] else []
         return [line[line.index("#") :].rstrip() for line in lines if "#" in line]
 
-    def remove_line(self, number: int) -> None:
-        """Takes a line out, with its end."""
-        self.replace((number, 0), (number, len(self._lines[number - 1])), "")
+    def remove_lines(self, first: int, last: int) -> None:
+        """Takes lines out, with their ends."""
+        self.replace((first, 0), (last, len(self._lines[last - 1])), "")
+        self._removed.add(first)
+
+    def is_removed(self, number: int) -> bool:
+        """Whether lines were taken out that begin with this one."""
+        return number in self._removed
 
     def add_line_above(self, number: int, text: str) -> None:
         """Adds a line above one, unless it is to be added there already."""
@@ -87,6 +102,14 @@ class Edits:
         if text == "".join(self._lines[first - 1 : last]) and not below:
             return None
         return "\n".join([text.rstrip("\r\n"), *below])
+
+    def changed_lines(self) -> list[tuple[int, int]]:
+        """First and last line of each part that changes, lines that are added aside."""
+        return [
+            (first, last)
+            for first, last, text in self._blocks()
+            if text != "".join(self._lines[first - 1 : last])
+        ]
 
     def result(self) -> str:
         """The text with all changes."""

@@ -1,37 +1,42 @@
 """Which files to read, and writing them back."""
 
+import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Folders that have other people's code, or none.
 _SKIPPED = ("__pycache__", "build", "dist", "node_modules", "site-packages", "venv")
 
 
-def python_files(paths: Sequence[str]) -> Iterator[Path]:
-    """Yields the files that are named and the Python files of folders that are, once each.
+def python_files(name: str, complain: Callable[[OSError], None]) -> Iterator[Path]:
+    """Yields a file that is named, or the Python files of a folder that is.
 
     Folders whose name begins with a dot, virtual environments and built packages are passed over.
 
+    Args:
+      name: of a file or a folder.
+      complain: is told of folders below it that cannot be read.
+
     Raises:
-      FileNotFoundError: One of them does not exist.
+      OSError: There is no such file or folder, or it is nothing that a program is written in.
     """
-    seen: set[Path] = set()
-    for name in paths:
-        path = Path(name)
-        if not path.exists():
-            raise FileNotFoundError(f"there is no file or folder {name!r} in {os.getcwd()}.")
-        for file in _below(path) if path.is_dir() else (path,):
-            if (real := file.resolve()) not in seen:
-                seen.add(real)
-                yield file
+    path = Path(name)
+    if not name or not path.exists():  # the empty name is that of no file; Path("") is the folder
+        raise FileNotFoundError(f"there is no such file or folder in {os.getcwd()}")
+    if path.suffix == ".ipynb":
+        raise OSError("is a notebook: make a program of it first (jupyter nbconvert --to script)")
+    if not path.is_dir() and not path.is_file():
+        raise OSError("is neither a file nor a folder")
+    yield from _below(path, complain) if path.is_dir() else (path,)
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    for here, folders, files in os.walk(folder):
+def _below(folder: Path, complain: Callable[[OSError], None]) -> Iterator[Path]:
+    for here, folders, files in os.walk(folder, onerror=complain):
         folders[:] = sorted(each for each in folders if not _is_skipped(Path(here, each)))
-        yield from (Path(here, name) for name in sorted(files) if name.endswith(".py"))
+        found = (Path(here, name) for name in sorted(files) if name.endswith(".py"))
+        yield from (path for path in found if path.is_file())  # and no pipe, or link to nowhere
 
 
 def _is_skipped(folder: Path) -> bool:
@@ -45,11 +50,16 @@ def _is_skipped(folder: Path) -> bool:
 def write_whole(path: Path, content: bytes) -> None:
     """Replaces a file, so that whoever reads it meanwhile sees the old one or the new one."""
     path = path.resolve()  # a link stays a link
+    if not os.access(path, os.W_OK):  # to replace it, the folder need only be writable
+        raise PermissionError("is write-protected: nothing was written")
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-        os.chmod(temporary, path.stat().st_mode)
+        old = path.stat()
+        os.chmod(temporary, old.st_mode)
+        with contextlib.suppress(PermissionError):  # only the administrator can
+            os.chown(temporary, old.st_uid, old.st_gid)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

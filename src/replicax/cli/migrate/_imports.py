@@ -202,17 +202,15 @@ def remove_statement(node: cst.BaseSmallStatement, source: Source, edits: Edits)
     """Takes a statement out, with its line if nothing else is on it."""
     line = source.parent(node)
     block = source.parent(line) if line is not None else None
-    if (
-        not isinstance(line, cst.SimpleStatementLine)
-        or len(line.body) > 1
-        or (isinstance(block, cst.IndentedBlock) and len(block.body) == 1)
-    ):
+    is_last = isinstance(block, cst.IndentedBlock) and all(
+        each is line or edits.is_removed(source.start(each)[0]) for each in block.body
+    )
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) > 1 or is_last:
         edits.replace(source.start(node), source.end(node), "pass")
     elif (comment := line.trailing_whitespace.comment) is not None:
         edits.replace(source.start(node), source.start(comment), "")
     else:
-        for number in range(source.start(node)[0], source.end(node)[0] + 1):
-            edits.remove_line(number)
+        edits.remove_lines(source.start(node)[0], source.end(node)[0])
 
 
 def after_the_head(module: cst.Module, source: Source) -> int:

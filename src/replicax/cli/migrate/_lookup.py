@@ -72,18 +72,7 @@ def _entries() -> Iterator[tuple[str, Entry]]:
     ):
         for name, advice in table.items():
             yield name, Entry(verdict, advice=advice)
-    for namespace, names in _table.SAME_NAME.items():
-        for name in names.split():
-            path = f"{namespace}.{name}".lstrip(".")
-            yield f"tf.{path}", changes(f"rx.{path}")
-        if namespace:
-            yield f"tf.{namespace}", changes(f"rx.{namespace}")
     yield from ((name, changes(new)) for name, new in _table.RENAMED.items())
-    for name in _table.ESTIMATOR.split():
-        yield f"tf.estimator.{name}", changes(f"rx.compat.v1.estimator.{name}")
-    yield "tf.estimator", changes("rx.compat.v1.estimator")
-    for name in _table.METRICS.split():
-        yield f"tf.keras.metrics.{name}", changes(f"rx.metrics.{name}")
     for name in _table.DTYPES.split():
         yield f"tf.{name}", changes(f"jnp.{name}")
         yield f"tf.dtypes.{name}", changes(f"jnp.{name}")
@@ -116,9 +105,11 @@ def lookup(name: str) -> Match:
     forms = other_names(name)
     for form in forms:
         for part in _prefixes(form):
-            entry = entries().get(part)
-            if entry and (part == form or not is_namespace(part)):
+            if entry := entries().get(part):
                 return Match(_without_last(name, form.count(".") - part.count(".")), entry)
+    for form in forms:
+        if new := _in_replicax(form):
+            return Match(_without_last(name, new.unused), Entry(Verdict.CHANGES, new.name))
     if name in _table.NOT_NEEDED.split():
         return Match(name, Entry(Verdict.CHANGES))
     for form in forms:
@@ -128,9 +119,36 @@ def lookup(name: str) -> Match:
     return Match(name, _UNKNOWN)
 
 
+class _Ours(NamedTuple):
+    name: str
+    """What replicax has in the same place."""
+    unused: int
+    """How many parts of the name are attributes of that: one of `tf.distribute.ReduceOp.SUM`."""
+
+
+@functools.cache
+def _in_replicax(name: str) -> _Ours | None:
+    """Finds a name in replicax under the same path; modules only if nothing follows."""
+    if name == "tf" or f"{name}.".startswith("tf.compat."):  # which has other forms of its names
+        return None
+    place = next((place for place in _table.PLACES if f"{name}.".startswith(f"{place}.")), None)
+    if place is None:
+        return None
+    new = _table.PLACES[place]
+    parts = name[len(place) :].strip(".").split(".") if name != place else []
+    for position, part in enumerate(parts, 1):
+        new = f"{new}.{part}"
+        if part.startswith("_") or not exists(new):
+            return None
+        if not inspect.ismodule(find(new)):
+            return _Ours(new, len(parts) - position)
+    return _Ours(new, 0)
+
+
 def is_namespace(name: str) -> bool:
     """Whether a name is a module of TensorFlow that replicax has as well: `tf.distribute`."""
-    return name.removeprefix("tf.") in (*_table.SAME_NAME, "estimator")
+    ours = _in_replicax(name)
+    return ours is not None and inspect.ismodule(find(ours.name))
 
 
 def other_names(name: str) -> list[str]:
@@ -165,6 +183,10 @@ def methods() -> dict[str, Entry]:
             name: Entry(Verdict.THOUGHT, advice=said)
             for name, said in _table.THOUGHT_METHODS.items()
         },
+        **{
+            name: Entry(Verdict.UNSUPPORTED, advice=said)
+            for name, said in _table.UNSUPPORTED_METHODS.items()
+        },
         **{name: Entry(Verdict.CHANGES, new) for name, new in _table.RENAMED_METHODS.items()},
         **{name: Entry(Verdict.SAME) for name in _table.SAME_METHODS.split()},
     }
@@ -189,9 +211,13 @@ def lookup_method(owner: str, method: str) -> Entry | None:
         return methods().get(f"{owner}()")
     if entry := methods().get(f"{owner}.{method}"):
         return entry
-    if owner in _table.CLASSES and hasattr(find(_table.CLASSES[owner]), method):
+    if owner in _table.CLASSES and _has(find(_table.CLASSES[owner]), method):
         return Entry(Verdict.SAME)
     return methods().get(f"{owner}.*")
+
+
+def _has(cls: type, name: str) -> bool:
+    return hasattr(cls, name) or name in getattr(cls, "__dataclass_fields__", ())
 
 
 def is_remark_on_all(owner: str, method: str) -> bool:

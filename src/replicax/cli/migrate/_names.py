@@ -64,18 +64,26 @@ class Names:
         if isinstance(node, cst.Attribute):
             if (base := self.resolve(node.value)) is None:
                 return None
-            return Resolved(f"{base.name}.{node.attr.value}", base.bindings)
+            name = f"{base.name}.{node.attr.value}"
+            # `tf = tf.compat.v1`, in two branches: v1 has itself in it.
+            return Resolved(name.replace(".compat.v1.compat.v1", ".compat.v1"), base.bindings)
         if not isinstance(node, cst.Name):
             return None
         # Several assignments, as in `try: import a.b as c` and `except ...: from a import b as c`,
         # count if they agree. `c = None` is what is left where there is no a.
-        given = [each for each in self.assignments(node) if not self._is_neutral(each)]
-        found = [each for item in given if (each := self._binding(item))]
-        if not found or len(found) < len(given):
-            return None
-        if len({each.target.replace("tf.compat.v1", "tf") for each in found}) > 1:
+        given, found = self._candidates(node)
+        if not found or not _agree(given, found):
             return None
         return Resolved(found[-1].target, found)  # the last: `tf = tf.compat.v1` after the import
+
+    def unclear(self, node: cst.Name) -> list[Binding]:
+        """What a name may stand for of TensorFlow, where it may stand for something else too."""
+        given, found = self._candidates(node)
+        return [] if _agree(given, found) else found
+
+    def _candidates(self, node: cst.Name) -> tuple[list[BaseAssignment], list[Binding]]:
+        given = [each for each in self.assignments(node) if not self._is_neutral(each)]
+        return given, [each for item in given if (each := self._binding(item))]
 
     def bound_by(self, target: cst.Name) -> Binding | None:
         """The alias that an assignment makes of this name, if it is one of something here."""
@@ -149,6 +157,11 @@ class Names:
                 if resolved := self.resolve(statement.value):
                     return Binding(statement, None, assignment.name, resolved.name)
         return None
+
+
+def _agree(given: list[BaseAssignment], found: list[Binding]) -> bool:
+    targets = {each.target.replace("tf.compat.v1", "tf") for each in found}
+    return len(found) == len(given) and len(targets) <= 1
 
 
 def assigned_in(source: Source, target: cst.CSTNode) -> cst.Assign | cst.AnnAssign | None:

@@ -43,9 +43,10 @@ class Notes:
         if verdict.by_hand:
             self._mark(self._source.statement_line(node), f"{MARK}{finding.text}")
 
-    def add_comment(self, node: cst.CSTNode, comment: str) -> None:
-        """Adds a comment above the statement that a node is in."""
-        self._add_above(self._source.statement_line(node), comment)
+    def keep_comments(self) -> None:
+        """Puts comments that the edits have dropped above the statements that they were in."""
+        for line, comment in self._edits.dropped:
+            self._add_above(self._source.statement_line_at(line), comment)
 
     def add_old_marks(self, marks: Collection[cst.Comment]) -> None:
         """Notes the marks of an earlier time that stand for nothing that was found now."""
@@ -55,6 +56,16 @@ class Notes:
                 text = comment.value.removeprefix(MARK)
                 finding = Finding(line, column, Verdict.THOUGHT, "TODO(replicax)", advice=text)
                 self._findings[line, finding.text] = finding
+
+    def settle(self) -> None:
+        """Makes what was found agree with the edits: which lines change, and which do not."""
+        for place, found in self._findings.items():
+            if found.verdict is Verdict.CHANGES and self._edits.new_line(found.line) is None:
+                self._findings[place] = found._replace(verdict=Verdict.SAME, new="")
+        changing = {each.line for each in self._findings.values() if each.verdict != Verdict.SAME}
+        for first, last in self._edits.changed_lines():
+            if changing.isdisjoint(range(first, last + 1)):  # an argument on a line of its own
+                self._findings[first, ""] = Finding(first, 0, Verdict.CHANGES, "arguments")
 
     def findings(self) -> list[Finding]:
         """All findings, in the order of the file."""

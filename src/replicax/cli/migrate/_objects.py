@@ -11,7 +11,7 @@ from libcst.metadata import Assignment
 from replicax.cli.migrate import _table
 from replicax.cli.migrate._lookup import lookup, other_names
 from replicax.cli.migrate._names import Names, assigned_in
-from replicax.cli.migrate._source import Source
+from replicax.cli.migrate._source import Source, dotted
 
 # What is called so is probably one.
 _BY_NAME = {
@@ -19,6 +19,9 @@ _BY_NAME = {
     "replica_context": "ReplicaContext",
     "input_context": "InputContext",
     "tape": "GradientTape",
+    "dataset": "Dataset",
+    "ds": "Dataset",
+    "model": "Model",
 }
 # What iter() makes of it.
 _ITERATORS = {"Dataset": "Iterator", "DistributedDataset": "InputIterator"}
@@ -27,12 +30,15 @@ _ITERATORS = {"Dataset": "Iterator", "DistributedDataset": "InputIterator"}
 class Objects:
     """Tells what the expressions of a file are."""
 
-    def __init__(self, source: Source, names: Names, by_name: bool) -> None:
+    def __init__(
+        self, source: Source, names: Names, definitions: "Definitions", by_name: bool
+    ) -> None:
         """Prepares for a file.
 
         Args:
           source: the file.
           names: what its names stand for.
+          definitions: what is defined in it.
           by_name: take what is called `strategy` for one, where nothing else is known.
         """
         self._source = source
@@ -40,9 +46,7 @@ class Objects:
         self._names = names
         self._busy: set[cst.CSTNode] = set()
         self._known: dict[cst.CSTNode, str | None] = {}
-        attributes = _AttributeValues()
-        source.module.visit(attributes)
-        self._attribute_values = attributes.values
+        self._attribute_values = definitions.attributes
 
     def what_is(self, node: cst.BaseExpression) -> str | None:
         """Returns what an expression is, as the table calls it; None if that is not clear."""
@@ -63,7 +67,13 @@ class Objects:
             if given or owner:
                 return given
             values = self._attribute_values.get(node.attr.value, [])
+            if self._by_name and node.attr.value == "shape":
+                return self._all_of(values) or "Shape"
             return self._all_of(values) or self._called(node.attr.value)
+        if isinstance(node, cst.Subscript):
+            return _table.ITEMS.get(self.what_is(node.value) or "")
+        if isinstance(node, cst.BooleanOperation):  # strategy or tf.distribute.get_strategy()
+            return self._all_of([node.left, node.right])
         if isinstance(node, cst.Name):
             return self._of_name(node)
         if isinstance(node, cst.IfExp):
@@ -112,6 +122,8 @@ class Objects:
                 return kind
             return self.what_is(statement.value) if statement.value is not None else None
         parent = self._source.parent(node)
+        if isinstance(parent, cst.Element) and (value := self._unpacked(parent)):
+            return self.what_is(value)
         if isinstance(parent, cst.AsName):
             item = self._source.parent(parent)
             if isinstance(item, cst.WithItem):
@@ -120,9 +132,26 @@ class Objects:
             return self.what_is(parent.value)
         return None
 
+    def _unpacked(self, element: cst.Element) -> cst.BaseExpression | None:
+        """What a name on the left side of `a, b = x, y` is given: x."""
+        left = self._source.parent(element)
+        statement = assigned_in(self._source, left) if isinstance(left, cst.Tuple) else None
+        right = statement.value if statement is not None else None
+        if not isinstance(left, cst.Tuple) or not isinstance(right, cst.Tuple):
+            # tfds.load gives data sets in tuples and dicts.
+            return right if right is not None and self.what_is(right) == "Dataset" else None
+        place = left.elements.index(element)
+        return right.elements[place].value if place < len(right.elements) else None
+
     def _of_annotation(self, annotation: cst.Annotation) -> str | None:
-        resolved = self._names.resolve(annotation.annotation)
-        return _returned_by(resolved.name) if resolved else None
+        """What is annotated with a class, or with Optional[class] or class | None."""
+        node = annotation.annotation
+        if isinstance(node, cst.Subscript) and len(node.slice) == 1:
+            if (dotted(node.value) or "").endswith("Optional"):
+                inner = node.slice[0].slice
+                node = inner.value if isinstance(inner, cst.Index) else node
+        kinds = [node.left, node.right] if isinstance(node, cst.BinaryOperation) else [node]
+        return self._all_of(kinds, called=True)
 
     def _called(self, name: str) -> str | None:
         name = name.lower().strip("_")
@@ -180,13 +209,19 @@ class _Returns(cst.CSTVisitor):
         return False
 
 
-class _AttributeValues(cst.CSTVisitor):
-    """What is assigned to attributes anywhere in the file, by the name of the attribute."""
+class Definitions(cst.CSTVisitor):
+    """Functions of the file, and what is assigned to attributes anywhere in it, by name."""
 
-    def __init__(self) -> None:
-        self.values: dict[str, list[cst.BaseExpression]] = {}
+    def __init__(self, source: Source) -> None:
+        """Reads the file."""
+        self.attributes: dict[str, list[cst.BaseExpression]] = {}
+        self.functions: dict[str, list[cst.FunctionDef]] = {}
+        source.module.visit(self)
 
     def visit_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:
             if isinstance(target.target, cst.Attribute):
-                self.values.setdefault(target.target.attr.value, []).append(node.value)
+                self.attributes.setdefault(target.target.attr.value, []).append(node.value)
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self.functions.setdefault(node.name.value, []).append(node)

@@ -48,6 +48,9 @@ class Ported:
         return len({each.line for each in self.findings if each.verdict.by_hand})
 
 
+# A chain of names in a string.
+_NAME = re.compile(r"(?<![\w.])[^\W\d]\w*(?:\.\w+)*")
+
 # Of most files of a project it can be told at a glance that there is nothing in them.
 _SIGNS = re.compile(
     "|".join(["tensorflow", "keras", re.escape(MARK.strip("# :")), *TELLING]).encode()
@@ -77,6 +80,8 @@ class _Port:
         self._reader = Reader(source, self._names)
         source.module.visit(self._reader)
         self._notes = Notes(source, self.edits, self._reader.map_functions)
+        self._going: set[Use] = set()
+        self._needed_by_methods: set[str] = set()
         self._uses: dict[Binding, list[Use]] = defaultdict(list)
         for use in self._reader.uses:
             for binding in use.bindings:
@@ -86,6 +91,8 @@ class _Port:
             for node in self._reader.imports
             if is_of_tensorflow(node)
         ]
+        # Lines that give a name which is not understood everywhere: they stay.
+        self._fixed = {each for _, bindings in self._reader.unclear for each in bindings}
 
     def spelled(self, name: str) -> str:
         """Returns a name as this file writes it, and sees to it that it is imported."""
@@ -94,21 +101,29 @@ class _Port:
     def result(self) -> Ported:
         for use in self._reader.uses:
             self._use(use)
+        before = set(self._modules.missing())
         for method in self._reader.methods:
-            self._method(method)
+            if self._statements or not method.is_guess:
+                self._method(method)
         if self._statements:  # in a file that never saw TensorFlow, it is somebody else's .numpy()
             for call in self._reader.conversions:
                 self._conversion(call)
-        for call, owner, entry in self._reader.called:
-            self._notes.add(call, entry.verdict, owner, entry.new, entry.advice)
+            for call, owner, entry in self._reader.called:
+                self._notes.add(call, entry.verdict, owner, entry.new, entry.advice)
+        self._needed_by_methods = set(self._modules.missing()) - before
+        for name, _ in self._reader.unclear:
+            advice = "it is something else as well in this file: use two names"
+            self._notes.add(name, Verdict.THOUGHT, name.value, advice=advice)
         for node, name in self._reader.loops:
             self._notes.add(node, Verdict.SAME, name)
-        for string, text in self._reader.annotations:
-            self._annotation(string, text)
+        for string in self._reader.annotations:
+            self._annotation(string)
         for word in self._reader.cluster_variables:
             self._notes.add(word, Verdict.SAME, "TF_CONFIG")
         self._imports()
         self._notes.add_old_marks(self._reader.marks)
+        self._notes.keep_comments()
+        self._notes.settle()
         findings = self._notes.findings()
         if not self._statements and all(each.verdict is Verdict.SAME for each in findings):
             findings = []
@@ -117,6 +132,8 @@ class _Port:
             line: text for line in lines if (text := self.edits.new_line(line)) is not None
         }
         new = self.edits.result()
+        if new != self.source.text:
+            cst.parse_module(new)  # whatever was changed: it is never written if it is not Python
         return Ported(self.source.text, new, self.source.encoding, tuple(findings), new_lines)
 
     # --- names ------------------------------------------------------------------------------------
@@ -140,6 +157,9 @@ class _Port:
         if owner is not None:
             entry = lookup_method(owner, attribute)
             return entry.advice if entry is not None and entry.verdict.by_hand else None
+        if attribute in ("min", "max") and use.match.entry.new.startswith("jnp."):
+            kind = "iinfo" if "int" in use.match.entry.new else "finfo"
+            return f"jnp.{kind}({use.match.entry.new}).{attribute}"
         if not exists(f"{use.match.entry.new}.{attribute}"):
             return f"{use.match.entry.new} has no {attribute}"
         return None
@@ -148,7 +168,7 @@ class _Port:
         """Whether a line that names something can name ours instead, for all of its uses."""
         match = lookup(binding.target)
         new = _whole_new_name(binding.target)
-        if new is None or match.entry.verdict is not Verdict.CHANGES:
+        if new is None or match.entry.verdict is not Verdict.CHANGES or binding in self._fixed:
             return False
         if binding.is_import and not can_be_imported(new):
             return False
@@ -198,8 +218,6 @@ class _Port:
             rest.pop()
         start, end = self.source.start(part), self.source.end(part)
         self.edits.replace(start, end, ".".join(rest))
-        for comment in self.edits.comments_between(start, end):  # in parentheses, line by line
-            self._notes.add_comment(node, comment)
 
     def _is_rebound(self, use: Use, new: str) -> bool:
         """Whether a use stays as it is written, because the line that gives it its name changes."""
@@ -229,8 +247,11 @@ class _Port:
         if self._new_name(use) is not None:
             return True
         if use.defines is not None:  # tf = tf.compat.v1
-            others = [each for each in self._uses[use.defines] if each is not use]
-            return bool(others) and all(self._goes(each) for each in others)
+            self._going.add(use)  # two such lines are uses of each other
+            others = [each for each in self._uses[use.defines] if each not in self._going]
+            goes = bool(others) and all(self._goes(each) for each in others)
+            self._going.discard(use)
+            return goes
         is_needless = use.match.entry.verdict is Verdict.CHANGES and not use.match.entry.new
         return is_needless and isinstance(self._statement_of(use), cst.Expr)
 
@@ -255,6 +276,12 @@ class _Port:
             self._notes.add(use.node.attr, entry.verdict, use.name, entry.new, advice)
             return
         rule = _calls.rule_for(use.name)
+        before = self.edits.changes
+        if use.call is not None and rule is not None:
+            if problem := rule(use.call, self):
+                self._notes.add(use.node.attr, Verdict.THOUGHT, use.name, entry.new, problem)
+                if self.edits.changes == before:  # a new name alone would be a lie
+                    return
         changed = entry.verdict is Verdict.CHANGES
         start, end = self.source.start(use.node.attr), self.source.end(use.node.attr)
         if entry.new.startswith("rx."):  # no method any more
@@ -268,32 +295,35 @@ class _Port:
         if use.call is not None:
             owner, _, method = (entry.new or use.name).rpartition(".")
             owner = CLASSES.get(owner, owner)
-            before = self.edits.changes
-            if rule is not None:
-                if problem := rule(use.call, self):
-                    self._notes.add(use.node.attr, Verdict.THOUGHT, use.name, entry.new, problem)
-            elif exists(f"{owner}.{method}"):
+            if rule is None and exists(f"{owner}.{method}") and not use.is_guess:
                 self._called(use.call, use.name, f"{owner}.{method}")
-            changed |= self.edits.changes > before
-        verdict = Verdict.CHANGES if changed else Verdict.SAME
+        verdict = Verdict.CHANGES if changed or self.edits.changes > before else Verdict.SAME
         self._notes.add(use.node.attr, verdict, use.name, entry.new)
 
     def _conversion(self, call: cst.Call) -> None:
         _calls.around_receiver(call, self, self.spelled("np.asarray"))
         self._notes.add(call, Verdict.CHANGES, "Tensor.numpy", "np.asarray")
 
-    def _annotation(self, string: cst.SimpleString, text: str) -> None:
-        try:
-            name = dotted(cst.parse_expression(text)) or ""
-        except cst.ParserSyntaxError:
-            return
-        local, _, rest = name.partition(".")
-        for statement in self._statements:
-            for binding in self._bindings_of(statement):
-                if binding.local == local:
-                    full = f"{binding.target}.{rest}".rstrip(".")
-                    new = _whole_new_name(full) or ""
-                    self._notes.add(string, Verdict.THOUGHT, full, new, "it is in a string")
+    def _annotation(self, string: cst.SimpleString) -> None:
+        """Changes names in an annotation that is a string."""
+        known = {
+            binding.local: binding
+            for statement in self._statements
+            for binding in self._bindings_of(statement)
+        }
+        row, column = self.source.start(string)
+        for found in _NAME.finditer(string.value):
+            local, dot, rest = found[0].partition(".")
+            if (binding := known.get(local)) is None or not dot:
+                continue
+            full = f"{binding.target}.{rest}"
+            new = _whole_new_name(full)
+            if new is None or "\n" in string.value or binding in self._fixed:
+                self._notes.add(string, Verdict.THOUGHT, full, new or "", "it is in a string")
+            elif not self._rebinds(binding):
+                start, end = column + found.start(), column + found.end()
+                self.edits.replace((row, start), (row, end), self.spelled(new))
+                self._notes.add(string, Verdict.CHANGES, full, new)
 
     # --- imports ----------------------------------------------------------------------------------
 
@@ -302,7 +332,10 @@ class _Port:
             self._import(statement)
         missing = self._modules.missing()
         anchors = [each for each in self._statements if each.is_global][:1]
-        if not anchors:
+        everywhere: list[str] = []
+        if not anchors:  # imports in functions: there goes what takes the place of what they import
+            everywhere = [each for each in missing if each in self._needed_by_methods]
+            missing = [each for each in missing if each not in everywhere]
             changing = [each for each in self._statements if self._has_changed_uses(each)]
             anchors = changing or self._statements
         for statement in self._statements:
@@ -310,12 +343,11 @@ class _Port:
             statement.write(missing if is_anchor else [])
             if not statement.is_kept or (is_anchor and missing):
                 self._notes.add(statement.node, Verdict.CHANGES, "import")
-        if missing and not anchors:
-            line = after_the_head(self.source.module, self.source)
-            while self.edits.line(line + 1).startswith("#"):
-                line += 1
-            for module in missing:
-                self.edits.add_line_below(line, f"import {module}")
+        line = after_the_head(self.source.module, self.source)
+        while self.edits.line(line + 1).startswith("#"):
+            line += 1
+        for module in everywhere if anchors else [*everywhere, *missing]:
+            self.edits.add_line_below(line, f"import {module}")
 
     def _import(self, statement: ImportStatement) -> None:
         """Decides what becomes of the parts of an import."""
@@ -329,9 +361,9 @@ class _Port:
             uses = self._uses[binding]
             if self._rebinds(binding):
                 statement.rebind(binding.alias, _whole_new_name(binding.target) or "")
-            elif uses and all(self._goes(use) for use in uses):
+            elif uses and binding not in self._fixed and all(self._goes(use) for use in uses):
                 statement.drop(binding.alias)
-            elif uses:
+            elif uses or binding in self._fixed:
                 advice = "stays: lines below need it"
                 self._notes.add(statement.node, Verdict.SAME, name, advice=advice)
             else:

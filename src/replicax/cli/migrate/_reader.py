@@ -3,15 +3,19 @@
 import dataclasses
 
 import libcst as cst
+import libcst.matchers as m
 
 from replicax.cli.migrate import _table
 from replicax.cli.migrate._lookup import Entry, Match, is_remark_on_all, lookup, lookup_method
 from replicax.cli.migrate._names import Binding, Names, Resolved
-from replicax.cli.migrate._objects import Objects
-from replicax.cli.migrate._source import Source
+from replicax.cli.migrate._objects import Definitions, Objects
+from replicax.cli.migrate._source import Source, dotted
 from replicax.cli.migrate._verdict import MARK, Verdict
 
 _TAKES_FUNCTION = ("map", "filter", "flat_map", "interleave", "reduce")
+
+# What other libraries have as well: a guess is made only in files that import TensorFlow.
+_BESIDE_TENSORFLOW = ("Dataset", "Model", "Shape", "Tensor")
 
 
 @dataclasses.dataclass(eq=False)
@@ -37,6 +41,8 @@ class MethodUse:
     owner: str
     entry: Entry
     call: cst.Call | None
+    is_guess: bool
+    """Whether only a name like `model` says so: it means something where TensorFlow is imported."""
 
     @property
     def name(self) -> str:
@@ -50,8 +56,9 @@ class Reader(cst.CSTVisitor):
     def __init__(self, source: Source, names: Names) -> None:
         self._source = source
         self._names = names
-        self._certain = Objects(source, names, by_name=False)
-        self._likely = Objects(source, names, by_name=True)
+        self._definitions = Definitions(source)
+        self._certain = Objects(source, names, self._definitions, by_name=False)
+        self._likely = Objects(source, names, self._definitions, by_name=True)
         self.uses: list[Use] = []
         self.methods: list[MethodUse] = []
         self.called: list[tuple[cst.Call, str, Entry]] = []
@@ -65,8 +72,10 @@ class Reader(cst.CSTVisitor):
         """Functions of `dataset.map` and the like, which work on NumPy arrays."""
         self.marks: list[cst.Comment] = []
         """What an earlier `--write` has left."""
-        self.annotations: list[tuple[cst.SimpleString, str]] = []
-        """Annotations that are strings."""
+        self.annotations: list[cst.SimpleString] = []
+        """Strings in annotations."""
+        self.unclear: list[tuple[cst.Name, list[Binding]]] = []
+        """Names that stand for something of TensorFlow and, elsewhere, for something else."""
         self.cluster_variables: list[cst.SimpleString] = []
         """The words "TF_CONFIG"."""
 
@@ -100,14 +109,20 @@ class Reader(cst.CSTVisitor):
         if isinstance(node.func, cst.Name) and node.func.value == "iter" and node.args:
             self._loop(node.args[0].value, "iter")
         owner = self._certain.what_is(node.func)
+        if owner is None and any(
+            m.matches(each.keyword, m.Name("training")) for each in node.args if each.keyword
+        ):
+            owner = self._likely.what_is(node.func)
         if owner and (entry := lookup_method(owner, "()")):
             self.called.append((node, owner, entry))
 
     def visit_Annotation(self, node: cst.Annotation) -> None:
-        if isinstance(node.annotation, cst.SimpleString):
-            value = node.annotation.evaluated_value
-            if isinstance(value, str):
-                self.annotations.append((node.annotation, value))
+        literals = m.findall(
+            node, m.Subscript(m.Name("Literal") | m.Attribute(attr=m.Name("Literal")))
+        )
+        no_names = {each for literal in literals for each in m.findall(literal, m.SimpleString())}
+        strings = (each for each in m.findall(node, m.SimpleString()) if each not in no_names)
+        self.annotations += (each for each in strings if isinstance(each, cst.SimpleString))
 
     def visit_Name(self, node: cst.Name) -> None:
         if self._source.is_read(node):
@@ -127,6 +142,8 @@ class Reader(cst.CSTVisitor):
         """Takes a whole chain of names, if it is TensorFlow's."""
         resolved = self._names.resolve(node)
         if resolved is None:
+            if isinstance(node, cst.Name) and (bindings := self._names.unclear(node)):
+                self.unclear.append((node, bindings))
             return False
         if resolved.name.split(".")[0] in ("tf", "tfds"):
             self.uses.append(self._use(node, resolved))
@@ -163,24 +180,34 @@ class Reader(cst.CSTVisitor):
         if method == "numpy" and owner != "Variable" and call is not None and not call.args:
             self.conversions.append(call)
             return
-        likely = owner or self._likely.what_is(node.value) or _table.TELLING.get(method)
+        likely = owner or _table.TELLING.get(method) or self._likely.what_is(node.value)
+        is_guess = likely in _BESIDE_TENSORFLOW and (owner is None or likely in ("Shape", "Tensor"))
         entry = lookup_method(likely, method) if likely else None
         if likely is None or entry is None:
             return
         # A guess by name may be wrong: what a strategy does not have is then no mistake.
         if owner is None and is_remark_on_all(likely, method):
             return
-        if entry.verdict is Verdict.SAME or self._source.is_read(node):
-            self.methods.append(MethodUse(node, likely, entry, call))
+        is_written = not self._source.is_read(node)
+        if entry.verdict is Verdict.SAME or not is_written or (owner and entry.verdict.by_hand):
+            self.methods.append(MethodUse(node, likely, entry, call, is_guess))
         if likely == "Dataset" and method in _TAKES_FUNCTION and call is not None and call.args:
             self._take_function(call.args[0].value)
 
     def _take_function(self, node: cst.BaseExpression) -> None:
+        """Notes the functions of the file that a data set is given: f, self.f, partial(f, 1)."""
         if isinstance(node, cst.Name):
             for assignment in self._names.assignments(node):
                 self.map_functions.add(getattr(assignment, "node", node))
+        elif isinstance(node, cst.Attribute):
+            self.map_functions.update(self._definitions.functions.get(node.attr.value, ()))
         elif isinstance(node, cst.Lambda):
             self.map_functions.add(node)
+            if isinstance(node.body, cst.Call):  # lambda x: f(x, 1)
+                self._take_function(node.body.func)
+        elif isinstance(node, cst.Call) and (dotted(node.func) or "").endswith("partial"):
+            for argument in node.args[:1]:
+                self._take_function(argument.value)
 
     def _call_of(self, node: cst.CSTNode) -> cst.Call | None:
         parent = self._source.parent(node)

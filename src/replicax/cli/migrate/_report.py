@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
 
+from replicax.cli.migrate._edits import split_lines
 from replicax.cli.migrate._port import Ported
 from replicax.cli.migrate._verdict import Finding, Verdict
 
@@ -34,7 +35,7 @@ def lines_of(ported: Ported) -> Iterator[tuple[int, Verdict, list[Finding]]]:
 
 def as_text(name: str, ported: Ported, paint: Paint) -> str:
     """The report on a file, line by line."""
-    old = ported.old.splitlines()
+    old = split_lines(ported.old)
     said = [paint("1", name)]
     margin = " " * (7 + _WIDTH + 2)
     for number, verdict, findings in lines_of(ported):
@@ -44,7 +45,7 @@ def as_text(name: str, ported: Ported, paint: Paint) -> str:
         if new == "":
             said.append(f"{margin}{paint('36', '(goes)')}")
         elif new is not None:
-            said += [f"{margin}{paint('36', line.strip())}" for line in new.splitlines()]
+            said += [f"{margin}{paint('36', line.strip())}" for line in split_lines(new)]
         said += [
             f"{margin}{paint(_COLOURS[each.verdict], each.text)}"
             for each in findings
@@ -72,7 +73,7 @@ def summary(ported: Ported) -> str:
 
 def as_object(name: str, ported: Ported) -> dict[str, Any]:
     """The report on a file, for JSON."""
-    old = ported.old.splitlines()
+    old = [line.rstrip("\r\n") for line in split_lines(ported.old)]
     return {
         "path": name,
         "changed": ported.new != ported.old,
@@ -102,8 +103,8 @@ def as_object(name: str, ported: Ported) -> dict[str, Any]:
 def diff(name: str, ported: Ported, paint: Paint) -> str:
     """The change to a file, as a unified diff."""
     lines = difflib.unified_diff(
-        ported.old.splitlines(keepends=True),
-        ported.new.splitlines(keepends=True),
+        split_lines(ported.old),
+        split_lines(ported.new),
         f"a/{name}",
         f"b/{name}",
     )

@@ -18,9 +18,11 @@ from libcst.metadata import (
 
 from replicax.cli.migrate._edits import Place
 
+_PROVIDERS = (PositionProvider, ParentNodeProvider, ScopeProvider, ExpressionContextProvider)
+
 
 class Unreadable(Exception):
-    """A file is not a Python program; `line` is where that shows."""
+    """A file is not a Python program; `line` is where that shows, 0 if in no one line."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -37,15 +39,18 @@ class Source:
           Unreadable: It is not Python 3, or not text.
         """
         try:
+            _check_depth(content)
             module = cst.parse_module(content)
-        except (cst.ParserSyntaxError, SyntaxError, ValueError, RecursionError) as error:
+            wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
+            known: Mapping[Any, Mapping[cst.CSTNode, Any]] = wrapper.resolve_many(_PROVIDERS)
+        # A LookupError: an encoding that is not there, or not one of text.
+        except (cst.ParserSyntaxError, SyntaxError, ValueError, LookupError) as error:
             raise _explained(content, error) from None
-        wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
+        except RecursionError:
+            raise Unreadable("is nested too deeply to be read", 0) from None
         self.module = wrapper.module
         self.text = module.code
         self.encoding = module.encoding
-        providers = (PositionProvider, ParentNodeProvider, ScopeProvider, ExpressionContextProvider)
-        known: Mapping[Any, Mapping[cst.CSTNode, Any]] = wrapper.resolve_many(providers)
         self._positions: Mapping[cst.CSTNode, CodeRange] = known[PositionProvider]
         self._parents: Mapping[cst.CSTNode, cst.CSTNode] = known[ParentNodeProvider]
         self._scopes: Mapping[cst.CSTNode, Scope | None] = known[ScopeProvider]
@@ -98,6 +103,15 @@ class Source:
             at = parent
         return 1
 
+    def statement_line_at(self, line: int) -> int:
+        """The line above which a comment about a line can stand."""
+        starts = {
+            self.statement_line(node)
+            for node in self._positions
+            if isinstance(node, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+        }
+        return max((start for start in starts if start <= line), default=1)
+
 
 def dotted(node: cst.BaseExpression | None) -> str | None:
     """Returns `a.b.c` for an expression that is a chain of names."""
@@ -109,13 +123,23 @@ def dotted(node: cst.BaseExpression | None) -> str | None:
     return None
 
 
+def _check_depth(content: bytes) -> None:
+    """Raises RecursionError for what is nested so deeply that libcst's parser would crash."""
+    try:
+        ast.parse(content)
+    except MemoryError:
+        raise RecursionError from None
+    except (SyntaxError, ValueError, LookupError):  # or newer than this Python: libcst will say
+        pass
+
+
 def _explained(content: bytes, error: Exception) -> Unreadable:
     """Says what Python itself would say, which names the mistake; libcst lists what it expected."""
     try:
         ast.parse(content)
     except SyntaxError as said:
         return Unreadable(said.msg, said.lineno or 1)
-    except (ValueError, RecursionError, MemoryError) as said:
+    except (ValueError, LookupError, RecursionError, MemoryError) as said:
         return Unreadable(str(said), 1)
     line = error.raw_line if isinstance(error, cst.ParserSyntaxError) else 1
     return Unreadable(str(error).splitlines()[0], line)

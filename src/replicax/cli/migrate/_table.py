@@ -7,45 +7,13 @@ Names are written as users write them after `import tensorflow as tf`, `import r
 
 # --- names that are only spelled differently -----------------------------------------------------
 
-# tf.NAME is rx.NAME, with the same arguments.
-SAME_NAME: dict[str, str] = {
-    "": """TensorSpec Variable VariableAggregation VariableSynchronization constant device function
-        string variable_creator_scope""",
-    "config": """LogicalDevice LogicalDeviceConfiguration PhysicalDevice
-        experimental_connect_to_cluster experimental_connect_to_host list_logical_devices
-        list_physical_devices set_logical_device_configuration""",
-    "data": """AUTOTUNE Dataset FixedLengthRecordDataset INFINITE_CARDINALITY Iterator Options
-        TFRecordDataset TextLineDataset UNKNOWN_CARDINALITY""",
-    "data.experimental": "AutoShardPolicy DistributeOptions SHARD_HINT cardinality",
-    "distribute": """CrossDeviceOps DistributedDataset DistributedIterator DistributedValues
-        HierarchicalCopyAllReduce InputContext InputOptions InputReplicationMode MirroredStrategy
-        MultiWorkerMirroredStrategy NcclAllReduce OneDeviceStrategy ReduceOp ReductionToOneDevice
-        ReplicaContext RunOptions Strategy StrategyExtended TPUStrategy experimental_set_strategy
-        get_replica_context get_strategy has_strategy in_cross_replica_context""",
-    "distribute.cluster_resolver": """ClusterResolver GCEClusterResolver KubernetesClusterResolver
-        KubernetesExecutableLocation SimpleClusterResolver SlurmClusterResolver
-        TFConfigClusterResolver TPUClusterResolver UnionResolver""",
-    "distribute.experimental": """CentralStorageStrategy CommunicationImplementation
-        CommunicationOptions PreemptionCheckpointHandler TerminationConfig ValueContext""",
-    "errors": "DataLossError OutOfRangeError",
-    "experimental": "Optional",
-    "io": """FixedLenFeature FixedLenSequenceFeature TFRecordOptions TFRecordWriter VarLenFeature
-        parse_example parse_single_example""",
-    "nn": "compute_average_loss scale_regularization_loss",
-    "random": "Generator get_global_generator set_global_generator",
-    "tpu.experimental": """DeviceAssignment DeviceOrderMode TPUSystemMetadata Topology
-        initialize_tpu_system shutdown_tpu_system""",
-    "train": """BytesList Checkpoint CheckpointManager ClusterDef ClusterSpec Example Feature
-        Features FloatList Int64List JobDef checkpoints_iterator latest_checkpoint
-        list_variables""",
+# Where replicax has the same names. What is there is asked of replicax itself: `tf.data.Dataset` is
+# `rx.data.Dataset` because there is one, unless the name has a line of its own below.
+PLACES: dict[str, str] = {
+    "tf.estimator": "rx.compat.v1.estimator",
+    "tf.keras.metrics": "rx.metrics",
+    "tf": "rx",
 }
-
-# tf.estimator.NAME is rx.compat.v1.estimator.NAME.
-ESTIMATOR = """Estimator EstimatorSpec EvalSpec ModeKeys RunConfig TrainSpec train_and_evaluate"""
-
-# tf.keras.metrics.NAME is rx.metrics.NAME.
-METRICS = """Accuracy BinaryAccuracy CategoricalAccuracy Mean MeanAbsoluteError MeanMetricWrapper
-    MeanSquaredError Metric RootMeanSquaredError SparseCategoricalAccuracy Sum"""
 
 # tf.NAME is jnp.NAME: arguments of functions and signatures.
 DTYPES = """bfloat16 complex128 complex64 float16 float32 float64 int16 int32 int64 int8 uint16
@@ -192,6 +160,9 @@ MATHS: dict[str, str] = {
     "rint": "jnp.rint",
     "round": "jnp.round",
     "rsqrt": "jax.lax.rsqrt",
+    "complex": "jax.lax.complex",
+    "realdiv": "jnp.true_divide",
+    "truncatemod": "jnp.fmod",
     "scan": "jax.lax.scan",
     "segment_max": "jax.ops.segment_max",
     "segment_min": "jax.ops.segment_min",
@@ -322,6 +293,18 @@ LOSSES: dict[str, str] = {
 # A name that ends in `.*` stands for all that is below it and has no line of its own.
 THOUGHT: dict[str, str] = {
     "tf.AggregationMethod": "leave it out",
+    "tf.DType": "jnp.dtype",
+    "tf.UnconnectedGradients": "leave it out: gradients of what is not used are zeros",
+    "tf.VERSION": "rx.__version__",
+    "tf.__version__": "rx.__version__",
+    "tf.add_n": "sum(arrays)",
+    "tf.as_dtype": "jnp.dtype",
+    "tf.as_string": "str(x), outside compiled functions",
+    "tf.assert_equal": "assert, outside compiled functions; jax.experimental.checkify there",
+    "tf.assert_greater": "assert, outside compiled functions; jax.experimental.checkify there",
+    "tf.assert_less": "assert, outside compiled functions; jax.experimental.checkify there",
+    "tf.assert_rank": "assert, outside compiled functions; jax.experimental.checkify there",
+    "tf.bitwise.*": "jnp.bitwise_and and the like",
     "tf.Assert": "assert, outside compiled functions; jax.experimental.checkify there",
     "tf.GradientTape": "make the block a function, loss_fn, that returns the loss",
     "tf.IndexedSlices": "gradients are whole arrays",
@@ -379,6 +362,8 @@ THOUGHT: dict[str, str] = {
     "tf.fill": "jnp.full(shape, value)",
     "tf.foldl": "jax.lax.scan",
     "tf.gather_nd": "array[tuple(jnp.moveaxis(indices, -1, 0))]",
+    "tf.get_logger": "Python's logging",
+    "tf.get_static_value": "np.asarray(x), outside compiled functions",
     "tf.get_variable": "rx.Variable(initial_value, name=...), kept by you",
     "tf.global_variables_initializer": "leave it out: variables are ready when they are made",
     "tf.gradients": "rx.grad(loss_fn, variables)",
@@ -428,7 +413,7 @@ THOUGHT: dict[str, str] = {
     "tf.keras.regularizers.*": "add it to the loss; rx.nn.scale_regularization_loss divides it",
     "tf.layers.*": "variables made in the scope, and a function of them and the input",
     "tf.linalg.*": "see jnp.linalg and jax.scipy.linalg",
-    "tf.logging.*": "logging",
+    "tf.logging.*": "Python's logging",
     "tf.lookup.*": "a dict in dataset.map",
     "tf.losses.*": "a function that returns one loss for each row",
     "tf.math.*": "see jnp and jax.scipy.special",
@@ -456,9 +441,17 @@ THOUGHT: dict[str, str] = {
     "tf.random.set_seed": "rx.random.Generator.from_seed(seed), and seed= of dataset.shuffle",
     "tf.random.truncated_normal": "generator.truncated_normal(shape), with a rx.random.Generator",
     "tf.random.uniform": "generator.uniform(shape), with a rx.random.Generator made in the scope",
+    "tf.random_normal_initializer": "the value itself: rx.Variable(jax.random.normal(key, shape))",
+    "tf.random_uniform_initializer": (
+        "the value itself: rx.Variable(jax.random.uniform(key, shape))"
+    ),
     "tf.random_normal": "generator.normal(shape), with a rx.random.Generator made in the scope",
     "tf.random_uniform": "generator.uniform(shape), with a rx.random.Generator made in the scope",
     "tf.raw_ops.*": "functions of jnp and jax.lax",
+    "tf.saturate_cast": "jnp.clip(x, jnp.iinfo(dtype).min, jnp.iinfo(dtype).max).astype(dtype)",
+    "tf.scalar_mul": "scalar * x",
+    "tf.sequence_mask": "jnp.arange(maximum) < lengths[..., None]",
+    "tf.strided_slice": "array[begin:end:strides]",
     "tf.scatter_nd": "jnp.zeros(shape).at[indices].add(updates)",
     "tf.set_random_seed": "rx.random.Generator.from_seed(seed), and seed= of dataset.shuffle",
     "tf.signal.*": "see jnp.fft",
@@ -467,7 +460,11 @@ THOUGHT: dict[str, str] = {
     "tf.squared_difference": "(x - y) ** 2",
     "tf.math.squared_difference": "(x - y) ** 2",
     "tf.strings.*": "methods of bytes, in dataset.map",
+    "tf.summary.*": "rx.summary does not have it",
     "tf.tensor_scatter_nd_add": "array.at[indices].add(updates)",
+    "tf.tensor_scatter_nd_max": "array.at[indices].max(updates)",
+    "tf.tensor_scatter_nd_min": "array.at[indices].min(updates)",
+    "tf.tensor_scatter_nd_sub": "array.at[indices].add(-updates)",
     "tf.tensor_scatter_nd_update": "array.at[indices].set(updates)",
     "tf.test.*": "unittest or pytest, and numpy.testing",
     "tf.timestamp": "time.time()",
@@ -478,14 +475,12 @@ THOUGHT: dict[str, str] = {
     "tf.train.CheckpointOptions": "leave it out",
     "tf.train.ExponentialMovingAverage": "optax.ema",
     "tf.train.Saver": "rx.train.Checkpoint(name=variable, ...)",
-    "tf.train.get_checkpoint_state": "rx.train.latest_checkpoint(directory)",
     "tf.train.get_global_step": "optimizer.iterations",
     "tf.train.get_or_create_global_step": "optimizer.iterations",
-    "tf.train.load_checkpoint": "rx.train.Checkpoint(...).restore(path): not TensorFlow's files",
-    "tf.train.load_variable": "rx.train.Checkpoint(...).restore(path): not TensorFlow's files",
     "tf.trainable_variables": "keep a list of the variables that you make",
     "tf.tuple": "leave it out",
     "tf.types.*": "jax.typing.ArrayLike, jax.Array",
+    "tf.unique_with_counts": "jnp.unique(x, return_counts=True)",
     "tf.unstack": "list(array)",
     "tf.variable_scope": "leave it out: variables are kept by you",
     "tf.version.*": "rx.__version__",
@@ -528,7 +523,6 @@ UNSUPPORTED: dict[str, str] = {
     "tf.ragged.*": "arrays have one shape: pad, as dataset.padded_batch does",
     "tf.reset_default_graph": "there are no graphs: lines run when they are reached",
     "tf.saved_model.*": "rx.train.Checkpoint saves variables; jax.export programs",
-    "tf.summary.*": "replicax writes no summaries: print, or another writer",
     "tf.tpu.experimental.HardwareFeature": "replicax has nothing for it",
     "tf.tpu.experimental.embedding.*": "an embedding is a variable, split by a layout",
     "tf.train.MonitoredTrainingSession": "there are no sessions: call the functions",
@@ -550,8 +544,11 @@ CLASSES: dict[str, str] = {
     "Iterator": "rx.data.Iterator",
     "Metric": "rx.metrics.Metric",
     "Optional": "rx.experimental.Optional",
+    "Options": "rx.data.Options",
+    "PreemptionCheckpointHandler": "rx.distribute.experimental.PreemptionCheckpointHandler",
     "ReplicaContext": "rx.distribute.ReplicaContext",
     "Strategy": "rx.distribute.Strategy",
+    "SummaryWriter": "rx.summary.SummaryWriter",
     "StrategyExtended": "rx.distribute.StrategyExtended",
     "TFRecordWriter": "rx.io.TFRecordWriter",
     "Variable": "rx.Variable",
@@ -567,6 +564,8 @@ RETURNS: dict[str, str] = {
     "rx.Variable": "Variable",
     "rx.io.TFRecordWriter": "TFRecordWriter",
     "rx.metrics.*": "Metric",
+    "rx.summary.create_file_writer": "SummaryWriter",
+    "rx.summary.create_noop_writer": "SummaryWriter",
     "rx.train.Checkpoint": "Checkpoint",
     "rx.train.CheckpointManager": "CheckpointManager",
     "rx.distribute.MirroredStrategy": "Strategy",
@@ -577,13 +576,17 @@ RETURNS: dict[str, str] = {
     "rx.distribute.ReplicaContext": "ReplicaContext",
     "rx.distribute.InputContext": "InputContext",
     "rx.data.Dataset": "Dataset",
+    "rx.data.Options": "Options",
     "rx.distribute.TPUStrategy": "Strategy",
     "rx.distribute.experimental.CentralStorageStrategy": "Strategy",
+    "rx.distribute.experimental.PreemptionCheckpointHandler": "PreemptionCheckpointHandler",
     "rx.distribute.get_replica_context": "ReplicaContext",
     "rx.distribute.get_strategy": "Strategy",
     "tf.GradientTape": "GradientTape",
     "tf.distribute.ParameterServerStrategy": "Strategy",
+    "tf.distribute.coordinator.ClusterCoordinator": "ClusterCoordinator",
     "tf.distribute.experimental.ParameterServerStrategy": "Strategy",
+    "tf.distribute.experimental.coordinator.ClusterCoordinator": "ClusterCoordinator",
     "tf.InteractiveSession": "Session",
     "tf.Session": "Session",
     "tf.train.MonitoredTrainingSession": "Session",
@@ -614,7 +617,12 @@ METHOD_RETURNS: dict[str, str] = {
     "Strategy.make_dataset_iterator": "InputIterator",
     "Strategy.make_input_fn_iterator": "InputIterator",
     "ReplicaContext.strategy": "Strategy",
+    "Tensor.get_shape": "Shape",
+    "Variable.shape": "Shape",
 }
+
+# What an item of it is: the data sets of tfds.load, v[0].
+ITEMS: dict[str, str] = {"Dataset": "Dataset", "Variable": "VariableSlice"}
 
 # Methods that only such an object has: they tell what it is.
 TELLING: dict[str, str] = {
@@ -654,6 +662,10 @@ TELLING: dict[str, str] = {
     "scatter_sub": "Variable",
     "scatter_update": "Variable",
     "get_concrete_function": "function",
+    "get_next_as_optional": "InputIterator",
+    "create_per_worker_dataset": "ClusterCoordinator",
+    "get_shape": "Tensor",
+    "set_shape": "Tensor",
 }
 
 # Methods that replicax has under another name, or not at all. Those that it has carry over.
@@ -704,14 +716,23 @@ THOUGHT_METHODS: dict[str, str] = {
         "loss, gradients = rx.value_and_grad(loss_fn, variables), then apply_gradients"
     ),
     "Optional.*": "rx.experimental.Optional does not have it",
+    "Options.*": "rx.data.Options does not have it",
+    "PreemptionCheckpointHandler.*": "the handler of replicax does not have it",
     "ReplicaContext.*": "rx.distribute.ReplicaContext does not have it",
-    "Session.*": "there are no sessions: call the functions",
-    "Session.run": "there are no sessions: call the function that computes it",
+    "Shape.as_list": "list(x.shape): a shape is a tuple",
+    "Shape.assert_is_compatible_with": "assert x.shape == shape",
+    "Shape.is_fully_defined": "leave it out: shapes are known",
+    "Shape.ndims": "x.ndim",
+    "Shape.num_elements": "x.size",
+    "Shape.rank": "x.ndim",
     "Strategy.*": "rx.distribute.Strategy does not have it",
     "Strategy.colocate_vars_with": "strategy.extended.colocate_vars_with",
     "Strategy.configure": "leave it out: there are no sessions to configure",
     "StrategyExtended.*": "rx.distribute.StrategyExtended does not have it",
+    "SummaryWriter.*": "rx.summary.SummaryWriter does not have it",
     "TFRecordWriter.*": "rx.io.TFRecordWriter does not have it",
+    "Tensor.get_shape": "x.shape, a tuple",
+    "Tensor.set_shape": "leave it out: shapes are known",
     "Variable.*": "rx.Variable does not have it",
     "Variable.eval": "variable.numpy()",
     "Variable.initializer": "leave it out: variables are ready when they are made",
@@ -721,7 +742,16 @@ THOUGHT_METHODS: dict[str, str] = {
     "Variable.scatter_nd_update": "v.assign(v.at[indices].set(updates))",
     "Variable.scatter_sub": "v.assign(v.at[indices].add(-updates))",
     "Variable.scatter_update": "v.assign(v.at[indices].set(updates))",
+    "VariableSlice.assign": "v.assign(v.at[index].set(value))",
+    "VariableSlice.assign_add": "v.assign(v.at[index].add(value))",
+    "VariableSlice.assign_sub": "v.assign(v.at[index].add(-value))",
     "function.get_concrete_function": "call it: a function is compiled at its first call",
+}
+UNSUPPORTED_METHODS: dict[str, str] = {
+    "ClusterCoordinator.*": "there are no parameter servers",
+    "ClusterCoordinator.schedule": "strategy.run on all workers, which train in step",
+    "Session.*": "there are no sessions: call the functions",
+    "Session.run": "there are no sessions: call the function that computes it",
 }
 # Carry over although there is no class here that has them: of what is made anew by hand.
 SAME_METHODS = """Optimizer.apply_gradients Optimizer.build Optimizer.iterations
