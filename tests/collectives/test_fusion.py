@@ -23,6 +23,10 @@ def size_of(tensor: Any) -> int:
     return math.prod(tensor.shape) * tensor.dtype.itemsize
 
 
+def kind_of(tensor: Any) -> Any:
+    return tensor.dtype, len(tensor.shape) < 2
+
+
 @given(TENSORS, st.sampled_from([0, 1, 16, 200, 1 << 12, 1 << 30]))
 def test_packs_partition_the_tensors_in_order(tensors: Any, limit: int):
     arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in tensors]
@@ -30,12 +34,12 @@ def test_packs_partition_the_tensors_in_order(tensors: Any, limit: int):
     assert sorted(index for pack in packs for index in pack) == list(range(len(arrays)))
     for pack in packs:
         assert pack == sorted(pack)
-        assert len({arrays[index].dtype for index in pack}) == 1
+        assert len({kind_of(arrays[index]) for index in pack}) == 1
         if len(pack) > 1:
             assert sum(size_of(arrays[i]) for i in pack) <= (limit or DEFAULT_BYTES_PER_PACK)
-    for dtype in {array.dtype for array in arrays}:
-        packed = [i for pack in packs for i in pack if len(pack) > 1 and arrays[i].dtype == dtype]
-        assert packed == sorted(packed), "tensors of one dtype are packed in their order"
+    for kind in map(kind_of, arrays):
+        packed = [i for pack in packs for i in pack if len(pack) > 1 and kind_of(arrays[i]) == kind]
+        assert packed == sorted(packed), "tensors of one kind are packed in their order"
 
 
 def test_small_tensors_go_together_and_large_ones_alone():

@@ -27,7 +27,7 @@ from replicax.values import DistributedValues, Mirrored, PerReplica, ReplicaBuff
 @functools.lru_cache(maxsize=256)
 def _all_reduce_program(mesh: ReplicaMesh, op: ReduceOp, bytes_per_pack: int) -> Any:
     def all_reduce(arrays: Any) -> Any:
-        return all_reduce_traced(arrays, op, mesh.size, bytes_per_pack)
+        return all_reduce_traced(arrays, op, mesh, bytes_per_pack)
 
     all_reduce.__name__ = f"all_reduce_{op.name.lower()}"
     return mesh.spmd(all_reduce)
@@ -128,7 +128,7 @@ def _all_reduce_in_trace(
     # What is the same everywhere already was reduced to fewer devices before.
     whole = [i for i, value in enumerate(values) if value._count == len(mesh.devices)]
     arrays = [values[i]._component(EACH) for i in whole]
-    reduced = all_reduce_traced(arrays, op, mesh.size, bytes_per_pack)
+    reduced = all_reduce_traced(arrays, op, mesh, bytes_per_pack)
     for index, array in zip(whole, reduced, strict=True):
         results[index] = Mirrored._from_buffers(TracedBuffers(mesh, array, mirrored=True))
     for index, value in enumerate(values):

@@ -16,34 +16,45 @@ import jax.numpy as jnp
 
 from replicax._arrays import for_mean
 from replicax.collectives._reduce_op import ReduceOp
-from replicax.devices import REPLICA_AXIS
+from replicax.devices import REPLICA_AXIS, ReplicaMesh
 
 DEFAULT_BYTES_PER_PACK = 4 << 20
-_ALONE_FROM_BYTES = 1 << 20
+# From this size on a tensor goes alone. Inside one process a collective is cheap, and XLA's loop
+# that copies a pack is not (nets of 3 to 30 layers); between workers it is the other way round.
+_ALONE_FROM_BYTES = 128 << 10
+_ALONE_FROM_BYTES_BETWEEN_WORKERS = 1 << 20
 
 
-def plan_packs(arrays: Sequence[Any], bytes_per_pack: int) -> list[list[int]]:
-    """Which tensors are reduced together: lists of positions, each of one dtype."""
+def plan_packs(
+    arrays: Sequence[Any], bytes_per_pack: int, alone_from: int = _ALONE_FROM_BYTES
+) -> list[list[int]]:
+    """Which tensors are reduced together: lists of positions, each of one dtype.
+
+    Vectors go with vectors: they tend to be sums (the gradients of biases), which XLA on the CPU
+    puts into the loop that copies the pack, and carries out again for every item of it. A net of
+    four layers took 100 times as long with its matrices in the same pack.
+    """
     limit = bytes_per_pack or DEFAULT_BYTES_PER_PACK
     packs: list[list[int]] = []
     open_pack: dict[Any, tuple[list[int], int]] = {}
     for index, array in enumerate(arrays):
         size = math.prod(array.shape) * array.dtype.itemsize
-        if size >= min(limit, _ALONE_FROM_BYTES):
+        if size >= min(limit, alone_from):
             packs.append([index])
             continue
-        pack, used = open_pack.get(array.dtype, ([], 0))
+        kind = (array.dtype, len(array.shape) < 2)
+        pack, used = open_pack.get(kind, ([], 0))
         if pack and used + size > limit:
             pack, used = [], 0
         if not pack:
             packs.append(pack)
         pack.append(index)
-        open_pack[array.dtype] = (pack, used + size)
+        open_pack[kind] = (pack, used + size)
     return packs
 
 
 def all_reduce_traced(
-    arrays: Sequence[jax.Array], op: ReduceOp, replicas: int, bytes_per_pack: int
+    arrays: Sequence[jax.Array], op: ReduceOp, mesh: ReplicaMesh, bytes_per_pack: int
 ) -> list[jax.Array]:
     """The reduction of each array over the replica axis, fused; for use inside `shard_map`."""
     if op is ReduceOp.MEAN:
@@ -51,7 +62,8 @@ def all_reduce_traced(
     reduced: list[Any] = list(arrays)
     # An array without items has nothing to send, and XLA does not take it into a collective.
     sent = [index for index, array in enumerate(arrays) if array.size]
-    for positions in plan_packs([arrays[index] for index in sent], bytes_per_pack):
+    alone_from = _ALONE_FROM_BYTES_BETWEEN_WORKERS if mesh.spans_workers else _ALONE_FROM_BYTES
+    for positions in plan_packs([arrays[index] for index in sent], bytes_per_pack, alone_from):
         pack = [sent[position] for position in positions]
         if len(pack) == 1:
             reduced[pack[0]] = jax.lax.psum(arrays[pack[0]], REPLICA_AXIS)
@@ -63,4 +75,4 @@ def all_reduce_traced(
             size = arrays[index].size
             reduced[index] = total[offset : offset + size].reshape(arrays[index].shape)
             offset += size
-    return [array / replicas for array in reduced] if op is ReduceOp.MEAN else reduced
+    return [array / mesh.size for array in reduced] if op is ReduceOp.MEAN else reduced
