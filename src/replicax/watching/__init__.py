@@ -1,0 +1,20 @@
+"""Watching a program at work: progress on the terminal, summaries for TensorBoard, profiles.
+
+All of it happens once in a job: on the first worker, and of eager replicas on the first.
+`_held_values.py` is what they share: values are kept as they are, and waited for when shown.
+"""
+
+from replicax.watching._profile import Profile as Profile
+from replicax.watching._profile import profile as profile
+from replicax.watching._progress import Progress as Progress
+from replicax.watching._progress import progress as progress
+from replicax.watching._summaries import flush as flush
+from replicax.watching._summaries import histogram as histogram
+from replicax.watching._summaries import image as image
+from replicax.watching._summaries import scalar as scalar
+from replicax.watching._summaries import text as text
+from replicax.watching._summary_writer import SummaryWriter as SummaryWriter
+from replicax.watching._summary_writer import create_file_writer as create_file_writer
+from replicax.watching._summary_writer import create_noop_writer as create_noop_writer
+from replicax.watching._summary_writer import record_if as record_if
+from replicax.watching._summary_writer import should_record_summaries as should_record_summaries
