@@ -6,7 +6,6 @@ real ones, leave out what `main` says about the CPU, and the line that sets `JAX
 
 import argparse
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import numpy as np
 import optax
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sklearn.datasets import load_digits
 
 import replicax as rx
@@ -107,46 +105,23 @@ def train(strategy: rx.distribute.Strategy, epochs: int, batch_size: int, seed: 
         return test_accuracy.result()
 
     history: dict[str, list[float]] = {"loss": [], "accuracy": [], "test accuracy": []}
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}  accuracy {task.fields[accuracy]:.4f}"),
-        TextColumn("[bold]{task.fields[rate]:,.0f}[/bold] examples/s"),
-        TimeElapsedColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    ) as progress:
-        bar = progress.add_task(
-            "compiling", total=epochs * len(batches), loss=0.0, accuracy=0.0, rate=0.0
+    for epoch in range(1, epochs + 1):
+        mean_loss.reset_state()
+        accuracy.reset_state()
+        bar = rx.progress(batches, f"epoch {epoch}/{epochs}", transient=True)
+        for images, labels in bar:
+            loss, correct = train_on(images, labels)
+            bar.show(loss=loss, accuracy=correct)  # drawn when it is computed; the loop goes on
+        history["loss"].append(float(loss))
+        history["accuracy"].append(float(correct))
+        history["test accuracy"].append(float(evaluate_on(*test_batch)))
+        console.print(
+            f"epoch {epoch:2}  loss {history['loss'][-1]:.4f}"
+            f"  accuracy {history['accuracy'][-1]:.4f}"
+            f"  test accuracy {history['test accuracy'][-1]:.4f}"
+            f"  {bar.examples_per_second:7,.0f} examples/s",
+            highlight=False,
         )
-        for epoch in range(1, epochs + 1):
-            mean_loss.reset_state()
-            accuracy.reset_state()
-            began, seen = time.perf_counter(), 0
-            for images, labels in batches:
-                loss, correct = train_on(images, labels)
-                seen += sum(map(len, strategy.experimental_local_results(labels)))
-                progress.update(
-                    bar,
-                    advance=1,
-                    description=f"epoch {epoch}/{epochs}",
-                    loss=float(loss),
-                    accuracy=float(correct),
-                    rate=seen / (time.perf_counter() - began),
-                )
-            rate = seen / (time.perf_counter() - began)
-            history["loss"].append(float(loss))
-            history["accuracy"].append(float(correct))
-            history["test accuracy"].append(float(evaluate_on(*test_batch)))
-            console.print(
-                f"epoch {epoch:2}  loss {history['loss'][-1]:.4f}"
-                f"  accuracy {history['accuracy'][-1]:.4f}"
-                f"  test accuracy {history['test accuracy'][-1]:.4f}"
-                f"  {rate:7,.0f} examples/s",
-                highlight=False,
-            )
     draw(history, strategy.num_replicas_in_sync, out)
     console.print(
         f"[bold green]test accuracy {history['test accuracy'][-1]:.4f}[/bold green] after {epochs}"

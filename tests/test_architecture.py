@@ -32,11 +32,11 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         {"training", "data", "executors"},
         {"input"},
         {"strategies"},
-        {"checkpoints", "coordinator"},
+        {"checkpoints", "coordinator", "watching"},
         # The public namespaces: lists of names from the rooms below.
         {
             *{"config", "debug", "distribute", "errors", "experimental", "io", "metrics", "nn"},
-            *{"random", "tpu", "train", "types"},
+            *{"random", "summary", "tpu", "train", "types"},
         },
         # Users of the public API that live in the package.
         {"cli", "compat", "integrations", "testing"},
@@ -48,11 +48,15 @@ MAY_IMPORT_THE_PACKAGE = frozenset({"cli", "compat", "integrations", "testing"})
 
 # Imports of our own package inside a function, each with the reason why it cannot be at the top.
 LOCAL_IMPORTS_WITH_A_REASON: dict[str, str] = {
+    "replicax.watching._surfaces": "the part that it imports needs rich, which is an extra",
+    "replicax.integrations.keras": "what it imports needs Keras to run on JAX",
     "replicax.cli._migrate": "the part that it imports needs libcst, which is an extra",
 }
 
 # What `import replicax` may not load: it takes time, or is an extra.
-HEAVY = "grain keras libcst matplotlib optax orbax rich sklearn tensorflow torch".split()
+HEAVY = (
+    "grain keras libcst matplotlib optax orbax rich sklearn tensorboardX tensorflow torch".split()
+)
 
 
 class Edge(NamedTuple):

@@ -16,7 +16,10 @@ ARGUMENTS = {
     "many_workers.py": ["--epochs", "2"],
 }
 # Run by a test of their own, which looks at what they print.
-LOOKED_AT = ("05_logical_devices.py", "06_sharded_transformer.py")
+LOOKED_AT = (
+    *("05_logical_devices.py", "06_sharded_transformer.py"),
+    *("07_flax_linen.py", "08_flax_nnx.py", "09_equinox.py"),
+)
 MARK = "  # new"
 
 
@@ -71,6 +74,9 @@ def test_workers_that_were_killed_end_with_the_same_weights(
         ("03_compiled.py", "04_files.py"),
         ("03_compiled.py", "05_logical_devices.py"),
         ("05_logical_devices.py", "06_sharded_transformer.py"),
+        ("single_device/flax_linen.py", "07_flax_linen.py"),
+        ("single_device/flax_nnx.py", "08_flax_nnx.py"),
+        ("single_device/equinox_mlp.py", "09_equinox.py"),
     ],
 )
 def test_example_is_the_one_before_and_marked_lines(before: str, after: str):
@@ -84,13 +90,24 @@ def test_example_is_the_one_before_and_marked_lines(before: str, after: str):
     assert not strangers, f"not in {before}, in this order, and not marked: {strangers}"
 
 
-@pytest.mark.parametrize("name", ["02_mirrored.py", "03_compiled.py"])
-def test_example_has_the_losses_of_the_single_device_one(name: str, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("name", "single_device"),
+    [
+        ("02_mirrored.py", "01_single_device.py"),
+        ("03_compiled.py", "01_single_device.py"),
+        ("07_flax_linen.py", "single_device/flax_linen.py"),
+        ("08_flax_nnx.py", "single_device/flax_nnx.py"),
+        ("09_equinox.py", "single_device/equinox_mlp.py"),
+    ],
+)
+def test_example_has_the_losses_of_the_single_device_one(
+    name: str, single_device: str, tmp_path: Path
+):
     def losses(name: str) -> list[float]:
         output = run_example(ROOT / "examples" / name, tmp_path)
         return [float(loss) for loss in re.findall(r"loss (\S+)", output)]
 
-    single = losses("01_single_device.py")
+    single = losses(single_device)
     assert len(single) == 5
     np.testing.assert_allclose(losses(name), single, atol=2e-4)
 

@@ -12,6 +12,7 @@ from replicax import io as io
 from replicax import metrics as metrics
 from replicax import nn as nn
 from replicax import random as random
+from replicax import summary as summary
 from replicax import tpu as tpu
 from replicax import train as train
 from replicax import types as types
@@ -28,6 +29,12 @@ from replicax.training import value_and_grad as value_and_grad
 from replicax.variable import Variable as Variable
 from replicax.variable import VariableAggregation as VariableAggregation
 from replicax.variable import VariableSynchronization as VariableSynchronization
+from replicax.variable import arrays as arrays
+from replicax.variable import assign as assign
 from replicax.variable import variable_creator_scope as variable_creator_scope
+from replicax.variable import variables as variables
+from replicax.watching import Progress as Progress
+from replicax.watching import profile as profile
+from replicax.watching import progress as progress
 
 __version__ = "0.1.0"

@@ -6,8 +6,8 @@ and *update* (inside `extended.update`). A new thread inherits nothing: whoever 
 its frames.
 
 The default strategy lives above this room. It fills the slot below when it is imported, which is
-the one upward link in the package (see `strategies/_default.py`). Likewise `integrations` leaves here
-what is to be done when a scope is entered.
+the one upward link in the package (see `strategies/_default.py`). Likewise `integrations` leaves
+here what is to be done when a scope is entered.
 """
 
 from __future__ import annotations

@@ -11,11 +11,10 @@ import sys
 from replicax.context import _stack
 
 # Library, and the module of ours whose `join()` lets its objects live under a strategy.
-_LIBRARIES = {
+_waiting = {
     "keras": "replicax.integrations.keras",
     "flax.nnx": "replicax.integrations.nnx",
 }
-_waiting = dict(_LIBRARIES)
 
 
 def _join_those_loaded() -> None:
@@ -23,11 +22,6 @@ def _join_those_loaded() -> None:
         if library in sys.modules:
             del _waiting[library]
             importlib.import_module(ours).join()
-
-
-def joined() -> tuple[str, ...]:
-    """The libraries whose objects live under strategies now."""
-    return tuple(library for library in _LIBRARIES if library not in _waiting)
 
 
 _stack.scope_entry_hooks.append(_join_those_loaded)

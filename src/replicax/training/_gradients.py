@@ -17,8 +17,14 @@ from replicax import _tree
 from replicax.context import is_compiling, thread_state
 from replicax.training._compiled_loss import compiled_if_possible, compiled_value_and_grad
 from replicax.training._substitution import PutTogether, Substitution, checked_loss
-from replicax.values import is_leaf
-from replicax.variable import Variable, active_interceptors, intercepting
+from replicax.variable import (
+    Variable,
+    active_interceptors,
+    intercepting,
+    is_no_value,
+    is_variable_leaf,
+    variable_behind,
+)
 
 # As `variables.trace_stamp`, which assignments inside the loss renew, and cannot renew this one.
 _loss_stamp = jax.make_user_context(None)
@@ -40,7 +46,8 @@ def value_and_grad(
 
     Args:
       loss_fn: returns the loss, a scalar; with `has_aux`, a pair of the loss and anything else.
-      variables: any nested structure with Variables as leaves.
+      variables: any nested structure with Variables as leaves, or objects that stand for one. A
+        module may have functions, text and None among them: there is no gradient there.
       has_aux: whether `loss_fn` returns `(loss, aux)`.
       compile: compile the loss and its gradient. The rest of the replica function stays plain
         Python. Arrays that the loss captures (closure, globals, defaults, containers) are inputs of
@@ -60,14 +67,17 @@ def value_and_grad(
         )
     if isinstance(variables, list):
         variables = list(variables)  # the loss may make variables and add them to the list
-    leaves, rebuild = _tree.flatten(variables, is_leaf)
-    for leaf in leaves:
-        if not isinstance(leaf, Variable):
+    leaves, rebuild = _tree.flatten(variables, is_variable_leaf)
+    sources = [variable_behind(leaf) for leaf in leaves]
+    for leaf, source in zip(leaves, sources, strict=True):
+        if source is None and not (is_no_value(leaf) and any(s is not None for s in sources)):
             raise TypeError(
                 f"value_and_grad differentiates with respect to rx.Variables; `variables` holds "
-                f"{_tree.describe(leaf)}. For plain arrays use jax.value_and_grad."
+                f"{_tree.describe(leaf)}. For plain arrays use jax.value_and_grad, or make them "
+                "variables in the strategy's scope: rx.variables(tree)."
             )
-    roots = list({id(leaf._root): leaf._root for leaf in leaves}.values())
+    found_roots = [None if source is None else source._root for source in sources]
+    roots = list({id(root): root for root in found_roots if root is not None}.values())
     wanted = [v for v in roots if v.trainable and jnp.issubdtype(v.dtype, jnp.inexact)]
     found = None
     if not is_compiling():  # inside rx.function everything is compiled already
@@ -76,7 +86,7 @@ def value_and_grad(
         elif thread_state.compiles_losses:
             found = compiled_if_possible(loss_fn, wanted, has_aux)
     result, gradients = found or _eager_value_and_grad(loss_fn, wanted, has_aux)
-    return result, rebuild([gradients.get(id(leaf._root)) for leaf in leaves])
+    return result, rebuild([gradients.get(id(root)) for root in found_roots])
 
 
 def grad(

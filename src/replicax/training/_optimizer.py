@@ -12,7 +12,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from replicax import _tree
 from replicax._errors import WrongContextError
 from replicax._typing import Tracer
 from replicax.context import (
@@ -24,8 +23,9 @@ from replicax.context import (
 )
 from replicax.devices import PLAIN
 from replicax.training._on_parts import Part
+from replicax.training._optimizer_inputs import split_pairs, tree_of, variables_in
 from replicax.training._optimizer_state import OptimizerState, checked, state_variable
-from replicax.values import ArrayLike, PerReplica, is_leaf, select_replica
+from replicax.values import ArrayLike, PerReplica, select_replica
 from replicax.variable import (
     Variable,
     VariableAggregation,
@@ -82,29 +82,31 @@ class Optimizer:
         """Makes the optimizer's state for these variables; otherwise the first update does.
 
         Args:
-          variables: any nested structure with Variables as leaves. All belong to one strategy.
+          variables: any nested structure with Variables as leaves, all of one strategy. Those
+            that are not trainable get no state.
         """
-        leaves = _variables_of(variables)
+        leaves = variables_in(variables)
         if self._built is not None:
             self._positions(leaves)
             return
         context = get_replica_context()
         if context is None:
-            self._build(leaves)
+            self._build(leaves, variables)
             return
 
         def build_once(_: Any) -> None:
-            self._build(leaves)
+            self._build(leaves, variables)
 
         context._meet(("build", id(self)), "Optimizer.build", None, build_once)
 
-    def _build(self, variables: list[Variable]) -> None:
+    def _build(self, variables: list[Variable], structure: Any) -> None:
         if self._built is None:
             strategy = _common_strategy(variables)
             with strategy.scope():
                 self._built = OptimizerState(
                     *(self._transformation, variables, strategy, self._name, self._iterations),
                     self._initial_slots,
+                    tree_of(structure, variables),
                 )
             if self._initial_slots is not None:
                 self._initial_slots.made(self)
@@ -163,21 +165,12 @@ class Optimizer:
     # ------------------------------------------------------------------ updates
 
     def apply(self, grads: Any, variables: Any) -> None:
-        """`apply_gradients` for gradients and variables in two structures of the same shape."""
-        pairs: list[tuple[Any, Any]] = []
-        try:
-            _tree.map_together(
-                lambda variable, gradient: pairs.append((gradient, variable)),
-                [variables, grads],
-                is_leaf,
-            )
-        except _tree.StructureMismatch:
-            raise ValueError(
-                f"The gradients are {_tree.describe(grads)}, but the variables are "
-                f"{_tree.describe(variables)}. Pass the structure that rx.value_and_grad returned "
-                "for these variables."
-            ) from None
-        self.apply_gradients(pairs)
+        """`apply_gradients` for gradients and variables in two structures of the same shape.
+
+        The transformation sees the variables in this structure, so that masks and labels of optax
+        may have it, or go by paths. In it, None stands for what is not a trainable variable.
+        """
+        self.apply_gradients([(grads, variables)])
 
     def apply_gradients(
         self,
@@ -195,7 +188,7 @@ class Optimizer:
 
         Args:
           grads_and_vars: `(gradient, variable)` pairs; a gradient of None leaves its variable, and
-            the variable's state, as they are.
+            the variable's state, as they are. Also pairs of structures, as `apply` takes them.
           name: kept for ported code.
           skip_aggregation: the gradients are the same on all replicas already.
           skip_gradients_aggregation: TensorFlow's name of `skip_aggregation`.
@@ -203,16 +196,16 @@ class Optimizer:
         """
         reduced = skip_aggregation or skip_gradients_aggregation
         reduced = reduced or not experimental_aggregate_gradients
-        gradients, variables = _split_pairs(grads_and_vars)
+        gradients, variables, structure = split_pairs(grads_and_vars)
         context = get_replica_context()
         if context is None:
-            self._build(variables)
+            self._build(variables, structure)
             self._apply(gradients, variables)
             return
 
         def apply_merged(merged: Any) -> None:
             _check_same_variables(merged[1])
-            self._build(variables)
+            self._build(variables, structure)
             self._apply([_merged(gradient, reduced) for gradient in merged[0]], variables)
 
         what = f"apply_gradients of {len(variables)} variables"
@@ -258,34 +251,6 @@ class Optimizer:
                 "optimizer.build(variables) with all the variables before the first update, or "
                 "make an optimizer for each set."
             ) from None
-
-
-def _variables_of(variables: Any) -> list[Variable]:
-    leaves, _ = _tree.flatten(variables, is_leaf)
-    for leaf in leaves:
-        if not isinstance(leaf, Variable):
-            raise TypeError(
-                f"An optimizer updates rx.Variables; got {_tree.describe(leaf)}. Make the "
-                "parameters with rx.Variable(...)."
-            )
-    if not leaves:
-        raise ValueError("There are no variables to optimize. Pass at least one rx.Variable.")
-    return [leaf._root for leaf in leaves]
-
-
-def _split_pairs(grads_and_vars: Any) -> tuple[list[Any], list[Variable]]:
-    pairs = list(grads_and_vars) if isinstance(grads_and_vars, Iterable) else [grads_and_vars]
-    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-        raise TypeError(
-            "apply_gradients takes (gradient, variable) pairs: "
-            "optimizer.apply_gradients(zip(gradients, variables))."
-        )
-    variables = _variables_of([variable for _, variable in pairs])
-    if len({id(variable) for variable in variables}) != len(variables):
-        raise ValueError(
-            "A variable is given twice to apply_gradients. Add its gradients up and pass it once."
-        )
-    return [gradient for gradient, _ in pairs], variables
 
 
 def _common_strategy(variables: Sequence[Variable]) -> Any:

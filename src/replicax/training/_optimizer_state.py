@@ -17,6 +17,7 @@ from replicax.collectives import put_together
 from replicax.context import EACH, is_compiling, thread_state
 from replicax.devices import Layout, token
 from replicax.training._on_parts import Part, on_parts
+from replicax.training._optimizer_inputs import ParameterTree
 from replicax.values import Mirrored, PerReplica
 from replicax.variable import UPDATING, Variable
 
@@ -32,15 +33,19 @@ class OptimizerState:
         name: str,
         iterations: Variable,
         initial_slots: Any = None,
+        tree: ParameterTree | None = None,
     ):
         self.variables = variables
         self.iterations = iterations
         self.strategy = strategy
         self._transformation = transformation
+        self._tree = tree  # how the transformation sees the variables, if not as a list
         initial = self._initial()
         paths, self._treedef = jax.tree_util.tree_flatten_with_path(initial)
-        self._owners = _slot_owners(transformation, initial, len(variables))
-        self._labels = _slot_labels([path for path, _ in paths], self._owners)
+        self._owners = self._slot_owners(initial)
+        self._labels = _slot_labels(
+            [path for path, _ in paths], self._owners, None if tree is None else tree.paths
+        )
         leaves = [leaf for _, leaf in paths]
         if initial_slots is not None:
             leaves = [
@@ -80,6 +85,29 @@ class OptimizerState:
         ]
         return (*places, None, None)
 
+    def _structured(self, values: list[Any]) -> Any:
+        return values if self._tree is None else self._tree.of(values)
+
+    def _slot_owners(self, state: Any) -> list[int | None]:
+        """For each leaf of the state, the variable that it belongs to, or None."""
+        import optax  # loaded with the first optimizer, not with replicax
+
+        def is_masked(leaf: Any) -> bool:
+            return isinstance(leaf, optax.MaskedNode)
+
+        try:
+            labels = optax.tree_utils.tree_map_params(
+                self._transformation,
+                lambda leaf, index: leaf if is_masked(leaf) else index,
+                state,
+                self._structured(list(range(len(self.variables)))),
+                transform_non_params=lambda leaf: -1,
+                is_leaf=is_masked,
+            )
+        except Exception:  # a hand-written transformation that optax cannot look into
+            return [None] * len(jax.tree_util.tree_leaves(state))
+        return [None if label < 0 else label for label in jax.tree_util.tree_leaves(labels)]
+
     def _slot_layout(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
         return self.strategy.extended._slot_layout(primary, shape)
 
@@ -111,7 +139,11 @@ class OptimizerState:
 
     def _initial(self) -> Any:
         """What the state starts from; where it is to be cut, it is made in parts."""
-        init = self._transformation.init
+        transformation, structured = self._transformation, self._structured
+
+        def init(values: list[Any]) -> Any:
+            return transformation.init(structured(values))
+
         mesh = self.variables[0]._stored.mesh
         arrays = [variable._array for variable in self.variables]
         if is_compiling() or mesh is None or mesh.spans_workers:
@@ -122,7 +154,7 @@ class OptimizerState:
         wholes = [variable._whole for variable in self.variables]
         try:
             looks = jax.eval_shape(init, wholes)
-            owners = _slot_owners(self._transformation, looks, len(self.variables))
+            owners = self._slot_owners(looks)
         except Exception:  # what JAX cannot trace is left to itself
             return init([array() for array in arrays])
         leaves, structure = jax.tree_util.tree_flatten(looks)
@@ -276,7 +308,11 @@ class OptimizerState:
             for there, value in zip(present, values, strict=True)
         ]
         old_state = jax.tree_util.tree_unflatten(self._treedef, state)
-        updates, new_tree = self._transformation.update(complete, old_state, values)
+        structured = self._structured
+        updates, new_tree = self._transformation.update(
+            structured(complete), old_state, structured(values)
+        )
+        updates = updates if self._tree is None else self._tree.flat(updates)
         new_values = [
             _constrained(variable, (value + update).astype(value.dtype))
             for variable, value, update in zip(self.variables, values, updates, strict=True)
@@ -324,39 +360,26 @@ def _constrained(variable: Variable, value: jax.Array) -> jax.Array:
     return value if variable.constraint is None else variable.constraint(value)
 
 
-def _slot_owners(transformation: Any, state: Any, count: int) -> list[int | None]:
-    """For each leaf of the state, the variable that it belongs to, or None."""
-    import optax  # loaded with the first optimizer, not with replicax
-
-    def is_masked(leaf: Any) -> bool:
-        return isinstance(leaf, optax.MaskedNode)
-
-    try:
-        labels = optax.tree_utils.tree_map_params(
-            transformation,
-            lambda leaf, index: leaf if is_masked(leaf) else index,
-            state,
-            list(range(count)),
-            transform_non_params=lambda leaf: -1,
-            is_leaf=is_masked,
-        )
-    except Exception:  # a hand-written transformation that optax cannot look into
-        return [None] * len(jax.tree_util.tree_leaves(state))
-    return [None if label < 0 else label for label in jax.tree_util.tree_leaves(labels)]
-
-
-def _slot_labels(paths: list[Any], owners: list[int | None]) -> list[str]:
-    """The places of the leaves in the state, without the numbers of their variables."""
+def _slot_labels(
+    paths: list[Any], owners: list[int | None], parameters: list[Any] | None = None
+) -> list[str]:
+    """The places of the leaves in the state, without the places of their variables."""
 
     def label(path: Any, owner: int | None) -> str:
-        places = [i for i, part in enumerate(path) if getattr(part, "idx", None) == owner]
-        number = places[-1] if owner is not None and places else None
+        own = range(0) if owner is None else own_part(path, owner)
         parts = (
             str(getattr(part, "name", getattr(part, "key", getattr(part, "idx", part))))
             for i, part in enumerate(path)
-            if i != number
+            if i not in own
         )
         return "/".join(parts) or "state"
+
+    def own_part(path: Any, owner: int) -> range:
+        wanted = (jax.tree_util.SequenceKey(owner),) if parameters is None else parameters[owner]
+        for start in reversed(range(len(path) - len(wanted) + 1)):
+            if tuple(path[start : start + len(wanted)]) == tuple(wanted):
+                return range(start, start + len(wanted))
+        return range(0)
 
     labels = [label(path, owner) for path, owner in zip(paths, owners, strict=True)]
     if len(set(zip(owners, labels, strict=True))) < len(labels):  # of an unusual transformation

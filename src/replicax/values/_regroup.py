@@ -30,7 +30,9 @@ _ARRAYS: Any = jax.Array | np.ndarray | np.generic | int | float | complex
 
 def is_leaf(value: Any) -> bool:
     """Whether a walk through a structure stops here: distributed values and variables."""
-    return getattr(type(value), "_structure_leaf", False)
+    found: Any = getattr(type(value), "_structure_leaf", False)
+    # Of another library's type, some objects stand for a variable, and others are structure.
+    return found if found.__class__ is bool else found(value)
 
 
 def regroup(

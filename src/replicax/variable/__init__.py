@@ -16,5 +16,11 @@ from replicax.variable._policy import VariableAggregation as VariableAggregation
 from replicax.variable._policy import VariableSynchronization as VariableSynchronization
 from replicax.variable._program_state import ProgramState as ProgramState
 from replicax.variable._program_state import VariableGone as VariableGone
+from replicax.variable._trees import arrays as arrays
+from replicax.variable._trees import assign as assign
+from replicax.variable._trees import is_no_value as is_no_value
+from replicax.variable._trees import is_variable_leaf as is_variable_leaf
+from replicax.variable._trees import variable_behind as variable_behind
+from replicax.variable._trees import variables as variables
 from replicax.variable._variable import UPDATING as UPDATING
 from replicax.variable._variable import Variable as Variable

@@ -1,0 +1,143 @@
+"""Batches on their way to the replicas.
+
+A batch is cut into equal shares. One that the replicas do not divide (the last of an epoch, as a
+rule) goes whole to each of them: every replica then computes the same, for one step, with nothing
+padded or left out, and what is counted is counted on the first alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from keras.src import tree
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+
+import replicax as rx
+from replicax._warnings import users_line
+from replicax.data._elements import Structure
+from replicax.input._placing import Placement
+from replicax.input._shares import Shares
+
+
+class OnReplicas:
+    """A leaf of a batch: what the replicas get of one array."""
+
+    def __init__(self, value: Any, shape: tuple[int, ...], dtype: Any, whole: bool):
+        self.value = value
+        self.shape = shape
+        self.dtype = dtype
+        self.whole = whole
+
+
+class Sharing:
+    """Shares the batches of one strategy out."""
+
+    def __init__(self, strategy: Any):
+        self._strategy = strategy
+        self._layout = strategy.extended._input_layout
+        self._placement = Placement(
+            self._layout, fetch=True, integers_may_narrow=True, line=users_line()
+        )
+
+    def share_out(self, batch: Any) -> Any:
+        """The batch with `OnReplicas` in the place of its arrays."""
+        leaves = [leaf for leaf in tree.flatten(batch) if leaf is not None]
+        if not leaves:
+            raise ValueError("The batch is empty: there is no array in it.")
+        if all(isinstance(leaf, OnReplicas) for leaf in leaves):
+            return batch
+        if any(isinstance(leaf, rx.distribute.DistributedValues) for leaf in leaves):
+            return self._of_distributed(batch, leaves)
+        arrays = [_on_host(leaf) for leaf in leaves]
+        rows = arrays[0].shape[0] if arrays[0].shape else 0
+        whole = any(a.shape[:1] != (rows,) for a in arrays) or rows % self._layout.replicas != 0
+        columns: list[Sequence[Any]] = [self._cut(array, whole) for array in arrays]
+        placed = iter(self._placement.place(Shares(Structure((0,) * len(arrays)), columns)))
+        found = [
+            OnReplicas(value, array.shape, array.dtype, whole)
+            for value, array in zip(placed, arrays, strict=True)
+        ]
+        return _with_leaves(batch, found)
+
+    def _cut(self, array: np.ndarray, whole: bool) -> list[np.ndarray]:
+        """The parts of this worker's replicas."""
+        count, first = (
+            self._layout.local_replicas,
+            self._layout.worker * self._layout.local_replicas,
+        )
+        if whole:
+            return [array] * count
+        size = array.shape[0] // self._layout.replicas
+        return [array[i * size : (i + 1) * size] for i in range(first, first + count)]
+
+    def _of_distributed(self, batch: Any, leaves: list[Any]) -> Any:
+        """The elements of a distributed data set are shared out already, if evenly."""
+        shapes = [
+            {np.shape(part) for part in self._strategy.experimental_local_results(leaf)}
+            for leaf in leaves
+        ]
+        uneven = any(len(each) > 1 for each in shapes)
+        if self._layout.workers > 1:
+            uneven = any(self._layout.meet()(uneven) or [])
+        if uneven:
+            return self.share_out(
+                _with_leaves(batch, [self._strategy.gather(leaf, axis=0) for leaf in leaves])
+            )
+        found = [
+            OnReplicas(leaf, next(iter(shape)), leaf.dtype, whole=False)
+            for leaf, shape in zip(leaves, shapes, strict=True)
+        ]
+        return _with_leaves(batch, found)
+
+
+class DistributedDatasetAdapter(DataAdapter):
+    """Lets Keras read a distributed data set."""
+
+    def __init__(self, dataset: Any, batches: int | None):
+        self._dataset = dataset
+        self._batches = batches
+
+    def get_numpy_iterator(self) -> Iterator[Any]:
+        """Not NumPy's arrays, but per-replica values: `Sharing` knows them."""
+        return iter(self._dataset)
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._batches
+
+    @property
+    def batch_size(self) -> int | None:
+        return None
+
+    @property
+    def has_partial_batch(self) -> bool | None:
+        return None
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        return None
+
+
+def readable(data: Any, strategy: Any) -> Any:
+    """`data` as Keras can read it: data sets of ours through an adapter, the rest as it is."""
+    batches = None
+    if isinstance(data, rx.data.Dataset):
+        batches = data.cardinality()
+        data = strategy.experimental_distribute_dataset(data)
+    if isinstance(data, rx.distribute.DistributedDataset):
+        return DistributedDatasetAdapter(data, batches if batches and batches > 0 else None)
+    return data
+
+
+def _on_host(leaf: Any) -> np.ndarray:
+    array = np.asarray(leaf)
+    wanted = jax.dtypes.canonicalize_dtype(array.dtype)
+    return array if array.dtype == wanted else array.astype(wanted)
+
+
+def _with_leaves(batch: Any, leaves: list[Any]) -> Any:
+    left = iter(leaves)
+    return tree.map_structure(lambda leaf: None if leaf is None else next(left), batch)

@@ -1,0 +1,249 @@
+"""Everything that is changed in Keras, in one place.
+
+Each hook does what Keras does, unless a strategy is concerned: a variable gets its value inside a
+scope, a model was made in one, code runs in a replica. The classes and functions are Keras's
+internals; `_TESTED` says with which versions they were tried.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras.src.backend.jax import nn
+from keras.src.backend.jax.core import JaxVariable
+from keras.src.backend.jax.trainer import JAXEpochIterator, JAXTrainer
+from keras.src.layers import BatchNormalization
+from keras.src.layers.layer import Layer
+from keras.src.losses import loss
+from keras.src.metrics.metric import Metric
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from keras.src.random.seed_generator import SeedGenerator
+from keras.src.trainers.trainer import Trainer
+
+from replicax._errors import WrongContextError
+from replicax._warnings import warn
+from replicax.context import get_strategy, has_strategy
+from replicax.integrations.keras import _batches, _reduction, _steps, _variables, _workers
+
+_TESTED = ((3, 15), (3, 16))  # from this one, before that one
+
+
+def install() -> None:
+    """To be called once."""
+    version = tuple(int(part) for part in keras.__version__.split(".")[:2])
+    if not _TESTED[0] <= version < _TESTED[1]:
+        warn(
+            f"Keras {keras.__version__} was not tried with this version of replicax; it was with "
+            f"{'.'.join(map(str, _TESTED[0]))}. If a Keras model fails or learns nothing under a "
+            f'strategy, install that: pip install "keras=={_TESTED[0][0]}.{_TESTED[0][1]}.*"'
+        )
+    _hook_variables()
+    _hook_reductions()
+    _hook_models()
+    _hook_checkpoints()
+
+
+def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
+    """Replaces `owner.name` by `around(original, ...)`."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def hook(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    setattr(owner, name, hook)
+
+
+def _hook_variables() -> None:
+    def initialize(original: Any, variable: Any, value: Any) -> None:
+        if has_strategy() and variable._layout is None:
+            _variables.replicate(variable, value)
+        else:
+            original(variable, value)
+
+    def next_seed(original: Any, generator: Any, ordered: bool = True) -> Any:
+        return _reduction.seed_of_replica(original(generator, ordered))
+
+    _around(JaxVariable, "_initialize", initialize)
+    _around(SeedGenerator, "next", next_seed)
+
+
+def _hook_reductions() -> None:
+    def moments(
+        original: Any, x: Any, axes: Any, keepdims: bool = False, synchronized: bool = False
+    ) -> Any:
+        return _reduction.moments(original, x, axes, keepdims, synchronized)
+
+    def batch_normalization(original: Any, layer: Any, *args: Any, **kwargs: Any) -> None:
+        synchronized = has_strategy() and kwargs.pop("synchronized", False)
+        original(layer, *args, **kwargs)
+        if synchronized:
+            layer.synchronized = True
+
+    def reduce_weighted_values(
+        original: Any,
+        values: Any,
+        sample_weight: Any = None,
+        mask: Any = None,
+        reduction: Any = "sum_over_batch_size",
+        dtype: Any = None,
+    ) -> Any:
+        return _reduction.reduced_loss(original, values, sample_weight, mask, reduction, dtype)
+
+    _around(nn, "moments", moments)
+    _around(BatchNormalization, "__init__", batch_normalization)
+    _around(loss, "reduce_weighted_values", reduce_weighted_values)
+    _around(
+        loss,
+        "scale_loss_for_distribution",
+        lambda original, value: _reduction.scaled_loss(original(value)),
+    )
+
+    def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = None) -> None:
+        _reduction.apply(original, optimizer, grads, trainable_variables)
+
+    def stateless_apply(
+        original: Any,
+        optimizer: Any,
+        optimizer_variables: Any,
+        grads: Any,
+        trainable_variables: Any,
+    ) -> Any:
+        return _reduction.stateless_apply(
+            original, optimizer, optimizer_variables, grads, trainable_variables
+        )
+
+    for kind in (BaseOptimizer, LossScaleOptimizer):
+        _around(kind, "apply", apply)
+        _around(kind, "stateless_apply", stateless_apply)
+
+
+class _Running(threading.local):
+    strategy: Any = None  # of the model whose method is running on this thread
+
+
+_running = _Running()
+
+
+def strategy_of(model: Any) -> Any:
+    """The strategy in whose scope a model was made, or None."""
+    return vars(model).get("_made_in_strategy")
+
+
+def _hook_models() -> None:
+    def init(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+        original(model, *args, **kwargs)
+        if has_strategy():
+            # Past Keras's own __setattr__, which keeps track of what a model has.
+            object.__setattr__(model, "_made_in_strategy", get_strategy())
+
+    def under_own_strategy(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        strategy = strategy_of(model)
+        if strategy is None:
+            if has_strategy() and original.__name__ != "compile":
+                raise WrongContextError(
+                    f"{original.__name__}() of the model {model.name!r} was called in the scope of "
+                    f"{get_strategy()!r}, but the model was made outside of it, and has its "
+                    "variables on one device. Make the model inside `with strategy.scope():`."
+                )
+            return original(model, *args, **kwargs)
+        before, _running.strategy = _running.strategy, strategy
+        try:
+            with strategy.scope():
+                return original(model, *args, **kwargs)
+        finally:
+            _running.strategy = before
+
+    def with_readable_data(
+        original: Any, model: Any, x: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        strategy = strategy_of(model)
+        if strategy is not None:
+            x = _batches.readable(x, strategy)
+            if kwargs.get("validation_data") is not None:
+                kwargs["validation_data"] = _batches.readable(kwargs["validation_data"], strategy)
+            kwargs = _workers.arguments(strategy, original.__name__, kwargs)
+        return original(model, x, *args, **kwargs)
+
+    def settled_first(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        if strategy_of(model) is not None and getattr(model, "_unsettled", False):
+            _steps.settle(model)
+            object.__setattr__(model, "_unsettled", False)
+        return original(model, *args, **kwargs)
+
+    def settled_after(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(model, *args, **kwargs)
+        finally:
+            if strategy_of(model) is not None and getattr(model, "_unsettled", False):
+                _steps.settle(model)
+                object.__setattr__(model, "_unsettled", False)
+
+    for name in ("evaluate", "predict", "test_on_batch", "predict_on_batch"):
+        _around(JAXTrainer, name, settled_first)
+    _around(JAXTrainer, "fit", settled_after)
+    for name in ("fit", "evaluate", "predict"):
+        _around(JAXTrainer, name, with_readable_data)
+    for name in (
+        *("fit", "evaluate", "predict"),
+        *("train_on_batch", "test_on_batch", "predict_on_batch"),
+    ):
+        _around(JAXTrainer, name, under_own_strategy)
+    _around(Trainer, "compile", under_own_strategy)
+    _around(JAXTrainer, "__init__", init)
+
+    def make(attribute: str, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+        def around(original: Any, model: Any, force: bool = False) -> Any:
+            strategy = strategy_of(model)
+            if strategy is None:
+                return original(model, force)
+            if force or getattr(model, attribute) is None:
+                setattr(model, attribute, function(model, strategy))
+            if attribute == "train_function":
+                object.__setattr__(model, "_unsettled", True)
+            return getattr(model, attribute)
+
+        return around
+
+    for attribute, function in (
+        ("train_function", _steps.train_function),
+        ("test_function", _steps.test_function),
+        ("predict_function", _steps.predict_function),
+    ):
+        _around(JAXTrainer, f"make_{attribute}", make(attribute, function))
+
+    def jax_state(
+        original: Any, model: Any, purge_model_variables: bool = False, **which: Any
+    ) -> Any:
+        """Keras carries the values of variables through its loop; ours stay where they are."""
+        if strategy_of(model) is None:
+            return original(model, purge_model_variables=purge_model_variables, **which)
+        return tuple([] for wanted in which.values() if wanted)
+
+    _around(JAXTrainer, "_get_jax_state", jax_state)
+
+    def batches(original: Any, epoch_iterator: Any) -> Any:
+        strategy = _running.strategy
+        if strategy is None:
+            return original(epoch_iterator)
+        return map(
+            _batches.Sharing(strategy).share_out, epoch_iterator.data_adapter.get_numpy_iterator()
+        )
+
+    _around(JAXEpochIterator, "_get_iterator", batches)
+
+
+def _hook_checkpoints() -> None:
+    """`rx.train.Checkpoint(model=model, optimizer=optimizer)` saves their variables by path."""
+
+    def children(owner: Any) -> dict[str, Any]:
+        found = ((v.path, getattr(v, "__rx_variable__", None)) for v in owner.variables)
+        return {path: variable for path, variable in found if variable is not None}
+
+    for kind in (Layer, Metric, BaseOptimizer):
+        setattr(kind, "_checkpoint_children", children)  # noqa: B010

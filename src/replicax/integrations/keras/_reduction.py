@@ -1,0 +1,172 @@
+"""What crosses from replica to replica in a step: gradients, and shares of losses and moments."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from keras.src import backend
+
+from replicax.integrations.keras._variables import Replicated, current_replica
+
+
+class _State(threading.local):
+    means = False  # in a step of `fit`: a loss is the mean of the replica's rows
+    whole = False  # every replica has all rows of the batch
+    reduced = False  # the gradients are those of all replicas already
+
+
+_state = _State()
+
+
+@contextlib.contextmanager
+def of_means(whole: bool) -> Iterator[None]:
+    """In a step of `fit` replicas have equal shares, so that means of means are right.
+
+    Elsewhere, in loops written by hand, losses are shares of the global one, and add up.
+    """
+    before = _state.means, _state.whole
+    _state.means, _state.whole = True, whole
+    try:
+        yield
+    finally:
+        _state.means, _state.whole = before
+
+
+@contextlib.contextmanager
+def _already_reduced() -> Iterator[None]:
+    before, _state.reduced = _state.reduced, True
+    try:
+        yield
+    finally:
+        _state.reduced = before
+
+
+def stateless_apply(original: Any, optimizer: Any, state: Any, grads: Any, values: Any) -> Any:
+    """`optimizer.stateless_apply`, with the gradients of all replicas."""
+    if _state.reduced:
+        return original(optimizer, state, grads, values)
+    context = current_replica()
+    with _already_reduced():
+        return original(optimizer, state, _of_all(context, list(grads)), values)
+
+
+def apply(original: Any, optimizer: Any, grads: Any, variables: Any) -> None:
+    """`optimizer.apply` in a replica function: the same update on every replica."""
+    context = current_replica()
+    if context is None or backend.in_stateless_scope():
+        original(optimizer, grads, variables)
+        return
+    if not optimizer.built:
+        if variables is None:
+            raise ValueError("The optimizer is not built: pass the variables, or build it first.")
+        context.merge_call(_build_once, args=(optimizer, list(variables)))
+    known = optimizer._trainable_variables
+    given = known if variables is None else list(variables)
+    by_variable = {id(v): g for v, g in zip(given, grads, strict=True)}
+    strange = [v.path for v in given if not isinstance(v, Replicated)]
+    if strange or len(by_variable.keys() - {id(v) for v in known}):
+        raise ValueError(
+            f"The optimizer {optimizer.name!r} was given variables that it was not built for, or "
+            f"that were made outside of the strategy's scope: {strange or _paths(given)}. "
+            "Make the model and the optimizer inside `with strategy.scope():`, and pass "
+            "model.trainable_variables."
+        )
+    state = [v.value for v in optimizer.variables]
+    values = [v.value for v in known]
+    new_values, new_state = optimizer.stateless_apply(
+        state, [by_variable.get(id(v)) for v in known], values
+    )
+    for variable, value in zip(
+        [*known, *optimizer.variables], [*new_values, *new_state], strict=True
+    ):
+        variable.set_on_replica(value)
+
+
+def _paths(variables: list[Any]) -> list[str]:
+    return [variable.path for variable in variables]
+
+
+def _build_once(_: Any, optimizer: Any, variables: Any) -> None:
+    if not optimizer.built:
+        with backend.name_scope(optimizer.name, caller=optimizer):
+            optimizer.build(variables)
+        optimizer.built = True
+
+
+def _of_all(context: Any, grads: list[Any]) -> list[Any]:
+    if context is None:
+        return grads
+    present = [g for g in grads if g is not None]
+    reduced = iter(context.all_reduce("MEAN" if _state.means else "SUM", present))
+    return [None if g is None else next(reduced) for g in grads]
+
+
+def scaled_loss(value: Any) -> Any:
+    """A mean over this replica's rows as its share of the mean over all rows."""
+    context = current_replica()
+    if context is None or _state.means:
+        return value
+    return value / context.num_replicas_in_sync
+
+
+def reduced_loss(
+    original: Any, values: Any, sample_weight: Any, mask: Any, reduction: Any, dtype: Any
+) -> Any:
+    """A loss whose mean over the replicas is the loss of all rows.
+
+    So it is without further ado where every row counts the same. Where some are masked or weigh
+    more, replicas divide by what all of them have.
+    """
+    loss = original(values, sample_weight, mask, reduction, dtype)
+    context = current_replica()
+    if context is None or not _state.means:
+        return loss
+    count = context.num_replicas_in_sync
+    if reduction == "sum":
+        return loss if _state.whole else loss * count
+    weighted = reduction == "mean_with_sample_weight" and sample_weight is not None
+    if (mask is None and not weighted) or reduction in (None, "none"):
+        return loss
+    if weighted:
+        divisor = jnp.asarray(sample_weight, loss.dtype)
+        if mask is not None:
+            divisor = divisor * jnp.reshape(jnp.asarray(mask, loss.dtype), divisor.shape)
+    else:
+        divisor = jnp.asarray(mask, loss.dtype)
+    own = jax.lax.stop_gradient(jnp.sum(divisor))
+    return loss * _safe_ratio(own, context.all_reduce("MEAN", own))
+
+
+def _safe_ratio(part: Any, whole: Any) -> Any:
+    return jnp.where(whole == 0, 0, part / jnp.where(whole == 0, 1, whole))
+
+
+def moments(original: Any, x: Any, axes: Any, keepdims: bool, synchronized: bool) -> Any:
+    """Mean and variance, of the rows of all replicas if asked for."""
+    context = current_replica() if synchronized else None
+    if context is None:
+        return original(x, axes, keepdims, False)
+    dtype = x.dtype
+    exact = x.astype(jnp.float32) if dtype in (jnp.float16, jnp.bfloat16) else x
+    total = jnp.sum(exact, axes, keepdims=True)
+    total, count = context.all_reduce("SUM", (total, jnp.asarray(x.size / total.size, total.dtype)))
+    mean = total / count
+    # In two passes, as on one device: the difference of mean squares would lose digits.
+    squares = jnp.sum(jnp.square(exact - mean), axes, keepdims=True)
+    variance = context.all_reduce("SUM", squares) / count
+    if not keepdims:
+        mean, variance = jnp.squeeze(mean, axes), jnp.squeeze(variance, axes)
+    return mean.astype(dtype), variance.astype(dtype)
+
+
+def seed_of_replica(seed: Any) -> Any:
+    """Replicas draw different numbers from one seed."""
+    context = current_replica()
+    if context is None:
+        return seed
+    return jax.random.fold_in(seed, context.replica_id_in_sync_group)

@@ -1,0 +1,230 @@
+"""One step of `fit`, `evaluate` or `predict` on all replicas.
+
+Keras's own step is a function from the values of all variables to their new values. Each replica
+calls it with its copies and keeps what comes back; only gradients (`_reduction.py`) and what is
+shown of metrics cross from replica to replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from keras.src import backend, tree
+
+import replicax as rx
+from replicax.integrations.keras import _reduction
+from replicax.integrations.keras._batches import OnReplicas, Sharing
+from replicax.integrations.keras._variables import current_replica as _current_replica
+from replicax.integrations.keras._variables import differs_by_replica
+
+StepFunction = Callable[[Any, Iterator[Any]], tuple[Any, Any]]
+
+
+def train_function(model: Any, strategy: Any) -> StepFunction:
+    """What Keras calls for each batch of `fit`, in place of its own compiled step."""
+
+    def groups() -> list[list[Any]]:
+        return [
+            model.trainable_variables,
+            model.non_trainable_variables,
+            model.optimizer.variables,
+            model.metrics_variables,
+        ]
+
+    return _with_logs(model, strategy, groups, lambda: model.train_step)
+
+
+def test_function(model: Any, strategy: Any) -> StepFunction:
+    """The same for `evaluate`."""
+
+    def groups() -> list[list[Any]]:
+        return [model.trainable_variables, model.non_trainable_variables, model.metrics_variables]
+
+    return _with_logs(model, strategy, groups, lambda: model.test_step)
+
+
+def predict_function(model: Any, strategy: Any) -> StepFunction:
+    """The same for `predict`; the outputs are in the order of the rows."""
+    _require_replicated(model, strategy, model.variables)
+
+    def on_replica(data: Any) -> Any:
+        groups = [model.trainable_variables, model.non_trainable_variables]
+        state = tuple([v.value for v in group] for group in groups)
+        outputs, after = model.predict_step(state, data)
+        _keep(groups[1], state[1], after)
+        return outputs
+
+    run = _compiled(model, lambda data: strategy.run(on_replica, args=(data,)))
+    sharing = Sharing(strategy)
+    spans_workers = sharing._layout.workers > 1
+
+    def rows(output: Any, whole: bool) -> np.ndarray:
+        parts = strategy.experimental_local_results(output)
+        if whole or (len(parts) == 1 and not spans_workers):
+            return np.asarray(parts[0])
+        if spans_workers:
+            return np.asarray(strategy.gather(output, axis=0))
+        return np.concatenate([np.asarray(part) for part in parts])
+
+    def step(batch: Any) -> Any:
+        data, whole = _unwrapped(sharing.share_out(batch))
+        return tree.map_structure(lambda output: rows(output, whole), run(data))
+
+    def join(outputs: list[Any]) -> Any:
+        if len(outputs) == 1:
+            return outputs[0]
+        return tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
+
+    return _several(model, step, join)
+
+
+def _with_logs(
+    model: Any,
+    strategy: Any,
+    groups_of: Callable[[], list[list[Any]]],
+    step_of: Callable[[], Callable[..., Any]],
+) -> StepFunction:
+    _require_replicated(model, strategy, [v for group in groups_of() for v in group])
+
+    def on_replica(data: Any, whole: bool) -> Any:
+        groups = groups_of()
+        state = tuple([v.value for v in group] for group in groups)
+        with _reduction.of_means(whole):
+            logs, after = step_of()(state, data)
+        *others, metrics = zip(groups, state, after, strict=True)
+        for group, before, new in others:
+            _keep(group, before, new)
+        variables, before, new = metrics
+        if whole:
+            new = _counted_once(before, new)
+        _keep(variables, before, new)
+        return _logs_of_all(model, logs, variables, new)
+
+    def run(data: Any, whole: bool) -> Any:
+        return strategy.run(on_replica, args=(data, whole))
+
+    compiled = _compiled(model, run)
+    sharing = Sharing(strategy)
+
+    def step(batch: Any) -> Any:
+        data, whole = _unwrapped(sharing.share_out(batch))
+        logs = compiled(data, whole)
+        return tree.map_structure(lambda log: strategy.experimental_local_results(log)[0], logs)
+
+    return _several(model, step, lambda logs: logs[-1])
+
+
+def settle(model: Any) -> None:
+    """In cross-replica context: what replicas keep each for themselves becomes the mean for all."""
+    own = [v for v in model.variables if differs_by_replica(v)]
+    if not own:
+        return
+
+    def average() -> None:
+        for variable in own:
+            variable._in_strategy.assign(variable._in_strategy.read_value())
+
+    rx.function(average)()
+
+
+def _several(model: Any, step: Callable[[Any], Any], join: Callable[[list[Any]], Any]) -> Any:
+    """`steps_per_execution` steps, or as many as there are batches."""
+
+    def function(state: Any, iterator: Iterator[Any]) -> tuple[Any, Any]:
+        results = [step(next(iterator))]
+        for _ in range(model.steps_per_execution - 1):
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                break
+            results.append(step(batch))
+        return join(results), state
+
+    return function
+
+
+def _compiled(model: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+    return run if model.run_eagerly or not model.jit_compile else rx.function(run)
+
+
+def _unwrapped(batch: Any) -> tuple[Any, bool]:
+    leaves = [leaf for leaf in tree.flatten(batch) if leaf is not None]
+    whole = leaves[0].whole
+    data = tree.map_structure(
+        lambda leaf: leaf.value if isinstance(leaf, OnReplicas) else leaf, batch
+    )
+    return data, whole
+
+
+def _keep(variables: list[Any], before: list[Any], after: list[Any]) -> None:
+    for variable, old, new in zip(variables, before, after, strict=True):
+        if new is not old:
+            variable.set_on_replica(new)
+
+
+def _counted_once(before: list[Any], after: list[Any]) -> list[Any]:
+    """All replicas saw the same rows: the first one's count is everybody's."""
+    context = _current_replica()
+    if context is None:
+        return after
+    first = context.replica_id_in_sync_group == 0
+    return [jnp.where(first, new, old) for new, old in zip(after, before, strict=True)]
+
+
+def _logs_of_all(model: Any, logs: Any, variables: list[Any], values: list[Any]) -> Any:
+    """What to show: metrics of all rows so far, and the mean of whatever else the step returned."""
+    context = _current_replica()
+    if context is None:
+        return logs
+    others = {}
+    if isinstance(logs, dict):
+        names = set(_metric_names(model))
+        others = {name: value for name, value in logs.items() if name not in names}
+    sums = [v.aggregation == "sum" for v in variables]
+    total, mean = (
+        context.all_reduce("SUM", [v for v, is_sum in zip(values, sums, strict=True) if is_sum]),
+        context.all_reduce(
+            "MEAN",
+            (
+                [v for v, is_sum in zip(values, sums, strict=True) if not is_sum],
+                jax.tree.map(jnp.asarray, others),
+            ),
+        ),
+    )
+    totals, (means, others) = iter(total), mean
+    means = iter(means)
+    mapping = [
+        (variable, next(totals if is_sum else means))
+        for variable, is_sum in zip(variables, sums, strict=True)
+    ]
+    with backend.StatelessScope(state_mapping=mapping):
+        found = model.get_metrics_result()
+    return {**others, **found}
+
+
+def _metric_names(model: Any) -> list[str]:
+    return [name for metric in model.metrics for name in _names_of(metric)]
+
+
+def _names_of(metric: Any) -> list[str]:
+    inner = getattr(metric, "metrics", None)
+    return [metric.name, *(m.name for m in inner or [])]
+
+
+def _require_replicated(model: Any, strategy: Any, variables: list[Any]) -> None:
+    for variable in variables:
+        own = getattr(variable, "__rx_variable__", None)
+        owner = None if own is None else own.distribute_strategy
+        if owner is strategy:
+            continue
+        where = "outside of any scope" if owner is None else f"in the scope of {owner!r}"
+        raise ValueError(
+            f"The model {model.name!r} was made in the scope of {strategy!r}, but its variable "
+            f"{variable.path!r} was made {where}. Make everything that it has (layers, the "
+            "optimizer, metrics) inside `with strategy.scope():`, and build it there if you build "
+            "it by hand."
+        )
