@@ -38,6 +38,7 @@ class Sharing:
     def __init__(self, strategy: Any):
         self._strategy = strategy
         self._layout = strategy.extended._input_layout
+        self._agree: Any = None  # with the other workers, on the shapes of their shares
         self._placement = Placement(
             self._layout, fetch=True, integers_may_narrow=True, line=users_line()
         )
@@ -75,20 +76,19 @@ class Sharing:
 
     def _of_distributed(self, batch: Any, leaves: list[Any]) -> Any:
         """The elements of a distributed data set are shared out already, if evenly."""
-        shapes = [
-            {np.shape(part) for part in self._strategy.experimental_local_results(leaf)}
-            for leaf in leaves
-        ]
-        uneven = any(len(each) > 1 for each in shapes)
+        parts = [self._strategy.experimental_local_results(leaf) for leaf in leaves]
+        shapes = [[list(part.shape) for part in each] for each in parts]
+        uneven = any(shape != each[0] for each in shapes for shape in each)
         if self._layout.workers > 1:
-            uneven = any(self._layout.meet()(uneven) or [])
+            if self._agree is None:
+                self._agree = self._layout.meet()
+            uneven = any(others != shapes for others in self._agree(shapes) or []) or uneven
         if uneven:
-            return self.share_out(
-                _with_leaves(batch, [self._strategy.gather(leaf, axis=0) for leaf in leaves])
-            )
+            gathered = [self._strategy.gather(leaf, axis=0) for leaf in leaves]
+            return self.share_out(_with_leaves(batch, gathered))
         found = [
-            OnReplicas(leaf, next(iter(shape)), leaf.dtype, whole=False)
-            for leaf, shape in zip(leaves, shapes, strict=True)
+            OnReplicas(leaf, each[0].shape, each[0].dtype, whole=False)
+            for leaf, each in zip(leaves, parts, strict=True)
         ]
         return _with_leaves(batch, found)
 

@@ -8,6 +8,7 @@ internals; `_TESTED` says with which versions they were tried.
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,7 @@ from keras.src.layers import BatchNormalization
 from keras.src.layers.layer import Layer
 from keras.src.losses import loss
 from keras.src.metrics.metric import Metric
+from keras.src.models.model import Model
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.random.seed_generator import SeedGenerator
@@ -56,6 +58,8 @@ def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
     def hook(*args: Any, **kwargs: Any) -> Any:
         return around(original, *args, **kwargs)
 
+    # Keras looks at the arguments of __init__, to save them, and does not look behind a wrapper.
+    setattr(hook, "__signature__", inspect.signature(original))  # noqa: B010
     setattr(owner, name, hook)
 
 
@@ -80,10 +84,10 @@ def _hook_reductions() -> None:
         return _reduction.moments(original, x, axes, keepdims, synchronized)
 
     def batch_normalization(original: Any, layer: Any, *args: Any, **kwargs: Any) -> None:
-        synchronized = has_strategy() and kwargs.pop("synchronized", False)
+        # Keras refuses it on JAX. Outside of strategies too: what was saved is to be loaded there.
+        synchronized = kwargs.pop("synchronized", False)
         original(layer, *args, **kwargs)
-        if synchronized:
-            layer.synchronized = True
+        layer.synchronized = synchronized
 
     def reduce_weighted_values(
         original: Any,
@@ -136,106 +140,111 @@ def strategy_of(model: Any) -> Any:
 
 
 def _hook_models() -> None:
-    def init(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-        original(model, *args, **kwargs)
-        if has_strategy():
-            # Past Keras's own __setattr__, which keeps track of what a model has.
-            object.__setattr__(model, "_made_in_strategy", get_strategy())
-
-    def under_own_strategy(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        strategy = strategy_of(model)
-        if strategy is None:
-            if has_strategy() and original.__name__ != "compile":
-                raise WrongContextError(
-                    f"{original.__name__}() of the model {model.name!r} was called in the scope of "
-                    f"{get_strategy()!r}, but the model was made outside of it, and has its "
-                    "variables on one device. Make the model inside `with strategy.scope():`."
-                )
-            return original(model, *args, **kwargs)
-        before, _running.strategy = _running.strategy, strategy
-        try:
-            with strategy.scope():
-                return original(model, *args, **kwargs)
-        finally:
-            _running.strategy = before
-
-    def with_readable_data(
-        original: Any, model: Any, x: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        strategy = strategy_of(model)
-        if strategy is not None:
-            x = _batches.readable(x, strategy)
-            if kwargs.get("validation_data") is not None:
-                kwargs["validation_data"] = _batches.readable(kwargs["validation_data"], strategy)
-            kwargs = _workers.arguments(strategy, original.__name__, kwargs)
-        return original(model, x, *args, **kwargs)
-
-    def settled_first(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        if strategy_of(model) is not None and getattr(model, "_unsettled", False):
-            _steps.settle(model)
-            object.__setattr__(model, "_unsettled", False)
-        return original(model, *args, **kwargs)
-
-    def settled_after(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(model, *args, **kwargs)
-        finally:
-            if strategy_of(model) is not None and getattr(model, "_unsettled", False):
-                _steps.settle(model)
-                object.__setattr__(model, "_unsettled", False)
-
-    for name in ("evaluate", "predict", "test_on_batch", "predict_on_batch"):
-        _around(JAXTrainer, name, settled_first)
-    _around(JAXTrainer, "fit", settled_after)
+    _around(JAXTrainer, "__init__", _init)
+    for name in ("compile", "train_on_batch", "test_on_batch", "predict_on_batch"):
+        _around(Trainer if name == "compile" else JAXTrainer, name, _in_own_strategy)
     for name in ("fit", "evaluate", "predict"):
-        _around(JAXTrainer, name, with_readable_data)
-    for name in (
-        *("fit", "evaluate", "predict"),
-        *("train_on_batch", "test_on_batch", "predict_on_batch"),
-    ):
-        _around(JAXTrainer, name, under_own_strategy)
-    _around(Trainer, "compile", under_own_strategy)
-    _around(JAXTrainer, "__init__", init)
-
-    def make(attribute: str, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-        def around(original: Any, model: Any, force: bool = False) -> Any:
-            strategy = strategy_of(model)
-            if strategy is None:
-                return original(model, force)
-            if force or getattr(model, attribute) is None:
-                setattr(model, attribute, function(model, strategy))
-            if attribute == "train_function":
-                object.__setattr__(model, "_unsettled", True)
-            return getattr(model, attribute)
-
-        return around
-
-    for attribute, function in (
+        _around(JAXTrainer, name, _with_our_data)
+    for name, function in (
         ("train_function", _steps.train_function),
         ("test_function", _steps.test_function),
         ("predict_function", _steps.predict_function),
     ):
-        _around(JAXTrainer, f"make_{attribute}", make(attribute, function))
+        _around(JAXTrainer, f"make_{name}", functools.partial(_make, name, function))
+    _around(JAXTrainer, "_get_jax_state", _jax_state)
+    _around(JAXTrainer, "jax_state_sync", _jax_state_sync)
+    _around(JAXEpochIterator, "_get_iterator", _iterator)
+    for name in ("save", "save_weights"):
+        _around(Model, name, _written_once)
 
-    def jax_state(
-        original: Any, model: Any, purge_model_variables: bool = False, **which: Any
-    ) -> Any:
-        """Keras carries the values of variables through its loop; ours stay where they are."""
-        if strategy_of(model) is None:
-            return original(model, purge_model_variables=purge_model_variables, **which)
-        return tuple([] for wanted in which.values() if wanted)
 
-    _around(JAXTrainer, "_get_jax_state", jax_state)
+def _init(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+    original(model, *args, **kwargs)
+    if has_strategy():
+        # Past Keras's own __setattr__, which keeps track of what a model has.
+        object.__setattr__(model, "_made_in_strategy", get_strategy())
 
-    def batches(original: Any, epoch_iterator: Any) -> Any:
-        strategy = _running.strategy
-        if strategy is None:
-            return original(epoch_iterator)
-        return map(
-            _batches.Sharing(strategy).share_out, epoch_iterator.data_adapter.get_numpy_iterator()
-        )
 
-    _around(JAXEpochIterator, "_get_iterator", batches)
+def _in_own_strategy(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    """Wherever a method is called, it runs in the strategy of the model."""
+    strategy = strategy_of(model)
+    if strategy is None:
+        if has_strategy() and original.__name__ != "compile":
+            raise WrongContextError(
+                f"{original.__name__}() of the model {model.name!r} was called in the scope of "
+                f"{get_strategy()!r}, but the model was made outside of it, and has its "
+                "variables on one device. Make the model inside `with strategy.scope():`."
+            )
+        return original(model, *args, **kwargs)
+    before, _running.strategy = _running.strategy, strategy
+    try:
+        with strategy.scope():
+            return original(model, *args, **kwargs)
+    finally:
+        _running.strategy = before
+
+
+def _with_our_data(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    """`fit`, `evaluate`, `predict`: also of data sets of ours, and with other workers."""
+    strategy = strategy_of(model)
+    if strategy is None:
+        return _in_own_strategy(original, model, *args, **kwargs)
+    given = inspect.signature(original).bind(model, *args, **kwargs).arguments
+    del given["self"]
+    given.update(given.pop("kwargs", {}))
+    for name in given.keys() & {"x", "validation_data"}:
+        given[name] = _batches.readable(given[name], strategy)
+    _workers.agree_on_chance(strategy)
+    with _workers.silent_unless_first(strategy, given) as arguments:
+        return _in_own_strategy(original, model, **arguments)
+
+
+def _make(
+    name: str,
+    function: Callable[[Any, Any], Any],
+    original: Any,
+    model: Any,
+    force: bool = False,
+) -> Any:
+    """`make_train_function` and its like."""
+    strategy = strategy_of(model)
+    if strategy is None:
+        return original(model, force)
+    if force or getattr(model, name) is None:
+        setattr(model, name, function(model, strategy))
+    return getattr(model, name)
+
+
+def _jax_state(original: Any, model: Any, purge_model_variables: bool = False, **kinds: Any) -> Any:
+    """Keras carries the values of variables through its loops; ours stay where they are."""
+    if strategy_of(model) is None:
+        return original(model, purge_model_variables=purge_model_variables, **kinds)
+    return tuple([] for wanted in kinds.values() if wanted)
+
+
+def _jax_state_sync(original: Any, model: Any) -> None:
+    """Keras is about to look at the variables of a model that was trained."""
+    original(model)
+    if strategy_of(model) is not None:
+        _steps.settle(model)
+
+
+def _iterator(original: Any, epoch_iterator: Any) -> Any:
+    if _running.strategy is None:
+        return original(epoch_iterator)
+    sharing = _batches.Sharing(_running.strategy)
+    return map(sharing.share_out, epoch_iterator.data_adapter.get_numpy_iterator())
+
+
+def _written_once(original: Any, model: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:
+    def write(path: Any) -> None:
+        original(model, path, *args, **kwargs)
+
+    strategy = strategy_of(model)
+    if strategy is None:
+        write(filepath)
+    else:
+        _workers.written_once(strategy, write, filepath)
 
 
 def _hook_checkpoints() -> None:

@@ -35,7 +35,13 @@ def train_function(model: Any, strategy: Any) -> StepFunction:
             model.metrics_variables,
         ]
 
-    return _with_logs(model, strategy, groups, lambda: model.train_step)
+    train = _with_logs(model, strategy, groups, lambda: model.train_step)
+
+    def function(state: Any, iterator: Iterator[Any]) -> tuple[Any, Any]:
+        object.__setattr__(model, "_unsettled", True)
+        return train(state, iterator)
+
+    return function
 
 
 def test_function(model: Any, strategy: Any) -> StepFunction:
@@ -119,16 +125,23 @@ def _with_logs(
 
 
 def settle(model: Any) -> None:
-    """In cross-replica context: what replicas keep each for themselves becomes the mean for all."""
-    own = [v for v in model.variables if differs_by_replica(v)]
+    """What replicas kept each for themselves while they trained becomes the mean for all."""
+    if not vars(model).pop("_unsettled", False):
+        return
+    own = [v.__rx_variable__ for v in model.variables if differs_by_replica(v)]
     if not own:
         return
 
     def average() -> None:
         for variable in own:
-            variable._in_strategy.assign(variable._in_strategy.read_value())
+            variable.assign(variable.read_value())
 
-    rx.function(average)()
+    known, function = vars(model).get("_settling", (None, None))
+    if function is None or known != [id(v) for v in own]:
+        function = rx.function(average)
+        object.__setattr__(model, "_settling", ([id(v) for v in own], function))
+    with own[0].distribute_strategy.scope():
+        function()
 
 
 def _several(model: Any, step: Callable[[Any], Any], join: Callable[[list[Any]], Any]) -> Any:
