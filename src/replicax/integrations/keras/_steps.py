@@ -7,6 +7,7 @@ shown of metrics cross from replica to replica.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,8 +19,7 @@ from keras.src import backend, tree
 import replicax as rx
 from replicax.integrations.keras import _reduction
 from replicax.integrations.keras._batches import OnReplicas, Sharing
-from replicax.integrations.keras._variables import current_replica as _current_replica
-from replicax.integrations.keras._variables import differs_by_replica
+from replicax.integrations.keras._variables import current_replica, differs_by_replica
 
 StepFunction = Callable[[Any, Iterator[Any]], tuple[Any, Any]]
 
@@ -105,10 +105,11 @@ def _with_logs(
         for group, before, new in others:
             _keep(group, before, new)
         variables, before, new = metrics
+        counted = {id(v) for v, old, now in zip(*metrics, strict=True) if now is not old}
         if whole:
             new = _counted_once(before, new)
         _keep(variables, before, new)
-        return _logs_of_all(model, logs, variables, new)
+        return _logs_of_all(model, logs, variables, new, counted)
 
     def run(data: Any, whole: bool) -> Any:
         return strategy.run(on_replica, args=(data, whole))
@@ -181,51 +182,41 @@ def _keep(variables: list[Any], before: list[Any], after: list[Any]) -> None:
 
 def _counted_once(before: list[Any], after: list[Any]) -> list[Any]:
     """All replicas saw the same rows: the first one's count is everybody's."""
-    context = _current_replica()
+    context = current_replica()
     if context is None:
         return after
     first = context.replica_id_in_sync_group == 0
     return [jnp.where(first, new, old) for new, old in zip(after, before, strict=True)]
 
 
-def _logs_of_all(model: Any, logs: Any, variables: list[Any], values: list[Any]) -> Any:
-    """What to show: metrics of all rows so far, and the mean of whatever else the step returned."""
-    context = _current_replica()
-    if context is None:
+def _logs_of_all(
+    model: Any, logs: Any, variables: list[Any], values: list[Any], counted: set[int]
+) -> Any:
+    """What a step returned, for all replicas: of metrics the result of all rows, else the mean.
+
+    `counted`: the ids of the variables that the step changed. Under the name of a metric that it
+    did not touch, it returns something of its own.
+    """
+    context = current_replica()
+    if context is None or not isinstance(logs, dict):
         return logs
-    others = {}
-    if isinstance(logs, dict):
-        names = set(_metric_names(model))
-        others = {name: value for name, value in logs.items() if name not in names}
-    sums = [v.aggregation == "sum" for v in variables]
-    total, mean = (
-        context.all_reduce("SUM", [v for v, is_sum in zip(values, sums, strict=True) if is_sum]),
-        context.all_reduce(
-            "MEAN",
-            (
-                [v for v, is_sum in zip(values, sums, strict=True) if not is_sum],
-                jax.tree.map(jnp.asarray, others),
-            ),
-        ),
+    is_sum = [variable.aggregation == "sum" for variable in variables]
+    is_mean = [not each for each in is_sum]
+    sums = context.all_reduce("SUM", list(itertools.compress(values, is_sum)))
+    means, logs = context.all_reduce(
+        "MEAN", (list(itertools.compress(values, is_mean)), jax.tree.map(jnp.asarray, logs))
     )
-    totals, (means, others) = iter(total), mean
-    means = iter(means)
     mapping = [
-        (variable, next(totals if is_sum else means))
-        for variable, is_sum in zip(variables, sums, strict=True)
+        *zip(itertools.compress(variables, is_sum), sums, strict=True),
+        *zip(itertools.compress(variables, is_mean), means, strict=True),
     ]
     with backend.StatelessScope(state_mapping=mapping):
-        found = model.get_metrics_result()
-    return {**others, **found}
-
-
-def _metric_names(model: Any) -> list[str]:
-    return [name for metric in model.metrics for name in _names_of(metric)]
-
-
-def _names_of(metric: Any) -> list[str]:
-    inner = getattr(metric, "metrics", None)
-    return [metric.name, *(m.name for m in inner or [])]
+        for metric in model.metrics:
+            if any(id(variable) in counted for variable in metric.variables):
+                found = metric.result()
+                found = found if isinstance(found, dict) else {metric.name: found}
+                logs.update({name: found[name] for name in found.keys() & logs.keys()})
+    return logs
 
 
 def _require_replicated(model: Any, strategy: Any, variables: list[Any]) -> None:
