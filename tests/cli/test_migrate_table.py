@@ -1,13 +1,15 @@
 """The table of `replicax migrate` is complete, and what it names exists."""
 
+import ast
 import json
 import re
 from pathlib import Path
 
+import keras
 import pytest
 
 from replicax._old_names import OLD_NAMES
-from replicax.cli.migrate import _table
+from replicax.cli.migrate import _lookup, _table
 from replicax.cli.migrate._lookup import (
     entries,
     exists,
@@ -25,9 +27,34 @@ NAMES: dict[str, list[str]] = {
     path: names.split() for path, names in sorted(RECORDED["names"].items())
 }
 # Modules of TensorFlow 1 and of TensorFlow before 2.16; everything else is in the recorded version.
-GONE = ("tf.contrib", "tf.estimator", "tf.keras.losses.mean_squared_error", "tf.python")
-NOT_RECORDED = ("tf.__version__",)  # begins with an underscore
-GONE_METHODS = {"Strategy.call_for_each_replica", "Strategy.experimental_run_v2"}
+GONE = (
+    *("tf.contrib", "tf.estimator", "tf.keras.estimator", "tf.keras.experimental", "tf.python"),
+    *("tf.keras.backend.get_session", "tf.keras.backend.learning_phase"),
+    *("tf.keras.backend.set_session", "tf.keras.layers.CuDNN", "tf.keras.layers.DenseFeatures"),
+    *("tf.keras.layers.SyncBatchNormalization", "tf.keras.mixed_precision.experimental"),
+    *("tf.keras.premade", "tf.keras.utils.experimental", "tf.keras.utils.multi_gpu_model"),
+)
+NOT_RECORDED = ("tf.__version__", "tf.keras.__version__")  # begins with an underscore
+GONE_METHODS = {
+    *("Model.evaluate_generator", "Model.fit_generator", "Model.predict_generator"),
+    *("Model.reset_states", "Strategy.call_for_each_replica", "Strategy.experimental_run_v2"),
+}
+
+
+def names_of_tf_keras() -> set[str]:
+    """All of `tf.keras`: Keras has a package for it, which is read and not run."""
+    folder = Path(keras.__file__).parent / "_tf_keras" / "keras"
+    found = set()
+    for file in folder.rglob("__init__.py"):
+        place = ".".join(["tf.keras", *file.parent.relative_to(folder).parts])
+        found.add(place)
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ImportFrom):
+                found.update(f"{place}.{each.asname or each.name}" for each in node.names)
+    return found
+
+
+TF_KERAS = names_of_tf_keras()
 
 # What the classes of TensorFlow are called in the table.
 OWNERS = {
@@ -41,11 +68,11 @@ OWNERS = {
 
 
 def new_names() -> list[tuple[str, str]]:
-    """Every name of replicax, JAX or optax in the table, with where it is."""
+    """Every name of replicax, JAX, Keras or optax in the table, with where it is."""
     found = [(name, entry.new) for name, entry in (*entries().items(), *methods().items())]
     found += [(name, new) for name, new in _table.CLASSES.items()]
-    found += [(name, name) for name in _table.RETURNS if name.startswith("rx.")]
-    found += [(name, name) for name in _table.KEYWORDS]
+    found += [(name, name) for name in _table.RETURNS if not name.startswith("tf")]
+    found += [(name, name) for name in (*_table.KEYWORDS, *_table.REFUSED)]
     return found
 
 
@@ -67,7 +94,7 @@ def test_what_the_table_names_exists():
 
 
 # Written in advice, and not names: variables and modules of the user's program.
-NAME_IN_ADVICE = re.compile(r"(?<![\w.])(?:rx|jnp|jax|optax|np)(?:\.\w+)+")
+NAME_IN_ADVICE = re.compile(r"(?<![\w.])(?:rx|jnp|jax|keras|optax|np)(?:\.\w+)+")
 
 
 def test_what_advice_names_exists():
@@ -83,7 +110,7 @@ def test_what_advice_names_exists():
 
 def test_keywords_are_those_of_today():
     for called, keywords in _table.KEYWORDS.items():
-        found = signature(called)
+        found = signature(called.replace(".*", ".SGD"))
         assert found is not None
         assert set(keywords.values()) <= set(found.parameters)
 
@@ -137,7 +164,11 @@ def test_old_names_of_the_table_are_names_of_tensorflow():
         places = [path, path.replace("tf", "tf.compat.v1", 1)]
         places += ["tf", "tf.compat.v1"] if path == "tf.math" else []  # one table of maths for both
         places += ["tf.math"] if path == "tf" else []
-        return any(last in NAMES.get(place, ()) for place in places)
+        is_reduction = path == "tf.keras.losses.Reduction"  # its members are not recorded
+        return (
+            any(last in NAMES.get(place, ()) for place in places)
+            or (path if is_reduction else name) in TF_KERAS
+        )
 
     wrong = [
         name
@@ -176,13 +207,14 @@ def test_what_replicax_has_is_not_called_missing():
             present.append(name)
     # Versions are each library's own, and `rx.assign` is something else.
     assert present == ["tf.__version__", "tf.assign"]
-    assert not [
+    methods_that_exist = [
         name
         for name in _table.THOUGHT_METHODS
         if name.split(".")[0] in _table.CLASSES
         and not name.endswith((".*", "()"))
         and exists(f"{_table.CLASSES[name.split('.')[0]]}.{name.split('.')[1]}")
     ]
+    assert methods_that_exist == ["Model.add_metric"]  # which only raises an error
 
 
 def test_what_replicax_has_by_the_same_name_changes_only_its_spelling():
@@ -223,3 +255,73 @@ def test_a_name_is_found_with_the_attributes_after_it():
     assert lookup("tf.distribute").entry.new == "rx.distribute"
     assert lookup("tf.distribute.NoSuchStrategy").entry.verdict is Verdict.THOUGHT
     assert lookup("tf.saved_model.save").entry.verdict is Verdict.UNSUPPORTED
+
+
+# --- Keras ----------------------------------------------------------------------------------------
+
+
+def test_every_name_of_tf_keras_is_answered():
+    """What Keras 3 has changes its spelling, and is there under the new one."""
+    unanswered = []
+    gone = {}
+    for name in sorted(TF_KERAS):
+        match = lookup(name)
+        if match.entry.verdict is Verdict.CHANGES:
+            assert exists(match.entry.new), name
+        elif match.entry.advice == lookup("tf.keras.no_such").entry.advice:
+            unanswered.append(name)
+        else:
+            gone[name] = match.entry
+    assert not unanswered
+    assert len(TF_KERAS) - len(gone) > 1400
+    has = {name for name in gone if exists(name[3:])}
+    assert {gone[name].advice.split(":")[0] for name in has} == {"it needs TensorFlow"}
+
+
+@pytest.mark.parametrize(
+    ("name", "new"),
+    [
+        ("tf.keras", "keras"),
+        ("tf.keras.layers.Dense", "keras.layers.Dense"),
+        ("tf.compat.v1.keras.layers.Dense", "keras.layers.Dense"),
+        ("tf.keras.layers.experimental.preprocessing.Rescaling", "keras.layers.Rescaling"),
+        ("tf.keras.losses.MSE", "keras.losses.mean_squared_error"),
+        ("tf.keras.losses.Reduction.NONE", "None"),
+        ("tf.keras.optimizers.legacy.Adam", "keras.optimizers.Adam"),
+        ("tf.initializers.GlorotUniform", "keras.initializers.GlorotUniform"),
+        ("tf.losses.Huber", "keras.losses.Huber"),
+        ("tf.metrics.Mean", "keras.metrics.Mean"),
+        ("tf.optimizers.schedules.CosineDecay", "keras.optimizers.schedules.CosineDecay"),
+        ("tf.optimizers.get", "keras.optimizers.get"),
+        ("tf.keras.backend.epsilon", "keras.backend.epsilon"),
+    ],
+)
+def test_names_of_keras_change(name: str, new: str):
+    assert lookup(name).entry == (Verdict.CHANGES, new, "")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("tf.keras.backend.mean", "tf.keras.no_such.Thing", "tf.keras.utils.multi_gpu_model"),
+        *("tf.losses.mean_squared_error", "tf.metrics.accuracy"),  # of TensorFlow 1, perhaps
+        *("tf.compat.v1.losses.mean_squared_error", "tf.compat.v1.metrics.mean"),
+        *("tf.compat.v1.random_normal_initializer", "tf.keras.layers.TextVectorization"),
+        "tf.keras.estimator.model_to_estimator",
+    ],
+)
+def test_names_that_keras_does_not_have_do_not(name: str):
+    assert lookup(name).entry.verdict.by_hand
+
+
+def test_names_of_keras_are_known_where_keras_is_not(monkeypatch: pytest.MonkeyPatch):
+    asked = {name: lookup(name) for name in TF_KERAS}
+    monkeypatch.setattr(_lookup, "keras_is_here", lambda: False)
+    _lookup._in_replicax.cache_clear()
+    try:
+        known = {name: lookup(name) for name in TF_KERAS}
+    finally:
+        _lookup._in_replicax.cache_clear()
+    assert not [
+        name for name in TF_KERAS if asked[name].entry.verdict is not known[name].entry.verdict
+    ]

@@ -1,8 +1,11 @@
-"""A training loop of one's own: variables, a loss function, metrics, two replicas."""
+"""A training loop of one's own: a Keras model, a loss function, metrics, two replicas."""
 
-import jax
+import os
+
 import numpy as np
-import optax
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+import keras
 
 import replicax as rx
 
@@ -34,44 +37,45 @@ test_dist_dataset = strategy.experimental_distribute_dataset(test_dataset)
 
 
 def create_model():
-    return [
-        *(rx.Variable(kernels[0]), rx.Variable(np.zeros(8, np.float32))),
-        *(rx.Variable(kernels[1]), rx.Variable(np.zeros(3, np.float32))),
-    ]
-
-
-def predict(images):
-    hidden = jax.nn.relu(images @ variables[0] + variables[1])
-    return hidden @ variables[2] + variables[3]
+    return keras.Sequential(
+        [
+            keras.layers.Input(shape=(6,)),
+            keras.layers.Dense(
+                8, activation="relu", kernel_initializer=keras.initializers.Constant(kernels[0])
+            ),
+            keras.layers.Dense(3, kernel_initializer=keras.initializers.Constant(kernels[1])),
+        ]
+    )
 
 
 with strategy.scope():
     # Without a reduction: the sum is to be divided by the size of the *global* batch.
-    loss_object = optax.softmax_cross_entropy_with_integer_labels
+    loss_object = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
 
     def compute_loss(labels, predictions):
-        per_example_loss = loss_object(predictions, labels)
+        per_example_loss = loss_object(labels, predictions)
         return rx.nn.compute_average_loss(per_example_loss, global_batch_size=GLOBAL_BATCH_SIZE)
 
-    test_loss = rx.metrics.Mean(name="test_loss")
-    train_accuracy = rx.metrics.SparseCategoricalAccuracy(name="train_accuracy")
-    test_accuracy = rx.metrics.SparseCategoricalAccuracy(name="test_accuracy")
+    test_loss = keras.metrics.Mean(name="test_loss")
+    train_accuracy = keras.metrics.SparseCategoricalAccuracy(name="train_accuracy")
+    test_accuracy = keras.metrics.SparseCategoricalAccuracy(name="test_accuracy")
 
-    variables = create_model()
-    optimizer = rx.Optimizer(optax.sgd(learning_rate=0.1))
-    optimizer.build(variables)
+    model = create_model()
+    optimizer = keras.optimizers.SGD(learning_rate=0.1)
+    optimizer.build(model.trainable_variables)
 
 
 def train_step(inputs):
     images, labels = inputs
 
     def loss_fn():
-        predictions = predict(images)
+        predictions = model(images, training=True)
         loss = compute_loss(labels, predictions)
         return loss, predictions
 
+    variables = model.trainable_variables
     (loss, predictions), gradients = rx.value_and_grad(loss_fn, variables, has_aux=True)
-    optimizer.apply_gradients(zip(gradients, variables))
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
 
     train_accuracy.update_state(labels, predictions)
     return loss
@@ -80,8 +84,8 @@ def train_step(inputs):
 def test_step(inputs):
     images, labels = inputs
 
-    predictions = predict(images)
-    t_loss = loss_object(predictions, labels)
+    predictions = model(images, training=False)
+    t_loss = loss_object(labels, predictions)
 
     test_loss.update_state(t_loss)
     test_accuracy.update_state(labels, predictions)

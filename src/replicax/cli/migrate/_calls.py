@@ -176,6 +176,38 @@ def value_and_grad(call: cst.Call, source: Source) -> str:
     return f"{loss}, {gradients} = rx.value_and_grad(loss_fn, {variables})"
 
 
+# --- arguments of today that mean something else --------------------------------------------------
+
+
+def _file_of_keras(call: cst.Call) -> str | None:
+    """Keras 3 tells by the name of a file what is in it."""
+    for index, argument in enumerate(call.args):
+        name = argument.keyword.value if argument.keyword else None
+        if name == "filepath" or (name is None and index == 0):
+            value = argument.value
+            text = str(value.evaluated_value) if isinstance(value, cst.SimpleString) else ".keras"
+            if not text.endswith((".h5", ".keras")):
+                return 'the name must end in ".keras"; that of a file of weights in ".weights.h5"'
+    return None
+
+
+def _shape_first(call: cst.Call) -> str | None:
+    """It was `add_weight(name, shape)`."""
+    if call.args and not call.args[0].keyword and isinstance(call.args[0].value, cst.SimpleString):
+        return "the shape comes first: add_weight(shape=..., initializer=..., name=...)"
+    return None
+
+
+_CHECKS: dict[str, Callable[[cst.Call], str | None]] = {
+    "keras.Model.load_weights": _file_of_keras,
+    "keras.Model.save": _file_of_keras,
+    "keras.Model.save_weights": _file_of_keras,
+    "keras.callbacks.ModelCheckpoint": _file_of_keras,
+    "keras.layers.Layer.add_weight": _shape_first,
+    "keras.models.load_model": _file_of_keras,
+}
+
+
 # --- any call -------------------------------------------------------------------------------------
 
 
@@ -195,8 +227,14 @@ def refused_arguments(call: cst.Call, called: str) -> str | None:
 
     Args:
       call: the call.
-      called: what is called, in replicax or JAX.
+      called: what is called, in replicax, JAX or Keras.
     """
+    for argument in call.args:
+        name = argument.keyword.value if argument.keyword else ""
+        if instead := _lookup.refused_keyword(called, name):
+            return f"takes no {name}=: {instead}"
+    if called in _CHECKS and (problem := _CHECKS[called](call)):
+        return problem
     signature = _lookup.signature(called)
     if signature is None:
         return None

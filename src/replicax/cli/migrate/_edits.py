@@ -32,6 +32,7 @@ class Edits:
     def __init__(self, text: str) -> None:
         self._lines = split_lines(text)
         self._changes: list[_Change] = []
+        self._before: dict[int, list[str]] = {}
         self._above: dict[int, list[str]] = {}
         self._below: dict[int, list[str]] = {}
         self._removed: set[int] = set()
@@ -86,6 +87,10 @@ class Edits:
         if text not in above:
             above.append(text)
 
+    def add_line_before(self, number: int, text: str) -> None:
+        """Adds a line above one and above what else is added there."""
+        self._before.setdefault(number, []).append(text)
+
     def add_line_below(self, number: int, text: str) -> None:
         """Adds a line below one; below line 0 is above all."""
         self._below.setdefault(number, []).append(text)
@@ -93,15 +98,15 @@ class Edits:
     def new_line(self, number: int) -> str | None:
         """What becomes of a line; None if it stays as it is, and empty if it goes.
 
-        Lines that are added below it are part of it, and those above it are not. A change over
-        several lines belongs to all of them.
+        Lines that are added before and below it are part of it, and those above it are not. A
+        change over several lines belongs to all of them.
         """
         blocks = self._blocks()
         first, last, text = blocks[bisect.bisect(blocks, number, key=lambda block: block[0]) - 1]
-        below = self._added_below(first, last)
-        if text == "".join(self._lines[first - 1 : last]) and not below:
+        before, below = self._before.get(first, []), self._added_below(first, last)
+        if text == "".join(self._lines[first - 1 : last]) and not before and not below:
             return None
-        return "\n".join([text.rstrip("\r\n"), *below])
+        return "\n".join([*before, text.rstrip("\r\n"), *below])
 
     def changed_lines(self) -> list[tuple[int, int]]:
         """First and last line of each part that changes, lines that are added aside."""
@@ -115,7 +120,8 @@ class Edits:
         """The text with all changes."""
         parts = [f"{line}{self.newline}" for line in self._below.get(0, ())]
         for first, last, text in self._blocks():
-            parts += [f"{line}{self.newline}" for line in self._above.get(first, ())]
+            above = (*self._before.get(first, ()), *self._above.get(first, ()))
+            parts += [f"{line}{self.newline}" for line in above]
             parts.append(text)
             below = self._added_below(first, last)
             if below and text and not _end_of(text):  # the last line of the file

@@ -1,13 +1,12 @@
 """What becomes of the imports of TensorFlow, and where those of replicax and JAX go."""
 
-import inspect
 from collections.abc import Iterator
 
 import libcst as cst
 from libcst.metadata import GlobalScope
 
 from replicax.cli.migrate._edits import Edits
-from replicax.cli.migrate._lookup import MODULES, exists, find
+from replicax.cli.migrate._lookup import MODULES, is_module
 from replicax.cli.migrate._names import Names, dotted, imported, table_name
 from replicax.cli.migrate._source import Source
 
@@ -15,10 +14,14 @@ from replicax.cli.migrate._source import Source
 _LOCAL_NAMES = {
     "jax": ("jax",),
     "jax.numpy": ("jnp", "jax_numpy"),
+    "keras": ("keras",),
     "numpy": ("np", "numpy"),
     "optax": ("optax",),
     "replicax": ("rx", "replicax"),
 }
+
+# Before Keras is imported, which looks for it then.
+_BACKEND = 'os.environ.setdefault("KERAS_BACKEND", "jax")'
 
 
 class Modules:
@@ -27,6 +30,15 @@ class Modules:
     def __init__(self, names: Names) -> None:
         self._names = names
         self._new: dict[str, str] = {}
+        self._known: dict[str, str] = {}
+
+    def know(self, module: str, local: str) -> None:
+        """Notes that a statement that changes will import a module."""
+        self._known.setdefault(module, local)
+
+    def need(self, module: str) -> None:
+        """Asks for a module by its own name, which the file has for it already."""
+        self._new.setdefault(module, module)
 
     def spelled(self, name: str) -> str:
         """Returns a name as this file writes it: `rx.data`, or `replicax.data`."""
@@ -34,7 +46,8 @@ class Modules:
         if first not in MODULES:
             return name
         module = MODULES[first]
-        local = self._new.get(module) or self._names.import_name(module)
+        local = self._new.get(module) or self._known.get(module)
+        local = local or self._names.import_name(module)
         if local is None:
             free = [each for each in _LOCAL_NAMES[module] if not self._names.is_taken(each)]
             local = self._new[module] = (free or [f"_{_LOCAL_NAMES[module][-1]}"])[0]
@@ -51,7 +64,7 @@ class Modules:
 def can_be_imported(new: str) -> bool:
     """Whether `from parent import name` can be written for a name: not for builtins and members."""
     parent, _, _ = new.rpartition(".")
-    return parent.split(".")[0] in MODULES and exists(parent) and inspect.ismodule(find(parent))
+    return new in MODULES or (parent.split(".")[0] in MODULES and is_module(parent))
 
 
 def is_of_tensorflow(node: cst.Import | cst.ImportFrom) -> bool:
@@ -111,6 +124,27 @@ class ImportStatement:
         """Leaves out a part that nobody needs."""
         self._gone.add(alias)
 
+    def imports_keras(self, modules: list[str]) -> bool:
+        """Whether it does so once it is written, with imports of `modules`."""
+        found = {each.split()[0] for each in modules} | {*self._new.values()}
+        return any(f"{name}.".startswith("keras.") for name in found)
+
+    @property
+    def is_first_of_all(self) -> bool:
+        """Whether nothing of the file runs without it: it stands in no block."""
+        line = self._source.parent(self.node)
+        return line is not None and isinstance(self._source.parent(line), cst.Module)
+
+    def set_backend(self, has_os: bool) -> None:
+        """Puts before it what tells Keras to run on JAX; `os` may be imported above."""
+        statements = [_BACKEND] if has_os else ["import os", _BACKEND]
+        if self._is_in_one_line_suite:
+            start = self._source.start(self.node)
+            self._edits.wrap(start, start, f"{'; '.join(statements)}; ", "")
+        else:
+            for statement in statements:
+                self._edits.add_line_before(self.line, f"{self._indentation}{statement}")
+
     def write(self, modules: list[str]) -> None:
         """Makes the changes, and puts imports of `modules` into or after the statement."""
         if self._moves_as_a_whole():
@@ -135,6 +169,7 @@ class ImportStatement:
             isinstance(self.node, cst.ImportFrom)
             and len(self._new) == len(self.aliases) > 0
             and len(parents) == 1
+            and "" not in parents
         )
 
     def _edit_in_place(self) -> None:
@@ -157,7 +192,7 @@ class ImportStatement:
             names = [self._code(each) for each in kept]
             for alias, new in self._new.items():
                 local = self._code(alias).partition(" as ")[2]
-                names.append(f"{full_module(new)} as {local}")
+                names.append(_named(full_module(new), local))
             if names and not self.is_kept:
                 yield f"import {', '.join(names)}"
             return
@@ -167,9 +202,10 @@ class ImportStatement:
         for alias, new in self._new.items():
             parent, _, name = new.rpartition(".")
             local = self._code(alias).partition(" as ")[2] or self._code(alias)
-            groups.setdefault(full_module(parent), []).append(
-                name if name == local else f"{name} as {local}"
-            )
+            if parent:
+                groups.setdefault(full_module(parent), []).append(_named(name, local))
+            else:
+                yield f"import {_named(full_module(name), local)}"
         for module, names in groups.items():
             yield f"from {module} import {', '.join(names)}"
 
@@ -196,6 +232,10 @@ class ImportStatement:
     def _indentation(self) -> str:
         line = self._edits.line(self.line)
         return line[: len(line) - len(line.lstrip())]
+
+
+def _named(name: str, local: str) -> str:
+    return name if name == local else f"{name} as {local}"
 
 
 def remove_statement(node: cst.BaseSmallStatement, source: Source, edits: Edits) -> None:

@@ -1,12 +1,16 @@
 """Reads the table: what becomes of a name of TensorFlow, and of a method of an object.
 
-The older names come from `replicax/_old_names.py`; what replicax has is asked of replicax itself.
+The older names come from `replicax/_old_names.py`; what replicax and Keras have is asked of them.
 """
 
+import ast
 import builtins
 import functools
 import importlib
+import importlib.util
 import inspect
+import os
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -18,6 +22,7 @@ from replicax.cli.migrate._verdict import Verdict
 MODULES = {
     "jax": "jax",
     "jnp": "jax.numpy",
+    "keras": "keras",
     "np": "numpy",
     "optax": "optax",
     "rx": "replicax",
@@ -29,12 +34,20 @@ _OTHER_PLACES = {
     "tf.compat.v2.": "tf.",
     "tf.contrib.distribute.": "tf.distribute.",
     "tf.gfile.": "tf.io.gfile.",
+}
+
+# The same of Keras: Keras 3 has no other place for them, or one that only says so.
+_OTHER_PLACES_OF_KERAS = {
+    "tf.keras.callbacks.experimental.": "tf.keras.callbacks.",
+    "tf.keras.layers.experimental.": "tf.keras.layers.",
+    "tf.keras.layers.experimental.preprocessing.": "tf.keras.layers.",
     "tf.keras.optimizers.experimental.": "tf.keras.optimizers.",
     "tf.keras.optimizers.legacy.": "tf.keras.optimizers.",
-    "tf.losses.": "tf.keras.losses.",
-    "tf.metrics.": "tf.keras.metrics.",
     "tf.optimizers.": "tf.keras.optimizers.",
 }
+
+# TensorFlow 1 had functions there; classes are those of Keras.
+_CLASSES_OF_KERAS = re.compile(r"tf\.(initializers|losses|metrics)\.[A-Z]")
 
 
 class Entry(NamedTuple):
@@ -83,17 +96,15 @@ def _entries() -> Iterator[tuple[str, Entry]]:
     for name, new in _table.MATHS.items():
         yield f"tf.{name}", Entry(Verdict.THOUGHT, new)
         yield f"tf.math.{name}", Entry(Verdict.THOUGHT, new)
-    for name, new in (*_table.MORE_MATHS.items(), *_prefixed("keras.losses", _table.LOSSES)):
+    for name, new in _table.MORE_MATHS.items():
         yield f"tf.{name}", Entry(Verdict.THOUGHT, new)
-    for name, new in _prefixed("keras.optimizers.schedules", _table.SCHEDULES):
-        yield f"tf.{name}", Entry(Verdict.THOUGHT, new, "a function of the step")
-    optimizers = _prefixed("keras.optimizers", _table.OPTIMIZERS)
-    for name, new in (*optimizers, *_prefixed("train", _table.OLD_OPTIMIZERS)):
-        yield f"tf.{name}", Entry(Verdict.THOUGHT, f"rx.Optimizer({new}(...))")
-
-
-def _prefixed(prefix: str, table: dict[str, str]) -> Iterator[tuple[str, str]]:
-    return ((f"{prefix}.{name}", new) for name, new in table.items())
+    for name, new in _table.OLD_OPTIMIZERS.items():
+        yield f"tf.train.{name}", Entry(Verdict.THOUGHT, f"rx.Optimizer({new}(...))")
+    for place in ("keras.losses", "keras.metrics"):
+        for name, new in _table.SHORT_LOSSES.items():
+            yield f"tf.{place}.{name}", changes(f"{place}.{new}")
+            if len(name) <= 4:
+                yield f"tf.{place}.{name.upper()}", changes(f"{place}.{new}")
 
 
 def _old_rows() -> Iterator[OldName]:
@@ -115,46 +126,56 @@ def lookup(name: str) -> Match:
     for form in forms:
         for part in _prefixes(form):
             if entry := entries().get(f"{part}.*"):
+                operation = f"keras.ops.{form.rpartition('.')[2]}"
+                if part == "tf.keras.backend" and keras_is_here() and exists(operation):
+                    entry = Entry(Verdict.THOUGHT, operation)
                 return Match(name, entry)
     return Match(name, _UNKNOWN)
 
 
 class _Ours(NamedTuple):
     name: str
-    """What replicax has in the same place."""
+    """What replicax or Keras has in the same place."""
     unused: int
     """How many parts of the name are attributes of that: one of `tf.distribute.ReduceOp.SUM`."""
 
 
 @functools.cache
 def _in_replicax(name: str) -> _Ours | None:
-    """Finds a name in replicax under the same path; modules only if nothing follows."""
+    """Finds a name in replicax or Keras under the same path; modules only if nothing follows."""
     if name == "tf" or f"{name}.".startswith("tf.compat."):  # which has other forms of its names
         return None
     place = next((place for place in _table.PLACES if f"{name}.".startswith(f"{place}.")), None)
     if place is None:
         return None
     new = _table.PLACES[place]
+    if new == "keras" and not keras_is_here() and _is_known_to_be_gone(name):
+        return None
     parts = name[len(place) :].strip(".").split(".") if name != place else []
     for position, part in enumerate(parts, 1):
         new = f"{new}.{part}"
         if part.startswith("_") or not exists(new):
             return None
-        if not inspect.ismodule(find(new)):
+        if not is_module(new):
             return _Ours(new, len(parts) - position)
     return _Ours(new, 0)
 
 
 def is_namespace(name: str) -> bool:
-    """Whether a name is a module of TensorFlow that replicax has as well: `tf.distribute`."""
+    """Whether replicax or Keras has a module of TensorFlow as well: `tf.distribute`."""
     ours = _in_replicax(name)
-    return ours is not None and inspect.ismodule(find(ours.name))
+    return ours is not None and is_module(ours.name)
 
 
 def other_names(name: str) -> list[str]:
     """A name, and the names that mean the same: `tf.compat.v1.Session`, `tf.Session`."""
+    if _CLASSES_OF_KERAS.match(name):
+        name = name.replace("tf.", "tf.keras.", 1)
+    for place in sorted(_OTHER_PLACES_OF_KERAS, reverse=True):  # the longer ones first
+        if name.startswith(place):
+            name = _OTHER_PLACES_OF_KERAS[place] + name[len(place) :]
     forms = [name]
-    for form in forms:  # grows while it is walked: tf.compat.v1.losses.x has three
+    for form in forms:  # grows while it is walked: tf.compat.v1.gfile.x has three
         for place, other in _OTHER_PLACES.items():
             if form.startswith(place):
                 forms.append(other + form[len(place) :])
@@ -188,7 +209,7 @@ def methods() -> dict[str, Entry]:
             for name, said in _table.UNSUPPORTED_METHODS.items()
         },
         **{name: Entry(Verdict.CHANGES, new) for name, new in _table.RENAMED_METHODS.items()},
-        **{name: Entry(Verdict.SAME) for name in _table.SAME_METHODS.split()},
+        **{f"{owner}()": Entry(Verdict.SAME) for owner in _table.CALLED.split()},
     }
     for row in _old_rows():
         owner, _, method = row.old.rpartition(".")
@@ -211,13 +232,13 @@ def lookup_method(owner: str, method: str) -> Entry | None:
         return methods().get(f"{owner}()")
     if entry := methods().get(f"{owner}.{method}"):
         return entry
-    if owner in _table.CLASSES and _has(find(_table.CLASSES[owner]), method):
+    if owner in _table.CLASSES and _has(_table.CLASSES[owner], method):
         return Entry(Verdict.SAME)
     return methods().get(f"{owner}.*")
 
 
-def _has(cls: type, name: str) -> bool:
-    return hasattr(cls, name) or name in getattr(cls, "__dataclass_fields__", ())
+def _has(cls: str, name: str) -> bool:
+    return exists(f"{cls}.{name}") or name in getattr(find(cls), "__dataclass_fields__", ())
 
 
 def is_remark_on_all(owner: str, method: str) -> bool:
@@ -228,12 +249,45 @@ def is_remark_on_all(owner: str, method: str) -> bool:
 
 def new_keyword(called: str, keyword: str) -> str | None:
     """Returns what a keyword is called today, if that is something else."""
-    renamed = _table.KEYWORDS.get(called, {})
+    renamed = _of_call(_table.KEYWORDS, called)
     older = {row.old: row.new for row in _old_rows() if row.old.endswith("=")}
     return renamed.get(keyword) or older.get(f"{keyword}=", "").removesuffix("=") or None
 
 
-# --- what replicax and JAX have -------------------------------------------------------------------
+def refused_keyword(called: str, keyword: str) -> str | None:
+    """Returns what to write in the place of a keyword that is no good."""
+    return _of_call(_table.REFUSED, called).get(keyword)
+
+
+def _of_call(table: dict[str, dict[str, str]], called: str) -> dict[str, str]:
+    return table.get(called) or table.get(f"{called.rpartition('.')[0]}.*", {})
+
+
+# --- what replicax, JAX and Keras have ------------------------------------------------------------
+
+
+@functools.cache
+def keras_is_here() -> bool:
+    """Whether Keras 3 is installed, so that it can be asked what it has."""
+    if importlib.util.find_spec("keras") is None:
+        return False
+    os.environ.setdefault("KERAS_BACKEND", "jax")  # by default it would load TensorFlow
+    try:
+        return importlib.import_module("keras").__version__ >= "3"
+    except Exception:  # of whatever kind: its backend is not installed, say
+        return False
+
+
+def _is_of_absent_keras(name: str) -> bool:
+    return name.partition(".")[0] == "keras" and not keras_is_here()
+
+
+def _is_known_to_be_gone(name: str) -> bool:
+    """Where Keras cannot be asked: whether the table has a remark on all of a place."""
+    place, _, last = name.rpartition(".")
+    if name in _table.LEFT_IN_KERAS or last in _table.LEFT_IN_KERAS.get(place, "").split():
+        return False
+    return any(part != "tf.keras" and f"{part}.*" in entries() for part in _prefixes(name))
 
 
 @functools.cache
@@ -245,7 +299,8 @@ def find(name: str) -> Any:
     """
     first, *rest = name.split(".")
     if first not in MODULES:
-        return {"None": None}[name] if name == "None" else getattr(builtins, name)
+        is_value = name == "None" or name[0] == '"'
+        return ast.literal_eval(name) if is_value else getattr(builtins, name)
     value = importlib.import_module(MODULES[first])
     done = MODULES[first]
     for part in rest:
@@ -260,12 +315,21 @@ def find(name: str) -> Any:
 
 
 def exists(name: str) -> bool:
-    """Whether a name stands for something."""
+    """Whether a name stands for something; all of Keras does where it cannot be asked."""
+    if _is_of_absent_keras(name):
+        return True
     try:
         find(name)
     except AttributeError:
         return False
     return True
+
+
+def is_module(name: str) -> bool:
+    """Whether a name stands for a module."""
+    if _is_of_absent_keras(name):
+        return not any(part[0].isupper() for part in name.split("."))
+    return exists(name) and inspect.ismodule(find(name))
 
 
 def for_numpy(new: str) -> str:
@@ -276,6 +340,8 @@ def for_numpy(new: str) -> str:
 
 def signature(name: str) -> inspect.Signature | None:
     """The arguments of a function, method or class, without `self`; None where none are known."""
+    if _is_of_absent_keras(name):
+        return None
     value = find(name)
     is_method = False
     if inspect.isclass(value):

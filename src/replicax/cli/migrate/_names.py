@@ -15,7 +15,7 @@ from replicax.cli.migrate._source import Source, dotted
 
 # How packages are called in the table.
 _ROOTS = {
-    "keras": "tf.keras",
+    "keras": "keras",
     "replicax": "rx",
     "tensorflow": "tf",
     "tensorflow_core": "tf",
@@ -118,6 +118,15 @@ class Names:
                     if target == module and local == assignment.name:
                         return local
         return None
+
+    def imports_before(self, line: int, module: str) -> bool:
+        """Whether the whole file has a module by its own name, from a line above this one."""
+        scope = self._source.scope(self._source.module)
+        found = scope.assignments[module] if scope is not None else ()
+        return any(
+            isinstance(each, ImportAssignment) and self._source.start(each.node)[0] < line
+            for each in found
+        )
 
     def is_taken(self, name: str) -> bool:
         """Whether the file uses a name for something anywhere."""

@@ -72,6 +72,9 @@ class Objects:
             return self._all_of(values) or self._called(node.attr.value)
         if isinstance(node, cst.Subscript):
             return _table.ITEMS.get(self.what_is(node.value) or "")
+        if isinstance(node, cst.List | cst.Tuple):
+            kinds = {self.what_is(each.value) for each in node.elements}
+            return "Variables" if kinds == {"Variable"} else None
         if isinstance(node, cst.BooleanOperation):  # strategy or tf.distribute.get_strategy()
             return self._all_of([node.left, node.right])
         if isinstance(node, cst.Name):

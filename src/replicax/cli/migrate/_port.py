@@ -20,7 +20,8 @@ from replicax.cli.migrate._imports import (
     is_of_tensorflow,
     remove_statement,
 )
-from replicax.cli.migrate._lookup import exists, for_numpy, lookup, lookup_method
+from replicax.cli.migrate._keras import WithReplicax, is_name_for_keras
+from replicax.cli.migrate._lookup import exists, for_numpy, is_module, lookup, lookup_method
 from replicax.cli.migrate._names import Binding, Names, imported
 from replicax.cli.migrate._notes import Notes
 from replicax.cli.migrate._reader import MethodUse, Reader, Use
@@ -93,6 +94,20 @@ class _Port:
         ]
         # Lines that give a name which is not understood everywhere: they stay.
         self._fixed = {each for _, bindings in self._reader.unclear for each in bindings}
+        self._with_replicax = WithReplicax(
+            "estimator.Estimator" in source.text, self._reader.trains_own_variables
+        )
+        self._take_names_of_keras()
+
+    def _take_names_of_keras(self) -> None:
+        """Finds what Keras will be called in the file: as `tf.keras` was, where it had a name."""
+        for statement in self._statements:
+            for binding in self._bindings_of(statement):
+                if binding.target == "tf.keras" and statement.is_global and self._rebinds(binding):
+                    self._modules.know("keras", binding.local)
+        for use in self._reader.uses:
+            if is_name_for_keras(use) and self._new_name(use):
+                self._modules.need("keras")
 
     def spelled(self, name: str) -> str:
         """Returns a name as this file writes it, and sees to it that it is imported."""
@@ -118,6 +133,8 @@ class _Port:
             self._notes.add(node, Verdict.SAME, name)
         for string in self._reader.annotations:
             self._annotation(string)
+        for node, name, entry in self._reader.old_keras:
+            self._notes.add(node, entry.verdict, name[3:], entry.new, entry.advice)
         for word in self._reader.cluster_variables:
             self._notes.add(word, Verdict.SAME, "TF_CONFIG")
         self._imports()
@@ -147,8 +164,9 @@ class _Port:
             return None
         if use.rest and self._attribute_problem(use):
             return None
-        is_for_numpy = self._notes.is_in_map_function(use.node)
-        return for_numpy(entry.new) if is_for_numpy else entry.new
+        if self._notes.is_in_map_function(use.node):
+            return for_numpy(entry.new)
+        return self._with_replicax.new_name(entry.new)
 
     def _attribute_problem(self, use: Use) -> str | None:
         """Says what is wrong with the attributes of a name: `tf.data.Dataset.load`."""
@@ -172,6 +190,8 @@ class _Port:
             return False
         if binding.is_import and not can_be_imported(new):
             return False
+        if new.startswith("keras") and is_module(new):  # what is not there is marked
+            return True
         return all(self._new_name(use) is not None for use in self._uses[binding])
 
     def _use(self, use: Use) -> None:
@@ -186,6 +206,9 @@ class _Port:
                 self._notes.add(use.node, Verdict.THOUGHT, name, advice=problem)
             else:
                 self._by_hand(use, name)
+            return
+        if is_name_for_keras(use):
+            self._remove(use)  # its import has this name
             return
         whole = ".".join(filter(None, [new, use.rest]))
         changed = not self._is_rebound(use, new)
@@ -202,7 +225,11 @@ class _Port:
         new, advice = entry.new, entry.advice
         if entry.verdict is Verdict.CHANGES and not entry.new:
             advice = "leave it out"
-        if name in ("tf", "tf.compat.v1"):
+        if entry.verdict is Verdict.CHANGES and self._with_replicax.new_name(entry.new) is None:
+            new, advice = self._with_replicax.advice(entry.new)
+        if name.startswith("tf.keras") and all(map(self._rebinds, use.bindings)):
+            name = name[3:]  # so it is called the next time
+        elif name in ("tf", "tf.compat.v1"):
             advice = "the module itself is used here"
         elif use.call is not None and entry.new == "jnp.arange":
             if isinstance(self.source.parent(use.call), cst.For):
@@ -338,9 +365,14 @@ class _Port:
             missing = [each for each in missing if each not in everywhere]
             changing = [each for each in self._statements if self._has_changed_uses(each)]
             anchors = changing or self._statements
+        needs_backend = not self._reader.sets_backend
         for statement in self._statements:
             is_anchor = statement in anchors
-            statement.write(missing if is_anchor else [])
+            new = missing if is_anchor else []
+            if needs_backend and statement.imports_keras(new):
+                statement.set_backend(has_os=self._names.imports_before(statement.line, "os"))
+                needs_backend = not statement.is_first_of_all
+            statement.write(new)
             if not statement.is_kept or (is_anchor and missing):
                 self._notes.add(statement.node, Verdict.CHANGES, "import")
         line = after_the_head(self.source.module, self.source)

@@ -78,6 +78,12 @@ class Reader(cst.CSTVisitor):
         """Names that stand for something of TensorFlow and, elsewhere, for something else."""
         self.cluster_variables: list[cst.SimpleString] = []
         """The words "TF_CONFIG"."""
+        self.old_keras: list[tuple[cst.Name | cst.Attribute, str, Entry]] = []
+        """What is used of Keras itself and has to be thought about."""
+        self.sets_backend = False
+        """Whether the file tells Keras on what to run."""
+        self.trains_own_variables = False
+        """Whether an optimizer is given variables that are not Keras's."""
 
     def visit_Import(self, node: cst.Import) -> bool:
         self.imports.append(node)
@@ -90,6 +96,7 @@ class Reader(cst.CSTVisitor):
     def visit_SimpleString(self, node: cst.SimpleString) -> None:
         if node.value.strip("'\"") == "TF_CONFIG":
             self.cluster_variables.append(node)
+        self.sets_backend |= node.value.strip("'\"") == "KERAS_BACKEND"
 
     def visit_Comment(self, node: cst.Comment) -> None:
         if node.value.startswith(MARK):
@@ -145,8 +152,13 @@ class Reader(cst.CSTVisitor):
             if isinstance(node, cst.Name) and (bindings := self._names.unclear(node)):
                 self.unclear.append((node, bindings))
             return False
-        if resolved.name.split(".")[0] in ("tf", "tfds"):
+        root = resolved.name.split(".")[0]
+        if root in ("tf", "tfds"):
             self.uses.append(self._use(node, resolved))
+        elif root == "keras":
+            name, entry = lookup(f"tf.{resolved.name}")
+            if entry.verdict.by_hand:
+                self.old_keras.append((node, name, entry))
         return True
 
     def _use(self, node: cst.Name | cst.Attribute, resolved: Resolved) -> Use:
@@ -177,9 +189,12 @@ class Reader(cst.CSTVisitor):
         method = node.attr.value
         call = self._call_of(node)
         owner = self._certain.what_is(node.value)
-        if method == "numpy" and owner != "Variable" and call is not None and not call.args:
+        has_numpy = owner in ("Variable", "KerasVariable")
+        if method == "numpy" and not has_numpy and call is not None and not call.args:
             self.conversions.append(call)
             return
+        if method in ("apply_gradients", "build") and call is not None:
+            self.trains_own_variables |= any(map(self._is_own_variable, call.args))
         likely = owner or _table.TELLING.get(method) or self._likely.what_is(node.value)
         is_guess = likely in _BESIDE_TENSORFLOW and (owner is None or likely in ("Shape", "Tensor"))
         entry = lookup_method(likely, method) if likely else None
@@ -193,6 +208,16 @@ class Reader(cst.CSTVisitor):
             self.methods.append(MethodUse(node, likely, entry, call, is_guess))
         if likely == "Dataset" and method in _TAKES_FUNCTION and call is not None and call.args:
             self._take_function(call.args[0].value)
+
+    def _is_own_variable(self, argument: cst.Arg) -> bool:
+        """Whether an argument is a `tf.Variable`, or has some in it: zip(gradients, [w])."""
+        names = m.findall(argument.value, m.Name() | m.Attribute())
+        kinds = {
+            self._certain.what_is(each)
+            for each in names
+            if isinstance(each, cst.Name | cst.Attribute)
+        }
+        return not kinds.isdisjoint(("Variable", "Variables"))
 
     def _take_function(self, node: cst.BaseExpression) -> None:
         """Notes the functions of the file that a data set is given: f, self.f, partial(f, 1)."""

@@ -1,17 +1,18 @@
 """What of TensorFlow is what in replicax: the table, as data.
 
 Names are written as users write them after `import tensorflow as tf`, `import replicax as rx`,
-`import jax.numpy as jnp`. A name of `tf.compat.v1` is looked up as it is, and then as that of `tf`.
+`import jax.numpy as jnp`, `import keras`. A name of `tf.compat.v1` is looked up as it is, and then
+as that of `tf`.
 `_lookup.py` reads the table. Older names of what replicax has are in `replicax/_old_names.py`.
 """
 
 # --- names that are only spelled differently -----------------------------------------------------
 
-# Where replicax has the same names. What is there is asked of replicax itself: `tf.data.Dataset` is
-# `rx.data.Dataset` because there is one, unless the name has a line of its own below.
+# Where replicax and Keras 3 have the same names. What is there is asked of them: `tf.data.Dataset`
+# is `rx.data.Dataset` because there is one, unless the name has a line of its own below.
 PLACES: dict[str, str] = {
     "tf.estimator": "rx.compat.v1.estimator",
-    "tf.keras.metrics": "rx.metrics",
+    "tf.keras": "keras",
     "tf": "rx",
 }
 
@@ -45,9 +46,18 @@ RENAMED: dict[str, str] = {
     "tf.errors.AlreadyExistsError": "FileExistsError",
     "tf.errors.NotFoundError": "FileNotFoundError",
     "tf.errors.PermissionDeniedError": "PermissionError",
+    "tf.constant_initializer": "keras.initializers.Constant",
     "tf.half": "jnp.float16",
+    "tf.keras.__version__": "keras.__version__",
+    "tf.keras.experimental.CosineDecay": "keras.optimizers.schedules.CosineDecay",
+    "tf.keras.experimental.CosineDecayRestarts": "keras.optimizers.schedules.CosineDecayRestarts",
+    "tf.keras.losses.Reduction.AUTO": '"sum_over_batch_size"',
+    "tf.keras.losses.Reduction.NONE": "None",
+    "tf.keras.losses.Reduction.SUM": '"sum"',
+    "tf.keras.losses.Reduction.SUM_OVER_BATCH_SIZE": '"sum_over_batch_size"',
     "tf.newaxis": "None",
     "tf.ones": "jnp.ones",
+    "tf.ones_initializer": "keras.initializers.Ones",
     "tf.ones_like": "jnp.ones_like",
     "tf.parse_example": "rx.io.parse_example",
     "tf.parse_single_example": "rx.io.parse_single_example",
@@ -56,6 +66,8 @@ RENAMED: dict[str, str] = {
     "tf.random.experimental.Generator": "rx.random.Generator",
     "tf.random.experimental.get_global_generator": "rx.random.get_global_generator",
     "tf.random.experimental.set_global_generator": "rx.random.set_global_generator",
+    "tf.random_normal_initializer": "keras.initializers.RandomNormal",
+    "tf.random_uniform_initializer": "keras.initializers.RandomUniform",
     "tf.sparse.SparseTensor": "rx.io.SparseTensor",
     "tf.sparse.to_dense": "rx.io.to_dense",
     "tf.train.CheckpointSaverListener": "rx.compat.v1.estimator.CheckpointSaverListener",
@@ -66,7 +78,29 @@ RENAMED: dict[str, str] = {
     "tf.types.experimental.distributed.Mirrored": "rx.types.experimental.Mirrored",
     "tf.types.experimental.distributed.PerReplica": "rx.types.experimental.PerReplica",
     "tf.zeros": "jnp.zeros",
+    "tf.zeros_initializer": "keras.initializers.Zeros",
     "tf.zeros_like": "jnp.zeros_like",
+}
+
+# tf.keras.losses.NAME and tf.keras.metrics.NAME: short names of functions, also in capitals.
+SHORT_LOSSES: dict[str, str] = {
+    "kld": "kl_divergence",
+    "kullback_leibler_divergence": "kl_divergence",
+    "logcosh": "log_cosh",
+    "mae": "mean_absolute_error",
+    "mape": "mean_absolute_percentage_error",
+    "mse": "mean_squared_error",
+    "msle": "mean_squared_logarithmic_error",
+}
+
+# What is left in Keras 3 of places that it has emptied; for where Keras cannot be asked.
+LEFT_IN_KERAS: dict[str, str] = {
+    "tf.keras.backend": """backend clear_session epsilon floatx get_uid image_data_format
+    is_float_dtype is_int_dtype is_keras_tensor result_type set_epsilon set_floatx
+    set_image_data_format standardize_dtype""",
+    "tf.keras.preprocessing.image": "array_to_img img_to_array load_img save_img smart_resize",
+    "tf.keras.preprocessing.sequence": "pad_sequences",
+    "tf.keras.wrappers": "SKLearnClassifier SKLearnRegressor SKLearnTransformer",
 }
 
 # Calls that are not needed any more: the statement goes.
@@ -76,11 +110,18 @@ NOT_NEEDED = """tf.compat.v1.enable_eager_execution tf.compat.v1.enable_resource
 
 # Keywords that have another name, by what is called.
 KEYWORDS: dict[str, dict[str, str]] = {
+    "keras.optimizers.*": {"lr": "learning_rate"},
     "rx.distribute.TPUStrategy": {"device_assignment": "experimental_device_assignment"},
     "rx.function": {
         "experimental_compile": "jit_compile",
         "experimental_relax_shapes": "reduce_retracing",
     },
+}
+
+# Keywords that are taken, and refused or passed over when the call runs.
+REFUSED: dict[str, dict[str, str]] = {
+    "keras.Model.save": {"save_format": "leave it out: the ending of the name says it"},
+    "keras.optimizers.*": {"decay": "a rate of keras.optimizers.schedules.InverseTimeDecay"},
 }
 
 # --- maths: a function of JAX does the same, but its arguments are its own -----------------------
@@ -237,22 +278,7 @@ MORE_MATHS: dict[str, str] = {
     "signal.rfft": "jnp.fft.rfft",
 }
 
-# tf.keras.optimizers.NAME(...) is rx.Optimizer(optax.NAME(...)).
-OPTIMIZERS: dict[str, str] = {
-    "Adadelta": "optax.adadelta",
-    "Adafactor": "optax.adafactor",
-    "Adagrad": "optax.adagrad",
-    "Adam": "optax.adam",
-    "AdamW": "optax.adamw",
-    "Adamax": "optax.adamax",
-    "Lamb": "optax.lamb",
-    "Lion": "optax.lion",
-    "Nadam": "optax.nadam",
-    "RMSprop": "optax.rmsprop",
-    "SGD": "optax.sgd",
-}
-
-# And so is the older tf.train.NAME.
+# The older tf.train.NAME(...) is rx.Optimizer(optax.NAME(...)).
 OLD_OPTIMIZERS: dict[str, str] = {
     "AdadeltaOptimizer": "optax.adadelta",
     "AdagradOptimizer": "optax.adagrad",
@@ -260,32 +286,6 @@ OLD_OPTIMIZERS: dict[str, str] = {
     "GradientDescentOptimizer": "optax.sgd",
     "MomentumOptimizer": "optax.sgd",
     "RMSPropOptimizer": "optax.rmsprop",
-}
-
-SCHEDULES: dict[str, str] = {
-    "CosineDecay": "optax.cosine_decay_schedule",
-    "CosineDecayRestarts": "optax.sgdr_schedule",
-    "ExponentialDecay": "optax.exponential_decay",
-    "PiecewiseConstantDecay": "optax.piecewise_constant_schedule",
-    "PolynomialDecay": "optax.polynomial_schedule",
-}
-
-# tf.keras.losses.NAME: a function of logits and labels, one loss for each row.
-LOSSES: dict[str, str] = {
-    "BinaryCrossentropy": "optax.sigmoid_binary_cross_entropy",
-    "CategoricalCrossentropy": "optax.softmax_cross_entropy",
-    "CosineSimilarity": "optax.cosine_similarity",
-    "Huber": "optax.huber_loss",
-    "KLDivergence": "optax.kl_divergence",
-    "LogCosh": "optax.log_cosh",
-    "MeanSquaredError": "optax.squared_error",
-    "SparseCategoricalCrossentropy": "optax.softmax_cross_entropy_with_integer_labels",
-    "binary_crossentropy": "optax.sigmoid_binary_cross_entropy",
-    "categorical_crossentropy": "optax.softmax_cross_entropy",
-    "huber": "optax.huber_loss",
-    "mean_squared_error": "optax.squared_error",
-    "mse": "optax.squared_error",
-    "sparse_categorical_crossentropy": "optax.softmax_cross_entropy_with_integer_labels",
 }
 
 # --- what somebody has to think about ------------------------------------------------------------
@@ -319,7 +319,7 @@ THOUGHT: dict[str, str] = {
     "tf.boolean_mask": "array[mask], outside compiled functions; jnp.where there",
     "tf.case": "jax.lax.switch",
     "tf.cast": "x.astype(dtype)",
-    "tf.clip_by_global_norm": "optax.chain(optax.clip_by_global_norm(limit), ...) in the optimizer",
+    "tf.clip_by_global_norm": "global_clipnorm= of the optimizer; optax.clip_by_global_norm",
     "tf.clip_by_norm": "divide by jnp.maximum(1, norm / limit)",
     "tf.config.*": "leave it out, or see rx.config and jax.config",
     "tf.config.experimental.enable_op_determinism": (
@@ -337,7 +337,6 @@ THOUGHT: dict[str, str] = {
     "tf.config.set_visible_devices": (
         "name the devices to the strategy, or set CUDA_VISIBLE_DEVICES"
     ),
-    "tf.constant_initializer": "the initial value itself: rx.Variable(value)",
     "tf.control_dependencies": "leave it out: things happen in the order of the lines",
     "tf.data.*": "rx.data does not have it",
     "tf.data.experimental.assert_cardinality": "leave it out",
@@ -353,6 +352,8 @@ THOUGHT: dict[str, str] = {
     "tf.compat.v1.data.get_output_shapes": "dataset.element_spec",
     "tf.compat.v1.data.get_output_types": "dataset.element_spec",
     "tf.compat.v1.data.make_initializable_iterator": "iter(dataset); nothing is initialized",
+    "tf.compat.v1.random_normal_initializer": "keras.initializers.RandomNormal(stddev=1.0)",
+    "tf.compat.v1.random_uniform_initializer": "keras.initializers.RandomUniform(0.0, 1.0)",
     "tf.debugging.*": "assert, outside compiled functions; jax.experimental.checkify there",
     "tf.dtensor.*": "rx.Variable(..., layout=...), or a rx.distribute.StateLayout",
     "tf.ensure_shape": "leave it out: shapes are known",
@@ -371,7 +372,7 @@ THOUGHT: dict[str, str] = {
     "tf.identity": "leave it out: arrays do not change",
     "tf.image.*": "jax.image, or NumPy and Pillow in dataset.map",
     "tf.init_scope": "leave it out, or move the lines out of the compiled function",
-    "tf.initializers.*": "jax.nn.initializers, with a key and a shape",
+    "tf.initializers.*": "keras.initializers",
     "tf.io.*": "rx.io does not have it: Python and NumPy in dataset.map",
     "tf.io.decode_csv": 'line.split(b",")',
     "tf.io.decode_image": "Pillow: np.asarray(Image.open(io.BytesIO(record)))",
@@ -396,27 +397,47 @@ THOUGHT: dict[str, str] = {
     "tf.io.serialize_tensor": "array.tobytes()",
     "tf.io.write_file": 'open(name, "wb").write(contents)',
     "tf.is_tensor": "isinstance(x, jax.Array)",
-    "tf.keras.*": "no Keras here: variables and functions of your own",
-    "tf.keras.Model": "a class with variables, and a function of them and the input",
-    "tf.keras.Sequential": "variables, and a function of them and the input",
-    "tf.keras.applications.*": "no ready-made models: variables and functions of your own",
-    "tf.keras.callbacks.*": "lines of your own in the training loop",
-    "tf.keras.datasets.*": "other arrays for rx.data.Dataset.from_tensor_slices",
-    "tf.keras.initializers.*": "jax.nn.initializers, with a key and a shape",
-    "tf.keras.layers.*": "variables made in the scope, and a function of them and the input",
-    "tf.keras.losses.*": "a function that returns one loss for each row",
-    "tf.keras.metrics.*": "rx.metrics does not have it: a rx.metrics.Metric of your own",
-    "tf.keras.mixed_precision.*": "cast in the loss function: array.astype(jnp.bfloat16)",
-    "tf.keras.models.*": "variables and functions of your own",
-    "tf.keras.optimizers.*": "rx.Optimizer takes any optax transformation",
-    "tf.keras.optimizers.schedules.*": "optax schedules are functions of the step",
-    "tf.keras.regularizers.*": "add it to the loss; rx.nn.scale_regularization_loss divides it",
-    "tf.layers.*": "variables made in the scope, and a function of them and the input",
+    "tf.keras.*": "Keras 3 does not have it",
+    "tf.keras.backend.*": "see keras.ops, and jnp",
+    "tf.keras.backend.get_session": "leave it out: there are no sessions",
+    "tf.keras.backend.get_value": "variable.numpy()",
+    "tf.keras.backend.learning_phase": "the argument training= of call",
+    "tf.keras.backend.set_session": "leave it out: there are no sessions",
+    "tf.keras.backend.set_value": "variable.assign(value); optimizer.learning_rate = value",
+    "tf.keras.callbacks.TensorBoard": "it needs TensorFlow: a callback that uses rx.summary",
+    "tf.keras.experimental.*": "Keras 3 does not have it",
+    "tf.keras.layers.CuDNNGRU": "keras.layers.GRU",
+    "tf.keras.layers.CuDNNLSTM": "keras.layers.LSTM",
+    "tf.keras.layers.DenseFeatures": "make the features in dataset.map",
+    "tf.keras.layers.RandomHeight": "keras.layers.RandomZoom",
+    "tf.keras.layers.RandomWidth": "keras.layers.RandomZoom",
+    "tf.keras.layers.StringLookup": "it needs TensorFlow: a dict in dataset.map",
+    "tf.keras.layers.SyncBatchNormalization": "keras.layers.BatchNormalization(synchronized=True)",
+    "tf.keras.layers.TextVectorization": "it needs TensorFlow: Python in dataset.map",
+    "tf.keras.layers.ThresholdedReLU": "keras.layers.ReLU(threshold=theta)",
+    "tf.keras.losses.Reduction": 'None, "sum" or "sum_over_batch_size"',
+    "tf.keras.mixed_precision.experimental.*": "keras.mixed_precision.set_global_policy(name)",
+    **{
+        f"tf.keras.{place}.{name}": "it needs TensorFlow: rx.data.Dataset, with list_files and map"
+        for place in ("preprocessing", "utils")
+        for name in """image_dataset_from_directory text_dataset_from_directory
+        timeseries_dataset_from_array""".split()
+    },
+    "tf.keras.preprocessing.image.*": "layers such as keras.layers.RandomFlip, or dataset.map",
+    "tf.keras.preprocessing.sequence.*": "NumPy, and rx.data.Dataset.from_generator",
+    "tf.keras.preprocessing.text.*": "Python in dataset.map",
+    "tf.keras.premade.*": "a model of keras.layers",
+    "tf.keras.utils.audio_dataset_from_directory": "it needs TensorFlow: rx.data.Dataset",
+    "tf.keras.utils.experimental.*": "there are no parameter servers",
+    "tf.keras.utils.multi_gpu_model": "make the model in the scope of a MirroredStrategy",
+    "tf.keras.wrappers.*": "keras.wrappers.SKLearnClassifier and SKLearnRegressor",
+    "tf.layers.*": "keras.layers: make the layers in the scope, call them in the step",
     "tf.linalg.*": "see jnp.linalg and jax.scipy.linalg",
     "tf.logging.*": "Python's logging",
     "tf.lookup.*": "a dict in dataset.map",
-    "tf.losses.*": "a function that returns one loss for each row",
+    "tf.losses.*": "keras.losses, whose functions return one loss for each row",
     "tf.math.*": "see jnp and jax.scipy.special",
+    "tf.metrics.*": "a metric of keras.metrics, with update_state and result",
     "tf.nest.*": "jax.tree",
     "tf.nest.flatten": "jax.tree.leaves(structure)",
     "tf.nest.map_structure": "jax.tree.map(f, arrays, variables): arrays first",
@@ -430,21 +451,17 @@ THOUGHT: dict[str, str] = {
     "tf.nn.moments": "jnp.mean and jnp.var",
     "tf.no_op": "leave it out",
     "tf.numpy_function": "call the function: dataset.map takes any Python",
-    "tf.optimizers.*": "rx.Optimizer takes any optax transformation",
-    "tf.ones_initializer": "the initial value itself: rx.Variable(jnp.ones(shape))",
     "tf.print": 'jax.debug.print("{}", x)',
     "tf.profiler.*": "jax.profiler",
     "tf.py_func": "call the function: dataset.map takes any Python",
     "tf.py_function": "call the function: dataset.map takes any Python",
     "tf.random.*": "a method of rx.random.Generator, or jax.random with generator.next_key()",
     "tf.random.normal": "generator.normal(shape), with a rx.random.Generator made in the scope",
-    "tf.random.set_seed": "rx.random.Generator.from_seed(seed), and seed= of dataset.shuffle",
+    "tf.random.set_seed": (
+        "keras.utils.set_random_seed(seed), rx.random.Generator.from_seed(seed), seed= of shuffle"
+    ),
     "tf.random.truncated_normal": "generator.truncated_normal(shape), with a rx.random.Generator",
     "tf.random.uniform": "generator.uniform(shape), with a rx.random.Generator made in the scope",
-    "tf.random_normal_initializer": "the value itself: rx.Variable(jax.random.normal(key, shape))",
-    "tf.random_uniform_initializer": (
-        "the value itself: rx.Variable(jax.random.uniform(key, shape))"
-    ),
     "tf.random_normal": "generator.normal(shape), with a rx.random.Generator made in the scope",
     "tf.random_uniform": "generator.uniform(shape), with a rx.random.Generator made in the scope",
     "tf.raw_ops.*": "functions of jnp and jax.lax",
@@ -484,7 +501,6 @@ THOUGHT: dict[str, str] = {
     "tf.unstack": "list(array)",
     "tf.variable_scope": "leave it out: variables are kept by you",
     "tf.version.*": "rx.__version__",
-    "tf.zeros_initializer": "the initial value itself: rx.Variable(jnp.zeros(shape))",
     "tf.xla.*": "jax.jit and jax.lax",
     "tfds.*": "strategies take a tf.data data set as it is; or write it to files for rx.data",
 }
@@ -515,6 +531,7 @@ UNSUPPORTED: dict[str, str] = {
     "tf.estimator.*": "only Estimator, with a model_fn of your own, is here",
     "tf.feature_column.*": "make the features in dataset.map",
     "tf.get_default_graph": "there are no graphs: lines run when they are reached",
+    "tf.keras.estimator.*": "model.fit; or an Estimator with a model_fn of your own",
     "tf.lite.*": "jax.export has what can be exported",
     "tf.placeholder": "there are no graphs: pass the value as an argument",
     "tf.python.*": "a private name of TensorFlow: use the public one first",
@@ -542,7 +559,11 @@ CLASSES: dict[str, str] = {
     "InputContext": "rx.distribute.InputContext",
     "InputIterator": "rx.distribute.DistributedIterator",
     "Iterator": "rx.data.Iterator",
-    "Metric": "rx.metrics.Metric",
+    "KerasVariable": "keras.Variable",
+    "Layer": "keras.layers.Layer",
+    "Metric": "keras.metrics.Metric",
+    "Model": "keras.Model",
+    "Optimizer": "keras.optimizers.Optimizer",
     "Optional": "rx.experimental.Optional",
     "Options": "rx.data.Options",
     "PreemptionCheckpointHandler": "rx.distribute.experimental.PreemptionCheckpointHandler",
@@ -554,13 +575,12 @@ CLASSES: dict[str, str] = {
     "Variable": "rx.Variable",
 }
 
-# What a call gives, by the name in replicax; in TensorFlow, if there is none.
+# What a call gives, by the name in replicax or Keras; in TensorFlow, if there is none.
 RETURNS: dict[str, str] = {
     "rx.data.Dataset.*": "Dataset",
     "rx.data.FixedLengthRecordDataset": "Dataset",
     "rx.data.TFRecordDataset": "Dataset",
     "rx.data.TextLineDataset": "Dataset",
-    "rx.Optimizer": "Optimizer",
     "rx.Variable": "Variable",
     "rx.io.TFRecordWriter": "TFRecordWriter",
     "rx.metrics.*": "Metric",
@@ -590,12 +610,16 @@ RETURNS: dict[str, str] = {
     "tf.InteractiveSession": "Session",
     "tf.Session": "Session",
     "tf.train.MonitoredTrainingSession": "Session",
-    "tf.keras.losses.*": "Loss",
-    "tf.keras.Model": "Model",
-    "tf.keras.Sequential": "Model",
-    "tf.keras.applications.*": "Model",
-    "tf.keras.models.*": "Model",
-    "tf.keras.optimizers.*": "Optimizer",
+    "keras.Layer": "Layer",
+    "keras.Model": "Model",
+    "keras.Sequential": "Model",
+    "keras.Variable": "KerasVariable",
+    "keras.applications.*": "Model",
+    "keras.layers.*": "Layer",
+    "keras.losses.*": "Loss",
+    "keras.metrics.*": "Metric",
+    "keras.models.*": "Model",
+    "keras.optimizers.*": "Optimizer",
     "tf.train.AdamOptimizer": "Optimizer",
     "tf.train.GradientDescentOptimizer": "Optimizer",
     "tf.train.MomentumOptimizer": "Optimizer",
@@ -609,6 +633,10 @@ METHOD_RETURNS: dict[str, str] = {
     "Dataset.make_one_shot_iterator": "Iterator",
     "InputIterator.get_next_as_optional": "Optional",
     "Iterator.get_next_as_optional": "Optional",
+    "Model.optimizer": "Optimizer",
+    "Optimizer.iterations": "KerasVariable",
+    "Optimizer.learning_rate": "KerasVariable",
+    "Optimizer.lr": "KerasVariable",
     "Strategy.distribute_datasets_from_function": "DistributedDataset",
     "Strategy.experimental_distribute_dataset": "DistributedDataset",
     "Strategy.experimental_distribute_datasets_from_function": "DistributedDataset",
@@ -652,7 +680,10 @@ TELLING: dict[str, str] = {
     "padded_batch": "Dataset",
     "get_per_replica_batch_size": "InputContext",
     "input_pipeline_id": "InputContext",
+    "add_weight": "Layer",
     "apply_gradients": "Optimizer",
+    "compiled_loss": "Model",
+    "compiled_metrics": "Model",
     "trainable_variables": "Model",
     "trainable_weights": "Model",
     "scatter_add": "Variable",
@@ -672,6 +703,7 @@ TELLING: dict[str, str] = {
 RENAMED_METHODS: dict[str, str] = {
     "Dataset.make_one_shot_iterator": "iter",
     "Metric.reset_states": "Metric.reset_state",
+    "Optimizer.lr": "Optimizer.learning_rate",
     "Strategy.call_for_each_replica": "Strategy.run",
     "Strategy.unwrap": "Strategy.experimental_local_results",
 }
@@ -698,19 +730,14 @@ THOUGHT_METHODS: dict[str, str] = {
     "InputIterator.initializer": "leave it out: an iterator is ready to be read",
     "Iterator.*": "rx.data.Iterator does not have it",
     "Iterator.initializer": "leave it out: an iterator is ready to be read",
-    "Loss()": "one loss for each row; the functions of optax take the predictions first",
-    "Metric.*": "rx.metrics.Metric does not have it",
-    "Model()": "call your function of the variables and the input",
-    "Model.compile": "the optimizer, loss and metrics are used in the step: there is no compile",
-    "Model.evaluate": "a loop over the data set: strategy.run(test_step, args=(x, y))",
-    "Model.fit": "a loop over the data set: strategy.run(train_step, args=(x, y))",
-    "Model.load_weights": "rx.train.Checkpoint(...).restore(path)",
-    "Model.predict": "a loop over the data set",
-    "Model.save": "rx.train.Checkpoint(...).save(path)",
-    "Model.save_weights": "rx.train.Checkpoint(...).save(path)",
-    "Model.trainable_variables": "the list of variables that you keep",
-    "Model.trainable_weights": "the list of variables that you keep",
-    "Model.weights": "the list of variables that you keep",
+    "Model.add_metric": "a metric of the model: self.metric.update_state(value)",
+    "Model.compiled_loss": "self.compute_loss(x, y, predictions)",
+    "Model.compiled_metrics": "self.compute_metrics(x, y, predictions)",
+    "Model.evaluate_generator": "model.evaluate(generator)",
+    "Model.fit_generator": "model.fit(generator)",
+    "Model.predict_generator": "model.predict(generator)",
+    "Model.reset_states": "model.reset_state() of its recurrent layers",
+    "Optimizer.compute_gradients": "loss, gradients = rx.value_and_grad(loss_fn, variables)",
     "Optimizer.get_gradients": "rx.grad(loss_fn, variables)",
     "Optimizer.minimize": (
         "loss, gradients = rx.value_and_grad(loss_fn, variables), then apply_gradients"
@@ -753,6 +780,5 @@ UNSUPPORTED_METHODS: dict[str, str] = {
     "Session.*": "there are no sessions: call the functions",
     "Session.run": "there are no sessions: call the function that computes it",
 }
-# Carry over although there is no class here that has them: of what is made anew by hand.
-SAME_METHODS = """Optimizer.apply_gradients Optimizer.build Optimizer.iterations
-    Optimizer.learning_rate"""
+# Calls of the object itself carry over.
+CALLED = "Loss Model"
