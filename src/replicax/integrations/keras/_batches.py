@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from keras.src import tree
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
 
 import replicax as rx
 from replicax._warnings import users_line
@@ -96,9 +97,8 @@ class Sharing:
 class DistributedDatasetAdapter(DataAdapter):
     """Lets Keras read a distributed data set."""
 
-    def __init__(self, dataset: Any, batches: int | None):
+    def __init__(self, dataset: Any):
         self._dataset = dataset
-        self._batches = batches
 
     def get_numpy_iterator(self) -> Iterator[Any]:
         """Not NumPy's arrays, but per-replica values: `Sharing` knows them."""
@@ -106,7 +106,10 @@ class DistributedDatasetAdapter(DataAdapter):
 
     @property
     def num_batches(self) -> int | None:
-        return self._batches
+        try:
+            return len(self._dataset)
+        except TypeError:  # not known before it was read
+            return None
 
     @property
     def batch_size(self) -> int | None:
@@ -121,15 +124,51 @@ class DistributedDatasetAdapter(DataAdapter):
         return None
 
 
-def readable(data: Any, strategy: Any) -> Any:
-    """`data` as Keras can read it: data sets of ours through an adapter, the rest as it is."""
-    batches = None
+def readable(given: dict[str, Any], strategy: Any) -> dict[str, Any]:
+    """The arguments of `fit` and the like as Keras can read them: data sets of ours adapted."""
+    found = {
+        name: _adapted(value, strategy) if name in ("x", "validation_data") else value
+        for name, value in given.items()
+    }
+    if found.get("x") is given.get("x"):
+        return found
+    for name in ("y", "sample_weight"):
+        if given.get(name) is not None:
+            raise ValueError(
+                f"`x` is a data set, so `{name}` should not be passed: its elements are to be "
+                "(inputs, targets) or (inputs, targets, sample_weights)."
+            )
+    weights = found.pop("class_weight", None)
+    if weights is not None:
+        if not isinstance(given["x"], rx.data.Dataset):
+            raise ValueError(
+                "`class_weight` is not known to a data set that is distributed already. Pass the "
+                "rx.data.Dataset itself, or let its elements be (inputs, targets, sample_weights)."
+            )
+        found["x"] = _adapted(_with_class_weights(given["x"], weights), strategy)
+    return found
+
+
+def _adapted(data: Any, strategy: Any) -> Any:
     if isinstance(data, rx.data.Dataset):
-        batches = data.cardinality()
         data = strategy.experimental_distribute_dataset(data)
-    if isinstance(data, rx.distribute.DistributedDataset):
-        return DistributedDatasetAdapter(data, batches if batches and batches > 0 else None)
-    return data
+    return (
+        DistributedDatasetAdapter(data)
+        if isinstance(data, rx.distribute.DistributedDataset)
+        else data
+    )
+
+
+def _with_class_weights(data: Any, weights: dict[int, float]) -> Any:
+    def weighted(*parts: Any) -> Any:
+        if len(parts) != 2 or tree.is_nested(parts[1]):
+            raise ValueError(
+                "`class_weight` needs elements (inputs, targets) with one array of targets. "
+                f"Received: {tree.map_structure(np.shape, parts)}."
+            )
+        return *parts, class_weight_to_sample_weights(parts[1], weights)
+
+    return data.map(weighted)
 
 
 def _on_host(leaf: Any) -> np.ndarray:

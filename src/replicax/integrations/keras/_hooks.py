@@ -18,9 +18,8 @@ from keras.src.backend.jax import nn
 from keras.src.backend.jax.core import JaxVariable
 from keras.src.backend.jax.trainer import JAXEpochIterator, JAXTrainer
 from keras.src.layers import BatchNormalization
-from keras.src.layers.layer import Layer
 from keras.src.losses import loss
-from keras.src.metrics.metric import Metric
+from keras.src.metrics.reduction_metrics import Mean
 from keras.src.models.model import Model
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
@@ -29,8 +28,15 @@ from keras.src.trainers.trainer import Trainer
 
 from replicax._errors import WrongContextError
 from replicax._warnings import warn
-from replicax.context import get_strategy, has_strategy
-from replicax.integrations.keras import _batches, _reduction, _steps, _variables, _workers
+from replicax.context import get_strategy, has_strategy, in_cross_replica_context
+from replicax.integrations.keras import (
+    _batches,
+    _checkpoints,
+    _reduction,
+    _steps,
+    _variables,
+    _workers,
+)
 
 _TESTED = ((3, 15), (3, 16))  # from this one, before that one
 
@@ -47,7 +53,7 @@ def install() -> None:
     _hook_variables()
     _hook_reductions()
     _hook_models()
-    _hook_checkpoints()
+    _checkpoints.install()
 
 
 def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
@@ -73,7 +79,18 @@ def _hook_variables() -> None:
     def next_seed(original: Any, generator: Any, ordered: bool = True) -> Any:
         return _reduction.seed_of_replica(original(generator, ordered))
 
+    def direct_assign(original: Any, variable: Any, value: Any) -> None:
+        # Variables of a strategy have a method of their own.
+        if has_strategy() and not in_cross_replica_context():
+            raise ValueError(
+                f"The Keras variable {variable.path!r} was assigned in a replica, but was made "
+                "outside of the strategy's scope, on one device. Make the layer or metric that it "
+                "belongs to inside `with strategy.scope():`."
+            )
+        original(variable, value)
+
     _around(JaxVariable, "_initialize", initialize)
+    _around(JaxVariable, "_direct_assign", direct_assign)
     _around(SeedGenerator, "next", next_seed)
 
 
@@ -108,6 +125,11 @@ def _hook_reductions() -> None:
         lambda original, value: _reduction.scaled_loss(original(value)),
     )
 
+    def update_mean(original: Any, metric: Any, values: Any, sample_weight: Any = None) -> None:
+        original(metric, values, _reduction.weight_in_mean(values, sample_weight))
+
+    _around(Mean, "update_state", update_mean)
+
     def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = None) -> None:
         _reduction.apply(original, optimizer, grads, trainable_variables)
 
@@ -122,6 +144,17 @@ def _hook_reductions() -> None:
             original, optimizer, optimizer_variables, grads, trainable_variables
         )
 
+    def apply_gradients(original: Any, optimizer: Any, grads_and_vars: Any) -> Any:
+        pairs = list(grads_and_vars)
+        if not pairs and has_strategy():
+            raise ValueError(
+                f"The optimizer {optimizer.name!r} was given no gradients. If they are those of "
+                "model.trainable_variables, the model had none when you asked for them: build it "
+                "first, in the scope, with an Input layer or model.build(input_shape)."
+            )
+        return original(optimizer, pairs)
+
+    _around(BaseOptimizer, "apply_gradients", apply_gradients)
     for kind in (BaseOptimizer, LossScaleOptimizer):
         _around(kind, "apply", apply)
         _around(kind, "stateless_apply", stateless_apply)
@@ -168,6 +201,12 @@ def _init(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
 def _in_own_strategy(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
     """Wherever a method is called, it runs in the strategy of the model."""
     strategy = strategy_of(model)
+    if has_strategy() and not in_cross_replica_context():
+        raise WrongContextError(
+            f"{original.__name__}() of the model {model.name!r} was called in a replica, inside "
+            "strategy.run. It runs on all replicas by itself: call it outside of strategy.run, or "
+            "use model(x) here."
+        )
     if strategy is None:
         if has_strategy() and original.__name__ != "compile":
             raise WrongContextError(
@@ -192,8 +231,7 @@ def _with_our_data(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
     given = inspect.signature(original).bind(model, *args, **kwargs).arguments
     del given["self"]
     given.update(given.pop("kwargs", {}))
-    for name in given.keys() & {"x", "validation_data"}:
-        given[name] = _batches.readable(given[name], strategy)
+    given = _batches.readable(given, strategy)
     _workers.agree_on_chance(strategy)
     with _workers.silent_unless_first(strategy, given) as arguments:
         return _in_own_strategy(original, model, **arguments)
@@ -245,14 +283,3 @@ def _written_once(original: Any, model: Any, filepath: Any, *args: Any, **kwargs
         write(filepath)
     else:
         _workers.written_once(strategy, write, filepath)
-
-
-def _hook_checkpoints() -> None:
-    """`rx.train.Checkpoint(model=model, optimizer=optimizer)` saves their variables by path."""
-
-    def children(owner: Any) -> dict[str, Any]:
-        found = ((v.path, getattr(v, "__rx_variable__", None)) for v in owner.variables)
-        return {path: variable for path, variable in found if variable is not None}
-
-    for kind in (Layer, Metric, BaseOptimizer):
-        setattr(kind, "_checkpoint_children", children)  # noqa: B010

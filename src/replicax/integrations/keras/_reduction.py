@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from keras.src import backend
 
+from replicax.context import get_replica_context, has_strategy
 from replicax.integrations.keras._variables import Replicated, current_replica
 
 
@@ -57,24 +58,38 @@ def stateless_apply(original: Any, optimizer: Any, state: Any, grads: Any, value
 
 def apply(original: Any, optimizer: Any, grads: Any, variables: Any) -> None:
     """`optimizer.apply` in a replica function: the same update on every replica."""
-    context = current_replica()
-    if context is None or backend.in_stateless_scope():
+    context = get_replica_context()
+    kept = variables if variables is not None else optimizer._trainable_variables or ()
+    ours = has_strategy() or any(isinstance(variable, Replicated) for variable in kept)
+    if context is None or not ours or backend.in_stateless_scope():
         original(optimizer, grads, variables)
         return
-    if not optimizer.built:
-        if variables is None:
-            raise ValueError("The optimizer is not built: pass the variables, or build it first.")
-        context.merge_call(_build_once, args=(optimizer, list(variables)))
-    known = optimizer._trainable_variables
-    given = known if variables is None else list(variables)
-    by_variable = {id(v): g for v, g in zip(given, grads, strict=True)}
-    strange = [v.path for v in given if not isinstance(v, Replicated)]
-    if strange or len(by_variable.keys() - {id(v) for v in known}):
+    outside = [v.path for v in optimizer.variables if not isinstance(v, Replicated)]
+    if outside:
         raise ValueError(
-            f"The optimizer {optimizer.name!r} was given variables that it was not built for, or "
-            f"that were made outside of the strategy's scope: {strange or _paths(given)}. "
-            "Make the model and the optimizer inside `with strategy.scope():`, and pass "
-            "model.trainable_variables."
+            f"The optimizer {optimizer.name!r} was made outside of the strategy's scope (its "
+            f"variable {outside[0]!r} is on one device). Make it inside `with strategy.scope():`."
+        )
+    if variables is None and not optimizer.built:
+        raise ValueError("The optimizer is not built: pass the variables, or build it first.")
+    given = optimizer._trainable_variables if variables is None else list(variables)
+    strange = [v for v in given if not isinstance(v, Replicated)]
+    if strange:
+        raise ValueError(
+            "A Keras optimizer updates Keras variables that were made in the strategy's scope; "
+            f"got {strange[0]!r}. Make the model inside `with strategy.scope():`; for rx.Variables "
+            "there is rx.Optimizer."
+        )
+    if not optimizer.built:
+        context.merge_call(_build_once, args=(optimizer, given))
+    known = optimizer._trainable_variables
+    by_variable = {id(v): g for v, g in zip(given, grads, strict=True)}
+    unknown = by_variable.keys() - {id(v) for v in known}
+    if unknown:
+        raise ValueError(
+            f"The optimizer {optimizer.name!r} was built for other variables: "
+            f"{[v.path for v in given if id(v) in unknown]} are not among them. Build it with all "
+            "of them before the first update: optimizer.build(variables)."
         )
     state = [v.value for v in optimizer.variables]
     values = [v.value for v in known]
@@ -85,10 +100,6 @@ def apply(original: Any, optimizer: Any, grads: Any, variables: Any) -> None:
         [*known, *optimizer.variables], [*new_values, *new_state], strict=True
     ):
         variable.set_on_replica(value)
-
-
-def _paths(variables: list[Any]) -> list[str]:
-    return [variable.path for variable in variables]
 
 
 def _build_once(_: Any, optimizer: Any, variables: Any) -> None:
@@ -140,6 +151,18 @@ def reduced_loss(
         divisor = jnp.asarray(mask, loss.dtype)
     own = jax.lax.stop_gradient(jnp.sum(divisor))
     return loss * _safe_ratio(own, context.all_reduce("MEAN", own))
+
+
+def weight_in_mean(values: Any, sample_weight: Any) -> Any:
+    """The weight in a `Mean` of one number for a step of `fit`, say of the loss.
+
+    Replicas have a part of the step each, where they do not all have its whole batch; every step
+    counts the same.
+    """
+    context = current_replica()
+    if context is None or sample_weight is not None or jnp.ndim(values) > 0:
+        return sample_weight
+    return 1 / context.num_replicas_in_sync if _state.means and not _state.whole else None
 
 
 def _safe_ratio(part: Any, whole: Any) -> Any:

@@ -1,0 +1,52 @@
+"""Outside of strategies Keras does what it does without replicax, bit for bit."""
+
+from pathlib import Path
+
+from tests.scripts import run_python
+
+PROGRAM = """
+import keras
+import numpy as np
+import replicax as rx
+from keras import layers
+
+
+def results():
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+    x = np.random.normal(size=(14, 4)).astype("float32")
+    y = np.eye(3)[np.arange(14) % 3]
+    inputs = keras.Input((4,))
+    hidden = layers.Dense(5, "relu", kernel_regularizer="l2", activity_regularizer="l2")(inputs)
+    hidden = layers.Dropout(0.5)(layers.BatchNormalization()(hidden))
+    model = keras.Model(inputs, layers.Dense(3, "softmax")(hidden))
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.AdamW(0.1, clipnorm=1.0))
+    model.compile(optimizer, "categorical_crossentropy", metrics=["accuracy", "auc"])
+    history = model.fit(
+        x, y, batch_size=8, epochs=2, verbose=0, validation_split=0.3, class_weight={1: 2.0}
+    ).history
+    mean = keras.metrics.Mean()
+    mean.update_state(2.0)
+    values = [
+        *model.get_weights(),
+        model.train_on_batch(x, y, sample_weight=np.arange(14.0)),
+        model.evaluate(x, y, verbose=0),
+        model.predict(x, verbose=0),
+        mean.result(),
+        *(np.asarray(variable) for variable in model.optimizer.variables),
+    ]
+    bits = [np.asarray(value).tobytes() for value in values]
+    return [type(v).__mro__ for v in model.variables], history, bits
+
+
+before = results()
+with rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    other = keras.Sequential([keras.Input((4,)), layers.Dense(1)])
+assert type(other.variables[0]) is not type(keras.Variable(1.0))
+assert results() == before
+print("the same")
+"""
+
+
+def test_a_plain_program_gives_the_same_numbers_after_a_scope(tmp_path: Path):
+    assert run_python(["-c", PROGRAM], tmp_path) == "the same\n"
