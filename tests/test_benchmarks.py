@@ -123,3 +123,20 @@ def test_sharded_benchmark_measures_state_steps_and_split_images(tmp_path: Path)
         assert all(row[name] > 0 for name in ("replicax", "annotated", "mapped"))
     (split,) = report["logical"]
     assert split["replicas"] == 1 and split["replicax"] > 0 and split["annotated"] > 0
+
+
+def test_keras_benchmark_trains_alike_with_replicax_and_with_data_parallel(tmp_path: Path):
+    # The script fails if the losses differ, or if DataParallel trained on fewer devices.
+    output = run_python(
+        [str(ROOT / "benchmarks" / "keras_fit.py"), "--quick", "--no-tensorflow", "--markdown"]
+        + ["--json", "keras_fit.json"],
+        tmp_path,
+    )
+    assert "the losses of all agree" in output and "TensorFlow is left out" in output
+    assert output.count("met: ") + output.count("MISSED: ") == 1
+    rows = json.loads((tmp_path / "keras_fit.json").read_text())["rows"]
+    assert [(row["clock"], row["case"], row["replicas"]) for row in rows] == [
+        (clock, case, 2) for clock in ("wall", "cpu") for case in ("tiny_mlp", "tiny_cnn")
+    ]
+    assert all(row["replicax"] > 0 and row["data_parallel"] > 0 for row in rows)
+    assert all(row["tensorflow"] is None for row in rows)
