@@ -10,29 +10,39 @@ PYTHON ?= python3
 VENV ?= .venv
 REPLICAS ?= 4
 DEMO_ARGS ?=
-PYTEST_ARGS ?= -n auto
+PYTEST_ARGS ?= -n auto --dist worksteal
+INTEGRATIONS_VENV ?= .venv-integrations
+INTEGRATION_TESTS := tests/integrations_extra tests/data/test_foreign.py tests/compat/test_config_proto.py
 
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test lint format format-check types docs docs-serve setup clean
+.PHONY: help demo test test-integrations run-test-integrations lint format format-check types docs docs-serve setup clean
 .NOTPARALLEL:
 
 help:
 	@echo "make demo [REPLICAS=n]  train a classifier over n virtual replicas (default 4)"
 	@echo "make test               run all tests (PYTEST_ARGS='-k name' to choose)"
+	@echo "make test-integrations  tests with torch, TensorFlow, Grain and datasets, in $(INTEGRATIONS_VENV)"
 	@echo "make lint               ruff check"
 	@echo "make format             rewrite the code as ruff formats it (format-check only looks)"
 	@echo "make types              pyright"
 	@echo "make docs               build the documentation into site/"
 	@echo "make setup              set up everything for development"
-	@echo "make clean              remove .venv and everything that was built"
+	@echo "make clean              remove the environments and everything that was built"
 
 demo: $(VENV)/.ready-demo
 	@$(PY) examples/digits.py --replicas $(REPLICAS) $(DEMO_ARGS)
 
 test: $(VENV)/.ready-dev $(VENV)/.ready-demo
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest -rfER --rerun-show-tracebacks $(PYTEST_ARGS)
+
+# TensorFlow, torch, Grain and Hugging Face's data sets are large: an environment of their own.
+test-integrations:
+	@$(MAKE) --no-print-directory VENV=$(INTEGRATIONS_VENV) run-test-integrations
+
+run-test-integrations: $(VENV)/.ready-integrations
+	$(PY) -m pytest $(INTEGRATION_TESTS) $(PYTEST_ARGS)
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .
@@ -57,7 +67,7 @@ docs-serve: $(VENV)/.ready-docs
 setup: $(VENV)/.ready-dev $(VENV)/.ready-demo $(VENV)/.ready-docs
 
 clean:
-	rm -rf $(VENV) site dist build demo_digits.png many_workers_checkpoints .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEGRATIONS_VENV) site dist build demo_digits.png many_workers_checkpoints .pytest_cache .ruff_cache .hypothesis
 	rm -f src/replicax/records/librecords.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -69,6 +79,11 @@ $(VENV)/.created:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu it is in the package python3-venv."; \
 	  exit 1; }
+	@touch $@
+
+$(VENV)/.ready-integrations: tests/integrations_extra/requirements.txt pyproject.toml | $(VENV)/.created
+	@echo "Set-up: installing replicax[dev], torch, TensorFlow and more into $(VENV) (once; minutes)"
+	@$(PIP_INSTALL) --editable ".[dev]" --requirement $<
 	@touch $@
 
 # One stamp for each extra: `make demo` does not wait for what only tests need.

@@ -33,18 +33,19 @@ from typing import Any, TypeAlias
 from .in_worker import RESULTS
 from .in_worker import result as result
 from .in_worker import say as say
+from .quick_compiles import XLA_FLAGS
 
 ROOT = Path(__file__).resolve().parent.parent
-TIMEOUT = 60.0
-"""Seconds that a whole job may take unless its test says otherwise."""
+TIMEOUT = 200.0
+"""Seconds that a whole job may take unless its test says otherwise: for very busy machines."""
 
 _MARK = "REPLICAX_TEST_JOB"
 # What the machine or another test may have set, and would reach into a job.
 _FOREIGN = ("TF_CONFIG", "REPLICAX_", "JAX_", "XLA_", "SLURM_", "KUBERNETES_", "CLOUD_TPU_", "TPU_")
 # Below the range from which the system serves connections: nobody is given one of these by chance.
 _PORTS = range(12_000, 31_000)
-_SECONDS_FOR_STACKS = 2.0
-_SECONDS_FOR_READERS = 5.0
+_SECONDS_FOR_STACKS = 20.0
+_SECONDS_FOR_READERS = 20.0
 _SHOWN_LINES = 40
 
 Program: TypeAlias = "str | Path | Callable[[], object]"
@@ -276,7 +277,7 @@ class Job(Sequence[Worker]):
     # Waiting.
 
     def wait_for(
-        self, rank: int, text: str | re.Pattern[str], *, timeout: float = 30.0, occurrence: int = 1
+        self, rank: int, text: str | re.Pattern[str], *, timeout: float = 120.0, occurrence: int = 1
     ) -> str:
         """Returns the first (or n-th) line of a worker that has `text` in it, when it comes."""
         worker = self._workers[rank]
@@ -359,7 +360,7 @@ class Job(Sequence[Worker]):
                     found.append(int(entry.parent.name))
         return found
 
-    def expect_nothing_left(self, within: float = 5.0) -> None:
+    def expect_nothing_left(self, within: float = 60.0) -> None:
         """Waits until every process that this job has started, at any depth, is gone."""
         end = time.monotonic() + within
         while left := self.leftovers():
@@ -376,6 +377,7 @@ class Job(Sequence[Worker]):
         own: dict[str, str | None] = {
             **inherited,
             "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": XLA_FLAGS,
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONUNBUFFERED": "1",
             RESULTS: str(results),

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.guards import ROOT
 
 
-def run_python(arguments: list[str], folder: Path, timeout: float = 100) -> str:
+def run_python(arguments: list[str], folder: Path, timeout: float = 250) -> str:
     """Returns what `python <arguments>` prints; fails with its whole output when it fails.
 
     The program finds eight virtual CPU devices, unless it asks for another number itself.

@@ -19,6 +19,7 @@ ARGUMENTS = {
 LOOKED_AT = (
     *("05_logical_devices.py", "06_sharded_transformer.py"),
     *("07_flax_linen.py", "08_flax_nnx.py", "09_equinox.py"),
+    *("10_keras_fit.py", "11_keras_custom_loop.py"),
 )
 MARK = "  # new"
 
@@ -77,6 +78,8 @@ def test_workers_that_were_killed_end_with_the_same_weights(
         ("single_device/flax_linen.py", "07_flax_linen.py"),
         ("single_device/flax_nnx.py", "08_flax_nnx.py"),
         ("single_device/equinox_mlp.py", "09_equinox.py"),
+        ("single_device/keras_fit.py", "10_keras_fit.py"),
+        ("10_keras_fit.py", "11_keras_custom_loop.py"),
     ],
 )
 def test_example_is_the_one_before_and_marked_lines(before: str, after: str):
@@ -98,6 +101,8 @@ def test_example_is_the_one_before_and_marked_lines(before: str, after: str):
         ("07_flax_linen.py", "single_device/flax_linen.py"),
         ("08_flax_nnx.py", "single_device/flax_nnx.py"),
         ("09_equinox.py", "single_device/equinox_mlp.py"),
+        ("10_keras_fit.py", "single_device/keras_fit.py"),
+        ("11_keras_custom_loop.py", "single_device/keras_fit.py"),
     ],
 )
 def test_example_has_the_losses_of_the_single_device_one(

@@ -60,8 +60,7 @@ def test_wait_for_a_line_then_kill_one_and_stop_another() -> None:
             assert job.wait_for(rank, "step 2") == "step 2"
         job.stop(2)
         job.kill(1)
-        took = job.expect_exit(1, status=-signal.SIGKILL, within=5)
-        assert 0 <= took < 5
+        assert 0 <= job.expect_exit(1, status=-signal.SIGKILL, within=60) < 60
         assert job[0].status is None
         assert job[1].history("step") == [0, 1, 2]
     assert [worker.status for worker in job] == [-signal.SIGKILL] * 3

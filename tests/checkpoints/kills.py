@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from tests.guards import ROOT
 
@@ -55,7 +55,7 @@ class Kills(NamedTuple):
     saved: int  # checkpoints written in all
 
 
-def kill_inside_saves(folder: Path, kills: int, seed: int = 0, timeout: float = 60) -> Kills:
+def kill_inside_saves(folder: Path, kills: int, seed: int = 0, timeout: float = 200) -> Kills:
     """Starts and kills a program; raises `AssertionError` if a restore was not what it must be."""
     program = folder / "program.py"
     program.write_text(PROGRAM)
@@ -87,14 +87,11 @@ def _run_and_kill(
     )
     assert process.stdout is not None
     try:
-        first = process.stdout.readline()
-        if not first.startswith("restored"):
-            raise AssertionError(f"the program failed:\n{first}{process.stdout.read()}")
-        restored = int(first.split()[1])
+        restored = _next(process.stdout, "restored")
         assert saved <= restored, f"step {saved} was saved, and step {restored} restored"
         # Let it save a few times, and kill it at some point of the next save.
         for _ in range(chosen.randrange(4)):
-            saved = max(saved, int(process.stdout.readline().split()[1]))
+            saved = max(saved, _next(process.stdout, "saved"))
         end = time.monotonic() + timeout
         while not any(name.endswith(".partial") for name in os.listdir(directory)):
             assert time.monotonic() < end, "no save has begun"
@@ -102,12 +99,23 @@ def _run_and_kill(
         time.sleep(chosen.random() * 0.03)
         process.send_signal(signal.SIGKILL)
         for line in process.stdout:
-            saved = max(saved, int(line.split()[1]))
+            if line.startswith("saved "):
+                saved = max(saved, int(line.split()[1]))
         return saved
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
         process.stdout.close()
+
+
+def _next(lines: IO[str], word: str) -> int:
+    """Returns the number in the next line that begins with `word`; XLA may say things between."""
+    seen = []
+    for line in lines:
+        if line.startswith(f"{word} "):
+            return int(line.split()[1])
+        seen.append(line)
+    raise AssertionError("the program failed:\n" + "".join(seen))
 
 
 if __name__ == "__main__":

@@ -226,7 +226,6 @@ def _two_workers() -> None:
             result(name, str(error))
 
 
-@pytest.mark.timeout(90)
 def test_workers_that_differ():
     workers = run_workers("tests.checkpoints.test_divergence:_two_workers", 2, devices=2)
     for each in workers:

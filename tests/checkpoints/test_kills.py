@@ -11,10 +11,13 @@ from tests.checkpoints.kills import kill_inside_saves
 from tests.guards import ROOT
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_killed_inside_saves(tmp_path: Path):
-    killed = kill_inside_saves(tmp_path, kills=3)
-    assert killed.inside >= 1  # the others came just too late
+    # A kill may come just too late: then there are a few more.
+    for seed in range(5):
+        if kill_inside_saves(tmp_path, kills=3, seed=seed).inside:
+            return
+    pytest.fail("no kill came while a checkpoint was half-written")
 
 
 FULL = """
@@ -58,7 +61,7 @@ def may_mount() -> bool:
     if shutil.which("unshare") is None:
         return False
     command = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-    return subprocess.run(command, capture_output=True, timeout=20).returncode == 0
+    return subprocess.run(command, capture_output=True, timeout=100).returncode == 0
 
 
 @pytest.mark.parametrize("way", ["limit", "tmpfs"])
@@ -80,6 +83,6 @@ def test_a_full_disk(way: str, tmp_path: Path):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=100,
+        timeout=250,
     )
     assert result.returncode == 0 and result.stdout.endswith("good\n"), result.stdout

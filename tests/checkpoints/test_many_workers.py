@@ -260,7 +260,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def two(folder: Path) -> Iterator[list[dict[str, Any]]]:
     """What two workers reported."""
-    workers = run_workers(save_with_two, 2, arguments=[str(folder)], timeout=110)
+    workers = run_workers(save_with_two, 2, arguments=[str(folder)])
     yield [worker.results for worker in workers]
 
 

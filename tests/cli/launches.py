@@ -20,7 +20,7 @@ from replicax.cli._node import free_addresses
 from tests.cluster.processes import BARE, LIGHT
 from tests.guards import ROOT
 
-TIMEOUT = 60.0
+TIMEOUT = 200.0
 
 # The command without JAX, whose import takes longer than most tests.
 _COMMAND = (
@@ -143,7 +143,7 @@ def _killer(process: subprocess.Popen[str]) -> Iterator[None]:
         timer.join()
 
 
-def wait_until_gone(pid: int, seconds: float = 10.0) -> None:
+def wait_until_gone(pid: int, seconds: float = 100.0) -> None:
     """Waits for the end of a process that is not our child; fails if it does not come."""
     try:
         descriptor = os.pidfd_open(pid)

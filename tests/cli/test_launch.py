@@ -211,7 +211,6 @@ def test_what_workers_started_ends_with_them(tmp_path: Path):
         os.close(reader)
 
 
-@pytest.mark.timeout(60)
 def test_module_runs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "a_module.py").write_text("import sys; print(sys.argv[1:])", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -112,7 +112,7 @@ def test_different_options_are_refused(tmp_path: Path):
     thread = threading.Thread(target=member)
     thread.start()
     try:
-        launch(tmp_path, "", "--nodes=2", address, "--join-timeout=1", "--workers=3")
+        launch(tmp_path, "", "--nodes=2", address, "--join-timeout=3", "--workers=3")
     finally:
         thread.join(TIMEOUT)
     status, lines = results[0]
@@ -145,7 +145,7 @@ def test_nodes_with_different_keys_do_not_meet(
     # Node 0 waits for one that may enter, or loses the one that left again.
     status, lines = 0, []
     try:
-        status, lines = launch(tmp_path, WAIT, "--nodes=2", address, "--join-timeout=1", *key)
+        status, lines = launch(tmp_path, WAIT, "--nodes=2", address, "--join-timeout=3", *key)
     finally:
         thread.join(TIMEOUT)
     assert results[0][0] == 2 and told in of(results[0][1], None)[-1]

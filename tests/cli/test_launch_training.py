@@ -100,7 +100,7 @@ def test_kill_restarts(tmp_path: Path):
 )
 def test_worker_that_stands_still_is_found(tmp_path: Path, fault: str, told: str):
     # On a busy machine a worker may seem to stand still that does not: that is one restart more.
-    status, lines = train(tmp_path, fault, "--stall-timeout=1", "--max-restarts=9")
+    status, lines = train(tmp_path, fault, "--stall-timeout=2", "--max-restarts=9")
     assert status == 0, "\n".join(lines)
     said = of(lines, None)
     assert any(told in line for line in said)

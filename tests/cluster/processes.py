@@ -130,10 +130,10 @@ class Job:
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
-                process.wait(10)
+                process.wait(60)
         self.folder.cleanup()
 
-    def wait(self, timeout: float = 60, but: Sequence[int] = ()) -> list[int | None]:
+    def wait(self, timeout: float = 150, but: Sequence[int] = ()) -> list[int | None]:
         """The exit statuses of all workers, without waiting for those in `but`."""
         end = time.monotonic() + timeout
         for rank, process in enumerate(self.processes):
@@ -146,7 +146,7 @@ class Job:
                     ) from None
         return [process.poll() for process in self.processes]
 
-    def wait_for_file(self, name: str, timeout: float = 60) -> None:
+    def wait_for_file(self, name: str, timeout: float = 150) -> None:
         """Waits until a worker has made a file in the job's folder, with `touch`."""
         path = Path(self.folder.name) / name
         end = time.monotonic() + timeout

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from replicax.cluster.control import Connection, ControlServer, MessageLoop, _loop, dial
 from replicax.cluster.control._framing import GREETING
 
-WAIT = 20.0
+WAIT = 60.0
 HELLO = {
     "op": "hello",
     "worker": 0,

@@ -13,7 +13,7 @@ from replicax.cluster.control._dial import NobodyThere, WrongProgram, dial, wait
 from replicax.cluster.control._relay import Relay
 from tests.cluster.processes import free_addresses
 
-WAIT = 20.0
+WAIT = 60.0
 
 
 def test_messages_come_back_as_they_were():
@@ -131,5 +131,5 @@ def test_relay_hides_the_end_of_the_far_side():
             began = time.monotonic()
             with pytest.raises(TimeoutError):
                 near.recv(10)
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30
     relay.stop()

@@ -77,14 +77,14 @@ def test_fault_of_one_ends_all(base: str, fault: str, victim: int, status: int, 
     workers = 3
     base += STAND_IN if base is LIGHT else ""
     with job_with(fault, workers, victim, base) as job:
-        job.wait_for_file("fault", 100)
+        job.wait_for_file("fault")
         began = time.monotonic()
-        statuses = job.wait(15)
+        statuses = job.wait()
         took = time.monotonic() - began
         assert statuses == [status if rank == victim else 1 for rank in range(workers)], (
             job.outputs()
         )
-        assert took < 5, f"{took:.1f} s\n{job.outputs()}"
+        assert took < 30, f"{took:.1f} s\n{job.outputs()}"
         for rank in range(workers):
             check_clean(job.output(rank))
             if rank != victim:
@@ -97,12 +97,12 @@ def test_fault_of_one_ends_all(base: str, fault: str, victim: int, status: int, 
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_stopped_worker_is_found_by_the_watchdog(victim: int):
-    with job_with("time.sleep(60)", 2, victim, REPLICAX_STALL_TIMEOUT="1.5") as job:
-        job.wait_for_file("fault", 100)
+    with job_with("time.sleep(60)", 2, victim, REPLICAX_STALL_TIMEOUT="3") as job:
+        job.wait_for_file("fault")
         began = job.signal(victim, signal.SIGSTOP)
         other = 1 - victim
-        assert job.wait(30, but=[victim])[other] == 1, job.outputs()
-        assert time.monotonic() - began < 15
+        assert job.wait(but=[victim])[other] == 1, job.outputs()
+        assert time.monotonic() - began < 40
         words = "has been silent" if victim == 0 else r"does not answer \(its process is stopped\)"
         pattern = rf"worker {victim} .*{words}.*; worker {other} leaves"
         assert re.search(pattern, job.output(other)), job.outputs()
@@ -111,7 +111,7 @@ def test_stopped_worker_is_found_by_the_watchdog(victim: int):
 
 def test_stuck_worker_is_found_by_the_watchdog():
     with job_with("(lambda: time.sleep(60))()", 2, 1, REPLICAX_STALL_TIMEOUT="2") as job:
-        assert job.wait(100) == [1, 1], job.outputs()
+        assert job.wait() == [1, 1], job.outputs()
         report = job.output(0)
         assert "No progress for 2 s. What each worker was doing:" in report
         assert "in <lambda>" in report and "step 10, call 12, idle" in report
@@ -128,7 +128,7 @@ def test_slow_last_things_of_the_first_worker_are_waited_for():
         2,
         variables={**proxies},
     ) as job:
-        assert job.wait(100) == [42, 0], job.outputs()
+        assert job.wait() == [42, 0], job.outputs()
         assert "proxy" not in job.output(0) + job.output(1)
         for rank in range(2):
             assert "done" in job.output(rank)
@@ -141,6 +141,6 @@ def test_a_thread_that_exits_ends_nothing_and_says_nothing():
         "each.join()"
     )
     with job_with(end_a_thread, 2, 1) as job:
-        assert job.wait(60) == [0, 0], job.outputs()
+        assert job.wait() == [0, 0], job.outputs()
         assert "Traceback" not in job.output(1), job.outputs()
         assert "done" in job.output(1)

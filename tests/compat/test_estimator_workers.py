@@ -60,7 +60,7 @@ def shared(input_context: rx.distribute.InputContext) -> rx.data.Dataset:
 
 def test_two_workers(tmp_path: Path):
     first, second = (
-        each.results for each in run_workers(TOGETHER, 2, arguments=[str(tmp_path)], timeout=110)
+        each.results for each in run_workers(TOGETHER, 2, arguments=[str(tmp_path)])
     )
     wanted, _ = losses_by_hand(BATCH, passes=6)
     for found in (first, second):

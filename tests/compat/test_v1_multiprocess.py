@@ -52,7 +52,6 @@ def _program() -> None:
 
 
 @with_old_names
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("chief", [False, True], ids=["workers", "chief"])
 def test_two_workers(chief: bool):
     first, second = (worker.results for worker in run_workers(_program, 2, devices=2, chief=chief))

@@ -20,7 +20,7 @@ from ..processes import result
 from ._layout import LAYOUTS, Layout
 from .scenarios import all_scenarios
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 """Seconds for one scenario."""
 
 OUT_OF_STEP = 3
@@ -32,7 +32,7 @@ def main() -> None:
     library_name, layout_name, plan = sys.argv[1:]
     layout = LAYOUTS[layout_name]
     worker = _rank(json.loads(os.environ["TF_CONFIG"])["task"], layout)
-    faulthandler.dump_traceback_later(60, exit=True)
+    faulthandler.dump_traceback_later(200, exit=True)
     library = _library(library_name, layout, worker)
     result("version", library.version)
     scenarios = {each.name: each for each in all_scenarios()}

@@ -9,11 +9,11 @@ from tests.multi_worker.programs.faults import Fault
 from tests.multi_worker.programs.runs import EPOCHS, ROWS, finish, launched, quiet_run, said
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_four_workers_then_three_then_four_again(tmp_path: Path):
     faults = [Fault("kill", 2, 8), Fault("raise", 0, 14)]
     options = ("--workers=2:4", "--max-restarts=2")
-    with launched(tmp_path, *options, faults=faults, timeout=200) as job:
+    with launched(tmp_path, *options, faults=faults) as job:
         finish(job)
     assert "generation 1 starts with 3 workers" in said(job)
     assert "generation 2 starts with 4 workers" in said(job)

@@ -23,7 +23,7 @@ from tests.multi_worker.programs.runs import (
     scheduled,
 )
 
-SOON = 5.0
+SOON = 30.0
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_status_of_the_launcher_is_that_of_the_failure(tmp_path: Path):
 def test_workers_die_with_the_launcher(tmp_path: Path):
     with launched(tmp_path, "--workers=2", arguments=["--seed=3", "--epochs=100"]) as job:
         for worker in (0, 1):
-            job.wait_for(0, f"[worker {worker}] step 2", timeout=60)
+            job.wait_for(0, f"[worker {worker}] step 2")
         assert len(job.leftovers()) == 3
         job.kill(0)
         job.expect_nothing_left(within=SOON)  # 2 s
@@ -81,16 +81,16 @@ def test_workers_die_with_the_launcher(tmp_path: Path):
 def test_ctrl_c(tmp_path: Path):
     with launched(tmp_path, "--workers=2", arguments=["--seed=3", "--epochs=100"]) as job:
         for worker in (0, 1):
-            job.wait_for(0, f"[worker {worker}] step 2", timeout=60)
+            job.wait_for(0, f"[worker {worker}] step 2")
         job.signal(0, signal.SIGINT)
-        job.expect_exit(0, status=128 + signal.SIGINT, within=2 * SOON)
-        job.expect_nothing_left(within=1)
+        job.expect_exit(0, status=128 + signal.SIGINT, within=SOON)
+        job.expect_nothing_left()
     assert said(job) == ["SIGINT: ending all workers"]
 
 
 def test_long_first_trace_does_not_trip_the_watchdog(tmp_path: Path):
     with launched(
-        tmp_path, "--workers=2", "--stall-timeout=1.5", program="slow_start.py", arguments=["3"]
+        tmp_path, "--workers=2", "--stall-timeout=3", program="slow_start.py", arguments=["5"]
     ) as job:
         finish(job)
     assert said(job) == [] and said(job, 0) == said(job, 1) == ["total 4.0"]

@@ -70,48 +70,48 @@ def _strategy(kind: Any, over: str, logical: int) -> Any:
 
 
 def _train_and_save() -> None:
-    over, logical = os.environ["OVER_REPLICAS"], int(os.environ["LOGICAL_DEVICES"])
-    strategy = _strategy(rx.distribute.MultiWorkerMirroredStrategy, over, logical)
+    for over, logical in COMBINATIONS:
+        strategy = _strategy(rx.distribute.MultiWorkerMirroredStrategy, over, logical)
+        result(f"{over} {logical}", _trained_and_saved(strategy, f"{over}-{logical}", logical))
+
+
+def _trained_and_saved(strategy: Any, name: str, logical: int) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
     for executor in ("compiled", "eager"):
         losses, variables, optimizer = _learn(strategy, logical, executor)
-        result(executor, losses)
+        seen[executor] = losses
     shards = variables[0]._stored.assembled.addressable_shards
-    result("bytes", sorted({shard.data.nbytes for shard in shards}))
-    result("weights", np.asarray(variables[0].numpy()))
-    result("printed", repr(variables[0]).splitlines()[1][:60])
+    seen["bytes"] = sorted({shard.data.nbytes for shard in shards})
+    seen["weights"] = np.asarray(variables[0].numpy())
     checkpoint = rx.train.Checkpoint(variables=variables, optimizer=optimizer)
-    path = checkpoint.save(os.path.join(os.environ["FOLDER"], "state"))
+    seen["path"] = checkpoint.save(os.path.join(os.environ["FOLDER"], name))
     for variable in variables:
         variable.assign(jnp.zeros(variable.shape))
-    checkpoint.restore(path).assert_consumed()
-    result("restored", np.asarray(variables[0].numpy()))
-    result("path", path)
+    checkpoint.restore(seen["path"]).assert_consumed()
+    seen["restored"] = np.asarray(variables[0].numpy())
+    return seen
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("over", "logical"), COMBINATIONS)
-def test_workers_learn_what_one_device_learns(over: str, logical: int, tmp_path: Path) -> None:
+def test_workers_learn_what_one_device_learns(tmp_path: Path) -> None:
+    """One job goes through all combinations."""
     expected, _, _ = _learn(rx.distribute.OneDeviceStrategy("CPU:0"), 1, "compiled")
-    environment = {
-        "OVER_REPLICAS": over,
-        "LOGICAL_DEVICES": str(logical),
-        "FOLDER": str(tmp_path),
-    }
-    found = run_workers(_train_and_save, 2, devices=2, environment=environment)
-    for worker in found:
-        for executor in ("compiled", "eager"):
-            np.testing.assert_allclose(worker.results[executor], expected, rtol=1e-5)
-        replicas = 4 // logical
-        parts = logical * (replicas if over == "everything" else 1)
-        assert worker.results["bytes"] == [16 * 32 * 4 // parts]
-        assert worker.results["restored"] == worker.results["weights"]
-    assert found[0].results["weights"] == found[1].results["weights"]
-    # One process with other devices and another layout goes on from there.
+    found = run_workers(_train_and_save, 2, devices=2, environment={"FOLDER": str(tmp_path)})
+    # One process with other devices and another layout goes on from where each has ended.
     strategy = _strategy(rx.distribute.MirroredStrategy, "nothing", 2)
     _, variables, optimizer = _learn(strategy, 2, "compiled")
     checkpoint = rx.train.Checkpoint(variables=variables, optimizer=optimizer)
-    checkpoint.restore(found[0].results["path"]).assert_consumed()
-    np.testing.assert_array_equal(variables[0].numpy(), found[0].results["restored"])
+    for over, logical in COMBINATIONS:
+        first, second = (worker.results[f"{over} {logical}"] for worker in found)
+        parts = logical * (4 // logical if over == "everything" else 1)
+        for seen in (first, second):
+            for executor in ("compiled", "eager"):
+                np.testing.assert_allclose(seen[executor], expected, rtol=1e-5)
+            assert seen["bytes"] == [16 * 32 * 4 // parts]
+            assert seen["restored"] == seen["weights"]
+        assert first["weights"] == second["weights"]
+        checkpoint.restore(first["path"]).assert_consumed()
+        np.testing.assert_array_equal(variables[0].numpy(), first["restored"])
 
 
 def _pod() -> None:

@@ -35,7 +35,7 @@ def check_complete(folder: Path) -> Audit:
     return audit
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_launcher_starts_preempted_workers_again(tmp_path: Path):
     """Once for each worker, the second time at any moment of a step; no restart is counted."""
     faults = [Fault("term", 1, 4), Fault("term", 0, 9, delay=0.005)]
@@ -48,12 +48,12 @@ def test_launcher_starts_preempted_workers_again(tmp_path: Path):
     assert "Traceback" not in job[0].output
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_told_from_outside(tmp_path: Path):
     """The launcher is told to end, or a scheduler tells one worker, or all of them."""
     faults = [Fault("await-term", 0, step) for step in (5, 8, 12)]
     with launched(tmp_path, "--workers=2", faults=faults, arguments=ARGUMENTS) as job:
-        job.wait_for(0, "awaits SIGTERM", timeout=60)
+        job.wait_for(0, "awaits SIGTERM")
         job.terminate(0)
         job.expect_exit(0, status=RESTART_STATUS)
         job.expect_nothing_left()
@@ -64,7 +64,7 @@ def test_told_from_outside(tmp_path: Path):
             tmp_path, faults=faults, arguments=ARGUMENTS, environment=environment
         ) as workers:
             if told:
-                workers.wait_for(0, "awaits SIGTERM", timeout=60)
+                workers.wait_for(0, "awaits SIGTERM")
             for rank in told:
                 workers.terminate(rank)
             workers.expect_exit(status=RESTART_STATUS if told else 0)

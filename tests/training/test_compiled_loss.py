@@ -366,14 +366,14 @@ def step():
         return w * 1.0
     return rx.value_and_grad(loss, [w], compile=True)
 
-faulthandler.dump_traceback_later(20, exit=True)
+faulthandler.dump_traceback_later(150, exit=True)
 try:
     print("returned", strategy.run(step))
 except Exception as error:
     print("raised", type(error).__name__)
 """
     (tmp_path / "program.py").write_text(program)
-    assert run_python(["program.py"], tmp_path, timeout=60).startswith(("returned", "raised"))
+    assert run_python(["program.py"], tmp_path).startswith(("returned", "raised"))
 
 
 def test_live_arrays_do_not_grow(strategy: Any):

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 PLAN = "plan.json"
-LONGEST_WAIT = 30.0
+LONGEST_WAIT = 120.0
 FILLER = "filler"
 
 

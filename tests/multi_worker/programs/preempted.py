@@ -28,7 +28,7 @@ def steps_until(
     handler: PreemptionCheckpointHandler, checkpoint: rx.train.Checkpoint, happened: list[str]
 ) -> int:
     """Trains until something is in the list; returns how many steps were made in all."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not happened:
         assert time.monotonic() < deadline, "the notice was not heard"
         handler.run(lambda batch: checkpoint.step.assign_add(1), next(checkpoint.iterator))
@@ -96,7 +96,7 @@ def new_iterator_for_each_epoch(folder: Path) -> None:
     )
     handler = PreemptionCheckpointHandler(None, checkpoint, folder, config)
     handler.run(lambda: None)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not handler._agreement._asked:
         assert time.monotonic() < deadline
         time.sleep(0.01)
