@@ -59,9 +59,7 @@ def shared(input_context: rx.distribute.InputContext) -> rx.data.Dataset:
 
 
 def test_two_workers(tmp_path: Path):
-    first, second = (
-        each.results for each in run_workers(TOGETHER, 2, arguments=[str(tmp_path)])
-    )
+    first, second = (each.results for each in run_workers(TOGETHER, 2, arguments=[str(tmp_path)]))
     wanted, _ = losses_by_hand(BATCH, passes=6)
     for found in (first, second):
         np.testing.assert_allclose(found["losses"], wanted, rtol=1e-5)
