@@ -133,6 +133,19 @@ def test_synchronized_batch_normalisation_is_that_of_one_device():
     same(found, expected)
 
 
+def test_synchronized_batch_normalisation_counts_what_is_not_masked():
+    def make(synchronized: bool = False) -> Any:
+        norm = layers.BatchNormalization(synchronized=synchronized, momentum=0.5)
+        embedding = layers.Embedding(6, 2, mask_zero=True)
+        return ready(keras.Sequential([embedding, norm, layers.Dense(1)]))
+
+    draw = np.random.default_rng(1)
+    tokens = draw.integers(0, 6, (14, 3))
+    targets = draw.normal(size=(14, 3, 1)).astype(np.float32)
+    expected = fitted(seeded(make), tokens, targets)
+    same(fitted(seeded(lambda: make(True), mirrored(2)), tokens, targets), expected)
+
+
 def test_what_is_synchronized_can_be_loaded_without_a_strategy(tmp_path: Path):
     model = seeded(lambda: normalised(synchronized=True), mirrored(2))
     model.save(tmp_path / "model.keras")

@@ -54,10 +54,11 @@ def test_reductions(reduction: str):
         ("sum_over_batch_size", False),
         ("sum_over_batch_size", True),
         ("mean_with_sample_weight", True),
+        ("mean_with_sample_weight", "by row"),
         ("sum", False),
     ],
 )
-def test_masked_steps_do_not_count(reduction: str, weighted: bool):
+def test_masked_steps_do_not_count(reduction: str, weighted: bool | str):
     def make() -> Any:
         loss = keras.losses.MeanSquaredError(reduction)
         model = keras.Sequential([layers.Embedding(6, 2, mask_zero=True)])
@@ -65,6 +66,7 @@ def test_masked_steps_do_not_count(reduction: str, weighted: bool):
 
     def program(model: Any) -> Any:
         weights = np.outer(WEIGHTS, [1, 2, 3, 4]) if weighted else None
+        weights = WEIGHTS[:, None] if weighted == "by row" else weights
         return fitted(model, TOKENS, TAGS, sample_weight=weights, epochs=1)
 
     same_as_on_one_device(make, program)

@@ -20,8 +20,8 @@ _waiting = {
 def _join_those_loaded() -> None:
     for library, ours in list(_waiting.items()):
         if library in sys.modules:
-            del _waiting[library]
             importlib.import_module(ours).join()
+            del _waiting[library]
 
 
 _stack.scope_entry_hooks.append(_join_those_loaded)

@@ -124,6 +124,12 @@ def _hook_reductions() -> None:
         "scale_loss_for_distribution",
         lambda original, value: _reduction.scaled_loss(original(value)),
     )
+    _around(
+        loss,
+        "unscale_loss_for_distribution",
+        lambda original, value: _reduction.unscaled_loss(original(value)),
+    )
+    _around(BatchNormalization, "_moments", _reduction.masked_moments)
 
     def update_mean(original: Any, metric: Any, values: Any, sample_weight: Any = None) -> None:
         original(metric, values, _reduction.weight_in_mean(values, sample_weight))

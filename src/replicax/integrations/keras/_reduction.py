@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from keras.src import backend
+from keras.src.losses.loss import squeeze_or_expand_to_same_rank
 
 from replicax.context import get_replica_context, has_strategy
 from replicax.integrations.keras._variables import Replicated, current_replica
@@ -125,6 +126,14 @@ def scaled_loss(value: Any) -> Any:
     return value / context.num_replicas_in_sync
 
 
+def unscaled_loss(value: Any) -> Any:
+    """The opposite, for what is shown."""
+    context = current_replica()
+    if context is None or _state.means:
+        return value
+    return value * context.num_replicas_in_sync
+
+
 def reduced_loss(
     original: Any, values: Any, sample_weight: Any, mask: Any, reduction: Any, dtype: Any
 ) -> Any:
@@ -144,9 +153,11 @@ def reduced_loss(
     if (mask is None and not weighted) or reduction in (None, "none"):
         return loss
     if weighted:
-        divisor = jnp.asarray(sample_weight, loss.dtype)
+        divisor: Any = jnp.asarray(sample_weight, loss.dtype)
         if mask is not None:
-            divisor = divisor * jnp.reshape(jnp.asarray(mask, loss.dtype), divisor.shape)
+            kept: Any = jnp.asarray(mask, loss.dtype)
+            kept, divisor = squeeze_or_expand_to_same_rank(kept, divisor)
+            divisor = divisor * kept  # pyright: ignore[reportOptionalOperand]
     else:
         divisor = jnp.asarray(mask, loss.dtype)
     own = jax.lax.stop_gradient(jnp.sum(divisor))
@@ -185,6 +196,24 @@ def moments(original: Any, x: Any, axes: Any, keepdims: bool, synchronized: bool
     if not keepdims:
         mean, variance = jnp.squeeze(mean, axes), jnp.squeeze(variance, axes)
     return mean.astype(dtype), variance.astype(dtype)
+
+
+def masked_moments(original: Any, layer: Any, inputs: Any, mask: Any) -> Any:
+    """Those of a `BatchNormalization` whose input has a mask: of the rows that count."""
+    context = current_replica() if layer.synchronized and mask is not None else None
+    if context is None:
+        return original(layer, inputs, mask)
+    axes = layer._reduction_axes
+    counts = jnp.broadcast_to(jnp.asarray(mask)[..., None], inputs.shape).astype(inputs.dtype)
+
+    def mean_of_all(values: Any) -> Any:
+        sums = [jnp.sum(each * counts, axes, keepdims=True) for each in (values, 1)]
+        total, count = context.all_reduce("SUM", sums)
+        return total / (count + backend.epsilon())
+
+    mean = mean_of_all(inputs)
+    variance = mean_of_all(jnp.square(inputs - mean))
+    return jnp.squeeze(mean), jnp.squeeze(variance)
 
 
 def seed_of_replica(seed: Any) -> Any:
