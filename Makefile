@@ -3,6 +3,7 @@
 #   make demo              train on handwritten digits over 4 virtual replicas
 #   make demo REPLICAS=8   the same over 8
 #   make test              run all tests
+#   make bench             run the benchmarks and write benchmarks/RESULTS.md
 #
 # Each target sets up what it needs in .venv the first time, and again when pyproject.toml changes.
 
@@ -10,6 +11,8 @@ PYTHON ?= python3
 VENV ?= .venv
 REPLICAS ?= 4
 DEMO_ARGS ?=
+BENCH ?=
+BENCH_ARGS ?=
 PYTEST_ARGS ?= -n auto --dist worksteal
 INTEGRATIONS_VENV ?= .venv-integrations
 INTEGRATION_TESTS := tests/integrations_extra tests/data/test_foreign.py tests/compat/test_config_proto.py
@@ -17,13 +20,16 @@ INTEGRATION_TESTS := tests/integrations_extra tests/data/test_foreign.py tests/c
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test test-integrations run-test-integrations lint format format-check types docs docs-serve setup clean
+.PHONY: help demo test bench bench-report test-integrations run-test-integrations lint format format-check types docs docs-serve setup clean
 .NOTPARALLEL:
 
 help:
 	@echo "make demo [REPLICAS=n]  train a classifier over n virtual replicas (default 4)"
 	@echo "make test               run all tests (PYTEST_ARGS='-k name' to choose)"
 	@echo "make test-integrations  tests with torch, TensorFlow, Grain and datasets, in $(INTEGRATIONS_VENV)"
+	@echo "make bench              run the benchmarks and write benchmarks/RESULTS.md (BENCH='step eager'"
+	@echo "                        to choose, TENSORFLOW_PYTHON=... TORCH_PYTHON=... to have them beside)"
+	@echo "make bench-report       write benchmarks/RESULTS.md from what was measured before"
 	@echo "make lint               ruff check"
 	@echo "make format             rewrite the code as ruff formats it (format-check only looks)"
 	@echo "make types              pyright"
@@ -43,6 +49,16 @@ test-integrations:
 
 run-test-integrations: $(VENV)/.ready-integrations
 	$(PY) -m pytest $(INTEGRATION_TESTS) $(PYTEST_ARGS)
+
+# Peers are optional, each an interpreter that has the library; an environment for all three is too large.
+BENCH_PEERS = $(if $(TENSORFLOW_PYTHON),--tensorflow-python $(TENSORFLOW_PYTHON)) \
+  $(if $(TORCH_PYTHON),--torch-python $(TORCH_PYTHON)) $(if $(GRAIN_PYTHON),--grain-python $(GRAIN_PYTHON))
+
+bench: $(VENV)/.ready-dev
+	$(PY) benchmarks/report.py run $(BENCH) $(BENCH_PEERS) $(BENCH_ARGS)
+
+bench-report:
+	@$(PYTHON) benchmarks/report.py page
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .

@@ -41,13 +41,6 @@ class Finding(NamedTuple):
     wall: str
     met: bool | None
 
-    def cells(self) -> Cells:
-        met = {True: "met", False: "MISSED", None: ""}[self.met]
-        return f"{self.case}: {self.what}", self.goal, self.measured, self.wall, met
-
-
-HEADINGS: Cells = ("case", "goal", "measured", "by the wall", "")
-
 
 class Goal(NamedTuple):
     """At most so many times the limit's cost, or at least so many times faster than a library.

@@ -8,6 +8,7 @@ starts with it (TensorFlow's input above all) is no part of a step.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -19,6 +20,8 @@ from _step_models import CLOCKS
 
 CHECKED_EPOCHS = 3
 
+_KIND = "GPU" if os.environ.get("JAX_PLATFORMS") == "cuda" else "CPU"
+
 Scope = Callable[[], AbstractContextManager[Any]]
 
 
@@ -27,7 +30,7 @@ def _replicax(replicas: int) -> tuple[str, Scope]:
 
     import replicax as rx
 
-    return jax.__version__, rx.distribute.MirroredStrategy(_names("CPU", replicas)).scope
+    return jax.__version__, rx.distribute.MirroredStrategy(_names(_KIND, replicas)).scope
 
 
 def _data_parallel(replicas: int) -> tuple[str, Scope]:
@@ -36,7 +39,7 @@ def _data_parallel(replicas: int) -> tuple[str, Scope]:
 
     # For the whole process, as its documentation has it.
     keras.distribution.set_distribution(
-        keras.distribution.DataParallel(devices=_names("cpu", replicas))
+        keras.distribution.DataParallel(devices=_names(_KIND.lower(), replicas))
     )
     return jax.__version__, nullcontext
 
@@ -51,6 +54,17 @@ def _names(kind: str, replicas: int) -> list[str]:
 
 
 WAYS = {"replicax": _replicax, "data_parallel": _data_parallel, "tensorflow": _tensorflow}
+
+
+def _copies(way: str, variable: Any) -> int:
+    """On how many devices a variable of a model is."""
+    if way == "data_parallel":
+        return len(variable.value.devices())
+    if way == "replicax":
+        variable = variable.__rx_variable__
+        return len(variable.distribute_strategy.experimental_local_results(variable))
+    values = getattr(variable.value, "values", None)  # of TensorFlow's mirrored ones
+    return 1 if values is None else len(values)
 
 
 def _times() -> dict[str, float]:
@@ -82,9 +96,8 @@ def main() -> None:
                 shuffle=False,
                 verbose=0,  # pyright: ignore
             )
-            if way == "data_parallel":
-                devices = len(model.trainable_variables[0].value.devices())
-                assert devices == replicas, f"it trained on {devices} device(s)"
+            devices = _copies(way, model.trainable_variables[0])
+            assert devices == replicas, f"it trained on {devices} device(s)"
             answer(losses=history.history["loss"])
             continue
         assert model is not None and case is not None, "a case comes before its epochs"

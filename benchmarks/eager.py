@@ -13,7 +13,6 @@ the losses of a plain JAX loop on the whole batch. Run with `--help` for the opt
 
 import argparse
 import importlib.util
-import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -35,13 +34,11 @@ from _eager_cases import (
     initial_weights,
     replica_batches,
 )
-from _report import as_text, format_table, geometric_mean, goal_line, machine_facts
+from _eager_tables import EAGER
+from _report import Section, machine_facts, print_sections, write_sections
 
 import replicax as rx
 
-OWN_COST_GOAL = 1.25
-SPEEDUP_GOAL = 4.0
-MEAN_SPEEDUP_GOAL = 10.0
 TOLERANCE = 1e-4
 
 
@@ -215,18 +212,9 @@ class Row(NamedTuple):
     plain: float
     compiled: float
     tensorflow: float | None
-
-    @property
-    def own_cost(self) -> float:
-        return self.plain / self.limit
-
-    @property
-    def plain_speedup(self) -> float | None:
-        return self.tensorflow / self.plain if self.tensorflow else None
-
-    @property
-    def compiled_speedup(self) -> float | None:
-        return self.tensorflow / self.compiled if self.tensorflow else None
+    own_cost: float  # plain / limit
+    plain_speedup: float | None  # over TensorFlow
+    compiled_speedup: float | None
 
 
 def measure(case: Case, replicas: int, tensorflow: Child | None, options) -> Row:
@@ -254,6 +242,7 @@ def measure(case: Case, replicas: int, tensorflow: Child | None, options) -> Row
         for name in names[first:] + names[:first]:
             seconds[name] += variants[name](steps[name]).seconds
     medians = {name: 1e3 * statistics.median(times) for name, times in seconds.items()}
+    peer = medians.get("tensorflow")
     return Row(
         case.name,
         case.title,
@@ -261,80 +250,11 @@ def measure(case: Case, replicas: int, tensorflow: Child | None, options) -> Row
         medians["limit"],
         medians["plain"],
         medians["compiled"],
-        medians.get("tensorflow"),
+        peer,
+        medians["plain"] / medians["limit"],
+        peer / medians["plain"] if peer else None,
+        peer / medians["compiled"] if peer else None,
     )
-
-
-# Reporting
-
-
-HEADINGS: tuple[str, ...] = (
-    "model",
-    "replicas",
-    "limit",
-    "plain",
-    "plain / limit",
-    "compiled",
-    "TensorFlow",
-    "TensorFlow / plain",
-    "TensorFlow / compiled",
-)
-
-
-def table_cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """The table with its headings and a last line of geometric means."""
-    cells: list[tuple[str, ...]] = [HEADINGS]
-    for row in rows:
-        cells.append(
-            (
-                row.title,
-                str(row.replicas),
-                as_text(row.limit, 1),
-                as_text(row.plain, 1),
-                as_text(row.own_cost),
-                as_text(row.compiled, 1),
-                as_text(row.tensorflow, 1),
-                as_text(row.plain_speedup),
-                as_text(row.compiled_speedup),
-            )
-        )
-    means = [
-        as_text(geometric_mean([getattr(row, name) for row in rows]))
-        for name in ("own_cost", "plain_speedup", "compiled_speedup")
-    ]
-    cells.append(("geometric mean", "", "", "", means[0], "", "", means[1], means[2]))
-    return cells
-
-
-def goal_lines(rows: Sequence[Row]) -> list[str]:
-    """Each goal, the row that comes nearest to missing it, and whether it is met."""
-
-    def place(row: Row) -> str:
-        return f" at worst ({row.title}, replicas: {row.replicas})"
-
-    worst = max(rows, key=lambda row: row.own_cost)
-    lines = [
-        goal_line(
-            f"plain costs at most {OWN_COST_GOAL} times JAX's own eager work",
-            worst.own_cost,
-            worst.own_cost <= OWN_COST_GOAL,
-            place(worst),
-        )
-    ]
-    if any(row.tensorflow is None for row in rows):
-        return lines
-    worst = min(rows, key=lambda row: row.plain_speedup or 0)
-    speedup = worst.plain_speedup or 0
-    goal = "plain is never slower than TensorFlow's eager step"
-    lines.append(goal_line(goal, speedup, speedup >= 1, place(worst)))
-    worst = min(rows, key=lambda row: row.compiled_speedup or 0)
-    speedup = worst.compiled_speedup or 0
-    goal = f"compiled is at least {SPEEDUP_GOAL:g} times faster than TensorFlow's eager step"
-    lines.append(goal_line(goal, speedup, speedup >= SPEEDUP_GOAL, place(worst)))
-    mean = geometric_mean([row.compiled_speedup for row in rows]) or 0
-    goal = f"and {MEAN_SPEEDUP_GOAL:g} times in the geometric mean"
-    lines.append(goal_line(goal, mean, mean >= MEAN_SPEEDUP_GOAL))
-    return lines
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -402,17 +322,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 tensorflow.close()
     rows = [results[name, replicas] for name in options.cases for replicas in options.replicas]
     facts = machine_facts(version)
-    print(", ".join(f"{name} {value}" for name, value in facts.items()))
     unit = "milliseconds" if options.clock == "wall" else "CPU milliseconds"
-    print(f"Median {unit} per step; the losses of all variants agree.\n")
-    print(format_table(table_cells(rows), options.markdown))
-    print()
-    for line in goal_lines(rows):
-        print(f"- {line}" if options.markdown else line)
-    if options.json:
-        report = {"machine": facts, "idiom": options.idiom, "clock": options.clock}
-        report["rows"] = [row._asdict() for row in rows]
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    title = f"Median {unit} per step; the losses of all variants agree."
+    goals = [verdict.line for verdict in EAGER.verdicts(rows)]
+    section = Section(EAGER.key, title, rows, EAGER.cells(rows), goals)
+    print_sections([section], facts, options.markdown)
+    write_sections(options.json, [section], facts, idiom=options.idiom, clock=options.clock)
 
 
 if __name__ == "__main__":

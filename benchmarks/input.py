@@ -31,7 +31,6 @@ import jax
 from _child import Child
 from _input_data import Data, Rows, data_of
 from _input_goals import (
-    HEADINGS,
     LIMIT,
     OURS,
     TENSORFLOW,
@@ -44,6 +43,7 @@ from _input_goals import (
 from _input_overlap import OVERLAP_HEADINGS, Overlap, measure_overlap
 from _input_state import STATE_HEADINGS, measure_states, state_findings
 from _input_stream import Cost, Remote
+from _input_tables import INPUT
 from _input_training import GOAL, measure_training
 from _input_workers import check_digest, measure_workers, worker_findings
 from _report import Cells, format_table, machine_facts
@@ -249,7 +249,7 @@ def report(
 ) -> str:
     bullet = "- " if markdown else ""
     parts = [", ".join(f"{name} {value}" for name, value in facts.items())]
-    parts.append(format_table([HEADINGS, *(finding.cells() for finding in found)], markdown))
+    parts.append(format_table(INPUT.cells(found), markdown))
     for title, cells in more["tables"].items():
         parts.append(f"{title}:\n\n{format_table(cells, markdown)}")
     if more["lines"]:
@@ -271,7 +271,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.markdown.write_text(report(found, more, facts, markdown=True))
     if options.json:
         rows = [finding._asdict() for finding in found]
-        options.json.write_text(json.dumps({"machine": facts, "findings": rows}, indent=2) + "\n")
+        written = {"machine": facts, "findings": rows, **more}
+        options.json.write_text(json.dumps(written, indent=2) + "\n")
 
 
 if __name__ == "__main__":

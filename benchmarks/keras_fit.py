@@ -63,11 +63,13 @@ def _sides(
 ) -> Iterator[tuple[dict[str, Child], dict[str, str]]]:
     """The process of each way, and the versions of what they run on."""
     environment = {
-        "JAX_PLATFORMS": "cpu",
+        "JAX_PLATFORMS": "cuda" if options.gpu else "cpu",
         "JAX_NUM_CPU_DEVICES": str(replicas),
         # The threads that run programs: DataParallel waits for ever with fewer than it has devices.
         "NPROC": str(options.threads or max(os.cpu_count() or 1, 2 * replicas)),
-        "CUDA_VISIBLE_DEVICES": "-1",
+        **({} if options.gpu else {"CUDA_VISIBLE_DEVICES": "-1"}),
+        # Three processes share a GPU.
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
     interpreters = {"replicax": sys.executable, "data_parallel": sys.executable}
@@ -215,6 +217,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         help="NPROC, for all processes (default: the cores, or twice the replicas if that is more)",
     )
+    parser.add_argument("--gpu", action="store_true", help="on the first GPU, without TensorFlow")
     parser.add_argument("--quick", action="store_true", help="a trial run of some seconds")
     parser.add_argument(
         "--tensorflow-python",
@@ -230,6 +233,8 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         standard = QUICK
         options.replicas = [2]
         options.rounds, options.seconds = 2, 0.01
+    if options.gpu:
+        options.replicas, options.no_tensorflow = [1], True
     options.cases = options.cases or list(standard)
     if options.no_tensorflow:
         options.tensorflow_python = None

@@ -20,7 +20,6 @@ a busy machine slows them all. Before any time is taken, all must compute the sa
 import argparse
 import contextlib
 import importlib.util
-import json
 import os
 import statistics
 import sys
@@ -28,10 +27,11 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from _multi_worker_models import MODELS, STANDARD
-from _report import Cells, as_text, format_table, geometric_mean, goal_line, machine_facts
+from _multi_worker_tables import SAVES, STARTS, WORKER_STEPS, WORKER_WORK
+from _report import Section, core_count, machine_facts, print_sections, write_sections
 from _step_models import Model
 from _workers import Cost, Workers
 from step import (
@@ -42,14 +42,8 @@ from step import (
     counts_for,
     median_ratio,
     note,
+    section_of,
 )
-
-TENSORFLOW_GOAL = 1.5
-BY_HAND_GOAL = 1.0
-TORCH_GOAL = 1.05
-TORCH_GOALS = {"largest": 1.2}  # where it is another one
-STOP_GOAL = 0.3  # seconds
-SPEED_GOAL = 0.5
 
 SECTIONS = ("steps", "saves", "starts")
 SCRIPTS = {
@@ -58,16 +52,6 @@ SCRIPTS = {
     "torch": "_multi_worker_torch.py",
     "tensorflow": "_multi_worker_tensorflow.py",
 }
-
-
-class Section(NamedTuple):
-    """What is printed of one question."""
-
-    name: str
-    title: str
-    rows: list[Any]
-    cells: list[Cells]
-    goals: list[str]
 
 
 def start_workers(library: str, count: int, options: argparse.Namespace, **more: str) -> Workers:
@@ -151,41 +135,6 @@ def step_of(model: Model, clock: str, costs: dict[str, list[Cost]]) -> Step:
     )
 
 
-def step_cells(rows: Sequence[Step]) -> list[Cells]:
-    headings = ("model", "replicax", "by hand", "DDP", "TensorFlow")
-    cells: list[Cells] = [
-        headings + ("replicax / by hand", "replicax / DDP", "TensorFlow / replicax")
-    ]
-    for row in rows:
-        times = (row.replicax, row.by_hand, row.torch, row.tensorflow)
-        ratios = (row.over_by_hand, row.over_torch, row.speedup)
-        cells.append((row.title, *map(as_text, times), *map(as_text, ratios)))
-    columns = zip(*((row.over_by_hand, row.over_torch, row.speedup) for row in rows))
-    means = (as_text(geometric_mean(column)) for column in columns)
-    return [*cells, ("geometric mean", "", "", "", "", *means)]
-
-
-def step_goals(rows: Sequence[Step]) -> list[str]:
-    worst = max(rows, key=lambda row: row.over_by_hand)
-    reached = worst.over_by_hand
-    goal = f"at most {BY_HAND_GOAL} times the step by hand"
-    where = f" at worst ({worst.title})"
-    lines = [goal_line(goal, reached, reached <= BY_HAND_GOAL, where)]
-    for row in rows:
-        if row.over_torch is not None:
-            limit = TORCH_GOALS.get(row.model, TORCH_GOAL)
-            goal = f"at most {limit} times DDP ({row.title})"
-            lines.append(goal_line(goal, row.over_torch, row.over_torch <= limit))
-    compared = [row for row in rows if row.speedup is not None]
-    if compared:
-        worst = min(compared, key=lambda row: row.speedup or 0)
-        reached = worst.speedup or 0
-        goal = f"at least {TENSORFLOW_GOAL} times faster than TensorFlow"
-        where = f" at worst ({worst.title})"
-        lines.append(goal_line(goal, reached, reached >= TENSORFLOW_GOAL, where))
-    return lines
-
-
 def steps_section(options: argparse.Namespace, facts: dict[str, str]) -> list[Section]:
     rows: list[Step] = []
     with contextlib.ExitStack() as stack:
@@ -200,11 +149,9 @@ def steps_section(options: argparse.Namespace, facts: dict[str, str]) -> list[Se
             note(f"step: {MODELS[name].title}")
             rows += measure_step(MODELS[name], libraries, options)
     wall, cpu = ([row for row in rows if row.clock == clock] for clock in Cost._fields)
-    title = "Median milliseconds of a step; the losses of all agree."
-    other = "Its processor time on a worker, which a busy machine disturbs less."
     return [
-        Section("steps", title, wall, step_cells(wall), step_goals(wall)),
-        Section("work", other, cpu, step_cells(cpu), []),
+        section_of(WORKER_STEPS, WORKER_STEPS.title, wall),
+        section_of(WORKER_WORK, WORKER_WORK.title, cpu),
     ]
 
 
@@ -244,23 +191,7 @@ def saves_section(options: argparse.Namespace) -> Section:
         statistics.median(savez),
         median_ratio(savez, written),
     )
-    cells: list[Cells] = [
-        ("MB", "stops the loop", "on the disk", "np.savez + fsync", "share of its speed"),
-        (f"{row.megabytes:g}", *map(as_text, row[1:])),
-    ]
-    goals = [
-        goal_line(
-            f"an asynchronous save stops the loop for at most {STOP_GOAL} s",
-            row.stopped,
-            row.stopped <= STOP_GOAL,
-        ),
-        goal_line(
-            f"and reaches the disk at {SPEED_GOAL:.0%} of the speed of np.savez or more",
-            row.speed,
-            row.speed >= SPEED_GOAL,
-        ),
-    ]
-    return Section("saves", "Median seconds of a save.", [row], cells, goals)
+    return section_of(SAVES, SAVES.title, [row])
 
 
 # Starts
@@ -301,17 +232,8 @@ def starts_section(options: argparse.Namespace) -> Section:
     for library in ("replicax",) if options.quick else ("by hand", "replicax"):
         note(f"start: {library}")
         rows.append(measure_start(library, MODELS[options.start_model], options))
-    headings = ("", "workers", "empty cache", "warm cache", "programs found, by worker")
-    cells: list[Cells] = [headings] + [
-        (row.library, str(row.workers), as_text(row.cold), as_text(row.warm), row.found)
-        for row in rows
-    ]
-    shares = [count.split("/") for count in rows[-1].found.split(", ")]
-    reached = min(int(found) / max(int(wanted), 1) for found, wanted in shares)
-    goals = [goal_line("every worker finds its programs", reached, reached == 1, " at worst")]
-    what = MODELS[options.start_model].title
-    title = f"Seconds from the start to the end of the first step ({what})."
-    return Section("starts", title, rows, cells, goals)
+    title = f"{STARTS.title} The model: {MODELS[options.start_model].title}."
+    return section_of(STARTS, title, rows)
 
 
 # Running
@@ -351,7 +273,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.only = options.only or list(SECTIONS)
     options.models = options.models or (["tiny"] if options.quick else list(STANDARD))
-    options.threads = options.threads or max(cores() // options.workers, 1)
+    options.threads = options.threads or max(core_count() // options.workers, 1)
     options.start_model = "tiny_start" if options.quick else "many_widths"
     if options.quick:
         options.rounds, options.seconds, options.max_steps = 2, 0.01, 3
@@ -363,10 +285,6 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         if given or importlib.util.find_spec(name):
             options.pythons[name] = given or sys.executable
     return options
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -382,16 +300,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "starts" in options.only:
         sections.append(starts_section(options))
     facts["load average"] = f"{before:.1f} before, {os.getloadavg()[0]:.1f} after"
-    print(", ".join(f"{name} {value}" for name, value in facts.items()))
-    for section in sections:
-        print(f"\n{section.title}\n\n{format_table(section.cells, options.markdown)}\n")
-        for line in section.goals:
-            print(f"- {line}" if options.markdown else line)
-    if options.json:
-        report: dict[str, Any] = {"machine": facts}
-        for section in sections:
-            report[section.name] = [row._asdict() for row in section.rows]
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    print_sections(sections, facts, options.markdown)
+    write_sections(options.json, sections, facts)
 
 
 if __name__ == "__main__":

@@ -16,34 +16,31 @@ Before any time is taken, all must compute the same losses. Run with `--help` fo
 """
 
 import argparse
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-from _report import Cells, as_text, format_table, goal_line, machine_facts
+from _report import Section, machine_facts, print_sections, write_sections
 from _sharded_layouts import CUT, LAYOUTS, WAYS
 from _sharded_logical import LOGICAL_DEVICES, SPLIT_WAYS
 from _sharded_memory import bytes_on_devices, most_added
 from _sharded_models import CONVS, TRANSFORMERS
 from _sharded_programs import Variant
+from _sharded_tables import LOGICAL, SHARDED_STEPS, STATE
 from _step_models import CLOCKS, Model, initial_weights
 from step import (
     CHECKED_STEPS,
     TOLERANCES,
-    Section,
     check_equal,
     counts_for,
     median_ratio,
     note,
+    section_of,
     take_turns,
     timed,
 )
-
-STATE_GOAL = 0.05  # the share by which the state may differ from what it should be
-BY_HAND_GOAL = 1.05
 
 SECTIONS = ("state", "steps", "logical")
 
@@ -128,10 +125,6 @@ class State(NamedTuple):
     annotated_peak: int
     mapped_peak: int
 
-    @property
-    def ratio(self) -> float:
-        return self.held / self.expected
-
 
 class Step(NamedTuple):
     """A step in one layout: median milliseconds, and medians of the turns' ratios."""
@@ -181,48 +174,6 @@ def measure_layout(
     return state, step
 
 
-def state_cells(rows: Sequence[State]) -> list[Cells]:
-    headings = ("cut over the replicas", "held, MB", "in P", "should be", "held / should be")
-    headings += ("peak, in P", "peak, annotations", "peak, shard_map")
-    cells: list[Cells] = [headings]
-    for row in rows:
-        size = 4 * row.parameters
-        peaks = (row.peak, row.annotated_peak, row.mapped_peak)
-        cells.append(
-            (row.layout, as_text(row.held / 1e6, 1))
-            + tuple(as_text(each / size, 3) for each in (row.held, row.expected))
-            + (as_text(row.ratio, 3),)
-            + tuple(as_text(peak / size) for peak in peaks)
-        )
-    return cells
-
-
-def state_goals(rows: Sequence[State]) -> list[str]:
-    worst = max(rows, key=lambda row: abs(row.ratio - 1))
-    goal = f"state on a device within {STATE_GOAL:.0%} of what it should be"
-    is_met = abs(worst.ratio - 1) <= STATE_GOAL
-    return [goal_line(goal, worst.ratio, is_met, f" times at worst ({worst.layout})")]
-
-
-def step_cells(rows: Sequence[Step]) -> list[Cells]:
-    headings = ("cut over the replicas", "replicax", "annotations", "shard_map")
-    headings += ("replicax / annotations", "replicax / shard_map")
-    cells: list[Cells] = [headings]
-    for row in rows:
-        times, ratios = row[2:5], row[5:7]
-        cells.append(
-            (row.layout, *(as_text(ms) for ms in times), *(as_text(each, 3) for each in ratios))
-        )
-    return cells
-
-
-def step_goals(rows: Sequence[Step]) -> list[str]:
-    worst = max(rows, key=lambda row: row.over_faster)
-    reached = worst.over_faster
-    goal = f"at most {BY_HAND_GOAL} times the faster step by hand"
-    return [goal_line(goal, reached, reached <= BY_HAND_GOAL, f" at worst ({worst.layout})")]
-
-
 # Images split over logical devices
 
 
@@ -254,22 +205,6 @@ def measure_split(
     )
 
 
-def split_cells(rows: Sequence[Split]) -> list[Cells]:
-    headings = ("replicas of 2 x 2", "replicax", "annotations", "replicax / annotations")
-    headings += ("peak, MB", "peak, annotations")
-    return [headings] + [
-        (str(row.replicas), as_text(row.replicax), as_text(row.annotated), as_text(row.ratio, 3))
-        + tuple(as_text(peak / 1e6, 1) for peak in (row.peak, row.annotated_peak))
-        for row in rows
-    ]
-
-
-def split_goals(rows: Sequence[Split]) -> list[str]:
-    reached = max(row.ratio for row in rows)
-    goal = f"at most {BY_HAND_GOAL} times the step with annotations"
-    return [goal_line(goal, reached, reached <= BY_HAND_GOAL, " at worst")]
-
-
 # Running
 
 
@@ -283,11 +218,10 @@ def layout_sections(options: argparse.Namespace) -> dict[str, Section]:
     sections = {}
     if "state" in options.only:
         title = f"State on each device, and the most that a step needs. {case}."
-        cells, goals = state_cells(states), state_goals(states)
-        sections["state"] = Section("state", title, states, cells, goals)
+        sections["state"] = section_of(STATE, title, states)
     if steps:
         title = f"Median {unit_of(options)} of a step; the losses of all variants agree. {case}."
-        sections["steps"] = Section("steps", title, steps, step_cells(steps), step_goals(steps))
+        sections["steps"] = section_of(SHARDED_STEPS, title, steps)
     return sections
 
 
@@ -301,7 +235,7 @@ def logical_section(options: argparse.Namespace) -> Section:
         f"Median {unit_of(options)} of a step on images split over logical devices; the losses "
         f"agree. {model.title} with Adam."
     )
-    return Section("logical", title, rows, split_cells(rows), split_goals(rows))
+    return section_of(LOGICAL, title, rows)
 
 
 def unit_of(options: argparse.Namespace) -> str:
@@ -355,16 +289,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "logical" in options.only:
         sections["logical"] = logical_section(options)
     facts = machine_facts(None)
-    print(", ".join(f"{name} {value}" for name, value in facts.items()))
-    for section in sections.values():
-        print(f"\n{section.title}\n\n{format_table(section.cells, options.markdown)}\n")
-        for line in section.goals:
-            print(f"- {line}" if options.markdown else line)
-    if options.json:
-        report: dict[str, Any] = {"machine": facts, "clock": options.clock}
-        for name, section in sections.items():
-            report[name] = [row._asdict() for row in section.rows]
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    print_sections(list(sections.values()), facts, options.markdown)
+    write_sections(options.json, list(sections.values()), facts, clock=options.clock)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ Before any time is taken, all must compute the same losses. Run with `--help` fo
 
 import argparse
 import importlib.util
-import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -26,26 +25,24 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from _child import Child, tensorflow_child
-from _report import Cells, as_text, format_table, geometric_mean, goal_line, machine_facts
+from _report import Section, machine_facts, print_sections, write_sections
 from _step_costs import calls, many_steps
 from _step_memory import measure_memory
 from _step_models import CLOCKS, MODELS, STANDARD, Model
+from _step_tables import (
+    CALLS,
+    FEW,
+    GPU_STEPS,
+    MANY,
+    MANY_STEPS,
+    MEMORY,
+    STEPS,
+    STEPS_IN_ONE,
+)
 from _step_variants import VARIANTS, launch_many
-
-BY_HAND_GOAL = 1.03
-NARROW_GOAL = 1.0
-NARROW_GOAL_8 = 0.4
-TENSORFLOW_GOAL = 1.25
-TENSORFLOW_MEAN_GOAL = 1.6
-CALL_GOAL = 60.0  # microseconds above jax.jit
-LARGE_CALL_GOAL = 1.3
-PEAK_GOAL = 1.05
-MANY_STEPS_GOAL = 3.0
-GPU_GOAL = 1.01
+from _tables import Table
 
 SECTIONS = ("steps", "calls", "memory", "many")
-FEW, MANY = 10, 500  # variables of a call
-STEPS_IN_ONE = 10
 CHECKED_STEPS = 3
 TOLERANCES = {"float32": 1e-4, "bfloat16": 2e-2}
 TENSORFLOW_TOLERANCE = 1e-2
@@ -159,57 +156,6 @@ def check_equal(what: str, found: Any, expected: Any, tolerance: float) -> None:
         )
 
 
-def step_cells(rows: Sequence[Step]) -> list[Cells]:
-    cells: list[Cells] = [
-        ("model", "devices", "replicax", "by hand", "sharded", "TensorFlow")
-        + ("replicax / by hand", "replicax / sharded", "TensorFlow / replicax")
-    ]
-    for row in rows:
-        times = (row.replicax, row.by_hand, row.sharded, row.tensorflow)
-        ratios = (row.over_by_hand, row.over_sharded, row.speedup)
-        cells.append(
-            (row.title, str(row.devices), *map(as_text, times), *(as_text(r, 3) for r in ratios))
-        )
-    columns = zip(*((row.over_by_hand, row.over_sharded, row.speedup) for row in rows))
-    means = (as_text(geometric_mean(column), 3) for column in columns)
-    cells.append(("geometric mean", "", "", "", "", "", *means))
-    return cells
-
-
-def step_goals(rows: Sequence[Step], gpu: bool) -> list[str]:
-    """Each goal, the row that comes nearest to missing it, and whether it is met."""
-
-    def at_worst(row: Step) -> str:
-        return f" at worst ({row.title}, devices: {row.devices})"
-
-    limit = GPU_GOAL if gpu else BY_HAND_GOAL
-    worst = max(rows, key=lambda row: row.over_by_hand)
-    reached = worst.over_by_hand
-    goal = f"at most {limit} times the step by hand"
-    lines = [goal_line(goal, reached, reached <= limit, at_worst(worst))]
-    narrow = [row for row in rows if row.model == "deep_narrow" and row.devices > 1]
-    if narrow:
-        worst = max(narrow, key=lambda row: row.over_by_hand)
-        reached = worst.over_by_hand
-        goal = f"below {NARROW_GOAL} on fifty layers of 16 with 2 or more devices"
-        lines.append(goal_line(goal, reached, reached < NARROW_GOAL, at_worst(worst)))
-    for row in narrow:
-        if row.devices == 8:
-            goal = f"and at most {NARROW_GOAL_8} with 8"
-            reached = row.over_by_hand
-            lines.append(goal_line(goal, reached, reached <= NARROW_GOAL_8))
-    several = [row for row in rows if row.speedup is not None and row.devices > 1]
-    if several:
-        worst = min(several, key=lambda row: row.speedup or 0)
-        reached = worst.speedup or 0
-        goal = f"at least {TENSORFLOW_GOAL} times faster than TensorFlow with 2 or more devices"
-        lines.append(goal_line(goal, reached, reached >= TENSORFLOW_GOAL, at_worst(worst)))
-        reached = geometric_mean([row.speedup for row in several]) or 0
-        goal = f"and {TENSORFLOW_MEAN_GOAL} times in the geometric mean"
-        lines.append(goal_line(goal, reached, reached >= TENSORFLOW_MEAN_GOAL))
-    return lines
-
-
 # Calls
 
 
@@ -242,29 +188,6 @@ def measure_call(variables: int, devices: list[Any], options: argparse.Namespace
     )
 
 
-def call_cells(rows: Sequence[CallCost]) -> list[Cells]:
-    headings = ("variables", "devices", "replicax", "jax.jit", "above", "replicax / jax.jit")
-    return [headings] + [
-        (str(row.variables), str(row.devices))
-        + tuple(as_text(value, 0) for value in (row.replicax, row.jit, row.above))
-        + (as_text(row.ratio),)
-        for row in rows
-    ]
-
-
-def call_goals(rows: Sequence[CallCost]) -> list[str]:
-    lines = []
-    if few := [row for row in rows if row.variables == FEW]:
-        reached = max(row.above for row in few)
-        goal = f"with {FEW} variables at most {CALL_GOAL:g} microseconds above jax.jit"
-        lines.append(goal_line(goal, reached, reached <= CALL_GOAL, " at worst"))
-    if many := [row for row in rows if row.variables == MANY]:
-        reached = max(row.ratio for row in many)
-        goal = f"with {MANY} variables at most {LARGE_CALL_GOAL} times jax.jit"
-        lines.append(goal_line(goal, reached, reached <= LARGE_CALL_GOAL, " at worst"))
-    return lines
-
-
 # Memory
 
 
@@ -278,10 +201,6 @@ class Memory(NamedTuple):
     late: int  # live after all
     peak: int
     by_hand_peak: int
-
-    @property
-    def ratio(self) -> float:
-        return self.peak / self.by_hand_peak
 
 
 def measure_model_memory(model: Model, devices: int, options: argparse.Namespace) -> Memory:
@@ -298,27 +217,6 @@ def measure_model_memory(model: Model, devices: int, options: argparse.Namespace
         ours["peak"],
         by_hand["peak"],
     )
-
-
-def memory_cells(rows: Sequence[Memory], steps: int) -> list[Cells]:
-    headings = ("model", "devices", "live after 2 steps", f"after {steps}")
-    headings += ("peak", "peak by hand", "replicax / by hand")
-    return [headings] + [
-        (row.title, str(row.devices))
-        + tuple(f"{size:,}" for size in (row.early, row.late, row.peak, row.by_hand_peak))
-        + (as_text(row.ratio, 3),)
-        for row in rows
-    ]
-
-
-def memory_goals(rows: Sequence[Memory], steps: int) -> list[str]:
-    grown = max(row.late / row.early for row in rows)
-    goal = f"live bytes after {steps} steps as after 2"
-    lines = [goal_line(goal, grown, grown == 1, " times at worst")]
-    worst = max(rows, key=lambda row: row.ratio)
-    goal = f"a peak of at most {PEAK_GOAL} times the step by hand"
-    where = f" at worst ({worst.title}, devices: {worst.devices})"
-    return [*lines, goal_line(goal, worst.ratio, worst.ratio <= PEAK_GOAL, where)]
 
 
 # Many steps in one call
@@ -356,34 +254,17 @@ def measure_many(devices: list[Any], options: argparse.Namespace) -> ManySteps |
     )
 
 
-def many_cells(rows: Sequence[ManySteps]) -> list[Cells]:
-    return [("devices", f"{STEPS_IN_ONE} calls", "one call", "times faster")] + [
-        (str(row.devices), as_text(row.calls, 0), as_text(row.one_call, 0), as_text(row.speedup))
-        for row in rows
-    ]
-
-
-def many_goals(rows: Sequence[ManySteps]) -> list[str]:
-    reached = min(row.speedup for row in rows)
-    goal = f"{STEPS_IN_ONE} small steps in one call at least {MANY_STEPS_GOAL:g} times faster"
-    return [goal_line(goal, reached, reached >= MANY_STEPS_GOAL, " at worst")]
-
-
 # Running
-
-
-class Section(NamedTuple):
-    """What is printed of one question."""
-
-    name: str
-    title: str
-    rows: list[Any]
-    cells: list[Cells]
-    goals: list[str]
 
 
 def note(text: str) -> None:
     print(f"{text} ...", file=sys.stderr)
+
+
+def section_of(table: Table, title: str, rows: list[Any]) -> Section:
+    """What is printed of a table's rows."""
+    goals = [verdict.line for verdict in table.verdicts(rows)]
+    return Section(table.key, title, rows, table.cells(rows), goals)
 
 
 def steps_section(options: argparse.Namespace) -> tuple[Section, str | None]:
@@ -407,7 +288,7 @@ def steps_section(options: argparse.Namespace) -> tuple[Section, str | None]:
     rows = [found[name, count] for name in options.models for count in options.devices]
     unit = "milliseconds" if options.clock == "wall" else "CPU milliseconds"
     title = f"Median {unit} of a step; the losses of all variants agree."
-    return Section("steps", title, rows, step_cells(rows), step_goals(rows, options.gpu)), version
+    return section_of(GPU_STEPS if options.gpu else STEPS, title, rows), version
 
 
 def calls_section(options: argparse.Namespace) -> Section:
@@ -416,8 +297,7 @@ def calls_section(options: argparse.Namespace) -> Section:
         for count in (each for each in options.devices if each <= 2):
             note(f"call: {variables} variables, devices: {count}")
             rows.append(measure_call(variables, jax.devices()[:count], options))
-    title = "Median microseconds of a call that adds one to each variable."
-    return Section("calls", title, rows, call_cells(rows), call_goals(rows))
+    return section_of(CALLS, CALLS.title, rows)
 
 
 def memory_section(options: argparse.Namespace) -> Section:
@@ -430,9 +310,8 @@ def memory_section(options: argparse.Namespace) -> Section:
     for model, count in cases[-1:] if options.quick else cases:
         note(f"memory: {model.title}, devices: {count}")
         rows.append(measure_model_memory(model, count, options))
-    title = "Bytes: of live arrays on all devices, and the most that a step needs on one."
-    steps = options.memory_steps
-    return Section("memory", title, rows, memory_cells(rows, steps), memory_goals(rows, steps))
+    title = f"{MEMORY.title} After all is after {options.memory_steps} steps."
+    return section_of(MEMORY, title, rows)
 
 
 def many_section(options: argparse.Namespace) -> Section | None:
@@ -443,8 +322,7 @@ def many_section(options: argparse.Namespace) -> Section | None:
         if row is None:
             return None
         rows.append(row)
-    title = f"Median microseconds of {STEPS_IN_ONE} steps of a tiny model."
-    return Section("many", title, rows, many_cells(rows), many_goals(rows))
+    return section_of(MANY_STEPS, MANY_STEPS.title, rows)
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -520,17 +398,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     facts = machine_facts(version)
     if options.gpu:
         facts["GPU"] = jax.devices()[0].device_kind
-    print(", ".join(f"{name} {value}" for name, value in facts.items()))
-    shown = [sections[name] for name in SECTIONS if sections.get(name)]
-    for section in filter(None, shown):
-        print(f"\n{section.title}\n\n{format_table(section.cells, options.markdown)}\n")
-        for line in section.goals:
-            print(f"- {line}" if options.markdown else line)
-    if options.json:
-        report: dict[str, Any] = {"machine": facts, "clock": options.clock}
-        for section in filter(None, shown):
-            report[section.name] = [row._asdict() for row in section.rows]
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    shown = [section for name in SECTIONS if (section := sections.get(name))]
+    print_sections(shown, facts, options.markdown)
+    write_sections(options.json, shown, facts, clock=options.clock)
 
 
 if __name__ == "__main__":

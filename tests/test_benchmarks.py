@@ -1,27 +1,141 @@
-"""The benchmarks run, and what they compare computes the same numbers. Never how fast it does."""
+"""The benchmarks run, compare what computes the same numbers, and make a page. Never how fast."""
 
+import dataclasses
+import datetime
+import importlib
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.guards import ROOT
 from tests.scripts import run_python
 
+BENCHMARKS = ROOT / "benchmarks"
 
-def test_eager_benchmark_prints_a_table_of_variants_with_equal_losses(tmp_path: Path):
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module that composes the page; it needs neither JAX nor the libraries beside us."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("report")
+
+
+def test_page_of_results_is_what_the_stored_results_and_notes_give(report: Any):
+    page = report.compose(report.load_all(), report.read_notes())
+    assert (BENCHMARKS / "RESULTS.md").read_text() == page, "run `make bench-report`"
+
+
+def test_stored_results_say_where_when_and_with_which_versions(report: Any):
+    results = report.load_all()
+    assert results
+    for result in results:
+        assert (BENCHMARKS / "results" / result.machine / f"{result.run}.json").exists()
+        datetime.date.fromisoformat(result.date)
+        # Of the numbers that were copied from older pages, not all had that.
+        assert result.transcribed or (result.command and result.versions.keys() >= {"JAX"})
+        # Nobody else's interpreters are where those of this machine were.
+        assert not re.search(r"\s/", result.command or "")
+
+
+def test_every_benchmark_is_run_and_has_a_chapter_and_notes(report: Any):
+    scripts = {path.name for path in BENCHMARKS.glob("[a-z]*.py")} - {"report.py"}
+    assert scripts == {run.script for run in report.RUNS.values()}
+    chapters = importlib.import_module("_chapters").CHAPTERS
+    assert report.RUNS.keys() <= chapters.keys()
+    assert report.read_notes().keys() == chapters.keys() | {"page", "glance", "slower"}
+
+
+def test_page_lists_every_ratio_above_one_as_slower_than_a_peer(report: Any):
+    rows = [
+        {"model": "m", "title": "slow beside TensorFlow", "devices": 2, "speedup": 0.5},
+        {"model": "m", "title": "slow by hand", "devices": 4, "over_by_hand": 1.0004},
+        {"model": "m", "title": "fast", "devices": 8, "speedup": 4.0, "over_by_hand": 0.25},
+    ]
+    page = report.compose([stored("step", {"steps": rows})], {"step": "What it means."})
+    glance, slower, chapter = page.split("\n## ")[1:]
+    assert re.search(
+        r"TensorFlow \(2\.21\) +\| 3 cores +\| .*\| 0\.71 \| +2\.00 \| +0 of 2", glance
+    )
+    assert "**2.00** slow beside TensorFlow, devices: 2." in slower
+    assert "**1.0004** slow by hand, devices: 4." in slower and "fast" not in slower
+    assert "What it means." in chapter and "`python benchmarks/step.py`" in chapter
+    assert "- MISSED: at least 1.25 times faster than TensorFlow" in chapter
+    # Nobody measured this: no column for it.
+    assert "sharded" not in chapter
+
+
+def test_page_has_a_table_of_a_benchmark_that_nobody_described(report: Any):
+    page = report.compose([stored("new", {"rows": [{"what": "a", "some_ratio": 1.23456}]})], {})
+    assert re.search(r"## New\n.*\| what +\| some ratio \|.*\| a +\| +1\.23 \|", page, re.DOTALL)
+
+
+def stored(benchmark: str, measured: dict[str, Any]) -> Any:
+    return importlib.import_module("_results").Result(
+        benchmark=benchmark,
+        run=benchmark,
+        machine="3-cores",
+        machine_title="3 cores",
+        date="2026-01-02",
+        command=f"python benchmarks/{benchmark}.py",
+        versions={"JAX": "0.10", "TensorFlow": "2.21"},
+        conditions={},
+        measured=measured,
+    )
+
+
+def test_result_without_a_peer_does_not_replace_one_with_it(report: Any, tmp_path: Path):
+    runs, results = (importlib.import_module(name) for name in ("_runs", "_results"))
+    results.store(stored("step", {}), tmp_path)
+    settings = runs.Settings(tmp_path, {}, no_peers=True, machine="3-cores")
+    with pytest.raises(runs.RunFailed, match="has TensorFlow 2.21 beside us.*TENSORFLOW_PYTHON"):
+        runs.make_run("step", settings)
+
+
+def test_measured_result_replaces_those_copied_from_an_older_page(report: Any, tmp_path: Path):
+    results = importlib.import_module("_results")
+    copied = dataclasses.replace(stored("step", {}), run="step-again", transcribed=True)
+    results.store(copied, tmp_path)
+    results.store(stored("step", {}), tmp_path)
+    assert [result.run for result in results.load_all(tmp_path)] == ["step"]
+
+
+def test_eager_benchmark_is_run_stored_and_shown_on_the_page(tmp_path: Path):
     # The script fails if the losses of a variant differ from those of plain JAX.
     output = run_python(
-        [str(ROOT / "benchmarks" / "eager.py"), "--quick", "--no-tensorflow", "--markdown"]
-        + ["--json", "eager.json"],
+        [str(BENCHMARKS / "report.py"), "run", "eager", "--quick", "--no-peers"]
+        + ["--results", "results", "--machine", "here"],
         tmp_path,
     )
     assert "the losses of all variants agree" in output
-    table = [line.strip("|").split("|") for line in output.splitlines() if line.startswith("|")]
-    assert {len(cells) for cells in table} == {9}
-    assert [cells[0].strip() for cells in (table[0], table[-1])] == ["model", "geometric mean"]
-    rows = json.loads((tmp_path / "eager.json").read_text())["rows"]
+    result = json.loads((tmp_path / "results" / "here" / "eager.json").read_text())
+    assert result["command"] == "python benchmarks/eager.py --quick --no-tensorflow"
+    assert result["versions"].keys() == {"Python", "replicax", "JAX", "optax"}
+    rows = result["measured"]["rows"]
     assert [row["replicas"] for row in rows] == [1, 2]
     assert all(row[name] > 0 for row in rows for name in ("limit", "plain", "compiled"))
     assert all(row["tensorflow"] is None for row in rows)
+    page = (tmp_path / "results" / "RESULTS.md").read_text()
+    chapter = page.split("## Eager steps")[1]
+    table = [line.strip("|").split("|") for line in chapter.splitlines() if line.startswith("|")]
+    assert {len(cells) for cells in table} == {6}
+    assert [cells[0].strip() for cells in (table[0], table[-1])] == ["model", "geometric mean"]
+
+
+def test_run_that_fails_is_named_and_keeps_the_page(tmp_path: Path):
+    found = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "report.py"), "run", "eager", "--quick"]
+        + ["--results", str(tmp_path), "--limit", "0"],
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 1
+    assert "NO RESULT of eager: there was no time left for it." in found.stderr
+    assert (tmp_path / "RESULTS.md").exists()
 
 
 def test_step_benchmark_prints_tables_of_variants_with_equal_losses(tmp_path: Path):
@@ -140,3 +254,15 @@ def test_keras_benchmark_trains_alike_with_replicax_and_with_data_parallel(tmp_p
     ]
     assert all(row["replicax"] > 0 and row["data_parallel"] > 0 for row in rows)
     assert all(row["tensorflow"] is None for row in rows)
+
+
+def test_all_reduce_benchmark_measures_sums_over_devices_and_workers(tmp_path: Path):
+    # The script fails if a sum is wrong.
+    run_python(
+        [str(BENCHMARKS / "all_reduce.py"), "--quick", "--only", "devices", "workers"]
+        + ["--json", "all_reduce.json"],
+        tmp_path,
+    )
+    rows = json.loads((tmp_path / "all_reduce.json").read_text())["rows"]
+    assert [row["what"] for row in rows] == ["2 virtual devices", "2 workers, loopback"]
+    assert all(seconds > 0 for row in rows for seconds in row["seconds"].values())
