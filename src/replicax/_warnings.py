@@ -7,7 +7,8 @@ import warnings
 from typing import Any, NamedTuple
 
 _PACKAGE = __name__.partition(".")[0]
-_NOT_THE_USERS = (_PACKAGE, "importlib")  # `from package import name` asks from there
+# `from package import name` asks from importlib; `model.fit` comes to us through Keras.
+_NOT_THE_USERS = (_PACKAGE, "importlib", "keras")
 
 
 class Line(NamedTuple):

@@ -144,6 +144,21 @@ def test_progress_is_printed_once(model: Any, verbose: int, capsys: pytest.Captu
     printed = capsys.readouterr().out
     assert printed.count("Epoch 1/2") == 1 and printed.count("Epoch 2/2") == 1
     assert printed.count("val_loss") == 2
-    assert "2/2" in printed and "\x1b[1m3" not in printed
+    assert "2/2" in printed and "\x1b[1m3/" not in printed
     model.evaluate(X, Y, batch_size=8, verbose=verbose)
     assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_a_callback_may_use_a_model_that_was_made_outside_of_the_scope():
+    teacher = mlp()
+    expected = teacher.predict(X, verbose=0)
+    seen = []
+
+    def ask(epoch: int, logs: Any) -> None:
+        seen.append((teacher.predict(X, verbose=0), teacher.evaluate(X, Y, verbose=0)))
+
+    fitted(seeded(mlp, mirrored(2)), callbacks=[callbacks.LambdaCallback(on_epoch_end=ask)])
+    assert len(seen) == 2
+    for predicted, loss in seen:
+        same(predicted, expected)
+        same(loss, teacher.evaluate(X, Y, verbose=0))

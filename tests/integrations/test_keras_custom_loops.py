@@ -349,3 +349,24 @@ def test_an_epoch_in_one_function():
     losses = [float(distributed_train_epoch(distributed)) for _ in range(4)]
     assert losses[-1] < losses[0]
     assert int(np.asarray(optimizer.iterations)) == 12
+
+
+def test_names_with_numbers_that_the_user_gave_are_kept_in_checkpoints(tmp_path: Path):
+    class Two(keras.Model):
+        def __init__(self, names: list[str]):
+            super().__init__()
+            self.parts = [layers.Dense(2, name=name) for name in names]
+
+        def call(self, x: Any) -> Any:
+            return sum(part(x) for part in self.parts)
+
+    models = []
+    for names in (["enc_1", "enc_2"], ["enc_2", "enc_1"]):
+        with mirrored(2).scope():
+            models.append(Two(names))
+            models[-1](X)
+    path = rx.train.Checkpoint(model=models[0]).save(tmp_path / "ckpt")
+    rx.train.Checkpoint(model=models[1]).restore(path).assert_consumed()
+    for name in ("enc_1", "enc_2"):
+        one, other = (model.get_layer(name).get_weights() for model in models)
+        same(one, other, atol=0)

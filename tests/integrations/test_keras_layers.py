@@ -7,6 +7,7 @@ import numpy as np
 
 import replicax as rx
 from tests.integrations.keras_programs import (
+    SOME_ODD_BATCHES,
     X,
     Y,
     fitted,
@@ -19,7 +20,7 @@ from tests.integrations.keras_programs import (
     same_as_on_one_device,
     seeded,
 )
-from tests.replicas import mirrored
+from tests.replicas import mirrored, parts_of
 
 
 def with_dropout() -> Any:
@@ -89,6 +90,7 @@ class Noisy(layers.Layer):
         return x + 0.1 * keras.random.normal(ops.shape(x), seed=self.seeds)
 
 
+@SOME_ODD_BATCHES
 def test_layers_with_state():
     strategy = mirrored(2)
     model = seeded(
@@ -236,3 +238,12 @@ def test_layers_work_alone_in_replicas():
     for part in strategy.experimental_local_results(found):
         np.testing.assert_allclose(part, X @ np.asarray(layer.kernel), atol=1e-5)
     assert isinstance(layer.kernel.__rx_variable__, rx.Variable)
+
+
+def test_random_numbers_without_a_seed_in_one_strategy_after_the_other():
+    for strategy in (mirrored(2), rx.distribute.MirroredStrategy(["CPU:2", "CPU:3"])):
+        with strategy.scope():
+            assert keras.random.normal((2,)).shape == (2,)
+        one, other = parts_of(strategy, strategy.run(lambda: keras.random.normal((2,))))
+        assert not np.array_equal(one, other)
+    assert keras.random.normal((2,)).shape == (2,)

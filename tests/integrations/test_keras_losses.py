@@ -7,6 +7,7 @@ import pytest
 
 from tests.integrations.keras_programs import (
     LABELS,
+    SOME_ODD_BATCHES,
     X,
     Y,
     classifier,
@@ -16,14 +17,19 @@ from tests.integrations.keras_programs import (
     mlp,
     ops,
     ready,
+    same,
     same_as_on_one_device,
+    seeded,
 )
+from tests.replicas import mirrored
 
 WEIGHTS = np.linspace(0, 2, len(X)).astype(np.float32)
 TOKENS = np.array([[1, 2, 3, 0], [4, 0, 0, 0], [0, 0, 0, 0], [5, 1, 0, 0], [2, 3, 4, 5]] * 3)[:14]
+TOKENS = TOKENS.astype(np.int32)
 TAGS = np.stack([TOKENS, TOKENS[::-1]], axis=-1).astype(np.float32)
 
 
+@SOME_ODD_BATCHES
 @pytest.mark.parametrize("weights", [{"sample_weight": WEIGHTS}, {"class_weight": {1: 3.0}}])
 def test_weights_of_rows(weights: dict[str, Any]):
     def make() -> Any:
@@ -72,6 +78,7 @@ def test_masked_steps_do_not_count(reduction: str, weighted: bool | str):
     same_as_on_one_device(make, program)
 
 
+@SOME_ODD_BATCHES
 def test_masks_reach_recurrent_layers_and_pooling():
     def make() -> Any:
         inputs = keras.Input((4,), dtype="int32")
@@ -166,3 +173,22 @@ def test_metrics_are_of_all_rows():
         return found
 
     same_as_on_one_device(make, program)
+
+
+@pytest.mark.parametrize("eagerly", [True, False])
+def test_losses_of_layers_stay_with_their_replica_where_a_loss_waits_for_others(eagerly: bool):
+    """A masked loss asks all replicas for a count; the regularizer's is to be found after that."""
+
+    def make() -> Any:
+        embedding = layers.Embedding(6, 2, mask_zero=True, embeddings_regularizer="l2")
+        hidden = layers.Dense(2, activity_regularizer="l1")
+        return ready(keras.Sequential([embedding, hidden]), run_eagerly=eagerly)
+
+    def program(model: Any) -> Any:
+        return fitted(model, TOKENS, TAGS, epochs=1)
+
+    strategy = mirrored(2)
+    expected = program(seeded(make))
+    found = program(seeded(make, strategy))
+    # Regularizers of activities are means over rows already; masked rows count there.
+    same(found, expected, 1e-5)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import replicax as rx
 from tests.integrations.keras_programs import (
     X,
     Y,
@@ -143,3 +144,32 @@ def test_one_replica_that_overflows_leaves_the_step_out_on_all():
     assert np.any(model.get_weights()[0] != start[0])
     scale = model.optimizer.dynamic_scale
     assert float(np.asarray(scale)) == 2.0**14
+
+
+def test_an_update_outside_of_any_scope_is_made_once_for_all_replicas():
+    strategy = mirrored(2)
+    model = seeded(mlp, strategy)
+    before = model.get_weights()
+    ones = [np.ones_like(weight) for weight in before]
+    with strategy.scope():
+        optimizer = keras.optimizers.SGD(0.5)
+    optimizer.apply(ones, model.trainable_variables)
+    same(model.get_weights(), [weight - 0.5 for weight in before])
+    for variable in model.trainable_variables:
+        one, other = strategy.experimental_local_results(variable.__rx_variable__)
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert int(optimizer.iterations.value) == 1
+
+
+def test_state_of_optimizers_is_the_same_on_all_replicas():
+    model = seeded(lambda: mlp(optimizer="adam"), mirrored(3))
+    fitted(model)
+    kept = [variable.__rx_variable__ for variable in model.optimizer.variables]
+    assert {each.synchronization for each in kept} <= {
+        rx.VariableSynchronization.AUTO,
+        rx.VariableSynchronization.ON_WRITE,
+    }
+    for each in kept:
+        first, *others = model._made_in_strategy.experimental_local_results(each)
+        for other in others:
+            np.testing.assert_array_equal(other.numpy(), first.numpy())

@@ -7,11 +7,13 @@ import numpy as np
 
 import replicax as rx
 from tests.integrations.keras_programs import (
+    SOME_ODD_BATCHES,
     X,
     Y,
     fitted,
     keras,
     layers,
+    mlp,
     ops,
     ready,
     same_as_on_one_device,
@@ -65,6 +67,7 @@ class WholeStep(keras.Model):
         return logs, (trainable, others, metrics)
 
 
+@SOME_ODD_BATCHES
 def test_a_step_of_ones_own():
     same_as_on_one_device(lambda: ready(network(WholeStep), metrics=["mae"]), evaluated)
 
@@ -98,6 +101,7 @@ class OwnLoss(keras.Model):
         return [self._loss_tracker, self.seen, self.error]
 
 
+@SOME_ODD_BATCHES
 def test_a_loss_and_metrics_of_ones_own():
     def program(model: Any) -> Any:
         found = fitted(model, batch_size=7)
@@ -168,3 +172,25 @@ def test_a_step_can_use_the_replica_context():
     history = model.fit(X[:8], Y[:8], batch_size=8, verbose=0).history
     assert history["rows"] == [8] and history["own"] == [1.5]
     assert np.isfinite(history["loss"]).all()
+
+
+def test_metrics_whose_state_is_not_a_sum():
+    """The mean of what replicas have, or what the first one has: what their variable says."""
+
+    class Rows(keras.metrics.Metric):
+        def __init__(self, name: str, aggregation: str):
+            super().__init__(name=name)
+            self.rows = self.add_variable((), "zeros", aggregation=aggregation, name="rows")
+
+        def update_state(self, y: Any, predicted: Any, sample_weight: Any = None) -> None:
+            self.rows.assign_add(ops.cast(ops.shape(y)[0], "float32"))
+
+        def result(self) -> Any:
+            return self.rows.value
+
+    def make() -> Any:
+        return mlp(metrics=[Rows("first", "only_first_replica"), Rows("mean", "mean")])
+
+    model = seeded(make, mirrored(4))
+    history = model.fit(X[:8], Y[:8], batch_size=8, verbose=0).history
+    assert history["first"] == history["mean"] == [2]

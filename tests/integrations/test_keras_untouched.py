@@ -50,3 +50,24 @@ print("the same")
 
 def test_a_plain_program_gives_the_same_numbers_after_a_scope(tmp_path: Path):
     assert run_python(["-c", PROGRAM], tmp_path) == "the same\n"
+
+
+LATE = """
+import warnings
+import replicax as rx
+
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    with rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        import keras
+print([str(warning.message) for warning in seen if "replicax" not in str(warning.category)])
+with rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    print(type(keras.Variable(1.0)).__mro__[1].__name__)
+"""
+
+
+def test_keras_that_is_imported_inside_of_a_scope_gets_a_warning(tmp_path: Path):
+    first, second = run_python(["-c", LATE], tmp_path).splitlines()
+    assert "keras was imported inside of a strategy's scope" in first
+    assert "Import it before" in first
+    assert second == "Replicated"

@@ -53,6 +53,55 @@ def on_one_device(steps: int) -> tuple[list[float], Any]:
     return losses, model
 
 
+def test_what_an_optimizer_is_told_of_the_loss_is_of_all_replicas(executor: Executor):
+    """`reduce_on_plateau` looks at `value`: replicas have shares of it, which add up."""
+
+    def scales(strategy: Any, x: Any, y: Any) -> tuple[list[float], Any]:
+        with strategy.scope():
+            model = Net(nnx.Rngs(0), norm=False)
+            transform = optax.chain(
+                optax.sgd(0.3), optax.contrib.reduce_on_plateau(patience=1, factor=0.5, rtol=0.1)
+            )
+            optimizer = nnx.Optimizer(model, transform, wrt=nnx.Param)
+
+        def step(x: Any, y: Any) -> None:
+            def loss_fn(m: Any) -> Any:
+                return rx.nn.compute_average_loss((m(x) - y)[:, 0] ** 2, global_batch_size=len(X))
+
+            loss, gradients = nnx.value_and_grad(loss_fn)(model)
+            optimizer.update(model, gradients, value=loss)
+
+        found = []
+        for _ in range(8):
+            executor.run(strategy, step, (x, y))
+            found.append(float(optimizer.opt_state[1].scale[...]))
+        return found, model
+
+    alone = rx.distribute.OneDeviceStrategy("CPU:0")
+    strategy = mirrored(2)
+    expected, single = scales(alone, X, Y)
+    found, model = scales(strategy, *shares(strategy))
+    assert found == expected
+    assert expected[-1] < 1
+    np.testing.assert_allclose(
+        model.last.kernel[...], np.asarray(single.last.kernel[...]), atol=1e-5
+    )
+
+
+def test_what_an_optimizer_cannot_know_of_all_replicas_is_refused():
+    strategy = mirrored(2)
+    with strategy.scope():
+        model = Net(nnx.Rngs(0), norm=False)
+        optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)
+
+    def step(x: Any, y: Any) -> None:
+        gradients = nnx.grad(lambda m: jnp.mean((m(x) - y) ** 2))(model)
+        optimizer.update(model, gradients, value_fn=lambda: 1.0)
+
+    with pytest.raises(ValueError, match="value_fn"):
+        strategy.run(step, args=shares(strategy))
+
+
 @pytest.mark.parametrize(
     ("strategy", "style"),
     [("mirrored_2", "rx"), ("mirrored_2", "nnx"), ("central_storage_2", "nnx")],

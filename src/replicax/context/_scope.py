@@ -33,8 +33,8 @@ class StrategyScope:
             "strategy.scope()",
             "Inside strategy.run the strategy is current already: leave the scope out there.",
         )
-        for hook in _stack.scope_entry_hooks:
-            hook()
+        for hook in _stack.scope_hooks:
+            hook(True)
         _stack.thread_state.frames.append(_stack.Frame(strategy))
         self._entered.append(True)
         return strategy
@@ -59,6 +59,8 @@ class StrategyScope:
                     "entered. Use `with strategy.scope():`, which nests by itself."
                 )
             frames.pop()
+            for hook in _stack.scope_hooks:
+                hook(False)
 
 
 def experimental_set_strategy(strategy: Any) -> None:

@@ -67,8 +67,8 @@ def fill_default_slot(frame: Frame) -> None:
     _default_frame[:] = [frame]
 
 
-scope_entry_hooks: list[Callable[[], None]] = []
-"""Called when a user enters a strategy: libraries that were imported meanwhile join in."""
+scope_hooks: list[Callable[[bool], None]] = []
+"""Called when a user enters a strategy (True) and leaves it (False): libraries join in then."""
 
 
 def top() -> Frame:

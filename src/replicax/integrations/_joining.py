@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 
+from replicax._warnings import warn
 from replicax.context import _stack
 
 # Library, and the module of ours whose `join()` lets its objects live under a strategy.
@@ -17,11 +18,16 @@ _waiting = {
 }
 
 
-def _join_those_loaded() -> None:
+def _join_those_loaded(entering: bool) -> None:
     for library, ours in list(_waiting.items()):
         if library in sys.modules:
             importlib.import_module(ours).join()
             del _waiting[library]
+            if not entering:
+                warn(
+                    f"{library} was imported inside of a strategy's scope, so that what was made "
+                    "there with it is on one device. Import it before the scope is entered."
+                )
 
 
-_stack.scope_entry_hooks.append(_join_those_loaded)
+_stack.scope_hooks.append(_join_those_loaded)

@@ -345,14 +345,29 @@ def _summing(update: Callable[..., Any]) -> Callable[..., Any]:
         context = rx.get_replica_context()
         if context is None or not _is_bound(self.step):
             return update(self, model, grads, **kwargs)
-        leaves, structure = jax.tree_util.tree_flatten(grads)
+        alone = context.num_replicas_in_sync == 1
+        # What optax is told of the loss is a share of it in each replica, as the gradients are.
+        shares = {} if alone else _known_shares(kwargs)
+        leaves, structure = jax.tree_util.tree_flatten((grads, shares))
 
         def together(strategy: Any, leaves: list[Any]) -> Any:
             pairs = [(leaf, leaf) for leaf in leaves]
             summed = strategy.extended.batch_reduce_to("SUM", pairs)
-            total = [jnp.asarray(each) for each in summed]
-            return update(self, model, structure.unflatten(total), **kwargs)
+            total, totals = structure.unflatten([jnp.asarray(each) for each in summed])
+            return update(self, model, total, **kwargs | totals)
 
         return context.merge_call(together, args=(leaves,))
 
     return summing_update
+
+
+def _known_shares(kwargs: dict[str, Any]) -> dict[str, Any]:
+    unknown = sorted(kwargs.keys() - {"value", "grad"})
+    if unknown:
+        raise ValueError(
+            f"nnx.Optimizer.update got {', '.join(unknown)} in a replica, and it is not known how "
+            "those of all replicas become one. Only `value` and `grad`, which are shares of the "
+            "loss and of its gradient, are summed. For others, reduce the gradients and call "
+            "update outside of strategy.run."
+        )
+    return kwargs

@@ -13,14 +13,28 @@ from replicax._warnings import warn
 
 def join() -> None:
     """Called once, when a scope is entered and Keras is loaded."""
-    backend = sys.modules["keras"].config.backend()
-    if backend == "jax":
-        from replicax.integrations.keras._hooks import install
-
-        install()
-    else:
+    keras = sys.modules["keras"]
+    backend = keras.config.backend()
+    if backend != "jax":
         warn(
             f"Keras runs on its {backend} backend here, so that Keras objects do not follow "
             "strategies of replicax. Set KERAS_BACKEND=jax in the environment before keras is "
             "imported.",
+        )
+        return
+    if keras.config.is_nnx_enabled():
+        warn(
+            "Keras keeps its variables as Flax NNX does here (KERAS_NNX_ENABLED), so that Keras "
+            "objects do not follow strategies of replicax. Unset it."
+        )
+        return
+    try:
+        from replicax.integrations.keras._hooks import install
+
+        install()
+    except (ImportError, AttributeError) as error:
+        warn(
+            f"Keras {keras.__version__} is not built as replicax knows it ({error}), so that Keras "
+            "objects do not follow strategies. Install the one that is known: pip install "
+            '"replicax[keras]".'
         )

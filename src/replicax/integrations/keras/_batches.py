@@ -7,7 +7,8 @@ padded or left out, and what is counted is counted on the first alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import collections
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -17,10 +18,11 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
 
 import replicax as rx
-from replicax._warnings import users_line
+from replicax._warnings import users_line, warn
 from replicax.data._elements import Structure
 from replicax.input._placing import Placement
 from replicax.input._shares import Shares
+from replicax.integrations.keras._workers import SameBatches, said_by_all
 
 
 class OnReplicas:
@@ -32,6 +34,10 @@ class OnReplicas:
         self.dtype = dtype
         self.whole = whole
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """For Keras, which builds a model by calling it on the first batch of `predict`."""
+        return np.zeros(self.shape, dtype or self.dtype)
+
 
 class Sharing:
     """Shares the batches of one strategy out."""
@@ -40,9 +46,25 @@ class Sharing:
         self._strategy = strategy
         self._layout = strategy.extended._input_layout
         self._agree: Any = None  # with the other workers, on the shapes of their shares
+        self._same = SameBatches(self._layout)
+        self._rows_of_whole: int | None = None  # of the batch before, if it went whole to each
         self._placement = Placement(
             self._layout, fetch=True, integers_may_narrow=True, line=users_line()
         )
+
+    def all_of(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Shares out one batch after the other; on accelerators the next one is on its way."""
+        ahead = 0 if self._layout.devices[0].platform == "cpu" else 1
+        waiting: collections.deque[Any] = collections.deque()
+        try:
+            for batch in batches:
+                waiting.append(self.share_out(batch))
+                if len(waiting) > ahead:
+                    yield waiting.popleft()
+            yield from waiting
+        finally:
+            if self._agree is not None:  # who waits for this worker is to know
+                self._agree.close()
 
     def share_out(self, batch: Any) -> Any:
         """The batch with `OnReplicas` in the place of its arrays."""
@@ -53,9 +75,13 @@ class Sharing:
             return batch
         if any(isinstance(leaf, rx.distribute.DistributedValues) for leaf in leaves):
             return self._of_distributed(batch, leaves)
+        if self._layout.replicas == 1 and all(isinstance(leaf, jax.Array) for leaf in leaves):
+            return _with_leaves(batch, [OnReplicas(x, x.shape, x.dtype, False) for x in leaves])
         arrays = [_on_host(leaf) for leaf in leaves]
         rows = arrays[0].shape[0] if arrays[0].shape else 0
         whole = any(a.shape[:1] != (rows,) for a in arrays) or rows % self._layout.replicas != 0
+        self._same.check(arrays)
+        self._warn_of_whole_batches(rows if whole else None)
         columns: list[Sequence[Any]] = [self._cut(array, whole) for array in arrays]
         placed = iter(self._placement.place(Shares(Structure((0,) * len(arrays)), columns)))
         found = [
@@ -75,6 +101,16 @@ class Sharing:
         size = array.shape[0] // self._layout.replicas
         return [array[i * size : (i + 1) * size] for i in range(first, first + count)]
 
+    def _warn_of_whole_batches(self, rows: int | None) -> None:
+        """`rows`: those of this batch if it goes whole to each."""
+        if rows is not None and self._rows_of_whole is not None:  # so it was not the last one
+            warn(
+                f"{self._layout.replicas} replicas cannot share {self._rows_of_whole} rows out "
+                "evenly, so that each of them computes the whole batch: they are no faster than "
+                f"one. Choose a batch size that is a multiple of {self._layout.replicas}."
+            )
+        self._rows_of_whole = rows
+
     def _of_distributed(self, batch: Any, leaves: list[Any]) -> Any:
         """The elements of a distributed data set are shared out already, if evenly."""
         parts = [self._strategy.experimental_local_results(leaf) for leaf in leaves]
@@ -83,7 +119,8 @@ class Sharing:
         if self._layout.workers > 1:
             if self._agree is None:
                 self._agree = self._layout.meet()
-            uneven = any(others != shapes for others in self._agree(shapes) or []) or uneven
+            said = said_by_all(self._agree, shapes, "its next batch")
+            uneven = any(others != shapes for others in said) or uneven
         if uneven:
             gathered = [self._strategy.gather(leaf, axis=0) for leaf in leaves]
             return self.share_out(_with_leaves(batch, gathered))

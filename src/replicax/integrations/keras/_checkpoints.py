@@ -14,6 +14,7 @@ from typing import Any
 from keras.src.layers.layer import Layer
 from keras.src.metrics.metric import Metric
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.utils.naming import to_snake_case
 
 
 def install() -> None:
@@ -31,7 +32,9 @@ def _children(below: Callable[[Any], Iterable[tuple[str, Any]]]) -> Callable[[An
     def children(owner: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, child in below(owner):
-            name = re.sub(r"_\d+$", "", name)
+            kind = to_snake_case(type(child).__name__)
+            # Names that Keras counted up itself; those of the user stay as they are.
+            name = re.sub(rf"^{re.escape(kind)}_\d+$", kind, name)
             number = 0
             while (unique := f"{name}_{number}" if number else name) in found:
                 number += 1

@@ -7,28 +7,32 @@ internals; `_TESTED` says with which versions they were tried.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+from keras.src.backend.common import global_state
 from keras.src.backend.jax import nn
 from keras.src.backend.jax.core import JaxVariable
 from keras.src.backend.jax.trainer import JAXEpochIterator, JAXTrainer
 from keras.src.layers import BatchNormalization
+from keras.src.layers.layer import Layer
 from keras.src.losses import loss
 from keras.src.metrics.reduction_metrics import Mean
 from keras.src.models.model import Model
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from keras.src.random import seed_generator
 from keras.src.random.seed_generator import SeedGenerator
 from keras.src.trainers.trainer import Trainer
 
 from replicax._errors import WrongContextError
 from replicax._warnings import warn
-from replicax.context import get_strategy, has_strategy, in_cross_replica_context
+from replicax.context import _stack, get_strategy, has_strategy, in_cross_replica_context
 from replicax.integrations.keras import (
     _batches,
     _checkpoints,
@@ -53,11 +57,17 @@ def install() -> None:
     _hook_variables()
     _hook_reductions()
     _hook_models()
+    # All that was looked for is there: nothing is changed by halves.
+    for owner, name, value in _changes:
+        setattr(owner, name, value)
     _checkpoints.install()
 
 
+_changes: list[tuple[Any, str, Any]] = []  # owner, attribute, new value
+
+
 def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
-    """Replaces `owner.name` by `around(original, ...)`."""
+    """`owner.name` is to become `around(original, ...)`."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -66,7 +76,7 @@ def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
 
     # Keras looks at the arguments of __init__, to save them, and does not look behind a wrapper.
     setattr(hook, "__signature__", inspect.signature(original))  # noqa: B010
-    setattr(owner, name, hook)
+    _changes.append((owner, name, hook))
 
 
 def _hook_variables() -> None:
@@ -92,6 +102,18 @@ def _hook_variables() -> None:
     _around(JaxVariable, "_initialize", initialize)
     _around(JaxVariable, "_direct_assign", direct_assign)
     _around(SeedGenerator, "next", next_seed)
+    _around(seed_generator, "global_seed_generator", _global_seed_generator)
+
+
+def _global_seed_generator(original: Any) -> Any:
+    """Keras has one for all. It is made anew in another strategy than where it was made."""
+    found = original()
+    if has_strategy():
+        own = getattr(found.state, "__rx_variable__", None)
+        if own is None or own.distribute_strategy is not get_strategy():
+            global_state.set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, None)
+            found = original()
+    return found
 
 
 def _hook_reductions() -> None:
@@ -135,6 +157,7 @@ def _hook_reductions() -> None:
         original(metric, values, _reduction.weight_in_mean(values, sample_weight))
 
     _around(Mean, "update_state", update_mean)
+    _changes.append((Layer, "_losses_override", _reduction.LossesOfLayers()))
 
     def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = None) -> None:
         _reduction.apply(original, optimizer, grads, trainable_variables)
@@ -160,6 +183,21 @@ def _hook_reductions() -> None:
             )
         return original(optimizer, pairs)
 
+    def add_variable(
+        original: Any,
+        optimizer: Any,
+        shape: Any,
+        initializer: Any = "zeros",
+        dtype: Any = None,
+        aggregation: Any = "none",
+        **kwargs: Any,
+    ) -> Any:
+        # Replicas make the same update: what they keep for it is the same on all.
+        if has_strategy() and aggregation in (None, "none"):
+            aggregation = "only_first_replica"
+        return original(optimizer, shape, initializer, dtype, aggregation, **kwargs)
+
+    _around(BaseOptimizer, "add_variable", add_variable)
     _around(BaseOptimizer, "apply_gradients", apply_gradients)
     for kind in (BaseOptimizer, LossScaleOptimizer):
         _around(kind, "apply", apply)
@@ -214,6 +252,9 @@ def _in_own_strategy(original: Any, model: Any, *args: Any, **kwargs: Any) -> An
             "use model(x) here."
         )
     if strategy is None:
+        if _running.strategy is not None:  # say, in a callback of another model's fit
+            with _outside_of_scopes():
+                return original(model, *args, **kwargs)
         if has_strategy() and original.__name__ != "compile":
             raise WrongContextError(
                 f"{original.__name__}() of the model {model.name!r} was called in the scope of "
@@ -227,6 +268,17 @@ def _in_own_strategy(original: Any, model: Any, *args: Any, **kwargs: Any) -> An
             return original(model, *args, **kwargs)
     finally:
         _running.strategy = before
+
+
+@contextlib.contextmanager
+def _outside_of_scopes() -> Iterator[None]:
+    state = _stack.thread_state
+    before = state.frames, _running.strategy
+    state.frames, _running.strategy = [], None
+    try:
+        yield
+    finally:
+        state.frames, _running.strategy = before
 
 
 def _with_our_data(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -277,7 +329,7 @@ def _iterator(original: Any, epoch_iterator: Any) -> Any:
     if _running.strategy is None:
         return original(epoch_iterator)
     sharing = _batches.Sharing(_running.strategy)
-    return map(sharing.share_out, epoch_iterator.data_adapter.get_numpy_iterator())
+    return sharing.all_of(epoch_iterator.data_adapter.get_numpy_iterator())
 
 
 def _written_once(original: Any, model: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:

@@ -61,8 +61,12 @@ def apply(original: Any, optimizer: Any, grads: Any, variables: Any) -> None:
     """`optimizer.apply` in a replica function: the same update on every replica."""
     context = get_replica_context()
     kept = variables if variables is not None else optimizer._trainable_variables or ()
-    ours = has_strategy() or any(isinstance(variable, Replicated) for variable in kept)
-    if context is None or not ours or backend.in_stateless_scope():
+    own = next((variable for variable in kept if isinstance(variable, Replicated)), None)
+    if own is not None and not has_strategy() and not backend.in_stateless_scope():
+        with own.__rx_variable__.distribute_strategy.scope():  # one update, for all replicas
+            original(optimizer, grads, variables)
+        return
+    if context is None or not has_strategy() or backend.in_stateless_scope():
         original(optimizer, grads, variables)
         return
     outside = [v.path for v in optimizer.variables if not isinstance(v, Replicated)]
@@ -162,6 +166,26 @@ def reduced_loss(
         divisor = jnp.asarray(mask, loss.dtype)
     own = jax.lax.stop_gradient(jnp.sum(divisor))
     return loss * _safe_ratio(own, context.all_reduce("MEAN", own))
+
+
+class LossesOfLayers:
+    """Where a model keeps the losses of its layers while its own loss is computed.
+
+    Replicas of the eager executor take turns in there, where they wait for each other: each has its
+    own, by its thread.
+    """
+
+    _name = "_losses_override"
+
+    def __get__(self, model: Any, kind: Any = None) -> Any:
+        return self if model is None else vars(model).setdefault(self._key(), [])
+
+    def __set__(self, model: Any, losses: Any) -> None:
+        vars(model)[self._key()] = losses
+
+    def _key(self) -> str:
+        alone = current_replica() is None
+        return self._name if alone else f"{self._name}_{threading.get_ident()}"
 
 
 def weight_in_mean(values: Any, sample_weight: Any) -> Any:

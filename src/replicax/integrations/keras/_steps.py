@@ -7,7 +7,6 @@ shown of metrics cross from replica to replica.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -200,16 +199,20 @@ def _logs_of_all(
     context = current_replica()
     if context is None or not isinstance(logs, dict):
         return logs
-    is_sum = [variable.aggregation == "sum" for variable in variables]
-    is_mean = [not each for each in is_sum]
-    sums = context.all_reduce("SUM", list(itertools.compress(values, is_sum)))
-    means, logs = context.all_reduce(
-        "MEAN", (list(itertools.compress(values, is_mean)), jax.tree.map(jnp.asarray, logs))
-    )
-    mapping = [
-        *zip(itertools.compress(variables, is_sum), sums, strict=True),
-        *zip(itertools.compress(variables, is_mean), means, strict=True),
-    ]
+    first = context.replica_id_in_sync_group == 0
+    count = context.num_replicas_in_sync
+
+    def share(variable: Any, value: Any) -> Any:
+        if variable.aggregation == "sum":
+            return value
+        if variable.aggregation == "only_first_replica":
+            return jnp.where(first, value, jnp.zeros_like(value))
+        return value / count
+
+    shares = [share(*each) for each in zip(variables, values, strict=True)]
+    logs = jax.tree.map(lambda log: jnp.asarray(log) / count, logs)
+    totals, logs = context.all_reduce("SUM", (shares, logs))
+    mapping = list(zip(variables, totals, strict=True))
     with backend.StatelessScope(state_mapping=mapping):
         for metric in model.metrics:
             if any(id(variable) in counted for variable in metric.variables):

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from keras.src.callbacks import BackupAndRestore, Callback, CallbackList
+from keras.src.callbacks import BackupAndRestore, Callback, CallbackList, RemoteMonitor
+from keras.src.callbacks.orbax_checkpoint import OrbaxCheckpoint
+
+from replicax._errors import ReplicaMismatchError, WorkerLostError
 
 # What callbacks of Keras's own call the place where they write.
 _PLACES = ("filename", "log_dir")
+_FOR_ONE_WORKER = (BackupAndRestore, OrbaxCheckpoint)
 
 
 def agree_on_chance(strategy: Any) -> None:
@@ -27,13 +33,56 @@ def agree_on_chance(strategy: Any) -> None:
         return
     name, keys, *rest = np.random.get_state()
     kind, internal, gauss = random.getstate()
-    exchange = layout.meet()
-    said = exchange([[name, np.asarray(keys).tolist(), *rest], [kind, list(internal), gauss]])
-    exchange.close()
-    if layout.worker and said:
-        (name, keys, *rest), (kind, internal, gauss) = said[0]
+    torch: Any = sys.modules.get("torch")
+    torchs = [] if torch is None else [torch.get_rng_state().tolist()]
+    with contextlib.closing(layout.meet()) as exchange:
+        said = said_by_all(
+            exchange,
+            [[name, np.asarray(keys).tolist(), *rest], [kind, list(internal), gauss], torchs],
+            "the first batch",
+        )
+    if layout.worker:
+        (name, keys, *rest), (kind, internal, gauss), torchs = said[0]
         np.random.set_state((name, np.asarray(keys, np.uint32), *rest))
         random.setstate((kind, tuple(internal), gauss))
+        if torch is not None and torchs:
+            torch.set_rng_state(torch.tensor(torchs[0], dtype=torch.uint8))
+
+
+def said_by_all(exchange: Any, word: Any, wanted: str) -> list[Any]:
+    """What all workers say. `wanted`: what cannot be had if one of them has given up."""
+    said = exchange(word)
+    if said is None:
+        raise WorkerLostError(
+            f"Another worker failed while this one waited with it for {wanted}. Its own output "
+            "says why."
+        )
+    return said
+
+
+class SameBatches:
+    """Sees to it that workers that read the same data read it in the same order."""
+
+    def __init__(self, layout: Any):
+        self._layout = layout
+        self._seen = layout.workers == 1
+
+    def check(self, arrays: list[np.ndarray]) -> None:
+        """To be called for each batch; it looks at the first one."""
+        if self._seen:
+            return
+        self._seen = True
+        words = [zlib.crc32(array.tobytes()) for array in arrays]
+        with contextlib.closing(self._layout.meet()) as exchange:
+            said = said_by_all(exchange, words, "the first batch")
+        strange = [worker for worker, word in enumerate(said) if word != said[0]]
+        if strange:
+            raise ReplicaMismatchError(
+                f"Worker {strange[0]} has read another first batch than worker 0. All workers have "
+                "to read the same batches, of which each takes its rows: give data sets of other "
+                "libraries a seed for their shuffling, and do not shard them by worker. A "
+                "rx.data.Dataset does this by itself."
+            )
 
 
 @contextlib.contextmanager
@@ -45,11 +94,13 @@ def silent_unless_first(strategy: Any, arguments: dict[str, Any]) -> Iterator[di
         yield arguments
         return
     given = [callbacks] if isinstance(callbacks, Callback) else list(callbacks or [])
-    if any(isinstance(each, BackupAndRestore) for each in given):
-        raise ValueError(
-            "BackupAndRestore does not know several workers. Use rx.train.CheckpointManager with "
-            "rx.train.Checkpoint(model=model, optimizer=model.optimizer), or ModelCheckpoint."
-        )
+    for each in given:
+        if isinstance(each, _FOR_ONE_WORKER):
+            raise ValueError(
+                f"{type(each).__name__} does not know several workers. Use ModelCheckpoint, or "
+                "rx.train.CheckpointManager with "
+                "rx.train.Checkpoint(model=model, optimizer=model.optimizer)."
+            )
     if layout.worker == 0:
         yield arguments
         return
@@ -62,7 +113,8 @@ def silent_unless_first(strategy: Any, arguments: dict[str, Any]) -> Iterator[di
                     )
             if hasattr(each, "verbose"):
                 _set_for_now(undo, each, "verbose", 0)
-        yield {**arguments, "verbose": 0}
+        reported = [each for each in given if not isinstance(each, RemoteMonitor)]
+        yield {**arguments, "verbose": 0, "callbacks": reported}
 
 
 def written_once(strategy: Any, write: Callable[[Any], None], path: Any) -> None:
@@ -75,16 +127,13 @@ def written_once(strategy: Any, write: Callable[[Any], None], path: Any) -> None
     if layout.workers == 1:
         write(path)
         return
-    exchange = layout.meet()
-    try:
+    with contextlib.closing(layout.meet()) as exchange:
         if layout.worker == 0:
             write(path)
         else:
             with tempfile.TemporaryDirectory(prefix="replicax_") as folder:
                 write(str(Path(folder, Path(path).name)))
-        exchange("written")
-    finally:
-        exchange.close()
+        said_by_all(exchange, "written", f"{str(path)!r} to be written")
 
 
 def _set_for_now(undo: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
