@@ -1,4 +1,4 @@
-"""An Equinox model on one device; `09_equinox.py` trains it over four replicas."""
+"""An Equinox model on one device; `libraries/equinox_mlp.py` trains it over four replicas."""
 
 import equinox as eqx
 import jax

@@ -1,4 +1,4 @@
-"""A Flax linen model on one device; `07_flax_linen.py` trains it over four replicas."""
+"""A Flax linen model on one device; `libraries/flax_linen.py` trains it over four replicas."""
 
 import flax.linen as nn
 import jax

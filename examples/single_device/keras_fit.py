@@ -1,4 +1,4 @@
-"""A Keras model on one device; `10_keras_fit.py` trains it over four replicas."""
+"""A Keras model on one device; `07_keras_fit.py` trains it over four replicas."""
 # pyright: reportArgumentType=false
 # Keras's parameters are known by the types of their defaults only.
 

@@ -2,7 +2,7 @@
 
 Needs TensorFlow (`pip install tensorflow-cpu`), not replicax. `test_migrate_table.py` compares the
 names with the table of `replicax migrate`, and `test_migrate_programs.py` the output with that of
-the ported programs.
+the ported programs. So does `tests/test_pairs.py`, for the pairs of programs in `examples/pairs`.
 """
 
 import importlib
@@ -13,12 +13,16 @@ import subprocess
 import sys
 import tempfile
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 NAMES = HERE / "recorded" / "tensorflow_names.json"
 PROGRAMS = HERE / "migrate_programs"
+PAIRS = HERE.parent.parent / "examples" / "pairs"
+# Where the workers of a program find each other.
+ADDRESSES = ("127.0.0.1:23450", "127.0.0.1:23451")
 
 # Of these, everything that is below them; of the others, what is in them.
 WHOLE = ["distribute", "compat.v1.distribute", "types.experimental.distributed"]
@@ -81,37 +85,47 @@ def record_names() -> None:
     NAMES.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def environment(rank: int, workers: int) -> dict[str, str]:
+def environment(rank: int, addresses: Sequence[str]) -> dict[str, str]:
     """The environment of one of several workers; of one, without a cluster."""
     found = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    found["KERAS_BACKEND"] = "tensorflow"
     found.pop("TF_CONFIG", None)
-    if workers > 1:
-        cluster = {"worker": [f"127.0.0.1:{23450 + each}" for each in range(workers)]}
+    if len(addresses) > 1:
         task = {"type": "worker", "index": rank}
-        found["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
+        found["TF_CONFIG"] = json.dumps({"cluster": {"worker": list(addresses)}, "task": task})
     return found
+
+
+def output_of(program: Path, addresses: Sequence[str] = ADDRESSES) -> str:
+    """Runs a program of TensorFlow, with as many workers as it is for; returns what it prints."""
+    if not program.name.startswith("multi_worker"):
+        addresses = addresses[:1]
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [
+            subprocess.Popen(
+                [sys.executable, str(program), folder],
+                env=environment(rank, addresses),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(len(addresses))
+        ]
+        try:
+            outputs = [process.communicate(timeout=300)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+    assert not any(process.returncode for process in processes), program
+    return "".join(outputs)
 
 
 def record_outputs() -> None:
     """Writes what each program prints; the one for TPUs needs one."""
-    for program in sorted(PROGRAMS.glob("*_tensorflow.py")):
-        if program.name.startswith("tpu_"):
-            continue
-        workers = 2 if program.name.startswith("multi_worker") else 1
-        with tempfile.TemporaryDirectory() as folder:
-            processes = [
-                subprocess.Popen(
-                    [sys.executable, str(program), folder],
-                    env=environment(rank, workers),
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-                for rank in range(workers)
-            ]
-            outputs = [process.communicate(timeout=300)[0] for process in processes]
-        assert not any(process.returncode for process in processes), program
-        output = program.name.replace("_tensorflow.py", "_output.txt")
-        (PROGRAMS / output).write_text("".join(outputs), encoding="utf-8")
+    for program in sorted([*PROGRAMS.glob("*_tensorflow.py"), *PAIRS.glob("*_tensorflow.py")]):
+        if not program.name.startswith("tpu_"):
+            output = program.name.replace("_tensorflow.py", "_output.txt")
+            program.with_name(output).write_text(output_of(program), encoding="utf-8")
 
 
 if __name__ == "__main__":

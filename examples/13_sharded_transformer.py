@@ -1,4 +1,4 @@
-"""The loop of `05_logical_devices.py`, for a model whose state is in parts. What is new is marked.
+"""The loop of `12_logical_devices.py`, for a model whose state is in parts. What is new is marked.
 
 A small transformer learns this very file, letter by letter, on four replicas of two devices each.
 Which device keeps what is a property of the strategy, and the training step knows nothing of it. So

@@ -1,4 +1,4 @@
-"""`10_keras_fit.py` with a loop of its own in the place of `fit`. What is new or changed is marked.
+"""`07_keras_fit.py` with a loop of its own in the place of `fit`. What is new or changed is marked.
 
 Model, optimizer, loss and metric are Keras's; the step is like those of the other examples.
 """

@@ -1,0 +1,68 @@
+"""The loop of `03_compiled.py`, with each share of a batch in parts. What is new is marked.
+
+Of a share of 16 rows, 4 at a time are computed, and their gradients are added up: only the inner
+values of 4 rows have to be kept. The replicas exchange gradients once, and the losses are the same.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import replicax as rx
+
+BATCH = 64
+STEPS = 50
+PARTS = 4  # new
+
+# Four virtual devices on the CPU; leave this out where there are real ones.
+cpu = rx.config.list_physical_devices("CPU")[0]
+rx.config.set_logical_device_configuration(cpu, [rx.config.LogicalDeviceConfiguration()] * 4)
+strategy = rx.distribute.MirroredStrategy()
+
+
+def make_data() -> tuple[np.ndarray, np.ndarray]:
+    """Points in the plane, and the wave that the network is to learn."""
+    x = np.random.default_rng(0).uniform(-2, 2, size=(BATCH * STEPS, 2)).astype(np.float32)
+    return x, np.sin(2 * x[:, 0]) * np.cos(x[:, 1])
+
+
+def initial_weights() -> list[np.ndarray]:
+    """Two layers: weight, bias, weight, bias."""
+    random = np.random.default_rng(1)
+    shapes = [(2, 64), (64,), (64, 1), (1,)]
+    return [random.normal(scale=0.5, size=shape).astype(np.float32) for shape in shapes]
+
+
+def predict(weights, x):
+    w1, b1, w2, b2 = weights
+    return (jnp.tanh(x @ w1 + b1) @ w2 + b2)[:, 0]
+
+
+with strategy.scope():
+    weights = [rx.Variable(weight) for weight in initial_weights()]
+    optimizer = rx.Optimizer(optax.adam(1e-2))
+
+
+def train_step(x, y):
+    def loss_fn(part):  # new
+        x, y = part  # new
+        errors = (predict(weights, x) - y) ** 2
+        return rx.nn.compute_average_loss(errors, global_batch_size=BATCH)
+
+    loss, gradients = rx.accumulate_gradients(loss_fn, weights, (x, y), steps=PARTS)  # new
+    optimizer.apply_gradients(zip(gradients, weights, strict=True))
+    return loss
+
+
+@rx.function
+def step_on_all_replicas(x, y):
+    losses = strategy.run(train_step, args=(x, y))
+    return strategy.reduce("SUM", losses, axis=None)
+
+
+dataset = rx.data.Dataset.from_tensor_slices(make_data()).batch(BATCH)
+batches = strategy.experimental_distribute_dataset(dataset)
+for step, (x, y) in enumerate(batches):
+    loss = step_on_all_replicas(x, y)
+    if step % 10 == 9:
+        print(f"step {step + 1:2}: loss {float(loss):.4f}")
