@@ -17,7 +17,8 @@ HERE = Path(__file__).parent
 REAL_PROCESSES = (
     *("checkpoints/test_kills.py", "checkpoints/test_many_workers.py", "cli", "cluster"),
     *("compat/test_estimator_workers.py", "compat/test_v1_multiprocess.py"),
-    *("executors/test_concurrency.py", "multi_worker", "test_examples.py", "test_processes.py"),
+    *("executors/test_concurrency.py", "multi_worker", "test_examples.py", "test_pairs.py"),
+    "test_processes.py",
 )
 
 

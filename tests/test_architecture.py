@@ -1,50 +1,28 @@
 """Keeps the drawing of the rooms true: who may import whom, and what an import may load.
 
-The source is read, not run. A failure prints the offending edge: file, line, and the two rooms.
+The rooms and their order are in `scripts/rooms.py`, which reads the source and draws them. A
+failure prints the offending edge: file, line, and the two rooms.
 """
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from tests.guards import ROOT
-
-SOURCE = ROOT / "src" / "replicax"
-PACKAGE = "replicax"
-
-# Low to high. A room may import the rooms below it; none above it, and none on its own line.
-# "_leaves" are the modules whose name starts with an underscore, at the top of the package.
-FLOORS: tuple[frozenset[str], ...] = tuple(
-    frozenset(floor)
-    for floor in (
-        {"_leaves"},
-        {"devices", "cluster", "records"},
-        {"context"},
-        {"values"},
-        {"collectives"},
-        {"variable"},
-        {"functions"},
-        {"training", "data", "executors"},
-        {"input"},
-        {"strategies"},
-        {"checkpoints", "coordinator", "watching"},
-        # The public namespaces: lists of names from the rooms below.
-        {
-            *{"config", "debug", "distribute", "errors", "experimental", "io", "metrics", "nn"},
-            *{"random", "summary", "tpu", "train", "types"},
-        },
-        # Users of the public API that live in the package.
-        {"cli", "compat", "integrations", "testing"},
-        {"__init__"},
-    )
+from scripts import rooms
+from scripts.rooms import (
+    EDGES,
+    FLOORS,
+    MAY_IMPORT_THE_PACKAGE,
+    MODULES,
+    SOURCE,
+    Edge,
+    floor_of,
+    room_of,
 )
-# These may use the package as its users do, through its public names.
-MAY_IMPORT_THE_PACKAGE = frozenset({"cli", "compat", "integrations", "testing"})
+from tests.guards import ROOT
 
 # Imports of our own package inside a function, each with the reason why it cannot be at the top.
 LOCAL_IMPORTS_WITH_A_REASON: dict[str, str] = {
@@ -59,78 +37,6 @@ HEAVY = (
 )
 
 
-class Edge(NamedTuple):
-    """One import statement: `importer` uses `imported`, both dotted module names."""
-
-    importer: str
-    imported: str
-    path: Path
-    line: int
-    inside_function: bool
-    for_types_only: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.path.relative_to(ROOT)}:{self.line}: {self.importer} -> {self.imported}"
-
-
-def module_name(path: Path) -> str:
-    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def room_of(module: str) -> str:
-    """Returns the room of a dotted name: `replicax.values._mirrored` is in `values`."""
-    parts = module.split(".")
-    if len(parts) == 1 or parts[1] == "__main__":
-        return "__init__"
-    return "_leaves" if parts[1].startswith("_") else parts[1]
-
-
-def floor_of(room: str) -> int | None:
-    return next((level for level, floor in enumerate(FLOORS) if room in floor), None)
-
-
-MODULES: dict[str, Path] = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
-
-
-def imported_names(node: ast.AST, importer: str, is_package: bool) -> Iterator[str]:
-    """Yields the modules of our package that an import statement names."""
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            if alias.name.split(".")[0] == PACKAGE:
-                yield alias.name
-    elif isinstance(node, ast.ImportFrom):
-        base = node.module or ""
-        if node.level:
-            parts = importer.split(".")
-            keep = len(parts) - node.level + (1 if is_package else 0)
-            base = ".".join([*parts[:keep], *([node.module] if node.module else [])])
-        if base.split(".")[0] == PACKAGE:
-            for alias in node.names:
-                # `from replicax.context import _stack` names a module, not the package's content.
-                submodule = f"{base}.{alias.name}"
-                yield submodule if submodule in MODULES else base
-
-
-def edges_of(module: str, path: Path) -> Iterator[Edge]:
-    def walk(node: ast.AST, in_function: bool, for_types: bool) -> Iterator[Edge]:
-        for child in ast.iter_child_nodes(node):
-            for name in imported_names(child, module, path.name == "__init__.py"):
-                line = getattr(child, "lineno", 0)
-                yield Edge(module, name, path, line, in_function, for_types)
-            yield from walk(
-                child,
-                in_function or isinstance(child, ast.FunctionDef),
-                for_types
-                or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)),
-            )
-
-    yield from walk(ast.parse(path.read_text(encoding="utf-8")), False, False)
-
-
-EDGES: list[Edge] = [edge for name, path in MODULES.items() for edge in edges_of(name, path)]
-
-
 def breaks_the_order(edge: Edge) -> str | None:
     """Returns why an edge is not allowed, or None."""
     importer, imported = room_of(edge.importer), room_of(edge.imported)
@@ -143,7 +49,7 @@ def breaks_the_order(edge: Edge) -> str | None:
     here, there = floor_of(importer), floor_of(imported)
     if here is None or there is None:
         unknown = importer if here is None else imported
-        return f"the room {unknown!r} has no floor; give it one in tests/test_architecture.py"
+        return f"the room {unknown!r} has no floor; give it one in scripts/rooms.py"
     if importer == imported or there < here:
         return None
     where = "beside" if there == here else "above"
@@ -161,6 +67,19 @@ def test_source_was_found():
 def test_every_room_has_a_floor():
     lost = sorted({room_of(name) for name in MODULES if floor_of(room_of(name)) is None})
     assert not lost, f"no floor in the drawing for: {lost}"
+
+
+def test_every_floor_has_its_rooms():
+    there = {room_of(name) for name in MODULES}
+    gone = [room for floor in FLOORS for room in floor.rooms if room not in there]
+    assert not gone, f"on a floor, but not in the source: {gone}"
+
+
+@pytest.mark.parametrize("page", rooms.PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_drawings_are_up_to_date(page: Path):
+    text = page.read_text(encoding="utf-8")
+    assert "drawn by scripts/rooms.py" in text
+    assert text == rooms.redrawn(text), "run `python -m scripts.rooms`"
 
 
 def test_rooms_import_only_what_is_below_them():
@@ -219,7 +138,7 @@ def test_every_module_says_what_lives_in_it():
         ("replicax.context._stack", "replicax", "whole package"),
         ("replicax.attic._x", "replicax.values", "no floor"),
         ("replicax.variable._variable", "replicax.values._mirrored", None),
-        ("replicax.testing._runner", "replicax", None),
+        ("replicax.cli._main", "replicax", None),
     ],
 )
 def test_the_rule_itself(importer: str, imported: str, words: str | None):

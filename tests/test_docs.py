@@ -4,18 +4,17 @@ In a Markdown page, the `python` blocks run one after the other, as one program.
 `wrong: SomeError` must raise that error; what it raises is part of the page's promise.
 """
 
-import ast
 import importlib
 import json
+import pickle
 import re
-import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import replicax as rx
+from scripts.api_review.public_names import all_public_names, public_names
 from tests.guards import ROOT
 from tests.scripts import run_python
 
@@ -27,33 +26,6 @@ BLOCK = re.compile(r"^```python(?: title=\"(?P<title>[^\"]*)\")?\n(?P<code>.*?)^
 
 
 # --- public names ---------------------------------------------------------------------------------
-
-
-def public_names(namespace: types.ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yields the names that a namespace lists: those in `__all__`, or written `x as x`."""
-    listed = getattr(namespace, "__all__", None)
-    if listed is None:
-        assert namespace.__file__
-        tree = ast.parse(Path(namespace.__file__).read_text(encoding="utf-8"))
-        listed = [
-            alias.asname
-            for node in tree.body
-            if isinstance(node, ast.Import | ast.ImportFrom)
-            for alias in node.names
-            if alias.asname and alias.asname == alias.name.split(".")[-1]
-        ]
-    for name in listed:
-        if not name.startswith("_"):
-            yield name, getattr(namespace, name)
-
-
-def all_public_names(namespace: types.ModuleType, prefix: str) -> Iterator[str]:
-    for name, value in public_names(namespace):
-        path = f"{prefix}.{name}"
-        if isinstance(value, types.ModuleType):
-            yield from all_public_names(value, path)
-        else:
-            yield path
 
 
 def names_with_an_entry() -> set[str]:
@@ -82,20 +54,90 @@ def test_every_entry_is_a_name():
     assert not unknown, f"in docs/api, but not in the library: {unknown}"
 
 
+def value_of(path: str) -> Any:
+    namespace, _, name = path.removeprefix("rx").rpartition(".")
+    return getattr(importlib.import_module(f"replicax{namespace}"), name)
+
+
 def test_every_public_name_has_a_docstring():
     silent = []
     for path in all_public_names(rx, "rx"):
-        namespace, _, name = path.removeprefix("rx").rpartition(".")
-        value = getattr(importlib.import_module(f"replicax{namespace}"), name)
+        value = value_of(path)
         if callable(value) and not (value.__doc__ or "").strip():
             silent.append(path)
     assert not silent, f"no docstring: {silent}"
 
 
-def test_every_error_class_has_a_section():
+def code_that_is_shown() -> str:
+    """The code of all pages and examples, with the titles of blocks, which name errors."""
+    block = re.compile(
+        r"^```py(?:thon)?\b(.*?)^```$", re.M | re.S
+    )  # `py`: needs what tests have not
+    pages = [each for page in PAGES for each in block.findall(page.read_text(encoding="utf-8"))]
+    examples = sorted((ROOT / "examples").rglob("*.py"))
+    return "\n".join([*pages, *(path.read_text(encoding="utf-8") for path in examples)])
+
+
+def test_every_public_name_has_an_example():
+    """In code that is shown, or in its docstring; under this name, or another one that it has."""
+    code = code_that_is_shown()
+
+    def is_shown(path: str) -> bool:
+        with_namespace = ".".join(path.split(".")[-2:])
+        doc = value_of(path).__doc__ or "" if callable(value_of(path)) else ""
+        return ">>>" in doc or re.search(rf"\b{re.escape(with_namespace)}\b", code) is not None
+
+    # Those of other workers cannot be shown; their sections in docs/errors.md are checked below.
+    names = [path for path in all_public_names(rx, "rx") if not path.startswith("rx.errors.")]
+    shown = {id(value_of(path)) for path in names if is_shown(path)}
+    missing = [path for path in names if id(value_of(path)) not in shown]
+    assert not missing, f"show in docs/api: {missing}"
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+ERRORS = [name for name, _ in public_names(rx.errors)]
+
+
+def section_on(error: str) -> str:
     text = (DOCS / "errors.md").read_text(encoding="utf-8")
-    missing = [name for name, _ in public_names(rx.errors) if f"## `rx.errors.{name}`" not in text]
-    assert not missing, f"add to docs/errors.md: {missing}"
+    _, _, section = text.partition(f"## `rx.errors.{error}`\n")
+    return section.partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_every_error_class_has_a_section_with_wrong_and_right_code(error: str):
+    titled = re.findall(
+        r"^```\w+(?: title=\"(wrong|right)|\n# (wrong|right))", section_on(error), re.M
+    )
+    assert {a or b for a, b in titled} == {"wrong", "right"}, f"complete docs/errors.md: {error}"
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_every_error_names_its_section(error: str):
+    cls = getattr(rx.errors, error)
+    raised = cls("what was wrong")
+    (note,) = raised.__notes__
+    page, _, anchor = note.removeprefix("More: ").partition(",")[0].partition("#")
+    assert (ROOT / page).samefile(DOCS / "errors.md")
+    # As mkdocs and GitHub make an anchor of the heading.
+    assert anchor == re.sub(r"[^\w -]", "", f"`rx.errors.{error}`").lower()
+    assert f"help(rx.errors.{error})" in note
+    assert str(raised) == "what was wrong"
+    assert f"{cls.__module__}.{error}" == f"replicax.errors.{error}"
+
+
+def test_a_kind_of_an_error_names_the_section_of_the_error():
+    with pytest.raises(rx.errors.CheckpointError) as caught:
+        rx.train.load_checkpoint("there is none")
+    assert type(caught.value) is not rx.errors.CheckpointError
+    assert "#rxerrorscheckpointerror" in caught.value.__notes__[0]
+
+
+def test_an_error_keeps_its_note_through_a_pickle():
+    for error in (rx.errors.DeviceError("no"), rx.errors.DataLossError("cut off", "file", 3)):
+        again = pickle.loads(pickle.dumps(error))
+        assert (str(again), again.__notes__) == (str(error), error.__notes__)
 
 
 # --- code blocks ----------------------------------------------------------------------------------

@@ -1,42 +1,86 @@
 """Error classes that users may want to catch by name; each has a section in docs/errors.md.
 
 All of them derive from the builtin class that TensorFlow raises in the same place, so that ported
-`except` clauses keep working.
+`except` clauses keep working. A note below the message, as Python shows it in a traceback, says
+where the section is; `str(error)` is the message alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+from typing import ClassVar
 
 _PACKAGE = __name__.partition(".")[0]
 
-
-class ReplicaMismatchError(RuntimeError):
-    """The replicas did not do the same thing: one skipped a meeting, or they met differently."""
-
-
-class WrongContextError(RuntimeError):
-    """A call that needs replica context was made in cross-replica context, or the reverse."""
+# Where the sections are: a file of the project, and a page of its documentation.
+DOCUMENTATION = "docs/errors.md"
 
 
-class PerReplicaValueError(TypeError):
-    """A per-replica value was used as if it were one array."""
+class _Documented(Exception):
+    """An error with a section in the documentation, which a note names."""
+
+    _public_name: ClassVar[str]  # of the class, or of the one in `rx.errors` that it is a kind of
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ == __name__:
+            cls._public_name = cls.__name__
+            cls.__module__ = f"{_PACKAGE}.errors"  # what a traceback names is what users can import
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        name = self._public_name
+        add_note(self, f"More: {DOCUMENTATION}#rxerrors{name.lower()}, or help(rx.errors.{name})")
 
 
-class AggregationError(ValueError):
-    """A variable was updated in a way that its `aggregation` does not allow."""
+class ReplicaMismatchError(_Documented, RuntimeError):
+    """The replicas did not do the same thing: one skipped a meeting, or they met differently.
+
+    Let every replica take part in every `all_reduce`, `merge_call` and update, in the same order;
+    one that has nothing to say gives a neutral value, such as 0 for a sum.
+    """
 
 
-class OutOfRangeError(IndexError):
-    """There is no more data where more was asked for."""
+class WrongContextError(_Documented, RuntimeError):
+    """A call that needs replica context was made in cross-replica context, or the reverse.
+
+    Inside `strategy.run` ask `rx.distribute.get_replica_context()`; outside of it, the strategy.
+    """
 
 
-class DeviceError(ValueError):
-    """A device was named that does not exist, or named twice."""
+class PerReplicaValueError(_Documented, TypeError):
+    """A per-replica value was used as if it were one array.
+
+    Make one array of it with `strategy.reduce("SUM", value, axis=None)`, look at the parts with
+    `strategy.experimental_local_results(value)`, or pass it to `strategy.run`.
+    """
 
 
-class DataLossError(ValueError):
+class AggregationError(_Documented, ValueError):
+    """A variable was updated in a way that its `aggregation` does not allow.
+
+    Say what to make of the replicas' values when the variable is made:
+    `rx.Variable(0.0, aggregation=rx.VariableAggregation.SUM)`.
+    """
+
+
+class OutOfRangeError(_Documented, IndexError):
+    """There is no more data where more was asked for.
+
+    Ask for fewer steps, or repeat the data: `dataset.repeat()`.
+    """
+
+
+class DeviceError(_Documented, ValueError):
+    """A device was named that does not exist, or named twice.
+
+    `rx.config.list_logical_devices()` has the names of those that there are.
+    """
+
+
+class DataLossError(_Documented, ValueError):
     """A file of records is damaged: cut off, or its bytes are not what was once written.
+
+    Copy or write the file again.
 
     Attributes:
       path: The file.
@@ -53,20 +97,32 @@ class DataLossError(ValueError):
         return type(self), (*self.args, self.path, self.offset)  # all of it comes through a pickle
 
 
-class ClusterConfigError(ValueError):
-    """The description of the cluster, or of this worker's place in it, cannot be right."""
+class ClusterConfigError(_Documented, ValueError):
+    """The description of the cluster, or of this worker's place in it, cannot be right.
+
+    `replicax doctor` shows the cluster as it is understood.
+    """
 
 
-class WorkersMissingError(TimeoutError):
-    """Other workers were waited for and did not come in time; the text names them."""
+class WorkersMissingError(_Documented, TimeoutError):
+    """Other workers were waited for and did not come in time; the text names them.
+
+    Start them all, with the same cluster; `REPLICAX_JOIN_TIMEOUT` gives them more seconds.
+    """
 
 
-class WorkerLostError(RuntimeError):
-    """Another worker has failed, was killed or left, and cannot be waited for."""
+class WorkerLostError(_Documented, RuntimeError):
+    """Another worker has failed, was killed or left, and cannot be waited for.
+
+    Look for its own error in the log. `replicax launch --max-restarts` goes on from the checkpoint.
+    """
 
 
-class CheckpointError(ValueError):
-    """A checkpoint cannot be saved or restored: the text lists what does not fit."""
+class CheckpointError(_Documented, ValueError):
+    """A checkpoint cannot be saved or restored: the text lists what does not fit.
+
+    Make the program fit, or restore what there is: `checkpoint.restore(path, partial=True)`.
+    """
 
 
 def add_note(error: BaseException, note: str) -> None:

@@ -348,7 +348,7 @@ def test_the_names_are_those_of_tensorflow():
         "histogram": ["name", "data", "step", "buckets", "description"],
         "image": ["name", "data", "step", "max_outputs", "description"],
         "text": ["name", "data", "step", "description"],
-        "flush": ["writer"],
+        "flush": ["writer", "name"],
         "should_record_summaries": [],
         "create_noop_writer": [],
         "create_file_writer": ["logdir", "max_queue", "flush_millis", "filename_suffix", "name"],

@@ -40,10 +40,6 @@ class Background:
         if error is not None:
             raise error
 
-    @property
-    def is_running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
 
 _all: weakref.WeakSet[Background] = weakref.WeakSet()
 

@@ -51,6 +51,8 @@ class CheckpointManager:
         checkpoint's `step`.
       checkpoint_interval: `save` does nothing until so many steps have passed since the last time.
       init_fn: called by `restore_or_initialize` if there is no checkpoint.
+      last_checkpoint_step: the step at which it was last saved, for `checkpoint_interval`, where a
+        program goes on that this manager has not restored.
       save_interval: a shorter name of `checkpoint_interval`.
       asynchronous: whether `save` writes in the background.
     """
@@ -65,6 +67,7 @@ class CheckpointManager:
         step_counter: Any = None,
         checkpoint_interval: int | None = None,
         init_fn: Callable[[], Any] | None = None,
+        last_checkpoint_step: int | None = None,
         *,
         save_interval: int | None = None,
         asynchronous: bool = True,
@@ -96,7 +99,7 @@ class CheckpointManager:
         self._init_fn = init_fn
         self._asynchronous = asynchronous
         self._background = Background()
-        self._last_step: int | None = None
+        self._last_step = last_checkpoint_step
         self._last_kept = time.time()
         self._verified: str | None = None  # the path of the latest one, if it is known to be whole
         self._written_to = self._directory  # by the first worker

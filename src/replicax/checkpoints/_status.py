@@ -174,10 +174,8 @@ class _DeferredSlots:
         self, status: CheckpointLoadStatus, slots: list[list[Any]], values: dict[int, Any]
     ):
         self._status = status
-        self._slots = slots
         self._table = _restoring.slot_table(slots)
         self._values = values
-        self._wrong: list[str] = []
 
     def __call__(self, owner: Variable | None, position: int | None, label: str, new: Any) -> Any:
         """The value that a new slot starts from."""

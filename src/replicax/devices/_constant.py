@@ -11,7 +11,7 @@ from replicax._arrays import as_array
 
 
 def constant(
-    value: Any, dtype: Any = None, shape: Any = None, name: str | None = None
+    value: Any, dtype: Any = None, shape: Any = None, name: str | None = "Const"
 ) -> jax.Array:
     """An array of `value`, converted to `dtype` and spread to `shape` if they are given.
 

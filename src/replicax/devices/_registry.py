@@ -43,11 +43,12 @@ class LogicalDevice:
 class LogicalDeviceConfiguration:
     """How one logical device is to be made; the fields are TensorFlow's.
 
-    `memory_limit` and `experimental_priority` belong to GPUs, which JAX does not cut up.
+    They belong to GPUs, which JAX does not cut up.
     """
 
     memory_limit: int | None = None
     experimental_priority: int | None = None
+    experimental_device_ordinal: int | None = None
 
 
 def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice]:

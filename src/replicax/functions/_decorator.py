@@ -33,11 +33,12 @@ def function(
     autograph: bool = True,
     jit_compile: bool | None = None,
     reduce_retracing: bool = False,
-    experimental_relax_shapes: bool | None = None,
-    experimental_compile: bool | None = None,
     experimental_implements: str | None = None,
     experimental_autograph_options: Any = None,
     experimental_attributes: Any = None,
+    experimental_relax_shapes: bool | None = None,
+    experimental_compile: bool | None = None,
+    experimental_follow_type_hints: bool | None = None,
 ) -> Any:
     """Compiles a function into one program, with its variables as state. Also a decorator.
 
@@ -71,11 +72,12 @@ def function(
         write instead.
       jit_compile: kept for ported code; everything is compiled.
       reduce_retracing: kept for ported code.
-      experimental_relax_shapes: kept for ported code.
-      experimental_compile: kept for ported code.
       experimental_implements: kept for ported code.
       experimental_autograph_options: kept for ported code.
       experimental_attributes: kept for ported code.
+      experimental_relax_shapes: kept for ported code.
+      experimental_compile: kept for ported code.
+      experimental_follow_type_hints: kept for ported code.
     """
     if func is None:
         return lambda func: function(func, input_signature)

@@ -72,8 +72,9 @@ class TensorSpec:
     def name(self) -> str | None:
         return self._name
 
-    def is_compatible_with(self, other: Any) -> bool:
+    def is_compatible_with(self, spec_or_tensor: Any) -> bool:
         """Whether an array, or all arrays of a narrower spec, fit."""
+        other = spec_or_tensor
         shape = other.shape if hasattr(other, "shape") else jnp.shape(other)
         dtype = other.dtype if hasattr(other, "dtype") else jnp.result_type(other)
         if _on_device(self._dtype) != _on_device(dtype):

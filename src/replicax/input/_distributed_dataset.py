@@ -117,6 +117,18 @@ class DistributedDataset:
     def _number_of_steps(self) -> int:
         raise NotImplementedError
 
+    def reduce(self, initial_state: Any, reduce_func: Callable[[Any, Any], Any]) -> Any:
+        """Calls `state = reduce_func(state, element)` for each element; returns the last state.
+
+        Args:
+          initial_state: the state before the first element.
+          reduce_func: called in cross-replica context: `strategy.run` and `strategy.reduce` in it.
+        """
+        state = initial_state
+        for element in self:
+            state = reduce_func(state, element)
+        return state
+
     def __len__(self) -> int:
         size = self._number_of_steps()
         if size < 0:

@@ -46,8 +46,8 @@ class InputOptions:
     """How a distributed data set is read.
 
     Attributes:
-      experimental_fetch_to_device: whether batches are put on the replicas' devices; otherwise
-        they stay on the host, as NumPy arrays.
+      experimental_fetch_to_device: whether batches are put on the replicas' devices, as they are by
+        default; otherwise they stay on the host, as NumPy arrays.
       experimental_replication_mode: for data set functions, who has a data set of its own.
       experimental_place_dataset_on_device: with PER_REPLICA and without fetching, whether each
         replica's batches are made on its device.
@@ -55,7 +55,7 @@ class InputOptions:
         that is being made ready. With 0 nothing is read ahead, and no thread is started.
     """
 
-    experimental_fetch_to_device: bool | None = True
+    experimental_fetch_to_device: bool | None = None
     experimental_replication_mode: InputReplicationMode = InputReplicationMode.PER_WORKER
     experimental_place_dataset_on_device: bool = False
     experimental_per_replica_buffer_size: int = 1

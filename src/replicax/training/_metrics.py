@@ -17,8 +17,6 @@ from replicax._errors import PerReplicaValueError
 from replicax.context import in_cross_replica_context
 from replicax.variable import Variable, VariableAggregation, VariableSynchronization
 
-Measure = Callable[[jax.Array, jax.Array], jax.Array]
-
 
 class Metric:
     """Base of metrics. A subclass makes sums with `add_weight` and defines the other two.

@@ -132,15 +132,27 @@ class Generator:
 
     # ------------------------------------------------------------------ numbers
 
+    # `name` is that of an operation, in TensorFlow; here nothing has it.
+
     def normal(
-        self, shape: Sequence[int], mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = jnp.float32
+        self,
+        shape: Sequence[int],
+        mean: Any = 0.0,
+        stddev: Any = 1.0,
+        dtype: Any = jnp.float32,
+        name: str | None = None,
     ) -> jax.Array:
         """Normally distributed numbers."""
         numbers = jax.random.normal(self.next_key(), _shape(shape), dtype)
         return (numbers * stddev + mean).astype(dtype)
 
     def truncated_normal(
-        self, shape: Sequence[int], mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = jnp.float32
+        self,
+        shape: Sequence[int],
+        mean: Any = 0.0,
+        stddev: Any = 1.0,
+        dtype: Any = jnp.float32,
+        name: str | None = None,
     ) -> jax.Array:
         """Normally distributed numbers, none further than two `stddev` from the mean."""
         numbers = jax.random.truncated_normal(self.next_key(), -2.0, 2.0, _shape(shape), dtype)
@@ -152,6 +164,7 @@ class Generator:
         minval: Any = 0,
         maxval: Any = None,
         dtype: Any = jnp.float32,
+        name: str | None = None,
     ) -> jax.Array:
         """Numbers from `minval` (included) to `maxval` (excluded; 1 for floats)."""
         dtype = jnp.dtype(dtype)
@@ -162,7 +175,9 @@ class Generator:
         top = 1.0 if maxval is None else maxval
         return jax.random.uniform(self.next_key(), _shape(shape), dtype, minval, top)
 
-    def uniform_full_int(self, shape: Sequence[int], dtype: Any = jnp.uint32) -> jax.Array:
+    def uniform_full_int(
+        self, shape: Sequence[int], dtype: Any = jnp.uint32, name: str | None = None
+    ) -> jax.Array:
         """Integers over the whole range of their dtype."""
         dtype = jnp.dtype(dtype)
         unsigned = f"uint{dtype.itemsize * 8}"
@@ -170,7 +185,12 @@ class Generator:
         return jax.lax.bitcast_convert_type(bits, dtype)
 
     def binomial(
-        self, shape: Sequence[int], counts: Any, probs: Any, dtype: Any = jnp.int32
+        self,
+        shape: Sequence[int],
+        counts: Any,
+        probs: Any,
+        dtype: Any = jnp.int32,
+        name: str | None = None,
     ) -> jax.Array:
         """Numbers of successes in `counts` trials with probability `probs`."""
         return jax.random.binomial(self.next_key(), counts, probs, _shape(shape)).astype(dtype)

@@ -337,7 +337,7 @@ class SyncOnReadVariable(DistributedVariable):
     def _update_all(self, kind: str, value: Any) -> None:
         if kind != "assign":
             _policy.require_cross_replica_add(self._name, self._aggregation, kind)
-        elif self._aggregation is VariableAggregation.SUM:
+        elif self._aggregation is VariableAggregation.SUM and self._copies > 1:
             # The copies add up to the value; integers lose the remainder, as in TensorFlow.
             whole = value._array() if isinstance(value, Mirrored) else value
             value = jax.lax.div(whole, jnp.asarray(self._copies, whole.dtype))

@@ -66,6 +66,7 @@ def _bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
                 "scope."
             )
     arguments.pop("validate_shape", None)
+    arguments.pop("experimental_enable_variable_lifting", None)
     for argument, as_member in (
         ("synchronization", as_synchronization),
         ("aggregation", as_aggregation),
@@ -104,6 +105,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
       synchronization: `rx.VariableSynchronization`.
       aggregation: `rx.VariableAggregation`.
       shape: if given, what the initial value's shape must be (None for any size of a dimension).
+      experimental_enable_variable_lifting: kept for ported code.
       layout: into how many parts each dimension is split over the logical devices of a replica,
         as in `strategy.experimental_split_to_logical_devices`, or an `rx.distribute.Layout`; None
         for what the strategy's `rx.distribute.StateLayout` says: usually a copy on each.
@@ -130,8 +132,9 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         synchronization: Any = VariableSynchronization.AUTO,
         aggregation: Any = VariableAggregation.NONE,
         shape: Any = None,
-        layout: Sequence[int] | Layout | None = None,
+        experimental_enable_variable_lifting: bool = True,
         *,
+        layout: Sequence[int] | Layout | None = None,
         device: Device | None = None,
         strategy: Any = None,
     ):

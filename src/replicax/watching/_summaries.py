@@ -146,8 +146,9 @@ def text(name: str, data: str, step: Any = None, description: str | None = None)
     return _record("text", name, data, step, description, write)
 
 
-def flush(writer: SummaryWriter | None = None) -> None:
+def flush(writer: SummaryWriter | None = None, name: str | None = None) -> None:
     """Brings all summaries of a writer onto the disk: the given one, or the default one."""
+    del name  # as in TensorFlow, where it is that of an operation
     writer = writer or default.get().writer
     if writer is not None:
         writer.flush()

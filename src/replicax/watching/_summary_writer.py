@@ -30,7 +30,7 @@ class Default(NamedTuple):
 
 _NONE = Default(None, None)
 default: ContextVar[Default] = ContextVar("summaries", default=_NONE)
-condition: ContextVar[bool | Callable[[], Any]] = ContextVar("record_if", default=True)
+_condition: ContextVar[bool | Callable[[], Any]] = ContextVar("record_if", default=True)
 
 
 class _Kept(NamedTuple):
@@ -144,9 +144,9 @@ class SummaryWriter:
 
 def create_file_writer(
     logdir: str | os.PathLike[str],
-    max_queue: int = 10,
-    flush_millis: int = 120_000,
-    filename_suffix: str = ".v2",
+    max_queue: int | None = None,
+    flush_millis: int | None = None,
+    filename_suffix: str | None = None,
     name: str | None = None,
 ) -> SummaryWriter:
     """Makes a writer of summaries into a folder, which TensorBoard shows.
@@ -156,9 +156,10 @@ def create_file_writer(
     Args:
       logdir: the folder; it is made with the first summary.
       max_queue: how many summaries are kept until they are written. Their values are not waited for
-        before that, so that the devices go on.
+        before that, so that the devices go on. By default 10.
       flush_millis: at most so much time passes between two summaries until all are on the disk.
-      filename_suffix: the end of the file's name.
+        By default 120000, two minutes.
+      filename_suffix: the end of the file's name; by default ".v2".
       name: not used; as in TensorFlow.
     """
     del name
@@ -180,7 +181,12 @@ def create_file_writer(
                 )
             break
     tensorboardx()  # better now than in the first step
-    return SummaryWriter(folder, max_queue, flush_millis, filename_suffix)
+    return SummaryWriter(
+        folder,
+        10 if max_queue is None else max_queue,
+        120_000 if flush_millis is None else flush_millis,
+        ".v2" if filename_suffix is None else filename_suffix,
+    )
 
 
 def create_noop_writer() -> SummaryWriter:
@@ -189,24 +195,24 @@ def create_noop_writer() -> SummaryWriter:
 
 
 @contextlib.contextmanager
-def record_if(when: bool | Callable[[], Any]) -> Iterator[None]:
-    """Inside, summaries are written only if `when` is true, or returns true when it is called.
+def record_if(condition: bool | Callable[[], Any]) -> Iterator[None]:
+    """Inside, summaries are written only if `condition` is true, or returns true when it is called.
 
     >>> import replicax as rx
     >>> with rx.summary.record_if(False):
     ...     rx.summary.should_record_summaries()
     False
     """
-    token = condition.set(when)
+    token = _condition.set(condition)
     try:
         yield
     finally:
-        condition.reset(token)
+        _condition.reset(token)
 
 
 def should_record_summaries() -> bool:
     """Whether summaries are written here: there is a default writer, and `record_if` allows it."""
     if default.get().writer is None:
         return False
-    when = condition.get()
+    when = _condition.get()
     return bool(when() if callable(when) else when)

@@ -311,6 +311,7 @@ THOUGHT: dict[str, str] = {
     "tf.Module": "a plain class; list its variables yourself",
     "tf.TensorArray": "a list, or the stacked results of jax.lax.scan",
     "tf.TensorShape": "a tuple",
+    "tf.TypeSpec": "rx.TensorSpec, or the element_spec of a data set",
     "tf.assign": "variable.assign(value)",
     "tf.assign_add": "variable.assign_add(value)",
     "tf.assign_sub": "variable.assign_sub(value)",
@@ -321,6 +322,7 @@ THOUGHT: dict[str, str] = {
     "tf.cast": "x.astype(dtype)",
     "tf.clip_by_global_norm": "global_clipnorm= of the optimizer; optax.clip_by_global_norm",
     "tf.clip_by_norm": "divide by jnp.maximum(1, norm / limit)",
+    "tf.colocate_with": "leave it out; variables: strategy.extended.colocate_vars_with",
     "tf.config.*": "leave it out, or see rx.config and jax.config",
     "tf.config.experimental.enable_op_determinism": (
         "leave it out; on GPUs set XLA_FLAGS=--xla_gpu_deterministic_ops=true"
@@ -722,7 +724,6 @@ THOUGHT_METHODS: dict[str, str] = {
     "Dataset.ragged_batch": "dataset.padded_batch",
     "Dataset.snapshot": "dataset.cache(filename)",
     "DistributedDataset.*": "loop over it, or iter() of it",
-    "DistributedDataset.reduce": "a loop over the data set",
     "GradientTape.*": "loss, gradients = rx.value_and_grad(loss_fn, variables)",
     "GradientTape.watch": "make it a rx.Variable, or use jax.grad",
     "InputContext.*": "rx.distribute.InputContext does not have it",

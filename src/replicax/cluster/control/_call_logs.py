@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-Runs = list[tuple[int, str]]  # how many times in a row, and what
-
 
 class Difference(NamedTuple):
     """The first call that is not the same everywhere."""
