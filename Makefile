@@ -83,7 +83,7 @@ docs-serve: $(VENV)/.ready-docs
 setup: $(VENV)/.ready-dev $(VENV)/.ready-demo $(VENV)/.ready-docs
 
 clean:
-	rm -rf $(VENV) $(INTEGRATIONS_VENV) site dist build demo_digits.png many_workers_checkpoints .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEGRATIONS_VENV) site dist build demo_digits.png example_checkpoints .pytest_cache .ruff_cache .hypothesis
 	rm -f src/replicax/records/librecords.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -19,7 +19,7 @@ def _milliseconds(size: int) -> Callable[[Row], float | None]:
 
 SUMS = Table(
     "rows",
-    "Median milliseconds of a sum over the replicas by its size, and the constants that fit them.",
+    "Least milliseconds of a sum over the replicas by its size, and the constants that fit them.",
     (
         Column("a sum over (ms)", "what"),
         *(

@@ -61,8 +61,10 @@ def measure(what: str, workers: Workers, options: argparse.Namespace) -> Row:
 
     for _ in range(options.rounds):
         for size, seen in turns.items():
-            calls = options.seconds / slowest(size, 1) / answer["sums"]
-            seen.append(slowest(size, max(1, round(calls))))
+            seen.append(slowest(size, 1))
+            calls = round(options.seconds / seen[-1] / answer["sums"])
+            if calls > 1:  # else one call was long enough
+                seen.append(slowest(size, calls))
     seconds = {size: min(seen) for size, seen in turns.items()}
     return Row(what, answer["replicas"], seconds, *fitted(answer["replicas"], seconds))
 
