@@ -112,3 +112,19 @@ def test_notebook_displays():
     assert "CPU:1" in value._repr_html_() and "[1. 2.]" in mirrored_variable._repr_html_()
     escaped = rx.distribute.PerReplica(["<b>", "c"])._repr_html_()
     assert "<b>c" not in escaped and "&lt;b&gt;" in escaped
+
+
+def test_variables_on_other_devices_are_updated_elsewhere():
+    strategy = rx.distribute.experimental.CentralStorageStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        total = rx.Variable(0.0, name="total", aggregation="SUM")
+        rate = rx.Variable(2.0, name="rate")
+
+    @rx.function
+    def step():
+        strategy.run(lambda: total.assign_add(rate * 1.0))
+
+    text = str(step.explain())
+    assert "updated in place   0 variable(s)" in text
+    assert "updated elsewhere  1 variable(s): total:0" in text
+    assert "only read          1 variable(s): rate:0" in text

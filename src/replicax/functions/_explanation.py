@@ -41,6 +41,7 @@ class Report:
       peak_bytes: the most memory that a call needs on each device, or None.
       donated: names of the variables that are updated in place.
       donated_bytes: their size on each device.
+      elsewhere: names of those that get their new value from the program, on other devices.
       read: names of the variables that are only read.
     """
 
@@ -50,6 +51,7 @@ class Report:
     peak_bytes: int | None
     donated: list[str]
     donated_bytes: int
+    elsewhere: list[str]
     read: list[str]
 
 
@@ -85,6 +87,9 @@ class Explanation:
                 f"{len(report.donated)} variable(s), {_amount(report.donated_bytes)}B per device"
             )
             yield "updated in place", donated + _listed(report.donated)
+            if report.elsewhere:
+                text = f"{len(report.elsewhere)} variable(s)" + _listed(report.elsewhere)
+                yield "updated elsewhere", text
             yield "only read", f"{len(report.read)} variable(s)" + _listed(report.read)
         yield "traced", f"{self._traces} time(s). {self._reason}"
 

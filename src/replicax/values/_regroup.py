@@ -65,7 +65,7 @@ def regroup(
     try:
         return _tree.map_together(merge, per_replica, is_leaf)
     except _tree.StructureMismatch:
-        raise StructureError(what, per_replica) from None
+        raise _structure_error(what, per_replica) from None
 
 
 def as_one_of_many(structure: Any) -> Any:
@@ -138,14 +138,15 @@ def released(merged: Any, devices: tuple[Device, ...]) -> Any:
 class StructureError(ReplicaMismatchError, ValueError):
     """The replicas gave structures that are not alike."""
 
-    def __init__(self, what: str, per_replica: Sequence[Any]):
-        rows = "\n".join(
-            f"  replica {index}: {_tree.describe(each)}" for index, each in enumerate(per_replica)
-        )
-        super().__init__(
-            f"The replicas {what} different structures:\n{rows}\nEvery replica must give the same "
-            "nesting of lists, tuples and dicts with the same keys; only the leaves may differ."
-        )
+
+def _structure_error(what: str, per_replica: Sequence[Any]) -> StructureError:
+    rows = "\n".join(
+        f"  replica {index}: {_tree.describe(each)}" for index, each in enumerate(per_replica)
+    )
+    return StructureError(
+        f"The replicas {what} different structures:\n{rows}\nEvery replica must give the same "
+        "nesting of lists, tuples and dicts with the same keys; only the leaves may differ."
+    )
 
 
 def _common_container(leaves: Sequence[Any]) -> Any:
