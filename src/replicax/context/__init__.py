@@ -1,5 +1,6 @@
 """Contexts: default, cross-replica, replica, update; per thread."""
 
+from replicax.context._forks import require_threads as require_threads
 from replicax.context._queries import get_replica_context as get_replica_context
 from replicax.context._queries import get_strategy as get_strategy
 from replicax.context._queries import has_strategy as has_strategy

@@ -7,6 +7,7 @@ from typing import Any
 
 from replicax._errors import WrongContextError
 from replicax.context import _queries, _stack
+from replicax.context._forks import require_threads
 
 
 class StrategyScope:
@@ -33,6 +34,7 @@ class StrategyScope:
             "strategy.scope()",
             "Inside strategy.run the strategy is current already: leave the scope out there.",
         )
+        require_threads("strategy.scope() or strategy.run")
         for hook in _stack.scope_hooks:
             hook(True)
         _stack.thread_state.frames.append(_stack.Frame(strategy))

@@ -23,7 +23,13 @@ from replicax import _jax_internals
 from replicax._errors import OutOfRangeError, add_note, show_users_part
 from replicax._typing import Device
 from replicax.collectives import default_device
-from replicax.context import Frame, compiling_losses, current_frame, thread_state
+from replicax.context import (
+    Frame,
+    compiling_losses,
+    current_frame,
+    require_threads,
+    thread_state,
+)
 from replicax.devices import need_mesh
 from replicax.functions._arguments import Arguments, Look, is_stream
 from replicax.functions._cache import FunctionCache
@@ -128,6 +134,7 @@ class Function:
     # ------------------------------------------------------------------ calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        require_threads("An rx.function")
         args, kwargs = self._bound_arguments(args, kwargs)
         frame = current_frame()
         if self._must_run_inside(frame):
