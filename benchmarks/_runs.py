@@ -49,6 +49,7 @@ class Run:
 RUNS = {
     "step": Run("step.py", peers=("tensorflow",), without="--no-tensorflow"),
     "step_gpu": Run("step.py", ("--gpu", "--only", "steps"), gpu=True),
+    "first_call": Run("first_call.py", peers=("tensorflow",), without="--no-tensorflow"),
     "eager": Run("eager.py", peers=("tensorflow",), without="--no-tensorflow"),
     "input": Run("input.py", peers=("tensorflow", "grain", "torch"), without="--no-peers"),
     "multi_worker": Run("multi_worker.py", peers=("torch", "tensorflow"), without="--no-peers"),

@@ -2,7 +2,7 @@
 
 The points are pixels of images now, and the network is a convolution. An image may be too large for
 one device: each replica has four, and each of these a quarter of every image, half of its height
-and half of its width. At the cuts, the convolution needs pixels of the neighbours; the compiler
+and half of its width. At the borders, the convolution needs pixels of the neighbours; the compiler
 sees to that. The losses are those of whole images on one device.
 """
 

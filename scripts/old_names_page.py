@@ -19,8 +19,8 @@ HEAD = """# Older names
 
 <!-- Written by scripts/old_names_page.py from src/replicax/_old_names.py. Change those. -->
 
-These names of earlier TensorFlows still work. The first use of each gives a warning at the line
-that uses it, with the line to write instead:
+For programs that were written for earlier versions of TensorFlow. These names still work; the first
+use of each gives a warning at the line that uses it, with the line to write instead:
 
 ```python
 import warnings

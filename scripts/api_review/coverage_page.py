@@ -18,9 +18,9 @@ HEAD = """# Coverage
 
 <!-- Written by `python -m scripts.api_review.coverage_page`, from reasons.py beside it. -->
 
-What became of TensorFlow's names: of all of `tf.distribute`, and of what programs with strategies
-use besides. Each is *same*, *different on purpose* or *not there*, and the last two say why. This
-page is written by a program that compares TensorFlow {version} with replicax.
+For those who ask whether a name of TensorFlow is here: all of `tf.distribute`, and what programs
+with strategies use besides. Each is *same*, *different on purpose* or *not there*, and the last two
+say why. This page is written by a program that compares TensorFlow {version} with replicax.
 
 *Same* means: a call that is right in TensorFlow is right here. The arguments have the same names,
 order and defaults; replicax may take more. What the calls *do* is compared in other tests:

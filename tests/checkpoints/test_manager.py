@@ -182,8 +182,7 @@ def test_save_returns_before_it_is_written(
     with rx.train.CheckpointManager(checkpoint, tmp_path) as manager:
         path = manager.save()
         checkpoint.v.assign(5.0)
-        assert rx.train.list_checkpoints(tmp_path) == []
-        assert rx.train.latest_checkpoint(tmp_path) is None
+        assert path is not None and not os.path.exists(path)
         gate.set()
         assert manager.latest_checkpoint == path  # waits
         checkpoint.restore(path)
@@ -301,3 +300,25 @@ def test_killed_between_two_renames(checkpoint: rx.train.Checkpoint, tmp_path: P
     manager = rx.train.CheckpointManager(checkpoint, tmp_path)
     assert manager.latest_checkpoint == path
     assert _folder.verify(path)
+
+
+def test_what_is_being_written_is_found(checkpoint: rx.train.Checkpoint, tmp_path: Path):
+    """`save` returns before all is on the disk; whoever asks for the latest waits for it."""
+    manager = rx.train.CheckpointManager(checkpoint, tmp_path, 2)
+    for count in range(1, 9):
+        checkpoint.step.assign(count)
+        path = manager.save()
+        assert path is not None
+        other = rx.train.Checkpoint(v=rx.Variable(0.0), step=rx.Variable(0))
+        if count % 4 == 0:
+            assert rx.train.latest_checkpoint(tmp_path) == path
+            other.restore(path)
+        elif count % 4 == 1:
+            assert rx.train.list_checkpoints(tmp_path)[-1] == path
+            other.restore(rx.train.latest_checkpoint(tmp_path))
+        elif count % 4 == 2:
+            other.restore(path)
+        else:
+            other.step.assign(int(rx.train.load_variable(path, "step")))
+        assert other.step.numpy() == count
+    manager.close()

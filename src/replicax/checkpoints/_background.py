@@ -29,6 +29,12 @@ class Background:
         except BaseException as error:
             self._error = error
 
+    def finish(self) -> None:
+        """Returns when nothing runs any more; an error waits for whoever calls `wait`."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
     def wait(self) -> None:
         """Returns when nothing runs any more; raises the error of what ran."""
         if self._thread is threading.current_thread():
@@ -42,6 +48,12 @@ class Background:
 
 
 _all: weakref.WeakSet[Background] = weakref.WeakSet()
+
+
+def finish_all() -> None:
+    """Returns when this process writes nothing: what was saved can be found then."""
+    for each in list(_all):
+        each.finish()
 
 
 @atexit.register

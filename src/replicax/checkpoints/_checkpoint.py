@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from replicax._errors import CheckpointError, WrongContextError
 from replicax.checkpoints import _job, _restoring
+from replicax.checkpoints._background import finish_all
 from replicax.checkpoints._graph import VARIABLE, Node, is_trackable, walk
 from replicax.checkpoints._saving import Save
 from replicax.checkpoints._status import CheckpointLoadStatus, InitializationOnlyStatus
@@ -232,6 +233,7 @@ class Checkpoint:
     ) -> CheckpointLoadStatus | InitializationOnlyStatus:
         self._require_outside("restored")
         self.sync()
+        finish_all()  # it may be another's save
         job = _job.current_job()
         if job.workers == 1 or not restore_needs_all(walk(self)):
             job = _job.ALONE

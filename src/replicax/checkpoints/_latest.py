@@ -6,6 +6,7 @@ import os
 
 from replicax import _warnings
 from replicax.checkpoints import _folder
+from replicax.checkpoints._background import finish_all
 from replicax.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
 
 _told: set[str] = set()  # the damaged checkpoints that users know of
@@ -54,19 +55,24 @@ def latest_checkpoint(
 ) -> str | None:
     """The path of the latest checkpoint in a directory; None if there is none.
 
-    Damaged checkpoints are passed over, with a warning.
+    What this process is still writing in the background is waited for. Damaged checkpoints are
+    passed over, with a warning.
 
     Args:
       checkpoint_dir: where checkpoints were saved.
       latest_filename: kept for ported code.
     """
+    finish_all()
     return latest_whole(os.path.abspath(checkpoint_dir))
 
 
 def list_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
     """The paths of all checkpoints in a directory, earliest first; none that is half-written.
 
+    What this process is still writing in the background is waited for.
+
     Args:
       checkpoint_dir: where checkpoints were saved.
     """
+    finish_all()
     return [path for path, _ in _folder.checkpoints_in(os.path.abspath(checkpoint_dir))]

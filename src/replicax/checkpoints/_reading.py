@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from replicax.checkpoints import _folder
+from replicax.checkpoints._background import finish_all
 from replicax.checkpoints._graph import NUMBER
 from replicax.checkpoints._latest import latest_checkpoint, list_checkpoints
 from replicax.checkpoints._leaf import number_from_json
@@ -94,6 +95,7 @@ def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReade
     Args:
       ckpt_dir_or_file: the path of a checkpoint, or a directory, for the latest one in it.
     """
+    finish_all()
     path = os.path.abspath(ckpt_dir_or_file)
     if os.path.exists(os.path.join(path, _folder.MANIFEST)):
         return CheckpointReader(path)

@@ -1,0 +1,103 @@
+"""How long does the first call of a compiled step take, which traces and compiles it?
+
+Seconds of the first step of a model with many variables, the median over turns, each in a new process
+without any cache of programs:
+
+- replicax: `rx.function` around `strategy.run`, with Adam;
+- by hand: `jax.jit` and `shard_map`, with optax's Adam;
+- TensorFlow: `tf.function` around `strategy.run`, if there is one.
+
+All must have the same loss. Run with `--help` for the options.
+"""
+
+import argparse
+import importlib.util
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _child import Child
+from _report import format_table, machine_facts
+from _step_models import MODELS
+from _step_tables import FIRST_CALL
+
+
+def first_call(way: str, devices: int, options: argparse.Namespace) -> dict[str, Any]:
+    variables = {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+    python = options.tensorflow_python if way == "tensorflow" else sys.executable
+    arguments = (way, options.model, str(devices))
+    with Child("_first_call_side.py", *arguments, python=python, **variables) as child:
+        return child.answer()
+
+
+def measure(devices: int, options: argparse.Namespace, versions: dict[str, str]) -> dict[str, Any]:
+    """A row of the table."""
+    ways = ["replicax", "by_hand", *(["tensorflow"] if options.tensorflow_python else [])]
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    losses = []
+    for _ in range(options.rounds):
+        for way in ways:
+            found = first_call(way, devices, options)
+            seconds[way].append(found["seconds"])
+            losses.append(found["loss"])
+            if way == "tensorflow":
+                versions["TensorFlow"] = found["version"]
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-4, err_msg="not the same step")
+    row = {way: statistics.median(times) for way, times in seconds.items()}
+    return {"devices": devices, "tensorflow": None, **row}
+
+
+def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", choices=MODELS, default="deep_narrow")
+    parser.add_argument("--devices", nargs="+", type=int, default=[1, 2, 4])
+    parser.add_argument("--rounds", type=int, default=3, help="turns that each way takes")
+    parser.add_argument("--quick", action="store_true", help="a trial run of some seconds")
+    parser.add_argument(
+        "--tensorflow-python",
+        metavar="PATH",
+        help="an interpreter that has TensorFlow (default: this one, if it has)",
+    )
+    parser.add_argument("--no-tensorflow", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.devices, options.rounds, options.model = [2], 1, "tiny"
+    if options.no_tensorflow:
+        options.tensorflow_python = None
+    elif options.tensorflow_python is None and importlib.util.find_spec("tensorflow"):
+        options.tensorflow_python = sys.executable
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse_options(arguments)
+    versions: dict[str, str] = {}
+    rows = []
+    for devices in options.devices:
+        print(f"{MODELS[options.model].title}, devices: {devices} ...", file=sys.stderr)
+        rows.append(measure(devices, options, versions))
+    facts = machine_facts(versions.get("TensorFlow"))
+    print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    print(f"\n{FIRST_CALL.title}\n")
+    print(format_table(FIRST_CALL.cells(rows), options.markdown))
+    if options.json:
+        measured = {"machine": facts, FIRST_CALL.key: rows}
+        options.json.write_text(json.dumps(measured, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
