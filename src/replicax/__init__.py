@@ -1,5 +1,7 @@
 """replicax: the programming model of `tf.distribute`, on JAX. Import it as `rx`."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from replicax import compat as compat
 from replicax import config as config
 from replicax import data as data
@@ -17,6 +19,7 @@ from replicax import tpu as tpu
 from replicax import train as train
 from replicax import types as types
 from replicax._arrays import string as string
+from replicax._not_here import names_of_others as _names_of_others
 from replicax.context import get_replica_context as get_replica_context
 from replicax.devices import constant as constant
 from replicax.devices import device as device
@@ -38,3 +41,6 @@ from replicax.watching import profile as profile
 from replicax.watching import progress as progress
 
 __version__ = "0.1.0"
+
+if not _TYPE_CHECKING:  # type checkers would take any name for there
+    __getattr__ = _names_of_others(__name__)

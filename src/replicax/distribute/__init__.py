@@ -1,5 +1,8 @@
 """`rx.distribute`: strategies, contexts and values, under TensorFlow's names."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from replicax._not_here import names_of_others as _names_of_others
 from replicax.collectives import CrossDeviceOps as CrossDeviceOps
 from replicax.collectives import HierarchicalCopyAllReduce as HierarchicalCopyAllReduce
 from replicax.collectives import NcclAllReduce as NcclAllReduce
@@ -32,3 +35,6 @@ from replicax.strategies import ValueContext as ValueContext
 from replicax.values import DistributedValues as DistributedValues
 from replicax.values import Mirrored as Mirrored
 from replicax.values import PerReplica as PerReplica
+
+if not _TYPE_CHECKING:
+    __getattr__ = _names_of_others(__name__)

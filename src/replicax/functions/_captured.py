@@ -10,7 +10,7 @@ import numpy as np
 from replicax import _jax_internals
 from replicax._arrays import as_array
 from replicax.devices import ReplicaMesh
-from replicax.functions._retry import NotOneProgram, Uneven
+from replicax.functions._retry import NotOneProgram, Uneven, UnevenShapes
 from replicax.values import DistributedValues
 
 
@@ -47,7 +47,11 @@ def other_replicas(what: str, count: int, mesh: ReplicaMesh) -> NotOneProgram:
 def shape_and_dtype(value: DistributedValues) -> tuple[tuple[int, ...], Any]:
     """The shape and dtype that all components share; `Uneven` if they do not."""
     if getattr(value, "_is_uneven", False):
-        raise Uneven("the replicas have different shapes, here or on other workers")
+        shapes = [tuple(np.shape(part)) for part in value.values]
+        here = ", ".join(map(str, shapes)) + (
+            " here, and others on other workers" if len(set(shapes)) == 1 else ""
+        )
+        raise UnevenShapes(f"the replicas have different shapes: {here}")
     buffers = value._buffers
     if buffers is not None and value._values is None:
         return buffers.shape, buffers.assembled.dtype
@@ -66,7 +70,7 @@ def shape_and_dtype(value: DistributedValues) -> tuple[tuple[int, ...], Any]:
         else:
             raise Uneven(f"a component is a {type(part).__name__}, which is no array")
         if found is not None and here != found:
-            raise Uneven(f"the replicas have different shapes: {found[0]} and {here[0]}")
+            raise UnevenShapes(f"the replicas have different shapes: {found[0]} and {here[0]}")
         found = here
     assert found is not None
     return found

@@ -185,7 +185,10 @@ class Retraces:
             if old != new
         ]
         if not changes:
-            return "It was called in another context, with other settings, or made variables."
+            return (
+                "The first call made variables, which is as it should be; or it was called in "
+                "another context, or with other settings."
+            )
         text = "; ".join(changes)
         return text[0].upper() + text[1:] + "."
 

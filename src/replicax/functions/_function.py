@@ -22,6 +22,7 @@ from typing import Any
 from replicax import _jax_internals
 from replicax._errors import OutOfRangeError, add_note, show_users_part
 from replicax._typing import Device
+from replicax._warnings import warn
 from replicax.collectives import default_device
 from replicax.context import (
     Frame,
@@ -45,6 +46,7 @@ from replicax.functions._retry import (
     OtherDevicesNeeded,
     RefNeeded,
     Uneven,
+    UnevenShapes,
 )
 from replicax.functions._signature import Signature
 from replicax.functions._snapshot import with_snapshots
@@ -53,6 +55,7 @@ from replicax.variable import Variable, VariableGone
 
 _EAGER = object()  # in the place of a program: this call cannot be compiled
 _LOOP = object()  # in the place of a program: its parts are compiled
+_MANY = 10  # uneven calls in a row, before there is a warning
 
 
 class _State:
@@ -64,6 +67,7 @@ class _State:
         self.devices: tuple[Device, ...] | None = None  # found out by an earlier trace
         self.retraces = Retraces()
         self.reasons: dict[int, str] = {}  # why something is in the place of programs
+        self.uneven_calls = 0  # in a row
 
     def left_to_python(self, key: Any, how: Any, reason: str) -> Any:
         self.programs[key] = how
@@ -278,9 +282,11 @@ class Function:
         state = self._state
         try:
             arguments = Arguments(args, kwargs)
-        except Uneven:
+        except Uneven as reason:
+            self._count_uneven(reason)
             with compiling_losses():
                 return with_snapshots(body(*args, **kwargs))
+        state.uneven_calls = 0
         program = self._find(body, strategy, frame, arguments)
         if program is _EAGER:
             return with_snapshots(body(*args, **kwargs))
@@ -291,6 +297,17 @@ class Function:
         except VariableGone:  # its name may stand for another one now
             state.programs.clear()
             return self._call(body, strategy, frame, args, kwargs)
+
+    def _count_uneven(self, reason: Uneven) -> None:
+        """The last batch of an epoch may be uneven; if all are, somebody should know."""
+        self._state.uneven_calls += 1
+        if self._state.uneven_calls == _MANY and isinstance(reason, UnevenShapes):
+            warn(
+                f"rx.function {self._name!r} has run as plain Python {_MANY} times in a row, which "
+                f"is slower than a compiled program: {reason}. If these are shares of a batch, "
+                "let the number of replicas divide its size, or leave the rest of the rows out: "
+                "dataset.batch(size, drop_remainder=True)."
+            )
 
     def _find(
         self, body: Callable[..., Any], strategy: Any, frame: Frame, arguments: Arguments

@@ -42,5 +42,9 @@ class Uneven(OnlyPython):
     """The components of a per-replica value cannot be one array."""
 
 
+class UnevenShapes(Uneven):
+    """They have different shapes, as the shares of a batch that the replicas do not divide."""
+
+
 class NotOneProgram(Retry):
     """The function runs as Python, with each of its `strategy.run` compiled."""

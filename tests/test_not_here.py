@@ -1,0 +1,19 @@
+"""Names of TensorFlow that replicax does not have: the error says where to look."""
+
+import pytest
+
+import replicax as rx
+
+
+def test_a_name_of_tensorflow_says_where_to_look():
+    with pytest.raises(AttributeError, match=r"tf\.GradientTape is in docs/names\.md") as caught:
+        getattr(rx, "GradientTape")  # noqa: B009
+    assert caught.value.name == "GradientTape"
+    with pytest.raises(AttributeError, match=r"tf\.distribute\.ParameterServerStrategy is in"):
+        getattr(rx.distribute, "ParameterServerStrategy")  # noqa: B009
+
+
+def test_other_names_get_the_usual_error():
+    with pytest.raises(AttributeError, match="no attribute '_private'$"):
+        getattr(rx, "_private")  # noqa: B009
+    assert not hasattr(rx, "keras")
