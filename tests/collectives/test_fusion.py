@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import replicax as rx
-from replicax.collectives._fusion import DEFAULT_BYTES_PER_PACK, plan_packs
+from replicax.collectives._fusion import (
+    BETWEEN_WORKERS,
+    DEFAULT_BYTES_PER_PACK,
+    IN_ONE_PROCESS,
+    Packing,
+    plan_packs,
+)
 from tests.replicas import mirrored, on_devices
 
 SHAPES = st.lists(st.integers(0, 9), max_size=3).map(tuple)
@@ -23,18 +29,22 @@ def size_of(tensor: Any) -> int:
     return math.prod(tensor.shape) * tensor.dtype.itemsize
 
 
-def kind_of(tensor: Any) -> Any:
-    return tensor.dtype, len(tensor.shape) < 2
+@given(
+    TENSORS,
+    st.sampled_from([0, 1, 16, 200, 1 << 12, 1 << 30]),
+    st.sampled_from([IN_ONE_PROCESS, BETWEEN_WORKERS, Packing(1 << 12, True, 2)]),
+)
+def test_packs_partition_the_tensors_in_order(tensors: Any, limit: int, packing: Packing):
+    def kind_of(tensor: Any) -> Any:
+        return tensor.dtype, tensor.shape if packing.by_shape else len(tensor.shape) < 2
 
-
-@given(TENSORS, st.sampled_from([0, 1, 16, 200, 1 << 12, 1 << 30]))
-def test_packs_partition_the_tensors_in_order(tensors: Any, limit: int):
     arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in tensors]
-    packs = plan_packs(arrays, limit)
+    packs = plan_packs(arrays, limit, packing)
     assert sorted(index for pack in packs for index in pack) == list(range(len(arrays)))
     for pack in packs:
         assert pack == sorted(pack)
         assert len({kind_of(arrays[index]) for index in pack}) == 1
+        assert len(pack) <= (packing.most_tensors or len(arrays))
         if len(pack) > 1:
             assert sum(size_of(arrays[i]) for i in pack) <= (limit or DEFAULT_BYTES_PER_PACK)
     for kind in map(kind_of, arrays):
@@ -49,6 +59,14 @@ def test_small_tensors_go_together_and_large_ones_alone():
     )
     assert plan_packs([small, large, small, small], 0) == [[0, 2, 3], [1]]
     assert plan_packs([small, small], 1) == [[0], [1]]
+
+
+def test_inside_one_process_packs_are_of_one_shape_and_not_too_long():
+    vector, other = (jax.ShapeDtypeStruct((size,), "float32") for size in (8, 4))
+    assert plan_packs([vector, other, vector, other], 0) == [[0, 2], [1, 3]]
+    assert plan_packs([vector, other, vector, other], 0, BETWEEN_WORKERS) == [[0, 1, 2, 3]]
+    assert [len(pack) for pack in plan_packs([vector] * 40, 0)] == [16, 16, 8]
+    assert [len(pack) for pack in plan_packs([vector] * 40, 0, BETWEEN_WORKERS)] == [40]
 
 
 @settings(max_examples=8)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,32 +19,51 @@ from replicax.collectives._reduce_op import ReduceOp
 from replicax.devices import REPLICA_AXIS, ReplicaMesh
 
 DEFAULT_BYTES_PER_PACK = 4 << 20
-# From this size on a tensor goes alone. Inside one process a collective is cheap, and XLA's loop
-# that copies a pack is not (nets of 3 to 30 layers); between workers it is the other way round.
-_ALONE_FROM_BYTES = 128 << 10
-_ALONE_FROM_BYTES_BETWEEN_WORKERS = 1 << 20
+
+
+class Packing(NamedTuple):
+    """What goes into a pack."""
+
+    alone_from_bytes: int
+    """From this size on a tensor goes alone."""
+    by_shape: bool
+    """Whether a pack is of one shape. Otherwise vectors go with vectors.
+
+    Vectors tend to be sums (the gradients of biases), which XLA on the CPU puts into the loop that
+    copies the pack, and carries out again for every item of it: a net of four layers took 100 times
+    as long with its matrices in the same pack.
+    """
+    most_tensors: int | None
+    """In one pack.
+
+    What is done with a tensor after the pack was split begins with its place in the pack, and XLA
+    compiles it for each place. Tensors of one shape in many small packs share their places. For a
+    net of fifty layers, 16 wide, the first call then takes 60% of the time; its steps, as long on
+    two devices and a fifth longer on eight, where one by one they would take twice as long.
+    """
+
+
+# Inside one process a collective is cheap, and the loop that copies a pack is not (nets of 3 to 30
+# layers); between workers it is the other way round.
+IN_ONE_PROCESS = Packing(128 << 10, by_shape=True, most_tensors=16)
+BETWEEN_WORKERS = Packing(1 << 20, by_shape=False, most_tensors=None)
 
 
 def plan_packs(
-    arrays: Sequence[Any], bytes_per_pack: int, alone_from: int = _ALONE_FROM_BYTES
+    arrays: Sequence[Any], bytes_per_pack: int, packing: Packing = IN_ONE_PROCESS
 ) -> list[list[int]]:
-    """Which tensors are reduced together: lists of positions, each of one dtype.
-
-    Vectors go with vectors: they tend to be sums (the gradients of biases), which XLA on the CPU
-    puts into the loop that copies the pack, and carries out again for every item of it. A net of
-    four layers took 100 times as long with its matrices in the same pack.
-    """
+    """Which tensors are reduced together: lists of positions, each of one dtype."""
     limit = bytes_per_pack or DEFAULT_BYTES_PER_PACK
     packs: list[list[int]] = []
     open_pack: dict[Any, tuple[list[int], int]] = {}
     for index, array in enumerate(arrays):
         size = math.prod(array.shape) * array.dtype.itemsize
-        if size >= min(limit, alone_from):
+        if size >= min(limit, packing.alone_from_bytes):
             packs.append([index])
             continue
-        kind = (array.dtype, len(array.shape) < 2)
+        kind = (array.dtype, array.shape if packing.by_shape else len(array.shape) < 2)
         pack, used = open_pack.get(kind, ([], 0))
-        if pack and used + size > limit:
+        if used + size > limit or len(pack) == packing.most_tensors:
             pack, used = [], 0
         if not pack:
             packs.append(pack)
@@ -62,8 +81,8 @@ def all_reduce_traced(
     reduced: list[Any] = list(arrays)
     # An array without items has nothing to send, and XLA does not take it into a collective.
     sent = [index for index, array in enumerate(arrays) if array.size]
-    alone_from = _ALONE_FROM_BYTES_BETWEEN_WORKERS if mesh.spans_workers else _ALONE_FROM_BYTES
-    for positions in plan_packs([arrays[index] for index in sent], bytes_per_pack, alone_from):
+    packing = BETWEEN_WORKERS if mesh.spans_workers else IN_ONE_PROCESS
+    for positions in plan_packs([arrays[index] for index in sent], bytes_per_pack, packing):
         pack = [sent[position] for position in positions]
         if len(pack) == 1:
             reduced[pack[0]] = jax.lax.psum(arrays[pack[0]], REPLICA_AXIS)
