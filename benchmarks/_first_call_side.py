@@ -1,6 +1,7 @@
 """One side of `first_call.py`: the seconds of a step's first call, in a process of its own.
 
-Its arguments are the way ("replicax", "by_hand" or "tensorflow"), the model and the number of devices.
+Its arguments are the way ("replicax", "by_hand" or "tensorflow"), the model and the number of
+devices.
 """
 
 import sys

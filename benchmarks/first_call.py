@@ -1,7 +1,7 @@
 """How long does the first call of a compiled step take, which traces and compiles it?
 
-Seconds of the first step of a model with many variables, the median over turns, each in a new process
-without any cache of programs:
+Seconds of the first step of a model with many variables, the median over turns, each in a new
+process without any cache of programs:
 
 - replicax: `rx.function` around `strategy.run`, with Adam;
 - by hand: `jax.jit` and `shard_map`, with optax's Adam;

@@ -28,11 +28,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from _child import Child
 from _keras_models import CASES, QUICK, STANDARD, Case
-from _report import Cells, as_text, format_table, geometric_mean, goal_line, machine_facts
+from _keras_tables import KERAS_CPU, KERAS_WALL
+from _report import as_text, format_table, machine_facts
 from _step_models import CLOCKS
-
-DATA_PARALLEL_GOAL = 1.03
-TENSORFLOW_GOAL = 1.3
 
 CHECKED_BATCHES = 2
 TOLERANCE = 1e-3
@@ -51,10 +49,6 @@ class Row(NamedTuple):
     tensorflow: float | None
     over_data_parallel: float
     speedup: float | None  # over TensorFlow
-
-    @property
-    def where(self) -> str:
-        return f" at worst ({self.title}, batch {self.batch}, replicas: {self.replicas})"
 
 
 @contextmanager
@@ -167,40 +161,6 @@ def _median_ratio(above: Sequence[float], below: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
-def table(rows: Sequence[Row]) -> list[Cells]:
-    cells: list[Cells] = [
-        ("model", "batch", "replicas", "replicax", "DataParallel", "TensorFlow")
-        + ("replicax / DataParallel", "TensorFlow / replicax")
-    ]
-    for row in rows:
-        times = (row.replicax, row.data_parallel, row.tensorflow)
-        ratios = (row.over_data_parallel, row.speedup)
-        cells.append(
-            (row.title, str(row.batch), str(row.replicas))
-            + tuple(map(as_text, times))
-            + tuple(as_text(ratio, 3) for ratio in ratios)
-        )
-    columns = zip(*((row.over_data_parallel, row.speedup) for row in rows))
-    means = (as_text(geometric_mean(column), 3) for column in columns)
-    cells.append(("geometric mean", "", "", "", "", "", *means))
-    return cells
-
-
-def goals(rows: Sequence[Row]) -> list[str]:
-    """Each goal, the row that comes nearest to missing it, and whether it is met."""
-    worst = max(rows, key=lambda row: row.over_data_parallel)
-    reached = worst.over_data_parallel
-    goal = f"at most {DATA_PARALLEL_GOAL} times Keras's DataParallel"
-    lines = [goal_line(goal, reached, reached <= DATA_PARALLEL_GOAL, worst.where)]
-    several = [row for row in rows if row.speedup is not None and row.replicas > 1]
-    if several:
-        worst = min(several, key=lambda row: row.speedup or 0)
-        reached = worst.speedup or 0
-        goal = f"at least {TENSORFLOW_GOAL} times faster than TensorFlow on 2 or more replicas"
-        lines.append(goal_line(goal, reached, reached >= TENSORFLOW_GOAL, worst.where))
-    return lines
-
-
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -266,17 +226,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     ratios = as_text(row.over_data_parallel, 3), as_text(row.speedup, 3)
                     print(f"  {row.clock}: {', '.join(ratios)}", file=sys.stderr)
     cases = [(name, replicas) for name in options.cases for replicas in options.replicas]
-    tables = {clock: [found[case][index] for case in cases] for index, clock in enumerate(CLOCKS)}
+    rows = [found[case][index] for index in range(len(CLOCKS)) for case in cases]
     print(", ".join(f"{name} {value}" for name, value in facts.items()))
-    print("\nMedian milliseconds of a step of fit; the losses of all agree.\n")
-    print(f"{format_table(table(tables['wall']), options.markdown)}\n")
-    for line in goals(tables["wall"]):
-        print(f"- {line}" if options.markdown else line)
-    print("\nMedian milliseconds of processor time of such a step, of all threads.\n")
-    print(format_table(table(tables["cpu"]), options.markdown))
+    for each in (KERAS_WALL, KERAS_CPU):
+        print(f"\n{each.title}\n\n{format_table(each.cells(rows), options.markdown)}\n")
+        for verdict in each.verdicts(rows):
+            print(f"- {verdict.line}" if options.markdown else verdict.line)
     if options.json:
-        rows = [row._asdict() for each in tables.values() for row in each]
-        options.json.write_text(json.dumps({"machine": facts, "rows": rows}, indent=2) + "\n")
+        measured = {"machine": facts, "rows": [row._asdict() for row in rows]}
+        options.json.write_text(json.dumps(measured, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def train_step(x, y):
         return rx.nn.compute_average_loss(errors, global_batch_size=BATCH)
 
     loss, gradients = rx.value_and_grad(loss_fn, weights)
-    context = rx.get_replica_context()  # new
+    context = rx.distribute.get_replica_context()  # new
     assert context, "each replica has one"  # new
     norm = context.merge_call(apply, args=(gradients,))  # new
     return loss, norm  # new

@@ -266,3 +266,10 @@ def test_all_reduce_benchmark_measures_sums_over_devices_and_workers(tmp_path: P
     rows = json.loads((tmp_path / "all_reduce.json").read_text())["rows"]
     assert [row["what"] for row in rows] == ["2 virtual devices", "2 workers, loopback"]
     assert all(seconds > 0 for row in rows for seconds in row["seconds"].values())
+
+
+def test_first_call(tmp_path: Path):
+    output = run_python(
+        [str(BENCHMARKS / "first_call.py"), "--quick", "--no-tensorflow", "--markdown"], tmp_path
+    )
+    assert re.search(r"\| devices \| replicax \| by hand \| replicax / by hand \|", output)

@@ -45,7 +45,7 @@ def test_report_is_line_by_line(project: Path, capsys: pytest.CaptureFixture[str
         "tf.GradientTape: make the block a function, loss_fn, that returns the loss",
         "    4  needs thought  v = tf.Variable(tf.cast(1, int))",
         "                      v = rx.Variable(tf.cast(1, int))",
-        "                      tf.cast: x.astype(dtype)",
+        "                      tf.cast: x.astype(dtype), or float(n) for a Python number",
         "    5  carries over   v.numpy()",
         "       4 lines: 1 carries over, 1 changes, 2 need thought",
         "",
@@ -248,7 +248,7 @@ def test_without_libcst_it_says_what_to_install(
 ):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["migrate", "a.py"]) == 2
-    assert 'pip install "replicax[migrate]"' in capsys.readouterr().err
+    assert 'pip install ".[migrate]"' in capsys.readouterr().err
 
 
 def test_colours_only_on_a_terminal(project: Path, monkeypatch: pytest.MonkeyPatch):

@@ -558,6 +558,84 @@ def test_objects_are_known_by_how_they_were_made():
     ]
 
 
+def gradient_lines(block: str, below: str) -> list[str]:
+    """What is said of a tape, and of the line that asks it."""
+    lines = ["def step(x, y):", "    with tf.GradientTape() as tape:"]
+    lines += [f"        {line}" for line in block.split("; ")]
+    lines += [f"    {line}" for line in below.split("; ")]
+    found = advice("import tensorflow as tf\n" + "\n".join(lines) + "\n")
+    return [text.partition(": ")[2] for _, texts in sorted(found.items()) for text in texts]
+
+
+def test_what_is_read_below_a_tape_is_returned_beside_the_loss():
+    below = "grads = tape.gradient(loss, ws); metric.update_state(y, out); return loss"
+    assert gradient_lines("out = model(x); rows = f(y, out); loss = rows.mean()", below) == [
+        "make the block a function, loss_fn, that returns loss, out",
+        "(loss, out), grads = rx.value_and_grad(loss_fn, ws, has_aux=True)",
+    ]
+    below = "grads = tape.gradient(target=total, sources=ws); return lambda: (loss, out)"
+    assert gradient_lines("out, loss = f(x); total = 2 * loss", below) == [
+        "make the block a function, loss_fn, that returns total, (out, loss)",
+        "(total, (out, loss)), grads = rx.value_and_grad(loss_fn, ws, has_aux=True)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("block", "below"),
+    [
+        ("out = model(x); loss = f(out)", "grads = tape.gradient(loss, ws); return loss"),
+        # Given anew before it is read.
+        ("out = model(x); loss = f(out)", "grads = tape.gradient(loss, ws); out = 1; print(out)"),
+        # A name of another function, and of the block alone.
+        ("loss = sum(out for out in model(x))", "grads = tape.gradient(loss, ws); print(y)"),
+    ],
+)
+def test_what_is_not_read_below_a_tape_is_not_returned(block: str, below: str):
+    assert gradient_lines(block, below) == [
+        "make the block a function, loss_fn, that returns the loss",
+        "loss, grads = rx.value_and_grad(loss_fn, ws)",
+    ]
+
+
+def test_of_two_tapes_only_the_losses_are_known():
+    program = """\
+        import tensorflow as tf
+        with tf.GradientTape() as a, tf.GradientTape() as b:
+            out = model(x)
+            one, two = f(out), g(out)
+        for_one = a.gradient(one, ws)
+        for_two = b.gradient(two, vs)
+        print(out)
+        """
+    found = advice(program)
+    assert found[5] == ["GradientTape.gradient: one, for_one = rx.value_and_grad(loss_fn, ws)"]
+    assert found[6] == ["GradientTape.gradient: two, for_two = rx.value_and_grad(loss_fn, vs)"]
+
+
+def remarks(program: str) -> list[str]:
+    """What is said of lines that change by themselves."""
+    found = ported(program).findings
+    return [each.advice for each in found if each.name.startswith("tf.train") and each.advice]
+
+
+def test_checkpoint_of_a_keras_model_needs_a_scope():
+    model = "model = tf.keras.Sequential()\n"
+    saving = "checkpoint = tf.train.Checkpoint(model=model)\n"
+    (said,) = remarks(f"import tensorflow as tf\n{model}{saving}")
+    assert 'rx.distribute.OneDeviceStrategy("CPU:0")' in said
+    assert ported(f"import tensorflow as tf\n{model}{saving}").left == 0
+    assert not remarks(f"import tensorflow as tf\nmodel = tf.Variable(1.0)\n{saving}")
+    scope = "with tf.distribute.MirroredStrategy().scope():\n"
+    assert not remarks(f"import tensorflow as tf\n{scope}    {model}{saving}")
+
+
+def test_temporary_folders_of_workers_are_not_needed():
+    saving = "manager = tf.train.CheckpointManager(checkpoint, folder)\n"
+    assert not remarks(f"import tensorflow as tf\n{saving}")
+    (said,) = remarks(f"import tensorflow as tf\nfolder = f'temporary_{{task_id}}'\n{saving}")
+    assert "all workers save to one folder" in said
+
+
 def test_methods_are_known_by_common_names_beside_tensorflow():
     body = """\
         loss = model(x, training=True)
@@ -959,7 +1037,7 @@ def test_marks_stand_above_the_whole_statement():
         """\
         import tensorflow as tf
         # TODO(replicax): tf.custom_gradient -> jax.custom_vjp
-        # TODO(replicax): tf.cast: x.astype(dtype)
+        # TODO(replicax): tf.cast: x.astype(dtype), or float(n) for a Python number
         @first
         @tf.custom_gradient
         def f(
@@ -968,9 +1046,9 @@ def test_marks_stand_above_the_whole_statement():
             if x:
                 pass
             # TODO(replicax): tf.reduce_any -> jnp.any
-            # TODO(replicax): tf.print: jax.debug.print("{}", x)
+            # TODO(replicax): tf.print: jax.debug.print("{}", x), or print outside of functions
             elif tf.reduce_any(x): tf.print(x)
-            # TODO(replicax): tf.print: jax.debug.print("{}", x)
+            # TODO(replicax): tf.print: jax.debug.print("{}", x), or print outside of functions
             s = '''
             '''; tf.print(s)
         """,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import replicax as rx
 from tests.integrations.keras_programs import X, Y, fitted, keras, layers, mlp, ready, same, seeded
 from tests.replicas import mirrored
 
@@ -162,3 +163,16 @@ def test_a_callback_may_use_a_model_that_was_made_outside_of_the_scope():
     for predicted, loss in seen:
         same(predicted, expected)
         same(loss, teacher.evaluate(X, Y, verbose=0))
+
+
+def test_a_callback_may_use_a_model_of_another_strategy():
+    teacher = seeded(mlp, mirrored(4))
+    data = rx.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+    expected = teacher.evaluate(data, verbose=0)
+    seen = []
+
+    def ask(epoch: int, logs: Any) -> None:
+        seen.append(teacher.evaluate(data, verbose=0))
+
+    fitted(seeded(mlp, mirrored(2)), callbacks=[callbacks.LambdaCallback(on_epoch_end=ask)])
+    same(seen, [expected] * 2)

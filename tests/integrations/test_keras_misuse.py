@@ -126,6 +126,28 @@ def test_a_metric_from_outside_in_a_loop_of_ones_own(executor: Executor):
         executor.run(mirrored(2), lambda: metric.update_state(X))
 
 
+@pytest.mark.parametrize("make", [keras.metrics.Mean, lambda: layers.Dropout(0.5)])
+def test_plain_objects_with_state_in_a_function(make: Any):
+    with mirrored(2).scope():
+        pass  # so that Keras has joined in
+    plain = make()
+    use = rx.function(lambda x: plain(x, **({} if make is keras.metrics.Mean else {"training": 1})))
+    with pytest.raises(ValueError, match="assigned in an rx.function.*strategy.scope"):
+        use(X)
+    made_there = rx.function(lambda x: keras.metrics.Mean()(x))
+    np.testing.assert_allclose(made_there(X), X.mean(), rtol=1e-5)
+
+
+def test_fit_in_a_function_is_left_to_python():
+    model, other = (seeded(mlp, mirrored(2)) for _ in range(2))
+
+    def program(model: Any) -> Any:
+        model.fit(X, Y, batch_size=8, shuffle=False, verbose=0)
+        return model.evaluate(X, Y, verbose=0)
+
+    assert rx.function(lambda: program(model))() == program(other)
+
+
 def test_losses_by_variables_of_a_plain_model():
     plain = network()
     with mirrored(1).scope(), pytest.raises(TypeError, match="differentiates with respect to rx"):

@@ -131,10 +131,28 @@ def test_a_folder_that_may_not_be_written_to(tmp_path: Path):
         rx.profile(tmp_path / "locked")
 
 
-@pytest.mark.parametrize("steps", [3, (1, 2), range(0), range(0, 4, 2)])
+@pytest.mark.parametrize("steps", [3, (1, 2), range(0), range(0, 4, 2), range(-1, 2)])
 def test_wrong_steps_say_what_to_write(steps: Any, tmp_path: Path):
     with pytest.raises(ValueError, match=r"a range of following steps, such as range\("):
         rx.profile(tmp_path, steps=steps)
+
+
+def test_a_step_outside_of_the_block(tmp_path: Path):
+    profile = rx.profile(tmp_path, steps=range(1))
+    with pytest.raises(RuntimeError, match="outside of the profile's block"):
+        with profile.step():
+            pass
+
+
+def test_each_worker_has_one_folder_however_often_a_profile_is_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_profile, "number_of_workers", lambda: 2)
+    profile = rx.profile(tmp_path, steps=range(1), all_workers=True)
+    for _ in range(2):
+        with profile:
+            pass
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["worker_0"]
 
 
 def test_wrong_places_say_where_to_put_it(tmp_path: Path):

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -345,6 +346,64 @@ def test_values_that_are_not_computed_are_not_waited_for(
     assert line.startswith("step 6/6, loss 5, ")  # the last is waited for
 
 
+@pytest.mark.parametrize("kind", ["variable", "metric"])
+def test_variables_and_metrics_are_not_waited_for(
+    kind: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    devices = NeverReady(monkeypatch)
+    shown: Any = rx.Variable(0) if kind == "variable" else rx.metrics.Sum()
+    bar = rx.progress(range(4), console=terminal())
+    seen = []
+    for step in bar:
+        clock.pass_(1.0)
+        devices.ready = set(range(step))  # a step behind
+        if kind == "variable":
+            shown.assign(step)
+        else:
+            shown.reset_state()
+            shown.update_state(float(step))
+        bar.show(value=shown)
+        text = bar._walk._texts.get("value")
+        seen.append(None if text is None else float(text))
+    assert seen == [None, 0, 1, 2]
+
+
+def test_loops_of_several_threads_share_a_terminal(monkeypatch: pytest.MonkeyPatch):
+    from rich.live import Live
+
+    before, displays = sys.stdout, []
+    second = threading.Event()
+    start = Live.start
+
+    def slow_start(self: Live, refresh: bool = False) -> None:
+        displays.append(self)
+        if len(displays) > 1:
+            second.set()
+        second.wait(0.2)  # time enough for the other loop to begin a display of its own
+        start(self, refresh)
+
+    monkeypatch.setattr(Live, "start", slow_start)
+    console = terminal()
+    together = threading.Barrier(2)
+
+    def loop(name: int) -> None:
+        bar = iter(rx.progress(range(3), f"loop {name}", console=console, seconds_between=0))
+        together.wait()
+        next(bar)
+        together.wait()  # both have begun, and neither has ended
+        list(bar)
+
+    threads = [threading.Thread(target=loop, args=(name,)) for name in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(displays) == 1
+    assert sys.stdout is before  # rich has given it back
+    lines = sorted(line.partition(",")[0] for line in screen_of(output_of(console)))
+    assert lines == ["loop 0: step 3/3", "loop 1: step 3/3"]
+
+
 def test_between_two_drawings_nothing_is_converted(clock: Clock, monkeypatch: pytest.MonkeyPatch):
     conversions = []
     array = type(jnp.zeros(()))
@@ -426,3 +485,14 @@ def test_a_real_terminal_is_left_as_it_was(tmp_path: Any):
     assert output.count(HIDE) == output.count(SHOW) == 1
     assert "KeyboardInterrupt" in output.partition(SHOW)[2]
     assert "epoch 1: step 1/100" in output and "step 1\r\n" in output
+
+
+def test_numbers_of_numpy_are_counts_and_other_things_are_refused():
+    assert len(rx.progress(range(3), total=np.int64(7), batch_size=np.int32(2))) == 7  # type: ignore[arg-type]
+    for wrong in (-1, 2.5, "many"):
+        with pytest.raises(ValueError, match="`total` must be a whole number"):
+            rx.progress(range(3), total=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="`seconds_between` is a number"):
+        rx.progress(range(3), seconds_between="often")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'pair' must be one number"):
+        rx.progress(range(3)).show(pair=[1, 2])

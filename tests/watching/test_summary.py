@@ -177,9 +177,9 @@ def test_numbers_are_waited_for_by_flush_and_when_there_are_many(tmp_path: Path)
     writer = rx.summary.create_file_writer(tmp_path, max_queue=2)
     with writer.as_default(step=0):
         for name in "abc":
-            writer.add(lambda name=name: read.append(name) or _nothing(), 0)
+            writer.add(lambda name=name: read.append(name) or _nothing(), lambda: 0)
             assert read == ([] if name != "c" else ["a", "b", "c"])
-        writer.add(lambda: read.append("d") or _nothing(), 0)
+        writer.add(lambda: read.append("d") or _nothing(), lambda: 0)
         assert len(read) == 3
         rx.summary.flush()
         assert len(read) == 4
@@ -303,6 +303,11 @@ def test_wrong_uses_say_what_to_write(writer: Any, tmp_path: Path):
             rx.summary.image("x", np.zeros((1, 4, 4, 1), np.int32))
         with pytest.raises(TypeError, match="takes a str; got float"):
             rx.summary.text("x", 1.0)  # type: ignore[arg-type]
+        for wrong in (None, "high", 1j, 10**400):
+            with pytest.raises(TypeError, match=r"scalar\('x'\) takes a number; got "):
+                rx.summary.scalar("x", wrong)
+        with pytest.raises(TypeError, match="`step` must be a whole number; got 'first'"):
+            rx.summary.scalar("x", 1.0, step="first")
         with pytest.raises(TypeError, match="`name` must be a text"):
             rx.summary.scalar("", 1.0)
         with pytest.raises(ValueError, match="`buckets` must be at least 1"):
@@ -313,6 +318,9 @@ def test_wrong_uses_say_what_to_write(writer: Any, tmp_path: Path):
             rx.summary.create_file_writer(path)
     with pytest.raises(ValueError, match="`logdir` must be a folder"):
         rx.summary.create_file_writer("")
+    for wrong in (-1, "many"):
+        with pytest.raises(ValueError, match="`max_queue` must be a whole number"):
+            rx.summary.create_file_writer(tmp_path, max_queue=wrong)  # type: ignore[arg-type]
 
 
 def test_a_closed_writer_says_so(writer: Any):
@@ -320,6 +328,37 @@ def test_a_closed_writer_says_so(writer: Any):
     with pytest.raises(RuntimeError, match="is closed.*create_file_writer"):
         with writer.as_default():
             pass
+    writer.flush()  # it is all there
+
+
+def test_a_summary_that_fails_does_not_take_others_with_it(writer: Any, tmp_path: Path):
+    gone = jnp.float32(1)
+    with writer.as_default(step=0):
+        for name, value in {"before": 1.0, "gone": gone, "after": 2.0}.items():
+            rx.summary.scalar(name, value)
+    gone.delete()
+    with pytest.raises(RuntimeError, match="'gone'.*donated"):
+        writer.flush()
+    writer.flush()
+    assert scalars_in(tmp_path / "logs") == [("before", 0, 1.0), ("after", 0, 2.0)]
+
+
+def test_a_step_that_a_device_computes_is_not_waited_for(
+    writer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    step, read = rx.Variable(3), []
+    array = type(jnp.zeros(()))
+    convert = array.__array__
+    monkeypatch.setattr(
+        array, "__array__", lambda self, *a, **k: read.append(1) or convert(self, *a, **k)
+    )
+    with writer.as_default(step=step):
+        rx.summary.scalar("x", 1.0)
+        assert not read
+        step.assign(4)  # too late for the first
+        rx.summary.scalar("x", 2.0)
+    writer.flush()
+    assert scalars_in(tmp_path / "logs") == [("x", 3, 1.0), ("x", 4, 2.0)]
 
 
 def test_a_donated_array_says_so(writer: Any):

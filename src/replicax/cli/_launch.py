@@ -268,7 +268,7 @@ class Launch:
         self._sitting_out = self._lost_places(generation)
         most = self._options.max_restarts
         if self._restarts >= most:
-            more = f" after {most} restarts" if most else ""
+            more = f" after {most} restart{'s' * (most > 1)}" if most else ""
             self.say(f"{text}; all workers are ended{more}, exit status {cause.status}")
             return cause.status
         self._restarts += 1

@@ -39,7 +39,7 @@ def migrate(arguments: argparse.Namespace) -> int:
     if importlib.util.find_spec("libcst") is None:
         print(
             "replicax migrate needs the package libcst, which is not installed. Run: pip install "
-            '"replicax[migrate]"',
+            'libcst (or, in a clone of replicax, pip install ".[migrate]")',
             file=sys.stderr,
         )
         return 2

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +28,8 @@ from flax.nnx.training import metrics, optimizer
 import replicax as rx
 from replicax._typing import Tracer
 from replicax.context import is_compiling
+from replicax.integrations._versions import warn_unless_known
+from replicax.variable._trees import is_array
 
 _KNOWN = (0, 12)  # the version of Flax whose inside this file knows
 
@@ -48,14 +49,7 @@ def join() -> None:
     """Lets modules made in a scope live under its strategy."""
     if isinstance(nnx.Variable.__dict__["_raw_value"], _Door):
         return
-    version = tuple(int(part) for part in flax.__version__.split(".")[:2])
-    if version != _KNOWN:
-        warnings.warn(
-            f"replicax knows Flax {'.'.join(map(str, _KNOWN))}; this is Flax {flax.__version__}. "
-            "If NNX modules made in a strategy's scope do not train, install the known one: "
-            "pip install 'replicax[flax]'.",
-            stacklevel=2,
-        )
+    warn_unless_known("Flax", flax.__version__, _KNOWN, 'pip install "replicax[flax]"')
     _set(nnx.Variable, "_raw_value", _Door())
     _set(nnx.Variable, "__rx_variable__", property(_variable_behind))
     _set(nnx.Variable, "_structure_leaf", staticmethod(_is_bound))
@@ -153,8 +147,10 @@ class _Behind:
             return False
         if _is_in_replica_of(self.variable.distribute_strategy):
             return False
-        if not _is_array(value):
-            return not _is_number(value) or self._shape != ()
+        if _is_number(value):
+            return self._shape != ()
+        if not is_array(value):
+            return True
         return (value.shape, value.dtype) != (self._shape, self.variable.dtype)
 
 
@@ -270,7 +266,7 @@ def _bind(variable: Any, name: str) -> None:
             held.variable._name = f"{name}:0"  # it is a part of something larger now
         return
     value = jnp.asarray(held) if _is_number(held) else held
-    if not _is_array(value) or isinstance(value, Tracer) or variable.ref:
+    if not is_array(value) or isinstance(value, Tracer) or variable.ref:
         return
     key_kind = None
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -300,12 +296,6 @@ def _is_in_replica_of(strategy: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | complex | np.generic) and not isinstance(value, bool)
-
-
-def _is_array(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind not in "OSUMm"
-    return isinstance(value, jax.Array)
 
 
 def _and_then(fn: Callable[..., Any], then: Callable[[Any], None]) -> Callable[..., Any]:

@@ -56,11 +56,9 @@ def is_traced(value: Any) -> bool:
 
 def is_there(value: Any) -> bool:
     """Whether `value` can be read without waiting for a device."""
-    if isinstance(value, Variable) or _is_metric(value):
-        return True
     return all(
         part.is_deleted() or _is_computed(part)
-        for part in parts_of(value)
+        for part in parts_of(settled(value))
         if isinstance(part, jax.Array)
     )
 
@@ -76,7 +74,8 @@ def is_one_number(value: Any) -> bool:
     if isinstance(value, DistributedValues) and not isinstance(value, Variable):
         parts = [value._buffers.look] if value._values is None else value._values
         return all(is_one_number(part) for part in parts)
-    return math.prod(getattr(value, "shape", ())) == 1
+    shape = getattr(value, "shape", None)
+    return (np.size(value) if shape is None else math.prod(shape)) == 1
 
 
 def number_as_text(value: Any) -> str:

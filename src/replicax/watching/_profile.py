@@ -52,7 +52,9 @@ def profile(
     Raises:
       RuntimeError: a profile is being made already; JAX makes one at a time.
     """
-    if steps is not None and (not isinstance(steps, range) or steps.step != 1 or not len(steps)):
+    if steps is not None and (
+        not isinstance(steps, range) or steps.step != 1 or not len(steps) or steps.start < 0
+    ):
         example = f"range({steps}, {steps + 1})" if isinstance(steps, int) else "range(10, 12)"
         raise ValueError(
             f"rx.profile: `steps` must be a range of following steps, such as {example}; got "
@@ -65,10 +67,11 @@ class Profile:
     """A profile that is to be made; see `rx.profile`."""
 
     def __init__(self, logdir: Path, steps: range | None, all_workers: bool) -> None:
-        self._logdir = logdir
+        self._given = self._logdir = logdir
         self._steps = steps
         self._all_workers = all_workers
         self._next_step = 0
+        self._entered = False
         self._writes = False
         self._whole: Any = None  # the mark of the block, if that is the step
         self.folder: Path | None = None
@@ -76,10 +79,10 @@ class Profile:
 
     def __enter__(self) -> Self:
         _check_place()
-        self.folder, self._next_step = None, 0
+        self.folder, self._next_step, self._entered = None, 0, True
         self._writes = self._all_workers or worker_number() == 0
         if self._all_workers and number_of_workers() > 1:
-            self._logdir = _checked_folder(self._logdir / f"worker_{worker_number()}")
+            self._logdir = _checked_folder(self._given / f"worker_{worker_number()}")
         if self._steps is None:
             self._start()
             self._whole = jax.profiler.StepTraceAnnotation("step", step_num=0)
@@ -92,6 +95,7 @@ class Profile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._entered = False
         whole, self._whole = self._whole, None
         if whole is not None:
             if error is None:
@@ -112,6 +116,11 @@ class Profile:
             raise RuntimeError(
                 "Profile.step: this profile is of its whole block. To profile some steps of a "
                 "loop, write rx.profile(logdir, steps=range(10, 12))."
+            )
+        if not self._entered:
+            raise RuntimeError(
+                "Profile.step was called outside of the profile's block. Put the loop inside of "
+                "`with rx.profile(logdir, steps=range(10, 12)) as profile:`."
             )
         number, self._next_step = self._next_step, self._next_step + 1
         if number == self._steps.start:

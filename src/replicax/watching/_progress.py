@@ -17,6 +17,7 @@ from replicax.watching._held_values import (
     is_traced,
     number_as_text,
     rows_of,
+    settled,
 )
 from replicax.watching._once import speaks_for_the_job
 from replicax.watching._pace import Pace, Rates, duration
@@ -65,9 +66,9 @@ def progress(
     Returns:
       A `Progress`, to be iterated over.
     """
-    for name, number in {"total": total, "batch_size": batch_size}.items():
-        if number is not None and (not isinstance(number, int) or number < 0):
-            raise ValueError(f"rx.progress: `{name}` must be a whole number; got {number!r}.")
+    total, batch_size = _count("total", total), _count("batch_size", batch_size)
+    if seconds_between is not None and not isinstance(seconds_between, int | float):
+        raise TypeError(f"rx.progress: `seconds_between` is a number; got {seconds_between!r}.")
     if isinstance(iterable, int):
         raise TypeError(
             f"rx.progress loops over an iterable; got {iterable}. Write "
@@ -76,6 +77,18 @@ def progress(
     if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
         raise TypeError(f"rx.progress loops over an iterable; got {iterable!r}.")
     return Progress(iterable, description, total, batch_size, transient, seconds_between, console)
+
+
+def _count(name: str, number: Any) -> int | None:
+    if number is None:
+        return None
+    try:
+        count = operator.index(number)  # also NumPy's
+    except TypeError:
+        count = -1
+    if count < 0:
+        raise ValueError(f"rx.progress: `{name}` must be a whole number; got {number!r}.")
+    return count
 
 
 class Progress(Generic[Item]):
@@ -250,6 +263,7 @@ class _Walk:
         self._closed = True
         try:
             if type(self.surface) is not Surface:
+                self._newest = {name: settled(value) for name, value in self._newest.items()}
                 self._read_values(wait=to_the_end or self._come_soon())
         finally:
             self.pace.stop()
@@ -264,8 +278,8 @@ class _Walk:
 
     def _read_values(self, wait: bool) -> None:
         """Turns into text what is there: the newest, or what was the newest the last time."""
-        for name, newest in self._newest.items():
-            awaited = self._awaited.get(name)
+        for name, value in self._newest.items():
+            newest, awaited = settled(value), self._awaited.get(name)
             if wait or is_there(newest):
                 self._texts[name] = number_as_text(newest)
                 self._awaited.pop(name, None)

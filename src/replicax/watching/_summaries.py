@@ -42,6 +42,8 @@ def scalar(name: str, data: Any, step: Any = None, description: str | None = Non
                 " Reduce it first, for example with jnp.mean; or use rx.summary.histogram."
             )
         for part, each in zip(parts, _names(name, len(parts), "replica_")):
+            if not isinstance(part, jax.Array):  # there is nothing to wait for
+                part = _number(part, each)
             add(lambda part=part, each=each: _event_file.scalar_summary(each, _number(part, each)))
 
     return _record("scalar", name, data, step, description, write)
@@ -187,15 +189,27 @@ def _record(
             f"{call} has no step. Give it as step=..., or to `with writer.as_default(step=step):`."
         )
     data = settled(data)  # on all workers, since this may be a collective
-    number = int(np.asarray(settled(step)))
+    place = _place(call, settled(step))
     if not speaks_for_the_job() or writer.logdir is None:
         return False
 
     def add(make: Callable[[], Any]) -> None:
-        writer.add(lambda: _described(make(), description), number)
+        writer.add(lambda: _described(make(), description), place)
 
     write(add, parts_of(data))
     return True
+
+
+def _place(call: str, step: Any) -> Callable[[], int]:
+    """The step as a number. One that a device computes is not waited for."""
+    (part,) = parts_of(step)[:1]
+    if isinstance(part, jax.Array) and part.size == 1:
+        return lambda: int(np.asarray(part).reshape(()).item())
+    try:
+        number = int(np.asarray(part).reshape(()).item())
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{call}: `step` must be a whole number; got {step!r}.") from error
+    return lambda: number
 
 
 def _described(summary: Any, description: str | None) -> Any:
@@ -214,7 +228,12 @@ def _number(part: Any, name: str) -> float:
             f"rx.summary.scalar({name!r}): the array was donated to a program before it was "
             f"written. Write rx.summary.scalar({name!r}, float(value), step), which waits for it."
         )
-    return float(np.asarray(part).reshape(()).item())
+    try:
+        return float(np.asarray(part).reshape(()).item())
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(
+            f"rx.summary.scalar({name!r}) takes a number; got {type(part).__name__} {part!r}."
+        ) from error
 
 
 def _on_host(part: Any) -> np.ndarray:

@@ -37,7 +37,7 @@ class _Kept(NamedTuple):
     """A summary that is not in the file yet, because its value may not be computed yet."""
 
     make: Callable[[], Any]
-    step: int
+    step: Callable[[], int]
     wall_time: float
 
 
@@ -91,6 +91,8 @@ class SummaryWriter:
     def flush(self) -> None:
         """Brings all summaries onto the disk; waits for their values."""
         with self._lock:
+            if self._closed:  # then it is all there
+                return
             self._write_kept()
             if self._file is not None:
                 self._file.flush()
@@ -109,7 +111,7 @@ class SummaryWriter:
                     atexit.unregister(self.close)
                     self._file.close()
 
-    def add(self, make: Callable[[], Any], step: int) -> None:
+    def add(self, make: Callable[[], Any], step: Callable[[], int]) -> None:
         """Takes a summary, which `make` makes of its value, and waits for it if need be."""
         with self._lock:
             self._check_open()
@@ -125,10 +127,10 @@ class SummaryWriter:
                 self._write_kept()
 
     def _write_kept(self) -> None:
-        kept, self._kept = self._kept, []
-        for make, step, wall_time in kept:
+        while self._kept:
+            make, step, wall_time = self._kept.pop(0)  # if it fails, the others can be written
             assert self._file is not None
-            self._file.write(make(), step, wall_time)
+            self._file.write(make(), step(), wall_time)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -180,6 +182,12 @@ def create_file_writer(
                     f"rx.summary.create_file_writer: {place} is a file; `logdir` must be a folder."
                 )
             break
+    for argument, number in {"max_queue": max_queue, "flush_millis": flush_millis}.items():
+        if number is not None and (not isinstance(number, int) or number < 0):
+            raise ValueError(
+                f"rx.summary.create_file_writer: `{argument}` must be a whole number and "
+                f"not negative; got {number!r}."
+            )
     tensorboardx()  # better now than in the first step
     return SummaryWriter(
         folder,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import threading
 import time
 from typing import Any, Protocol
 
@@ -78,7 +79,8 @@ class Lines(Surface):
 class Terminal(Surface):
     """Bars at the bottom of a terminal, those of loops in loops one below the other.
 
-    There is one for each console: rich has room for one live display.
+    There is one for each console: rich has room for one live display. Loops of several threads
+    share it, one at a time: of two displays, one would never give the output of `print` back.
     """
 
     seconds_between = 0.1
@@ -88,37 +90,41 @@ class Terminal(Surface):
         self._drawn: list[Drawn] = []
         self._live: Any = None
         self._drawn_at = 0.0
+        self._lock = threading.RLock()
 
     def begin(self, drawn: Drawn) -> None:
         from rich.live import Live
 
-        self._drawn.append(drawn)
-        if self._live is None:
-            live = Live(
-                get_renderable=self._renderable,
-                console=self._console,
-                auto_refresh=False,
-                transient=True,
-            )
-            live.start()
-            self._live = live
-            atexit.register(self._close)  # for a loop that nobody ends: the cursor comes back
-        self._draw_unless_just_drawn()
+        with self._lock:
+            self._drawn.append(drawn)
+            if self._live is None:
+                live = Live(
+                    get_renderable=self._renderable,
+                    console=self._console,
+                    auto_refresh=False,
+                    transient=True,
+                )
+                live.start()
+                self._live = live
+                atexit.register(self._close)  # for a loop that nobody ends: the cursor comes back
+            self._draw_unless_just_drawn()
 
     def draw(self, drawn: Drawn) -> None:
-        if self._live is not None:
-            self._drawn_at = time.monotonic()
-            self._live.refresh()
+        with self._lock:
+            if self._live is not None:
+                self._drawn_at = time.monotonic()
+                self._live.refresh()
 
     def end(self, drawn: Drawn, keep: bool) -> None:
-        if drawn in self._drawn:
-            self._drawn.remove(drawn)
-        if not self._drawn:
-            self._close()
-        else:
-            self._draw_unless_just_drawn()
-        if keep:
-            _print_on(self._console, line_of(drawn, last=True))
+        with self._lock:
+            if drawn in self._drawn:
+                self._drawn.remove(drawn)
+            if not self._drawn:
+                self._close()
+            else:
+                self._draw_unless_just_drawn()
+            if keep:
+                _print_on(self._console, line_of(drawn, last=True))
 
     def _draw_unless_just_drawn(self) -> None:
         """An inner loop of milliseconds does not flicker."""
@@ -159,6 +165,7 @@ class Notebook(Surface):
 
 
 _terminals: list[Terminal] = []
+_choosing = threading.Lock()  # there is one terminal for each console
 _told_to_install = False
 
 
@@ -180,12 +187,14 @@ def surface_for(console: Any = None) -> Surface:
         return Notebook()
     if not console.is_terminal or console.is_dumb_terminal:
         return Lines(console)
-    for terminal in _terminals:
-        if terminal._console is console:
-            return terminal
-    _terminals[:] = [each for each in _terminals if each._drawn]  # and forget those of the past
-    _terminals.append(Terminal(console))
-    return _terminals[-1]
+    with _choosing:
+        for terminal in _terminals:
+            if terminal._console is console:
+                return terminal
+        _terminals[:] = [each for each in _terminals if each._drawn]  # and forget those of the past
+        made = Terminal(console)
+        _terminals.append(made)
+    return made
 
 
 def line_of(drawn: Drawn, last: bool) -> str:

@@ -159,23 +159,6 @@ def _rename_keyword(argument: cst.Arg, desk: Desk, keyword: str) -> None:
     desk.edits.replace(start, end, keyword)
 
 
-def value_and_grad(call: cst.Call, source: Source) -> str:
-    """The line that takes the place of `gradients = tape.gradient(loss, variables)`."""
-    code = source.module.code_for_node
-    statement = source.parent(call)
-    gradients = "gradients"
-    if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
-        if isinstance(target := statement.targets[0].target, cst.Name):
-            gradients = target.value
-    positional = [code(each.value) for each in call.args if each.keyword is None]
-    named = {each.keyword.value: code(each.value) for each in call.args if each.keyword}
-    loss, variables, *_ = [*positional, *[""] * 2]
-    loss, variables = named.get("target", loss), named.get("sources", variables)
-    loss = loss if loss.isidentifier() else "loss"
-    variables = variables if variables and "\n" not in variables else "variables"
-    return f"{loss}, {gradients} = rx.value_and_grad(loss_fn, {variables})"
-
-
 # --- arguments of today that mean something else --------------------------------------------------
 
 

@@ -25,8 +25,10 @@ from replicax.cli.migrate._lookup import exists, for_numpy, is_module, lookup, l
 from replicax.cli.migrate._names import Binding, Names, imported
 from replicax.cli.migrate._notes import Notes
 from replicax.cli.migrate._reader import MethodUse, Reader, Use
+from replicax.cli.migrate._remarks import remark
 from replicax.cli.migrate._source import Source, dotted
 from replicax.cli.migrate._table import CLASSES, TELLING
+from replicax.cli.migrate._tapes import Tapes
 from replicax.cli.migrate._verdict import MARK, Finding, Verdict
 
 
@@ -81,6 +83,7 @@ class _Port:
         self._reader = Reader(source, self._names)
         source.module.visit(self._reader)
         self._notes = Notes(source, self.edits, self._reader.map_functions)
+        self._tapes = Tapes(source)
         self._going: set[Use] = set()
         self._needed_by_methods: set[str] = set()
         self._uses: dict[Binding, list[Use]] = defaultdict(list)
@@ -217,7 +220,8 @@ class _Port:
         if use.call is not None:
             changed |= self._called(use.call, use.match.name, whole)
         verdict = Verdict.CHANGES if changed else Verdict.SAME
-        self._notes.add(use.node, verdict, name, whole if changed else "")
+        advice = remark(use.match.name, self.source.text)
+        self._notes.add(use.node, verdict, name, whole if changed else "", advice)
 
     def _by_hand(self, use: Use, name: str) -> None:
         entry = use.match.entry
@@ -231,6 +235,8 @@ class _Port:
             name = name[3:]  # so it is called the next time
         elif name in ("tf", "tf.compat.v1"):
             advice = "the module itself is used here"
+        elif name == "tf.GradientTape":
+            advice = self._tapes.block(use.node) or advice
         elif use.call is not None and entry.new == "jnp.arange":
             if isinstance(self.source.parent(use.call), cst.For):
                 new, advice = "range", "or jax.lax.fori_loop, in a compiled function"
@@ -299,7 +305,7 @@ class _Port:
         if entry.verdict.by_hand:
             advice = entry.advice
             if use.name == "GradientTape.gradient" and use.call is not None:
-                advice = _calls.value_and_grad(use.call, self.source)
+                advice = self._tapes.gradient(use.call)
             self._notes.add(use.node.attr, entry.verdict, use.name, entry.new, advice)
             return
         rule = _calls.rule_for(use.name)

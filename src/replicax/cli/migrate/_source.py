@@ -88,6 +88,10 @@ class Source:
         """Whether a name is read here, not bound or deleted."""
         return self._contexts.get(name) is ExpressionContext.LOAD
 
+    def is_bound(self, name: cst.Name) -> bool:
+        """Whether a name is given something here."""
+        return self._contexts.get(name) is ExpressionContext.STORE
+
     def statement_line(self, node: cst.CSTNode) -> int:
         """The line above which a comment about a node can stand."""
         at: cst.CSTNode | None = node

@@ -319,8 +319,12 @@ THOUGHT: dict[str, str] = {
     "tf.bitcast": "jax.lax.bitcast_convert_type",
     "tf.boolean_mask": "array[mask], outside compiled functions; jnp.where there",
     "tf.case": "jax.lax.switch",
-    "tf.cast": "x.astype(dtype)",
-    "tf.clip_by_global_norm": "global_clipnorm= of the optimizer; optax.clip_by_global_norm",
+    "tf.cast": "x.astype(dtype), or float(n) for a Python number",
+    "tf.clip_by_global_norm": (
+        "gradients, _ = optax.clip_by_global_norm(limit).update(gradients, optax.EmptyState()) in "
+        "the replica, as before; or global_clipnorm= of the optimizer, which clips the sum of the "
+        "replicas' gradients, as on one device"
+    ),
     "tf.clip_by_norm": "divide by jnp.maximum(1, norm / limit)",
     "tf.colocate_with": "leave it out; variables: strategy.extended.colocate_vars_with",
     "tf.config.*": "leave it out, or see rx.config and jax.config",
@@ -453,7 +457,7 @@ THOUGHT: dict[str, str] = {
     "tf.nn.moments": "jnp.mean and jnp.var",
     "tf.no_op": "leave it out",
     "tf.numpy_function": "call the function: dataset.map takes any Python",
-    "tf.print": 'jax.debug.print("{}", x)',
+    "tf.print": 'jax.debug.print("{}", x), or print outside of functions',
     "tf.profiler.*": "jax.profiler",
     "tf.py_func": "call the function: dataset.map takes any Python",
     "tf.py_function": "call the function: dataset.map takes any Python",

@@ -2,7 +2,7 @@
 
 Each hook does what Keras does, unless a strategy is concerned: a variable gets its value inside a
 scope, a model was made in one, code runs in a replica. The classes and functions are Keras's
-internals; `_TESTED` says with which versions they were tried.
+internals; `_TESTED` says with which version they were tried.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,8 +32,16 @@ from keras.src.random.seed_generator import SeedGenerator
 from keras.src.trainers.trainer import Trainer
 
 from replicax._errors import WrongContextError
-from replicax._warnings import warn
-from replicax.context import _stack, get_strategy, has_strategy, in_cross_replica_context
+from replicax._typing import Tracer
+from replicax.context import (
+    _stack,
+    get_strategy,
+    has_strategy,
+    in_cross_replica_context,
+    is_compiling,
+)
+from replicax.functions import NotOneProgram
+from replicax.integrations._versions import warn_unless_known
 from replicax.integrations.keras import (
     _batches,
     _checkpoints,
@@ -42,18 +51,13 @@ from replicax.integrations.keras import (
     _workers,
 )
 
-_TESTED = ((3, 15), (3, 16))  # from this one, before that one
+_TESTED = (3, 15)
 
 
 def install() -> None:
     """To be called once."""
-    version = tuple(int(part) for part in keras.__version__.split(".")[:2])
-    if not _TESTED[0] <= version < _TESTED[1]:
-        warn(
-            f"Keras {keras.__version__} was not tried with this version of replicax; it was with "
-            f"{'.'.join(map(str, _TESTED[0]))}. If a Keras model fails or learns nothing under a "
-            f'strategy, install that: pip install "keras=={_TESTED[0][0]}.{_TESTED[0][1]}.*"'
-        )
+    remedy = f'pip install "keras=={_TESTED[0]}.{_TESTED[1]}.*"'
+    warn_unless_known("Keras", keras.__version__, _TESTED, remedy)
     _hook_variables()
     _hook_reductions()
     _hook_models()
@@ -97,12 +101,27 @@ def _hook_variables() -> None:
                 "outside of the strategy's scope, on one device. Make the layer or metric that it "
                 "belongs to inside `with strategy.scope():`."
             )
+        if _outlives_its_trace(variable, value):
+            raise ValueError(
+                f"The Keras variable {variable.path!r} was assigned in an rx.function, but was "
+                "made outside of a strategy's scope: it would keep a value that is never computed. "
+                "Make the layer, metric or optimizer that it belongs to inside `with "
+                "strategy.scope():`."
+            )
         original(variable, value)
 
     _around(JaxVariable, "_initialize", initialize)
     _around(JaxVariable, "_direct_assign", direct_assign)
     _around(SeedGenerator, "next", next_seed)
     _around(seed_generator, "global_seed_generator", _global_seed_generator)
+
+
+def _outlives_its_trace(variable: Any, value: Any) -> bool:
+    """Whether a plain variable from outside is given a value of a program that is being made."""
+    if not is_compiling() or not isinstance(value, Tracer):
+        return False
+    before = vars(variable).get("_value")  # one of a program belongs to a variable made in there
+    return before is not None and not isinstance(before, Tracer)
 
 
 def _global_seed_generator(original: Any) -> Any:
@@ -206,6 +225,7 @@ def _hook_reductions() -> None:
 
 class _Running(threading.local):
     strategy: Any = None  # of the model whose method is running on this thread
+    handled: BaseException | None = None  # what was being handled when that was called
 
 
 _running = _Running()
@@ -245,16 +265,18 @@ def _init(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
 def _in_own_strategy(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
     """Wherever a method is called, it runs in the strategy of the model."""
     strategy = strategy_of(model)
+    if _is_among_others(strategy):
+        with _outside_of_scopes():
+            return _in_own_strategy(original, model, *args, **kwargs)
     if has_strategy() and not in_cross_replica_context():
         raise WrongContextError(
             f"{original.__name__}() of the model {model.name!r} was called in a replica, inside "
             "strategy.run. It runs on all replicas by itself: call it outside of strategy.run, or "
             "use model(x) here."
         )
+    if is_compiling() and original.__name__ != "compile":
+        raise NotOneProgram(f"it calls {original.__name__}() of a Keras model")
     if strategy is None:
-        if _running.strategy is not None:  # say, in a callback of another model's fit
-            with _outside_of_scopes():
-                return original(model, *args, **kwargs)
         if has_strategy() and original.__name__ != "compile":
             raise WrongContextError(
                 f"{original.__name__}() of the model {model.name!r} was called in the scope of "
@@ -262,12 +284,19 @@ def _in_own_strategy(original: Any, model: Any, *args: Any, **kwargs: Any) -> An
                 "variables on one device. Make the model inside `with strategy.scope():`."
             )
         return original(model, *args, **kwargs)
-    before, _running.strategy = _running.strategy, strategy
+    before = _running.strategy, _running.handled
+    _running.strategy, _running.handled = strategy, sys.exc_info()[1]
     try:
         with strategy.scope():
             return original(model, *args, **kwargs)
     finally:
-        _running.strategy = before
+        _running.strategy, _running.handled = before
+
+
+def _is_among_others(strategy: Any) -> bool:
+    """Whether a model of another strategy is at work: say, we are in a callback of its `fit`."""
+    running = _running.strategy
+    return running is not None and running is not strategy and in_cross_replica_context()
 
 
 @contextlib.contextmanager
@@ -284,9 +313,15 @@ def _outside_of_scopes() -> Iterator[None]:
 def _with_our_data(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
     """`fit`, `evaluate`, `predict`: also of data sets of ours, and with other workers."""
     strategy = strategy_of(model)
-    if strategy is None:
+    if _is_among_others(strategy):
+        with _outside_of_scopes():
+            return _with_our_data(original, model, *args, **kwargs)
+    if strategy is None or is_compiling():
         return _in_own_strategy(original, model, *args, **kwargs)
-    given = inspect.signature(original).bind(model, *args, **kwargs).arguments
+    try:
+        given = inspect.signature(original).bind(model, *args, **kwargs).arguments
+    except TypeError as error:  # which does not say of what
+        raise TypeError(f"{original.__qualname__}() {error}") from None
     del given["self"]
     given.update(given.pop("kwargs", {}))
     given = _batches.readable(given, strategy)
@@ -321,8 +356,18 @@ def _jax_state(original: Any, model: Any, purge_model_variables: bool = False, *
 def _jax_state_sync(original: Any, model: Any) -> None:
     """Keras is about to look at the variables of a model that was trained."""
     original(model)
-    if strategy_of(model) is not None:
+    strategy = strategy_of(model)
+    if strategy is not None and not _fails_alone(strategy):
         _steps.settle(model)
+
+
+def _fails_alone(strategy: Any) -> bool:
+    """Whether an error is on its way out, say of a callback, that other workers may not have.
+
+    To do something together with them would put another error in its place.
+    """
+    several = strategy.extended._input_layout.workers > 1
+    return several and sys.exc_info()[1] is not _running.handled
 
 
 def _iterator(original: Any, epoch_iterator: Any) -> Any:

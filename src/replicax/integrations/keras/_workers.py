@@ -81,7 +81,8 @@ class SameBatches:
                 f"Worker {strange[0]} has read another first batch than worker 0. All workers have "
                 "to read the same batches, of which each takes its rows: give data sets of other "
                 "libraries a seed for their shuffling, and do not shard them by worker. A "
-                "rx.data.Dataset does this by itself."
+                "rx.data.Dataset does this by itself. If you meant one worker alone to call fit, "
+                "evaluate or predict: all of them have to."
             )
 
 
