@@ -26,7 +26,8 @@ def batches(strategy: Any, size: int, rows: int) -> Any:
 def test_many_uneven_calls_in_a_row_get_one_warning():
     strategy = mirrored(4)
     total = total_of(strategy)
-    with pytest.warns(UserWarning, match=r"'total' has run as plain Python 10 times.*\(8,\), \(6,\)"):
+    text = r"'total' has run as plain Python 10 times.*\(8,\), \(6,\)"
+    with pytest.warns(UserWarning, match=text):
         for x in batches(strategy, 30, 300):
             assert float(total(x)) == 30
     for x in batches(strategy, 30, 300):  # once is enough

@@ -20,6 +20,7 @@ from replicax.context._stack import depth as depth
 from replicax.context._stack import entered as entered
 from replicax.context._stack import fill_default_slot as fill_default_slot
 from replicax.context._stack import is_compiling as is_compiling
+from replicax.context._stack import let_libraries_join as let_libraries_join
 from replicax.context._stack import thread_state as thread_state
 from replicax.context._stack import top as current_frame  # noqa: F401
 from replicax.context._stack import tracing_replicas as tracing_replicas

@@ -35,8 +35,7 @@ class StrategyScope:
             "Inside strategy.run the strategy is current already: leave the scope out there.",
         )
         require_threads("strategy.scope() or strategy.run")
-        for hook in _stack.scope_hooks:
-            hook(True)
+        _stack.let_libraries_join()
         _stack.thread_state.frames.append(_stack.Frame(strategy))
         self._entered.append(True)
         return strategy
@@ -61,8 +60,7 @@ class StrategyScope:
                     "entered. Use `with strategy.scope():`, which nests by itself."
                 )
             frames.pop()
-            for hook in _stack.scope_hooks:
-                hook(False)
+            _stack.let_libraries_join(in_time=False)
 
 
 def experimental_set_strategy(strategy: Any) -> None:

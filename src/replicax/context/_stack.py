@@ -7,7 +7,7 @@ its frames.
 
 The default strategy lives above this room. It fills the slot below when it is imported, which is
 the one upward link in the package (see `strategies/_default.py`). Likewise `integrations` leaves
-here what is to be done when a scope is entered.
+here how libraries join in.
 """
 
 from __future__ import annotations
@@ -67,8 +67,14 @@ def fill_default_slot(frame: Frame) -> None:
     _default_frame[:] = [frame]
 
 
-scope_hooks: list[Callable[[bool], None]] = []
-"""Called when a user enters a strategy (True) and leaves it (False): libraries join in then."""
+joining_hooks: list[Callable[[bool], None]] = []
+"""Libraries that were imported meanwhile join in: before a strategy is entered or a function is
+traced (True), and when a strategy is left (False)."""
+
+
+def let_libraries_join(in_time: bool = True) -> None:
+    for hook in joining_hooks:
+        hook(in_time)
 
 
 def top() -> Frame:

@@ -28,6 +28,7 @@ from replicax.context import (
     Frame,
     compiling_losses,
     current_frame,
+    let_libraries_join,
     require_threads,
     thread_state,
 )
@@ -351,6 +352,7 @@ class Function:
         arguments: Arguments,
     ) -> Any:
         state = self._state
+        let_libraries_join()
         place = self._first_guess(strategy, frame, arguments)
         refs: list[Variable] = []
         while True:

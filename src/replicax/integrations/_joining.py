@@ -1,4 +1,4 @@
-"""When a library joins in: at the first scope that is entered after it was imported.
+"""When a library joins in: before the first scope, or trace of a function, after it was imported.
 
 Nothing is imported for the user, and nothing is changed in a library outside of this.
 """
@@ -18,16 +18,16 @@ _waiting = {
 }
 
 
-def _join_those_loaded(entering: bool) -> None:
+def _join_those_loaded(in_time: bool) -> None:
     for library, ours in list(_waiting.items()):
         if library in sys.modules:
             importlib.import_module(ours).join()
             del _waiting[library]
-            if not entering:
+            if not in_time:
                 warn(
                     f"{library} was imported inside of a strategy's scope, so that what was made "
                     "there with it is on one device. Import it before the scope is entered."
                 )
 
 
-_stack.scope_hooks.append(_join_those_loaded)
+_stack.joining_hooks.append(_join_those_loaded)

@@ -73,8 +73,7 @@ def value_and_grad(
         if source is None and not (is_no_value(leaf) and any(s is not None for s in sources)):
             raise TypeError(
                 f"value_and_grad differentiates with respect to rx.Variables; `variables` holds "
-                f"{_tree.describe(leaf)}. For plain arrays use jax.value_and_grad, or make them "
-                "variables in the strategy's scope: rx.variables(tree)."
+                f"{_no_variable(leaf)}"
             )
     found_roots = [None if source is None else source._root for source in sources]
     roots = list({id(root): root for root in found_roots if root is not None}.values())
@@ -136,3 +135,16 @@ def _cut(variable: Variable) -> int | None:
     if not is_compiling() or active_interceptors():
         return None
     return thread_state.program.cut_of(variable)
+
+
+def _no_variable(leaf: Any) -> str:
+    """What is said of something in the place of a variable."""
+    if hasattr(leaf, "path") and hasattr(leaf, "trainable"):  # a parameter of Keras
+        return (
+            f"the {type(leaf).__name__} {leaf.path!r}, which was made outside of a strategy's "
+            "scope. Make the model that it belongs to inside `with strategy.scope():`."
+        )
+    return (
+        f"{_tree.describe(leaf)}. For plain arrays use jax.value_and_grad, or make them variables "
+        "in the strategy's scope: rx.variables(tree)."
+    )

@@ -17,6 +17,8 @@ from typing import Any
 
 import keras
 from keras.src.backend.common import global_state
+from keras.src.backend.common.stateless_scope import in_stateless_scope
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.jax import nn
 from keras.src.backend.jax.core import JaxVariable
 from keras.src.backend.jax.trainer import JAXEpochIterator, JAXTrainer
@@ -110,10 +112,31 @@ def _hook_variables() -> None:
             )
         original(variable, value)
 
+    own_value: Any = JaxVariable.value
+
+    def value(variable: Any) -> Any:
+        if _would_be_kept(variable):
+            raise ValueError(
+                f"The Keras variable {variable.path!r} is read in an rx.function, but was made "
+                "outside of a strategy's scope: the compiled program would keep the value that it "
+                "has now. Make the model or metric that it belongs to inside `with "
+                'strategy.scope():`; rx.distribute.OneDeviceStrategy("CPU:0") will do.'
+            )
+        return own_value.fget(variable)
+
+    _changes.append((JaxVariable, "value", property(value, doc=own_value.__doc__)))
     _around(JaxVariable, "_initialize", initialize)
     _around(JaxVariable, "_direct_assign", direct_assign)
     _around(SeedGenerator, "next", next_seed)
     _around(seed_generator, "global_seed_generator", _global_seed_generator)
+
+
+def _would_be_kept(variable: Any) -> bool:
+    """Whether a plain variable from outside is read in a program that is being made."""
+    if not is_compiling() or in_stateless_scope() or in_symbolic_scope():
+        return False
+    value = vars(variable).get("_value")
+    return value is not None and not isinstance(value, Tracer)
 
 
 def _outlives_its_trace(variable: Any, value: Any) -> bool:
