@@ -142,7 +142,7 @@ def test_synchronized_batch_normalisation_counts_what_is_not_masked():
         return ready(keras.Sequential([embedding, norm, layers.Dense(1)]))
 
     draw = np.random.default_rng(1)
-    tokens = draw.integers(0, 6, (14, 3))
+    tokens = draw.integers(0, 6, (14, 3)).astype(np.int32)
     targets = draw.normal(size=(14, 3, 1)).astype(np.float32)
     expected = fitted(seeded(make), tokens, targets)
     same(fitted(seeded(lambda: make(True), mirrored(2)), tokens, targets), expected)

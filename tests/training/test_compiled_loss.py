@@ -324,6 +324,22 @@ def test_settings_of_jax_are_respected_by_kept_programs():
     assert rx.value_and_grad(loss, [w], compile=True)[0] == 1.0
 
 
+def test_a_loss_may_hold_what_cannot_be_looked_at():
+    class NotInstalled:
+        """As the lazy modules of some libraries."""
+
+        def __getattr__(self, name: str) -> Any:
+            raise ImportError(f"{name} needs a package that is not there")
+
+    w, lazy = rx.Variable(3.0), NotInstalled()
+
+    def loss() -> Any:
+        return w * w if lazy else w
+
+    for _ in range(2):
+        assert rx.value_and_grad(loss, [w], compile=True)[0] == 9.0
+
+
 @several_replicas
 def test_a_collective_in_a_compiled_loss_is_refused(strategy: Any):
     with strategy.scope():

@@ -127,7 +127,10 @@ class Capture:
             return (identity, self._content(value))
         if isinstance(value, types.BuiltinMethodType):
             return (identity, self._walk(value.__self__, swappable=False))
-        wrapped = getattr(value, "__wrapped__", None)
+        try:
+            wrapped = getattr(value, "__wrapped__", None)
+        except Exception:  # a module that is loaded when it is looked at, and is not there
+            return identity
         if isinstance(wrapped, types.FunctionType):  # lru_cache, custom_vjp, jit, ...
             return (identity, self._walk(wrapped, swappable=False))
         if _from_library(type(value)) and not isinstance(value, _CONTAINERS):
