@@ -66,6 +66,7 @@ def test_both_executors_take_batches(strategy: Any, executor: Executor):
     assert total == expected(dataset())[0]
 
 
+@pytest.mark.filterwarnings("ignore:rx.function .* has run as plain Python")  # all are uneven
 def test_a_loop_over_a_data_set_in_a_compiled_function(strategy: Any):
     distributed = strategy.experimental_distribute_dataset(dataset())
     wanted = expected(dataset())[0]
