@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from _report import Cells, format_value, geometric_mean, goal_line
+from _report import Cells, Section, format_value, geometric_mean, goal_line
 
 Row = Mapping[str, Any]
 
@@ -179,3 +179,9 @@ class Table:
                 where = f" at worst ({self.case(worst)})"
         met = reached >= goal.bound if goal.at_least else reached <= goal.bound
         return Verdict(goal.text, reached, met, where, column.peer if column else "")
+
+
+def section_of(table: Table, title: str, rows: list[Any]) -> Section:
+    """What a benchmark prints of a table's rows."""
+    goals = [verdict.line for verdict in table.verdicts(rows)]
+    return Section(table.key, title, rows, table.cells(rows), goals)

@@ -12,7 +12,6 @@ the losses of a plain JAX loop on the whole batch. Run with `--help` for the opt
 """
 
 import argparse
-import importlib.util
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -35,7 +34,9 @@ from _eager_cases import (
     replica_batches,
 )
 from _eager_tables import EAGER
-from _report import Section, machine_facts, print_sections, write_sections
+from _report import machine_facts, print_sections, write_sections
+from _tables import section_of
+from _tensorflow_option import add_tensorflow_options, choose_tensorflow
 
 import replicax as rx
 
@@ -281,22 +282,14 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-steps", type=int, default=50, help="most steps in a turn")
     parser.add_argument("--check-steps", type=int, default=5, help="steps whose losses are checked")
     parser.add_argument("--quick", action="store_true", help="a trial run of a few seconds")
-    parser.add_argument(
-        "--tensorflow-python",
-        metavar="PATH",
-        help="an interpreter that has TensorFlow (default: this one, if it has)",
-    )
-    parser.add_argument("--no-tensorflow", action="store_true")
+    add_tensorflow_options(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     options = parser.parse_args(arguments)
     if options.quick:
         options.cases, options.replicas = ["two-small"], [1, 2]
         options.rounds, options.seconds, options.check_steps = 1, 0.05, 3
-    if options.no_tensorflow:
-        options.tensorflow_python = None
-    elif options.tensorflow_python is None and importlib.util.find_spec("tensorflow"):
-        options.tensorflow_python = sys.executable
+    choose_tensorflow(options)
     return options
 
 
@@ -324,8 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     facts = machine_facts(version)
     unit = "milliseconds" if options.clock == "wall" else "CPU milliseconds"
     title = f"Median {unit} per step; the losses of all variants agree."
-    goals = [verdict.line for verdict in EAGER.verdicts(rows)]
-    section = Section(EAGER.key, title, rows, EAGER.cells(rows), goals)
+    section = section_of(EAGER, title, rows)
     print_sections([section], facts, options.markdown)
     write_sections(options.json, [section], facts, idiom=options.idiom, clock=options.clock)
 

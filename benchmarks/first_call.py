@@ -11,19 +11,28 @@ All must have the same loss. Run with `--help` for the options.
 """
 
 import argparse
-import importlib.util
-import json
 import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from _child import Child
-from _report import format_table, machine_facts
+from _report import machine_facts, print_sections, write_sections
 from _step_models import MODELS
 from _step_tables import FIRST_CALL
+from _tables import section_of
+from _tensorflow_option import add_tensorflow_options, choose_tensorflow
+
+
+class Row(NamedTuple):
+    """The median seconds of a first call."""
+
+    devices: int
+    replicax: float
+    by_hand: float
+    tensorflow: float | None = None
 
 
 def first_call(way: str, devices: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -40,7 +49,7 @@ def first_call(way: str, devices: int, options: argparse.Namespace) -> dict[str,
         return child.answer()
 
 
-def measure(devices: int, options: argparse.Namespace, versions: dict[str, str]) -> dict[str, Any]:
+def measure(devices: int, options: argparse.Namespace, versions: dict[str, str]) -> Row:
     """A row of the table."""
     ways = ["replicax", "by_hand", *(["tensorflow"] if options.tensorflow_python else [])]
     seconds: dict[str, list[float]] = {way: [] for way in ways}
@@ -53,8 +62,7 @@ def measure(devices: int, options: argparse.Namespace, versions: dict[str, str])
             if way == "tensorflow":
                 versions["TensorFlow"] = found["version"]
     np.testing.assert_allclose(losses, losses[0], rtol=1e-4, err_msg="not the same step")
-    row = {way: statistics.median(times) for way, times in seconds.items()}
-    return {"devices": devices, "tensorflow": None, **row}
+    return Row(devices, **{way: statistics.median(times) for way, times in seconds.items()})
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -65,21 +73,13 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--devices", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--rounds", type=int, default=3, help="turns that each way takes")
     parser.add_argument("--quick", action="store_true", help="a trial run of some seconds")
-    parser.add_argument(
-        "--tensorflow-python",
-        metavar="PATH",
-        help="an interpreter that has TensorFlow (default: this one, if it has)",
-    )
-    parser.add_argument("--no-tensorflow", action="store_true")
+    add_tensorflow_options(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     options = parser.parse_args(arguments)
     if options.quick:
         options.devices, options.rounds, options.model = [2], 1, "tiny"
-    if options.no_tensorflow:
-        options.tensorflow_python = None
-    elif options.tensorflow_python is None and importlib.util.find_spec("tensorflow"):
-        options.tensorflow_python = sys.executable
+    choose_tensorflow(options)
     return options
 
 
@@ -91,12 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{MODELS[options.model].title}, devices: {devices} ...", file=sys.stderr)
         rows.append(measure(devices, options, versions))
     facts = machine_facts(versions.get("TensorFlow"))
-    print(", ".join(f"{name} {value}" for name, value in facts.items()))
-    print(f"\n{FIRST_CALL.title}\n")
-    print(format_table(FIRST_CALL.cells(rows), options.markdown))
-    if options.json:
-        measured = {"machine": facts, FIRST_CALL.key: rows}
-        options.json.write_text(json.dumps(measured, indent=2) + "\n")
+    section = section_of(FIRST_CALL, FIRST_CALL.title, rows)
+    print_sections([section], facts, options.markdown)
+    write_sections(options.json, [section], facts)
 
 
 if __name__ == "__main__":

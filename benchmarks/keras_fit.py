@@ -14,7 +14,6 @@ DataParallel takes no others. Run with `--help` for the options.
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import statistics
@@ -29,8 +28,10 @@ import numpy as np
 from _child import Child
 from _keras_models import CASES, QUICK, STANDARD, Case
 from _keras_tables import KERAS_CPU, KERAS_WALL
-from _report import as_text, format_table, machine_facts
+from _report import as_text, machine_facts, print_sections
 from _step_models import CLOCKS
+from _tables import section_of
+from _tensorflow_option import add_tensorflow_options, choose_tensorflow
 
 CHECKED_BATCHES = 2
 TOLERANCE = 1e-3
@@ -179,12 +180,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--gpu", action="store_true", help="on the first GPU, without TensorFlow")
     parser.add_argument("--quick", action="store_true", help="a trial run of some seconds")
-    parser.add_argument(
-        "--tensorflow-python",
-        metavar="PATH",
-        help="an interpreter that has TensorFlow and Keras (default: this one, if it has)",
-    )
-    parser.add_argument("--no-tensorflow", action="store_true")
+    add_tensorflow_options(parser, "TensorFlow and Keras")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     options = parser.parse_args(arguments)
@@ -196,10 +192,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.gpu:
         options.replicas, options.no_tensorflow = [1], True
     options.cases = options.cases or list(standard)
-    if options.no_tensorflow:
-        options.tensorflow_python = None
-    elif options.tensorflow_python is None and importlib.util.find_spec("tensorflow"):
-        options.tensorflow_python = sys.executable
+    choose_tensorflow(options)
     for name in options.cases:
         for replicas in options.replicas:
             if CASES[name].batch % replicas:
@@ -227,11 +220,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     print(f"  {row.clock}: {', '.join(ratios)}", file=sys.stderr)
     cases = [(name, replicas) for name in options.cases for replicas in options.replicas]
     rows = [found[case][index] for index in range(len(CLOCKS)) for case in cases]
-    print(", ".join(f"{name} {value}" for name, value in facts.items()))
-    for each in (KERAS_WALL, KERAS_CPU):
-        print(f"\n{each.title}\n\n{format_table(each.cells(rows), options.markdown)}\n")
-        for verdict in each.verdicts(rows):
-            print(f"- {verdict.line}" if options.markdown else verdict.line)
+    tables = [section_of(each, each.title, rows) for each in (KERAS_WALL, KERAS_CPU)]
+    print_sections(tables, facts, options.markdown)
     if options.json:
         measured = {"machine": facts, "rows": [row._asdict() for row in rows]}
         options.json.write_text(json.dumps(measured, indent=2) + "\n")

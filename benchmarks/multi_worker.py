@@ -33,6 +33,7 @@ from _multi_worker_models import MODELS, STANDARD
 from _multi_worker_tables import SAVES, STARTS, WORKER_STEPS, WORKER_WORK
 from _report import Section, core_count, machine_facts, print_sections, write_sections
 from _step_models import Model
+from _tables import section_of
 from _workers import Cost, Workers
 from step import (
     CHECKED_STEPS,
@@ -42,7 +43,6 @@ from step import (
     counts_for,
     median_ratio,
     note,
-    section_of,
 )
 
 SECTIONS = ("steps", "saves", "starts")

@@ -30,6 +30,7 @@ from _sharded_models import CONVS, TRANSFORMERS
 from _sharded_programs import Variant
 from _sharded_tables import LOGICAL, SHARDED_STEPS, STATE
 from _step_models import CLOCKS, Model, initial_weights
+from _tables import section_of
 from step import (
     CHECKED_STEPS,
     TOLERANCES,
@@ -37,7 +38,6 @@ from step import (
     counts_for,
     median_ratio,
     note,
-    section_of,
     take_turns,
     timed,
 )

@@ -15,7 +15,6 @@ Before any time is taken, all must compute the same losses. Run with `--help` fo
 """
 
 import argparse
-import importlib.util
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -40,7 +39,8 @@ from _step_tables import (
     STEPS_IN_ONE,
 )
 from _step_variants import VARIANTS, launch_many
-from _tables import Table
+from _tables import section_of
+from _tensorflow_option import add_tensorflow_options, choose_tensorflow
 
 SECTIONS = ("steps", "calls", "memory", "many")
 CHECKED_STEPS = 3
@@ -261,12 +261,6 @@ def note(text: str) -> None:
     print(f"{text} ...", file=sys.stderr)
 
 
-def section_of(table: Table, title: str, rows: list[Any]) -> Section:
-    """What is printed of a table's rows."""
-    goals = [verdict.line for verdict in table.verdicts(rows)]
-    return Section(table.key, title, rows, table.cells(rows), goals)
-
-
 def steps_section(options: argparse.Namespace) -> tuple[Section, str | None]:
     version = None
     found: dict[tuple[str, int], Step] = {}
@@ -351,12 +345,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--max-steps", type=int, default=200, help="most steps in a turn")
     parser.add_argument("--quick", action="store_true", help="a trial run of a few seconds")
-    parser.add_argument(
-        "--tensorflow-python",
-        metavar="PATH",
-        help="an interpreter that has TensorFlow (default: this one, if it has)",
-    )
-    parser.add_argument("--no-tensorflow", action="store_true")
+    add_tensorflow_options(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     options = parser.parse_args(arguments)
@@ -372,10 +361,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.rounds, options.seconds, options.memory_steps = 2, 0.01, 6
         options.variables = [FEW]
     options.models = options.models or standard
-    if options.no_tensorflow:
-        options.tensorflow_python = None
-    elif options.tensorflow_python is None and importlib.util.find_spec("tensorflow"):
-        options.tensorflow_python = sys.executable
+    choose_tensorflow(options)
     return options
 
 

@@ -39,9 +39,8 @@ class Background:
         """Returns when nothing runs any more; raises the error of what ran."""
         if self._thread is threading.current_thread():
             return
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self.finish()
+        self._thread = None
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -261,7 +261,8 @@ class Program:
         variables = self._state.variables()
         written = [_like(variable, self.mesh) for variable in variables]
         only_read = [held.alive() for held in self._read]
-        elsewhere = [held.alive().name for held in self._elsewhere]
+        elsewhere = [held.alive() for held in self._elsewhere]
+        written_elsewhere = {id(variable) for variable in elsewhere}
         read = [_like(variable, self.mesh) for variable in only_read]
         compiled = self.run.lower(written, read, inputs, self._rest).compile()
         costs = compiled.cost_analysis() or {}
@@ -273,8 +274,8 @@ class Program:
             peak_bytes=None if memory is None else _peak(memory),
             donated=[variable.name for variable in variables],
             donated_bytes=sum(_bytes_on_each(each) for each in written),
-            elsewhere=elsewhere,
-            read=[each.name for each in only_read if each.name not in elsewhere],
+            elsewhere=[variable.name for variable in elsewhere],
+            read=[each.name for each in only_read if id(each) not in written_elsewhere],
         )
 
     # ------------------------------------------------------------------ calling

@@ -135,16 +135,18 @@ def _would_be_kept(variable: Any) -> bool:
     """Whether a plain variable from outside is read in a program that is being made."""
     if not is_compiling() or in_stateless_scope() or in_symbolic_scope():
         return False
-    value = vars(variable).get("_value")
-    return value is not None and not isinstance(value, Tracer)
+    return _is_from_outside(variable)
 
 
 def _outlives_its_trace(variable: Any, value: Any) -> bool:
     """Whether a plain variable from outside is given a value of a program that is being made."""
-    if not is_compiling() or not isinstance(value, Tracer):
-        return False
-    before = vars(variable).get("_value")  # one of a program belongs to a variable made in there
-    return before is not None and not isinstance(before, Tracer)
+    return is_compiling() and isinstance(value, Tracer) and _is_from_outside(variable)
+
+
+def _is_from_outside(variable: Any) -> bool:
+    """Whether a variable was there before the program: those made in it have its values."""
+    value = vars(variable).get("_value")
+    return value is not None and not isinstance(value, Tracer)
 
 
 def _global_seed_generator(original: Any) -> Any:
