@@ -2,10 +2,10 @@
 
 import pytest
 
-from replicax.training import _compiled_loss
+from replicax.training import _gradients
 
 
 @pytest.fixture(autouse=True)
-def forgotten_histories() -> None:
+def forgotten_counts() -> None:
     """The warning about a loss that compiles often counts per loss, not per run of a test."""
-    _compiled_loss._histories.clear()
+    _gradients._losses._counts.clear()

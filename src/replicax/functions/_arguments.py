@@ -19,7 +19,7 @@ from replicax._arrays import as_array
 from replicax._typing import Tracer
 from replicax.devices import ReplicaMesh, put
 from replicax.functions._captured import laid_out_over, other_replicas, shape_and_dtype
-from replicax.functions._identity import constant_key
+from replicax.functions._keys import constant_key
 from replicax.functions._place import Place
 from replicax.functions._retry import Uneven
 from replicax.values import DistributedValues, Mirrored, PerReplica, TracedBuffers, is_leaf

@@ -1,33 +1,74 @@
-"""Compiled functions that are made for the user, and kept."""
+"""Functions that are handed over at each call and compiled: replica functions and losses.
+
+They are often new objects with the same code. What they capture tells whether one is the same as
+an earlier one (`_captures.py`); if it is not, it is traced again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import collections
+import threading
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
-from replicax.functions._identity import function_key
+from replicax.functions._captures import Captures
 
 if TYPE_CHECKING:
     from replicax.functions._function import Function
 
 
 class FunctionCache:
-    """Compiled functions, by the Python functions that they were made from.
+    """Compiled functions, by what they were made from; those used last are kept."""
 
-    A loop may define its replica function anew in every iteration; what it captures tells whether
-    it is the same one.
-    """
+    def __init__(self, kept: int = 64):
+        self._functions: collections.OrderedDict[Any, Function] = collections.OrderedDict()
+        self._kept = kept
+        self._lock = threading.Lock()
 
-    _KEPT = 16
+    def call(
+        self,
+        fn: Callable[..., Any],
+        make: Callable[[Callable[..., Any]], Function],
+        call: Callable[[Function], Any],
+    ) -> Any:
+        """What `call` returns for the compiled function that goes with `fn`."""
+        function, _ = self.by_key(self._key(fn), lambda: make(name_only(fn)))
+        traces = function._state.retraces.count
+        try:
+            return call(function)
+        finally:
+            if function._state.retraces.count > traces:
+                # What the trace itself did, to a list for example, asks for no other trace.
+                with self._lock:
+                    self._functions[self._key(fn)] = function
 
-    def __init__(self) -> None:
-        self._functions: dict[Any, Function] = {}
+    def _key(self, fn: Callable[..., Any]) -> Hashable:
+        return Captures(fn, inputs=False, objects=False).key
 
-    def get(self, fn: Callable[..., Any], make: Callable[[], Function]) -> Function:
-        key = function_key(fn)
-        function = self._functions.get(key)
-        if function is None:
-            if len(self._functions) >= self._KEPT:
-                self._functions.pop(next(iter(self._functions)))
+    def by_key(self, key: Hashable, make: Callable[[], Function]) -> tuple[Function, bool]:
+        """The compiled function for a key, and whether it was just made."""
+        with self._lock:
+            function = self._functions.get(key)
+            if function is not None:
+                self._functions.move_to_end(key)
+                return function, False
+            while len(self._functions) >= self._kept:
+                self._functions.popitem(last=False)
             function = self._functions[key] = make()
-        return function
+            return function, True
+
+
+def name_only(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the name and the place of `fn`, which keeps nothing of it alive."""
+
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("it is there for its name")
+
+    code = getattr(fn, "__code__", None)
+    if code is not None:
+        stand_in.__code__ = stand_in.__code__.replace(
+            co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
+        )
+    stand_in.__name__ = getattr(fn, "__name__", type(fn).__name__)
+    stand_in.__qualname__ = getattr(fn, "__qualname__", stand_in.__name__)
+    return stand_in

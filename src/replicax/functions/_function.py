@@ -35,8 +35,9 @@ from replicax.context import (
 from replicax.devices import need_mesh
 from replicax.functions._arguments import Arguments, Look, is_stream
 from replicax.functions._cache import FunctionCache
+from replicax.functions._captures import captured_objects
 from replicax.functions._explanation import Explanation, Retraces
-from replicax.functions._identity import ByIdentity, captured_objects
+from replicax.functions._keys import ByIdentity
 from replicax.functions._many import joined, take_items
 from replicax.functions._place import Place
 from replicax.functions._program import Program
@@ -142,7 +143,7 @@ class Function:
         require_threads("An rx.function")
         args, kwargs = self._bound_arguments(args, kwargs)
         frame = current_frame()
-        if self._must_run_inside(frame):
+        if runs_inside(frame):
             return self._python_function(*args, **kwargs)
         try:
             return self._call(self._python_function, None, frame, args, kwargs)
@@ -178,12 +179,19 @@ class Function:
         """
         return self._many(inputs, count, last_only=False)
 
-    def _many(self, inputs: Iterable[Any], count: int | None, last_only: bool) -> Any:
+    def _many(
+        self,
+        inputs: Iterable[Any],
+        count: int | None,
+        last_only: bool,
+        body: Callable[..., Any] | None = None,
+    ) -> Any:
+        """`steps`; `body` is a function that captures the same as that of this one, or that one."""
         items = take_items(inputs, count)
         results: Any = None
         if items:
             try:
-                results = self._call_many(items, last_only)
+                results = self._call_many(items, last_only, body or self._python_function)
             except BaseException as error:
                 show_users_part(error)
                 raise
@@ -196,11 +204,11 @@ class Function:
             raise ValueError(f"{self._name}.steps was given no items to call the function on.")
         return results
 
-    def _call_many(self, items: Sequence[Any], last_only: bool) -> Any:
+    def _call_many(self, items: Sequence[Any], last_only: bool, body: Callable[..., Any]) -> Any:
         """One call of a program for each run of items that look alike."""
         frame = current_frame()
-        if self._must_run_inside(frame):
-            singles = [(self(item), 1) for item in items]
+        if runs_inside(frame):
+            singles = [(body(item), 1) for item in items]
             return singles[-1][0] if last_only else joined(singles)
         results: list[Any] = []
         alike = itertools.groupby(
@@ -211,21 +219,21 @@ class Function:
             pairs: list[Any] = list(group)
             program: Any = None
             if key is not None:
-                program = self._find(self._python_function, None, frame, pairs[0][1])
+                program = self._find(body, None, frame, pairs[0][1])
                 if isinstance(program, Program) and program.creates:
                     results.append((program(pairs.pop(0)[1]), 1))
                     if pairs:
-                        program = self._find(self._python_function, None, frame, pairs[0][1])
-            if isinstance(program, Program) and len(pairs) > 1:
+                        program = self._find(body, None, frame, pairs[0][1])
+            if isinstance(program, Program) and len(pairs) > 1 and not program.defers:
                 many = [arguments for _, arguments in pairs]
                 try:
                     result = program.call_many(many, last_only)
                 except VariableGone:  # its name may stand for another one now
                     self._state.programs.clear()
-                    result = self._call_many([item for item, _ in pairs], last_only)
+                    result = self._call_many([item for item, _ in pairs], last_only, body)
                 results.append((result, len(pairs)))
             else:
-                results += [(self(item), 1) for item, _ in pairs]
+                results += [(self._call(body, None, frame, (item,), {}), 1) for item, _ in pairs]
         if last_only:
             return results[-1][0]
         if len(results) == 1 and results[0][1] > 1:
@@ -240,10 +248,14 @@ class Function:
         except Uneven:
             return None
 
-    def _run_on(self, strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`strategy.run(self, args, kwargs)`, as one program."""
+    def _run_on(
+        self, strategy: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """`strategy.run(function, args, kwargs)`, as one program.
+
+        `function` is the Python function of this one, or one that captures the same.
+        """
         args, kwargs = self._bound_arguments(args, kwargs)
-        function = self._python_function
 
         def run(*args: Any, **kwargs: Any) -> Any:
             return strategy.extended._run_replicas(function, args, kwargs)
@@ -263,14 +275,6 @@ class Function:
                 return args, kwargs
             return bound.args, bound.kwargs
         return args, kwargs
-
-    def _must_run_inside(self, frame: Frame) -> bool:
-        """Whether the call is a part of a program that is being traced, or of an update."""
-        return (
-            thread_state.program is not None
-            or _jax_internals.is_tracing()
-            or frame.update_replica_id is not None
-        )
 
     def _call(
         self,
@@ -373,7 +377,8 @@ class Function:
                 return state.left_to_python(key, _EAGER, str(reason))
             break
         state.devices = place.devices
-        state.retraces.note(self._name, arguments)
+        if place.replica in (None, 0):  # other eager replicas do what the first one does
+            state.retraces.note(self._name, arguments)
         if program.creates:
             # The next call finds the variables made, and takes another path through the function.
             state.has_created = True
@@ -505,6 +510,15 @@ def as_function(fn: Any) -> Function | None:
     if isinstance(fn, BoundFunction):
         return fn._function
     return fn if isinstance(fn, Function) else None
+
+
+def runs_inside(frame: Frame) -> bool:
+    """Whether a call is a part of a program that is being traced, or of an update."""
+    return (
+        thread_state.program is not None
+        or _jax_internals.is_tracing()
+        or frame.update_replica_id is not None
+    )
 
 
 def _forget(state: weakref.ref[_State], key: Any) -> None:

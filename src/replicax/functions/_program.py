@@ -70,6 +70,7 @@ class Program:
         with _compiling(user_fn):
             self.jaxpr, traced = self._trace(body, user_fn, arguments, may_create, refs)
         self.creates = traced.has_created
+        self.defers = [(weakref.ref(variable), kind) for variable, kind, _ in traced.deferred]
         if self.mesh is not None:
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
             collectives = collectives_of(self.jaxpr.jaxpr) if self.mesh.spans_workers else []
@@ -105,6 +106,7 @@ class Program:
             with trace.active():
                 args, kwargs = arguments.rebuilt(tracers, self.mesh)
                 results = self._take_apart(body(*args, **kwargs))
+                results += [jnp.asarray(value) for _, _, value in trace.deferred]
                 results += trace.final_values()
             trace.finish()
             return results
@@ -220,7 +222,7 @@ class Program:
         constants = [lay_out(each, self.place) for each in self._constants]
         self._rest = [*self._captured, *constants]
         del self._constants
-        order, count = self._order, self._number_of_arrays
+        order, count = self._order, self._number_of_arrays + len(self.defers)
         in_place, elsewhere = self._outputs_in_place, self._outputs_elsewhere
 
         def run(written: list[Any], read: list[Any], arguments: list[Any], rest: list[Any]) -> Any:
@@ -321,7 +323,11 @@ class Program:
                 else:
                     self._state.give_back(done)
         self._until_called = None
-        return self._put_together(done[0][0], count)
+        results = done[0][0]
+        # Not under the lock: the replicas meet, and each has to take it.
+        for (reference, kind), value in zip(self.defers, results[self._number_of_arrays :]):
+            _alive(reference)._update(kind, value)
+        return self._put_together(results[: self._number_of_arrays], count)
 
     def _write_back(self, in_place: list[Any], elsewhere: list[Any]) -> None:
         self._state.put(in_place)
@@ -443,6 +449,13 @@ def _lives_at(entry: Entry, place: Place) -> bool:
     return entry.variable._placement == place.devices
 
 
+def _alive(reference: weakref.ref[Variable]) -> Any:
+    variable = reference()
+    if variable is None:
+        raise VariableGone
+    return variable
+
+
 class _Held:
     """A variable of a program, held weakly: a model that the user drops takes it along."""
 
@@ -457,10 +470,7 @@ class _Held:
         return array_for(self.alive(), self.kind, program.place)
 
     def alive(self) -> Any:
-        variable = self.variable()
-        if variable is None:
-            raise VariableGone
-        return variable
+        return _alive(self.variable)
 
     def write(self, program: Program, value: Any) -> None:
         variable = self.alive()

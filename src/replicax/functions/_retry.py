@@ -48,3 +48,10 @@ class UnevenShapes(Uneven):
 
 class NotOneProgram(Retry):
     """The function runs as Python, with each of its `strategy.run` compiled."""
+
+
+class NumPyNeeded(Retry):
+    """A NumPy array that the function captures is used by NumPy: trace it again as a constant."""
+
+    def __init__(self) -> None:
+        super().__init__("NumPy computes with an array that the function captures")

@@ -90,6 +90,7 @@ class ProgramTrace:
         self._assigned: dict[int, tuple[Any, int]] = {}
         self._stamps = contextlib.ExitStack()
         self.inputs: list[Any] = []  # entries and captured values, in the order of their inputs
+        self.deferred: list[tuple[Variable, str, Any]] = []  # changes that replicas make together
         self.has_created = False
 
     @contextlib.contextmanager
@@ -122,6 +123,7 @@ class ProgramTrace:
         """Lets go of everything that belongs to the trace and not to the program."""
         for entry in self._entries.values():
             entry.value = entry.ref = None
+        self.deferred = [(variable, kind, None) for variable, kind, _ in self.deferred]
         self._captured = {
             key: (value, None, array) for key, (value, _, array) in self._captured.items()
         }
@@ -132,6 +134,8 @@ class ProgramTrace:
     # ------------------------------------------------------------------ variables
 
     def buffers_of(self, variable: Variable) -> TracedBuffers:
+        if any(variable is each for each, _, _ in self.deferred):
+            raise OnlyPython(f"it reads {variable.name!r} after it changed it for all replicas")
         value = self._whole(self._entry(variable))
         differ = self.mesh is not None and variable._copies_differ
         if self._provenance is not None:
@@ -163,6 +167,18 @@ class ProgramTrace:
         if entry.cut is not None:
             array = own_part(jnp.asarray(array, variable.dtype), entry.cut, self.mesh)
         self._write(entry, array)
+
+    def require_own(self, variable: Variable, index: Any) -> None:
+        """Gives up if the program of one eager replica needs another one's copy."""
+        if self._replica not in (None, index) and variable._copies_differ:
+            raise OnlyPython(f"a replica uses another one's copy of {variable.name!r}")
+
+    def defer(self, variable: Variable, kind: str, value: Any) -> None:
+        """Notes a change that eager replicas make together: it happens when the program has run."""
+        inside = _jax_internals.staging_trace() is not self._trace
+        if inside or _jax_internals.is_vmapping(self._trace):
+            raise OnlyPython(f"eager replicas meet in a loop or a branch, for {variable.name!r}")
+        self.deferred.append((variable, kind, value))
 
     def part_of(self, variable: Variable) -> Any:
         """Each replica's part of a variable that is cut over them."""
@@ -206,6 +222,8 @@ class ProgramTrace:
                 f"Variable {variable.name!r} is made inside a function that JAX traces by itself "
                 "(lax.scan, lax.cond, jax.vmap, jax.jit, ...). Make it before, and use it there."
             )
+        if self._replica is not None:
+            raise OnlyPython(f"eager replicas make the variable {variable.name!r} together")
         self.has_created = True
         value = jax.lax.stop_gradient(value)
         with _jax_internals.outside_of_traces():

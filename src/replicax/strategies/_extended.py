@@ -191,10 +191,12 @@ class StrategyExtended:
         if not is_compiling():
             compiled = as_function(fn)
             functions = self._compiled_runs
-            if compiled is None and functions is not None:
-                compiled = functions.get(fn, lambda: Function(fn))
             if compiled is not None:
-                return compiled._run_on(self._strategy, args, kwargs)
+                return compiled._run_on(self._strategy, compiled.python_function, args, kwargs)
+            if functions is not None:
+                return functions.call(
+                    fn, Function, lambda found: found._run_on(self._strategy, fn, args, kwargs)
+                )
         return self._run_replicas(fn, args, kwargs)
 
     @property

@@ -96,8 +96,11 @@ def run_steps(
         fn(context, inputs)
         return context.last_step_outputs, _Kept(context.non_tensor_outputs)
 
-    function = functions.get(fn, lambda: Function(step))
-    outputs, kept = function._many(iterator, iterations, last_only=True)
+    outputs, kept = functions.call(
+        fn,
+        Function,
+        lambda found: found._many(iterator, iterations, last_only=True, body=step),
+    )
     result._last_step_outputs = outputs
     result._non_tensor_outputs = kept.values
     return result

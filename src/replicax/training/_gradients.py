@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from replicax import _tree
 from replicax.context import is_compiling, thread_state
-from replicax.training._compiled_loss import compiled_if_possible, compiled_value_and_grad
+from replicax.functions import ByIdentity, LossCache
 from replicax.training._substitution import PutTogether, Substitution, checked_loss
 from replicax.variable import (
     Variable,
@@ -26,6 +26,7 @@ from replicax.variable import (
     variable_behind,
 )
 
+_losses = LossCache()
 # As `variables.trace_stamp`, which assignments inside the loss renew, and cannot renew this one.
 _loss_stamp = jax.make_user_context(None)
 
@@ -78,13 +79,16 @@ def value_and_grad(
     found_roots = [None if source is None else source._root for source in sources]
     roots = list({id(root): root for root in found_roots if root is not None}.values())
     wanted = [v for v in roots if v.trainable and jnp.issubdtype(v.dtype, jnp.inexact)]
-    found = None
-    if not is_compiling():  # inside rx.function everything is compiled already
-        if compile:
-            found = compiled_value_and_grad(loss_fn, wanted, has_aux)
-        elif thread_state.compiles_losses:
-            found = compiled_if_possible(loss_fn, wanted, has_aux)
-    result, gradients = found or _eager_value_and_grad(loss_fn, wanted, has_aux)
+
+    def evaluate(loss_fn: Callable[[], Any]) -> tuple[Any, list[Any]]:
+        return _evaluated(loss_fn, wanted, has_aux)
+
+    if compile or thread_state.compiles_losses:
+        key = (has_aux, tuple(map(ByIdentity, wanted)))
+        result, found = _losses.call(loss_fn, evaluate, key, if_possible=not compile)
+    else:
+        result, found = evaluate(loss_fn)
+    gradients = {id(variable): each for variable, each in zip(wanted, found, strict=True)}
     return result, rebuild([gradients.get(id(root)) for root in found_roots])
 
 
@@ -96,9 +100,10 @@ def grad(
     return (gradients, result[1]) if has_aux else gradients
 
 
-def _eager_value_and_grad(
+def _evaluated(
     loss_fn: Callable[[], Any], variables: list[Variable], has_aux: bool
-) -> tuple[Any, dict[int, jax.Array]]:
+) -> tuple[Any, list[Any]]:
+    """The loss, and the gradient for each variable; None for those that the loss does not read."""
     used: set[int] = set()
     cuts = [_cut(variable) for variable in variables]
 
@@ -123,7 +128,7 @@ def _eager_value_and_grad(
         for variable, dim in zip(variables, cuts, strict=True)
     ]
     (loss, aux), gradients = jax.value_and_grad(evaluate, has_aux=True)(values)
-    found = {id(v): g for v, g in zip(variables, gradients, strict=True) if id(v) in used}
+    found = [g if id(v) in used else None for v, g in zip(variables, gradients, strict=True)]
     return ((loss, aux) if has_aux else loss), found
 
 

@@ -81,6 +81,8 @@ class ComponentVariable(Variable):
         return OneBuffer(self._container._settled().component(self._index))
 
     def _read(self) -> jax.Array:
+        if is_compiling():
+            thread_state.program.require_own(self._container, self._index)
         with UPDATING:
             return self._container._buffers.component(self._index)
 
@@ -316,6 +318,9 @@ class MirroredVariable(DistributedVariable):
 
         if isinstance(value, Mirrored):
             value = value._array()
+        if is_compiling() and context._replica_id is not EACH and self._copies > 1:
+            thread_state.program.defer(self, kind, value)
+            return
         what = f"{kind} of variable {self._name!r}"
         context._meet((kind, id(self)), what, value, change_all)
 

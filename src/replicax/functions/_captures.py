@@ -1,0 +1,518 @@
+"""What a function refers to besides its arguments: arrays, and a key for everything else.
+
+A loss or a replica function is often a new object at every step, with the same code and another
+batch in its closure. `Captures` walks everything that the function can reach: closure cells,
+defaults, attributes, the globals that its code names, and in turn the functions, containers,
+objects, classes and modules in those. Functions with equal keys run the same program.
+
+What the function reaches through cells, defaults, globals and plain containers can be exchanged:
+`with_arrays` gives the function with other arrays there, so that arrays are inputs of a program.
+An array that is reached through an object is a part of the key: another one there means another
+program. That is slower, and never wrong.
+
+Objects of the standard library, of JAX, NumPy and the packages in `_TAKEN_AS_THEY_ARE` are not
+looked into: their state is in variables and arrays. `docs/captures.md` has the rule and a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import collections
+import dataclasses
+import functools
+import hashlib
+import sys
+import sysconfig
+import types
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from replicax import _tree
+from replicax._typing import Tracer
+from replicax.context import ReplicaContext
+from replicax.functions._keys import ByIdentity, plain_key
+from replicax.functions._late_numpy import LateNumPy
+from replicax.functions._retry import OnlyPython
+from replicax.values import DistributedValues
+from replicax.variable import Variable
+
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+_TAKEN_AS_THEY_ARE = frozenset(
+    ["chex", "equinox", "flax", "jax", "jaxlib", "keras", "numpy", "optax", "orbax", "replicax"]
+)
+_CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque, np.ndarray, bytearray)
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_MOST_OBJECTS = 100_000  # beyond which a walk costs more than it saves
+_UNBOUND = object()  # in the place of what a name is not bound to yet
+
+
+class Captures:
+    """One walk over what a function refers to.
+
+    Attributes:
+      arrays: those that can be exchanged, in the order of the walk.
+      key: equal for functions that run the same program, whatever their arrays are.
+      codes: the code of the user's functions, to remember what was learned of them.
+      have_tracers: whether a value of an unfinished or earlier trace is among them.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        inputs: bool = True,
+        numpy_inputs: bool = True,
+        objects: bool = True,
+    ):
+        """
+        Args:
+          fn: the function.
+          inputs: whether arrays are to be inputs where they can be; else all are in the key.
+          numpy_inputs: the same of NumPy arrays.
+          objects: whether objects, classes and modules are looked into.
+        """
+        self.arrays: list[Any] = []
+        self.have_tracers = False
+        self._fn = fn
+        self._numpy_inputs = numpy_inputs
+        self._objects = objects
+        self._codes: dict[types.CodeType, None] = {}
+        self._numbers: dict[int, int] = {}
+        self._alive: list[Any] = []  # some nodes flatten into new objects each time
+        self._rebuilt: list[tuple[Any, list[Any]]] = []
+        self.key = self._visit(fn, inputs)
+        self._numbers.clear()
+        self._alive.clear()
+
+    @property
+    def codes(self) -> tuple[types.CodeType, ...]:
+        return tuple(self._codes)
+
+    @property
+    def have_numpy(self) -> bool:
+        """Whether NumPy arrays are among `arrays`."""
+        return any(isinstance(each, np.ndarray) for each in self.arrays)
+
+    def with_arrays(self, arrays: Sequence[Any]) -> Callable[..., Any]:
+        """The function with these in the places of its own arrays."""
+        new = {
+            id(old): LateNumPy(each, old.dtype) if isinstance(old, np.ndarray) else each
+            for old, each in zip(self.arrays, arrays, strict=True)
+            if old is not each
+        }
+        if not new:
+            return self._fn
+        exchange = _Exchange(self._fn, new)
+        function = exchange.of(self._fn)
+        self._rebuilt = exchange.rebuilt
+        return function
+
+    def require_unchanged(self) -> None:
+        """Gives up if the function changed a container that it was given an exchanged copy of."""
+        for node, children in self._rebuilt:
+            now = _node(node)
+            same = now is not None and len(now.children) == len(children)
+            if not same or any(a is not b for a, b in zip(now.children, children)):
+                raise OnlyPython(f"it changes a {type(node).__name__} that it captures")
+
+    # ------------------------------------------------------------------ the key
+
+    def _visit(self, value: Any, movable: bool) -> Hashable:
+        plain = plain_key(value)
+        if plain is not None:
+            return plain
+        if isinstance(value, Tracer):
+            self.have_tracers = True
+            return ByIdentity(value)
+        if _is_array(value):
+            return self._array_key(value, movable)
+        if isinstance(value, Variable | types.CodeType | types.ModuleType):
+            return ByIdentity(value)  # `_module_key` has what a function may read of a module
+        if isinstance(value, ReplicaContext):
+            return "replica context"  # a new one each run, for the replica that the program is for
+        known = self._numbers.get(id(value))
+        if known is not None:
+            return ("again", known)
+        self._number(value)
+        if len(self._alive) > _MOST_OBJECTS:
+            raise OnlyPython(f"it refers to more than {_MOST_OBJECTS} objects")
+        if isinstance(value, types.FunctionType):
+            return self._function_key(value, movable)
+        if isinstance(value, type):
+            return self._class_key(value) if self._objects else ByIdentity(value)
+        node = _node(value)
+        if node is None:
+            return self._object_key(value)
+        return (node.label, tuple(self._visit(child, movable) for child in node.children))
+
+    def _number(self, value: Any) -> int:
+        self._alive.append(value)
+        return self._numbers.setdefault(id(value), len(self._numbers))
+
+    def _array_key(self, value: Any, movable: bool) -> Hashable:
+        is_numpy = isinstance(value, np.ndarray)
+        if not movable or (is_numpy and not self._numpy_inputs):
+            return _content(value) if is_numpy else ByIdentity(value)
+        if id(value) not in self._numbers:
+            self._number(value)
+            self.arrays.append(value)
+        return ("array", is_numpy, str(value.dtype) if is_numpy else "", self._numbers[id(value)])
+
+    def _function_key(self, fn: types.FunctionType, movable: bool) -> Hashable:
+        movable = movable and not _from_library(fn)
+        read = [self._visit(_contents(cell), movable) for cell in fn.__closure__ or ()]
+        read.append(self._visit(fn.__defaults__, movable))
+        read.append(self._visit(fn.__kwdefaults__, movable))
+        read += [(name, self._visit(each, False)) for name, each in vars(fn).items()]
+        if _from_library(fn):
+            return (ByIdentity(fn.__code__), tuple(read))
+        self._codes[fn.__code__] = None
+        for name, each in _globals_of(fn):
+            read.append((name, self._visit(each, movable)))
+        read += [
+            self._module_key(each, fn.__code__, set())
+            for each in [*(e for _, e in _globals_of(fn)), *map(_contents, fn.__closure__ or ())]
+            if isinstance(each, types.ModuleType)
+        ]
+        return (fn.__code__, id(fn.__globals__), tuple(read))
+
+    def _module_key(self, module: types.ModuleType, code: types.CodeType, seen: set[int]) -> Any:
+        """What a function may read of a module, and of modules in it: the names in its code."""
+        if not self._objects or _from_library(module) or id(module) in seen:
+            return None
+        seen.add(id(module))
+        members = vars(module)
+        read = [(name, members[name]) for name in _names_in(code) if name in members]
+        return tuple(
+            (name, self._module_key(each, code, seen))
+            if isinstance(each, types.ModuleType)
+            else (name, self._visit(each, False))
+            for name, each in read
+        )
+
+    def _class_key(self, value: type) -> Hashable:
+        """A class of the user's: its attributes and methods, and those of its bases."""
+        read: list[Any] = [ByIdentity(value)]
+        if type(value) is not type:
+            read.append(self._visit(type(value), False))
+        for base in value.__mro__:
+            if not _from_library(base):
+                read += [
+                    (name, self._visit(_unwrapped(member), False))
+                    for name, member in list(vars(base).items())
+                    if name not in ("__dict__", "__weakref__", "__doc__", "__module__")
+                ]
+        return tuple(read)
+
+    def _object_key(self, value: Any) -> Hashable:
+        """An object that cannot be exchanged: who it is, and what it holds now."""
+        read: list[Hashable] = [ByIdentity(value)]
+        if not (self._objects or isinstance(value, _CONTAINERS)):
+            return tuple(read)
+        if isinstance(value, np.ndarray | bytearray | memoryview | array.array):
+            return (*read, self._buffer_key(value))
+        if isinstance(value, DistributedValues):
+            parts = value.values
+            return (*read, *(_content(x) for x in parts if isinstance(x, np.ndarray)))
+        if isinstance(value, types.BuiltinMethodType) and value.__self__ is not None:
+            return (*read, self._visit(value.__self__, False))
+        if isinstance(value, weakref.ref):
+            return (*read, self._visit(value(), False))
+        try:
+            wrapped = getattr(value, "__wrapped__", None)
+            held = list(_held(value))
+        except Exception:  # a module that is loaded when it is looked at, and is not there
+            return tuple(read)
+        if isinstance(wrapped, types.FunctionType):  # lru_cache, custom_vjp, jit, ...
+            read.append(self._visit(wrapped, False))
+        if not _is_taken_as_it_is(type(value)):
+            read.append(self._visit(type(value), False))
+        read += [(self._visit(name, False), self._visit(each, False)) for name, each in held]
+        if isinstance(value, set | frozenset):
+            read.append(frozenset(self._visit(each, False) for each in value))
+        return tuple(read)
+
+    def _buffer_key(self, value: Any) -> Hashable:
+        if isinstance(value, np.ndarray):
+            if value.dtype == object:
+                return tuple(self._visit(each, False) for each in value.flat)
+            return _content(value)
+        return bytes(value)
+
+
+class _Exchange:
+    """Puts other arrays in the places of some, in all that can be made again with them."""
+
+    def __init__(self, root: Any, new: dict[int, Any]):
+        self._known = dict(new)
+        self._nodes: dict[int, _Node] = {}  # they keep what they are made of alive
+        self._cells: dict[int, types.CellType] = {}
+        self._scopes: dict[int, dict[str, Any]] = {}
+        self._reaching = self._that_reach(set(new), root)
+        self.rebuilt: list[tuple[Any, list[Any]]] = []
+
+    def _that_reach(self, arrays: set[int], root: Any) -> set[int]:
+        """The ids of all values that have one of the arrays inside."""
+        parents: dict[int, list[int]] = collections.defaultdict(list)
+        stack, seen = [root], set[int]()
+        while stack:
+            value = stack.pop()
+            if id(value) in seen or plain_key(value) is not None or id(value) in arrays:
+                continue
+            seen.add(id(value))
+            node = self._nodes[id(value)] = _movable(value)
+            for child in node.children:
+                parents[id(child)].append(id(value))
+                stack.append(child)
+        reaching, reached = set[int](), list(arrays)
+        while reached:
+            for parent in parents[reached.pop()]:
+                if parent not in reaching:
+                    reaching.add(parent)
+                    reached.append(parent)
+        return reaching
+
+    def of(self, value: Any) -> Any:
+        """`value` with the other arrays; itself if there are none in it."""
+        if id(value) in self._known:
+            return self._known[id(value)]
+        if id(value) not in self._reaching:
+            return value
+        if isinstance(value, types.FunctionType):
+            return self._function(value)
+        node = self._nodes[id(value)]
+        if type(value) in (list, dict):  # they may contain themselves
+            new = self._known[id(value)] = type(value)()
+            children = [self.of(child) for child in node.children]
+            new.extend(children) if type(value) is list else new.update(zip(value, children))
+        else:
+            children = [self.of(child) for child in node.children]
+            new = self._known[id(value)] = node.rebuild(children)
+        if node.is_mutable:
+            self.rebuilt.append((new, children))
+        return new
+
+    def _function(self, fn: types.FunctionType) -> Any:
+        """A function made again; cells without such arrays are its own ones."""
+        cells = tuple(self._cell(cell) for cell in fn.__closure__ or ())
+        scope = self._scopes.setdefault(id(fn.__globals__), dict(fn.__globals__))
+        new = types.FunctionType(fn.__code__, scope, fn.__name__, None, cells)
+        self._known[id(fn)] = new  # before looking inside: functions may refer to themselves
+        new.__qualname__, new.__module__, new.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
+        vars(new).update(vars(fn))
+        for old, cell in zip(fn.__closure__ or (), cells):
+            if old is not cell:
+                cell.cell_contents = self.of(_contents(old))
+        scope.update({name: self.of(each) for name, each in _globals_of(fn)})
+        new.__defaults__, new.__kwdefaults__ = self.of(fn.__defaults__), self.of(fn.__kwdefaults__)
+        return new
+
+    def _cell(self, cell: types.CellType) -> types.CellType:
+        contents = id(_contents(cell))
+        if contents not in self._reaching and contents not in self._known:
+            return cell
+        return self._cells.setdefault(id(cell), types.CellType())
+
+
+class _Node(NamedTuple):
+    """A value that can be made again from its parts; `label` says the rest about it."""
+
+    label: Hashable
+    children: Sequence[Any]
+    rebuild: Callable[[Sequence[Any]], Any]
+    is_mutable: bool = False
+
+
+def _movable(value: Any) -> _Node:
+    """The parts of a value that can be exchanged; none for most objects."""
+    if isinstance(value, types.FunctionType):
+        if _from_library(value):
+            return _Node(None, (), lambda parts: value)
+        cells = map(_contents, value.__closure__ or ())
+        scope = (each for _, each in _globals_of(value))
+        parts = [*cells, value.__defaults__, value.__kwdefaults__, *scope]
+        return _Node(None, parts, lambda parts: value)
+    if isinstance(value, Variable | type | types.ModuleType | ReplicaContext):
+        return _Node(None, (), lambda parts: value)
+    return _node(value) or _Node(None, (), lambda parts: value)
+
+
+def _node(value: Any) -> _Node | None:
+    """The parts of a method, a partial or a container; None for what cannot be made again."""
+    if isinstance(value, types.MethodType):
+        return _Node(
+            "method", (value.__func__, value.__self__), lambda p: types.MethodType(p[0], p[1])
+        )
+    if type(value) is functools.partial:
+        return _Node(
+            "partial",
+            (value.func, value.args, value.keywords, vars(value)),
+            lambda p: functools.partial(p[0], *p[1], **p[2]),
+        )
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return _Node(kind, value, kind, kind is list)
+    if isinstance(value, dict):
+        keys = tuple(map(plain_key, value))
+        if kind not in (dict, collections.OrderedDict) or None in keys:
+            return None
+        names = tuple(value)
+        return _Node((kind, keys), list(value.values()), lambda p: kind(zip(names, p)), True)
+    if isinstance(value, list | DistributedValues) or not _has_faithful_parts(value):
+        return None
+    level = _tree.one_level(value)
+    if level is None:
+        return None
+    children, rebuild, label = level
+    try:
+        hash(label)
+    except TypeError:
+        return None
+    return _Node(label, list(children), rebuild, not isinstance(value, tuple))
+
+
+def _has_faithful_parts(value: Any) -> bool:
+    """Whether JAX's or our own walk of a structure is sure to see all that is in it.
+
+    A user's own `tree_flatten` may leave attributes out, which the function may read.
+    """
+    if isinstance(value, tuple):
+        return type(value).__new__ is not object.__new__ and hasattr(value, "_fields")
+    if dataclasses.is_dataclass(value):
+        names = {field.name for field in dataclasses.fields(value)}
+        return not isinstance(value, type) and names.issuperset(getattr(value, "__dict__", names))
+    package_bases = [base for base in type(value).__mro__[:-1] if _from_library(base)]
+    return any(base.__module__.partition(".")[0] in _TAKEN_AS_THEY_ARE for base in package_bases)
+
+
+# ------------------------------------------------------------------ what values refer to
+
+
+def _is_array(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        number = jnp.issubdtype(value.dtype, np.number) or value.dtype == np.bool_
+        return type(value) is np.ndarray and number
+    return isinstance(value, jax.Array)
+
+
+def _content(value: np.ndarray) -> Hashable:
+    """What is in a NumPy array, which the user may write into."""
+    data = np.ascontiguousarray(np.ma.getdata(value)).tobytes()
+    mask = np.ma.getmaskarray(value).tobytes() if isinstance(value, np.ma.MaskedArray) else b""
+    digest = hashlib.blake2b(data + mask, digest_size=16).digest()
+    return (type(value), value.shape, value.dtype.str, digest)
+
+
+def _held(value: Any) -> Iterator[tuple[Any, Any]]:
+    """What an object holds: its items, if it is a container, and its attributes."""
+    if isinstance(value, dict | types.MappingProxyType | collections.UserDict):
+        yield from list(value.items())
+    elif isinstance(value, list | tuple | collections.deque | collections.UserList):
+        yield from enumerate(value)
+    if _is_taken_as_it_is(type(value)) and not isinstance(value, _NAMESPACES):
+        return
+    yield from list(getattr(value, "__dict__", {}).items())
+    for base in type(value).__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                yield name, getattr(value, name)
+
+
+def _unwrapped(member: Any) -> Any:
+    """The functions behind a static method, class method or property."""
+    if isinstance(member, property):
+        return (member.fget, member.fset)
+    return getattr(member, "__func__", member) if not callable(member) else member
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # its name is not bound yet
+        return _UNBOUND
+
+
+def closure_of(fn: Any) -> list[Any]:
+    """What a function has from the functions around it."""
+    found = map(_contents, getattr(fn, "__closure__", None) or ())
+    return [None if each is _UNBOUND else each for each in found]
+
+
+def _globals_of(fn: types.FunctionType) -> list[tuple[str, Any]]:
+    scope = fn.__globals__
+    return [(name, scope[name]) for name in _names_in(fn.__code__) if name in scope]
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_in(code: types.CodeType) -> tuple[str, ...]:
+    """The names of globals and attributes in a function, and in the functions defined inside."""
+    names = dict.fromkeys(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(dict.fromkeys(_names_in(constant)))
+        elif isinstance(constant, str) and constant.isidentifier():  # for getattr
+            names[constant] = None
+    return tuple(names)
+
+
+def _from_library(value: Any) -> bool:
+    """Whether a function, class or module is not the user's own."""
+    return _is_installed(_package_of(value))
+
+
+def _is_taken_as_it_is(kind: type) -> bool:
+    """Whether objects of a class are not looked into."""
+    package = _package_of(kind)
+    return package in _TAKEN_AS_THEY_ARE or package in sys.stdlib_module_names
+
+
+def _package_of(value: Any) -> str:
+    is_module = isinstance(value, types.ModuleType)
+    name = value.__name__ if is_module else getattr(value, "__module__", None)
+    return (name if isinstance(name, str) else "").partition(".")[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_installed(package: str) -> bool:
+    """Whether a package comes with Python or is installed, and is not the program itself."""
+    if package == "__main__" or not package:
+        return False
+    if package in sys.stdlib_module_names or package in _TAKEN_AS_THEY_ARE:
+        return True
+    file = getattr(sys.modules.get(package), "__file__", None)
+    return file is not None and file.startswith(_INSTALLED)
+
+
+def captured_objects(fn: Any) -> Iterator[Any]:
+    """What a function refers to: closure, globals, its object and that object's attributes."""
+    found: list[Any] = []
+    while isinstance(fn, functools.partial):
+        found += fn.args
+        fn = fn.func
+    if isinstance(fn, types.MethodType):
+        found.append(fn.__self__)
+        fn = fn.__func__
+    while fn is not None:  # decorated functions too
+        for content in closure_of(fn):
+            found.append(content() if isinstance(content, weakref.ref) else content)
+        scope = getattr(fn, "__globals__", {})
+        code = getattr(fn, "__code__", None)
+        found += [scope[name] for name in (_names_in(code) if code else ()) if name in scope]
+        fn = getattr(fn, "__wrapped__", None)
+    for value in found:
+        yield value
+        if isinstance(value, list | tuple):
+            yield from value[:4]
+        elif isinstance(value, dict):
+            yield from list(value.values())[:4]
+        elif not isinstance(value, type | types.ModuleType) and hasattr(value, "__dict__"):
+            for attribute in list(vars(value).values()):
+                yield attribute
+                if isinstance(attribute, list | tuple):
+                    yield from attribute[:4]
