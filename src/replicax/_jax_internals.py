@@ -181,9 +181,10 @@ def trace_to_program(
     return _core.ClosedJaxpr(jaxpr, ()), constants
 
 
-def new_input(trace: Any, shape: Sequence[int], dtype: Any) -> Any:
+def new_input(trace: Any, shape: Sequence[int], dtype: Any, weak_type: bool = False) -> Any:
     """A further input of the program that `trace` collects; it comes after all earlier ones."""
-    return trace.new_arg(_core.ShapedArray(tuple(shape), dtype), _source_info_util.current())
+    aval = _core.ShapedArray(tuple(shape), dtype, weak_type=weak_type)
+    return trace.new_arg(aval, _source_info_util.current())
 
 
 def new_ref(trace: Any, value: Any) -> Any:

@@ -7,6 +7,7 @@ dataclasses that nobody registered are nodes too.
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, MappingView, Sequence
@@ -18,6 +19,7 @@ IsLeaf = Callable[[Any], bool]
 Rebuild = Callable[[Sequence[Any]], Any]
 
 
+_DICTS = (dict, collections.defaultdict)
 _LEAF = jax.tree_util.tree_structure(0)
 
 
@@ -40,6 +42,13 @@ def one_level(node: Any, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebui
     if kind is dict:
         keys = tuple(node)
         return list(node.values()), lambda new: dict(zip(keys, new, strict=True)), (dict, set(keys))
+    if kind is collections.defaultdict:
+        keys, factory = tuple(node), node.default_factory
+        return (
+            list(node.values()),
+            lambda new: collections.defaultdict(factory, zip(keys, new, strict=True)),
+            (kind, factory, set(keys)),
+        )
     if isinstance(node, MappingView):  # dict.values() and the like, of which JAX warns
         return None
     children, treedef = jax.tree_util.tree_flatten(node, is_leaf=lambda part: part is not node)
@@ -62,6 +71,34 @@ def _rebuild_dataclass(node: Any, names: Sequence[str], children: Sequence[Any])
     for name, child in zip(names, children, strict=True):
         object.__setattr__(new, name, child)  # also where the dataclass is frozen
     return new
+
+
+class Ordered(dict[Any, Any]):
+    """A dict that JAX's transformations hand on in its own order; they sort plain ones."""
+
+
+jax.tree_util.register_pytree_node(
+    Ordered, lambda node: (node.values(), tuple(node)), lambda keys, new: Ordered(zip(keys, new))
+)
+
+
+def in_order(tree: Any) -> Any:
+    """`tree` with its dicts as JAX keeps their order."""
+    if type(tree) is dict:
+        return Ordered((key, in_order(value)) for key, value in tree.items())
+    return _with_children(in_order, tree)
+
+
+def as_dicts(tree: Any) -> Any:
+    """What `in_order` was made from."""
+    if type(tree) is Ordered:
+        return {key: as_dicts(value) for key, value in tree.items()}
+    return _with_children(as_dicts, tree)
+
+
+def _with_children(fn: Callable[[Any], Any], tree: Any) -> Any:
+    level = one_level(tree)
+    return tree if level is None else level[1]([fn(child) for child in level[0]])
 
 
 def map_structure(fn: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf = _never) -> Any:
@@ -97,7 +134,7 @@ def map_together(
 
 def _children_like(first: Any, other: Any, children: Sequence[Any]) -> Sequence[Any]:
     # Dicts with equal keys in another order are the same structure.
-    return [other[key] for key in first] if type(first) is dict else children
+    return [other[key] for key in first] if type(first) in _DICTS else children
 
 
 def leaves_of(tree: Any, is_leaf: IsLeaf = _never) -> Iterator[Any]:

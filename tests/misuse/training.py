@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import optax
 
-from tests.misuse.table import SUM, context, errors, misuse, replica_id, rx, two_replicas, variable
+from tests.misuse.table import errors, misuse, replica_id, rx, two_replicas, variable
 
 
 def gradients_of_a_square(strategy: Any) -> tuple[Any, Any]:
@@ -80,57 +80,6 @@ def auxiliary_scalar_without_has_aux(strategy):
 def has_aux_without_an_auxiliary_result(strategy):
     w = variable(strategy)
     rx.value_and_grad(lambda: w * w, [w], has_aux=True)
-
-
-@misuse(errors.WrongContextError, r"all_reduce.* was called", r"(drop|without) compile=True")
-def all_reduce_in_a_compiled_loss(strategy):
-    w = variable(strategy)
-
-    def step():
-        return rx.value_and_grad(lambda: context().all_reduce("SUM", w * w), [w], compile=True)
-
-    strategy.run(step)
-
-
-@misuse(errors.WrongContextError, r"all_gather.* was called", r"(drop|without) compile=True")
-def all_gather_in_a_compiled_loss(strategy):
-    w = variable(strategy, jnp.ones(3))
-
-    def loss():
-        return jnp.sum(context().all_gather(w, axis=0))
-
-    strategy.run(lambda: rx.value_and_grad(loss, [w], compile=True))
-
-
-@misuse(errors.WrongContextError, r"all_reduce.* was called", r"(drop|without) compile=True")
-def all_reduce_of_a_variable_in_a_compiled_loss(strategy):
-    w = variable(strategy)
-
-    def loss():
-        return w * context().all_reduce("SUM", w)
-
-    strategy.run(lambda: rx.value_and_grad(loss, [w], compile=True))
-
-
-@misuse(errors.WrongContextError, r"merge_call.* was called", r"(drop|without) compile=True")
-def merge_call_in_a_compiled_loss(strategy):
-    w = variable(strategy)
-
-    def loss():
-        return w * context().merge_call(lambda s: 2.0)
-
-    strategy.run(lambda: rx.value_and_grad(loss, [w], compile=True))
-
-
-@misuse(RuntimeError, r"reads variable 'm:0' after assigning it", r"or drop compile=True")
-def read_after_write_in_a_compiled_loss(strategy):
-    w, m = variable(strategy), variable(strategy, name="m", aggregation=SUM)
-
-    def loss():
-        m.assign_add(1.0)
-        return w * m
-
-    strategy.run(lambda: rx.value_and_grad(loss, [w], compile=True))
 
 
 @misuse(TypeError, r"got 0\.1", r"an optax transformation such as optax\.adam\(1e-3\)")

@@ -340,20 +340,32 @@ def test_a_loss_may_hold_what_cannot_be_looked_at():
         assert rx.value_and_grad(loss, [w], compile=True)[0] == 9.0
 
 
+MEETINGS = {
+    "all_reduce": lambda w, m: context().all_reduce("SUM", w * 2.0),
+    "all_gather": lambda w, m: jnp.sum(context().all_gather(w.reshape([1]), axis=0)),
+    "merge_call": lambda w, m: w * context().merge_call(lambda strategy: 2.0),
+    "a read after a write": lambda w, m: w * m.assign_add(1.0),
+    "a metric": lambda w, m: w * (m.assign_add(w * 0 + 1.0) is not None),
+}
+
+
 @several_replicas
-def test_a_collective_in_a_compiled_loss_is_refused(strategy: Any):
+@pytest.mark.parametrize("meeting", MEETINGS)
+def test_a_loss_in_which_replicas_meet_is_that_of_plain_python(meeting: str, strategy: Any):
     with strategy.scope():
-        w = rx.Variable(1.0)
+        w, m = rx.Variable(3.0), rx.Variable(0.0, aggregation=SUM)
 
-    def step() -> Any:
-        return rx.value_and_grad(lambda: context().all_reduce("SUM", w * 1.0), [w], compile=True)
+    def step(compile: bool) -> Any:
+        m.assign(0.0 * context().replica_id_in_sync_group)
+        return rx.value_and_grad(lambda: MEETINGS[meeting](w, m), [w], compile=compile)
 
-    with pytest.raises((TypeError, RuntimeError), match="drop compile=True"):
-        strategy.run(step)
-    # The next run is as good as new.
-    assert (
-        strategy.run(lambda: rx.value_and_grad(lambda: w * 1.0, [w], compile=True)[0]) is not None
-    )
+    for _ in range(2):
+        expected, (gradient,) = strategy.run(step, (False,))
+        left = float(m.numpy())
+        value, (compiled,) = strategy.run(step, (True,))
+        assert parts_of(strategy, value) == parts_of(strategy, expected)
+        assert parts_of(strategy, compiled) == parts_of(strategy, gradient)
+        assert float(m.numpy()) == left
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,9 @@ def is_traced(values: Sequence[Any]) -> bool:
 def _require_concrete(values: Sequence[Any], what: str) -> None:
     if is_traced(values):
         raise WrongContextError(
-            f"{what} was called while JAX traces the function around it (jax.jit, lax.scan, vmap, "
-            "or rx.value_and_grad(..., compile=True)). Eager replicas meet in Python, which a "
-            "traced function cannot do. Move the collective out of the traced function, or drop "
-            "compile=True."
+            f"{what} was called while JAX traces the function around it (jax.jit, lax.scan, "
+            "vmap). Eager replicas meet in Python, which a traced function cannot do. Move the "
+            "collective out of the traced function."
         )
 
 

@@ -49,7 +49,6 @@ class ReplicaContext:
         self._replica_id = replica_id_in_sync_group
         self._meet_others = meet
         self._shared: dict[Any, Any] = {} if shared is None else shared
-        self._id_reads = 0  # so that a compiled loss knows whether it depends on the replica
 
     @property
     def strategy(self) -> Any:
@@ -62,7 +61,6 @@ class ReplicaContext:
 
         An integer; inside `rx.function`, where one program speaks for all replicas, an array.
         """
-        self._id_reads += 1
         program = _stack.thread_state.program
         return self._number if program is None else program.replica_number(self._number)
 
@@ -81,7 +79,6 @@ class ReplicaContext:
     @property
     def devices(self) -> tuple[str, ...]:
         """The device names of this replica."""
-        self._id_reads += 1
         worker_devices = tuple(self._strategy.extended.worker_devices)
         if self._replica_id is _stack.EACH:  # one program, on all of them
             return worker_devices
@@ -142,10 +139,9 @@ class ReplicaContext:
                 _stack.thread_state.program.leave_to_python(f"eager replicas meet in it: {what}")
             raise WrongContextError(
                 f"{what} was called inside a function that JAX compiles (jax.jit, lax.scan, "
-                "rx.value_and_grad(..., compile=True), ...). Eager replicas meet in Python, which "
-                "a compiled function cannot do. Compile the whole step, with rx.function around "
-                "strategy.run; or run the inner function as plain Python, without jax.jit or "
-                "compile=True."
+                "...). Eager replicas meet in Python, which a compiled function cannot do. Compile "
+                "the whole step, with rx.function around strategy.run; or run the inner function "
+                "as plain Python, without jax.jit."
             )
         if self._meet_others is not None:
             return self._meet_others(key, what, payload, handler, keep_same)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from replicax import _tree
 from replicax._arrays import as_array
 from replicax._typing import Tracer
 from replicax.devices import ReplicaMesh, put
-from replicax.functions._captured import laid_out_over, other_replicas, shape_and_dtype
+from replicax.functions._captured import laid_out_over, look_of, other_replicas
 from replicax.functions._keys import constant_key
 from replicax.functions._place import Place
 from replicax.functions._retry import Uneven
@@ -65,10 +66,10 @@ class Arguments:
 
     def _look(self, leaf: Any) -> Any:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
-            shape, dtype = shape_and_dtype(leaf)
+            shape, dtype, is_weak = look_of(leaf)
             self.inputs.append(leaf)
             kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
-            return Look(kind, shape, dtype, leaf._count)
+            return Look(kind, shape, dtype, leaf._count, is_weak)
         if isinstance(leaf, Tracer):
             raise RuntimeError(
                 "An argument of an rx.function is a value of a function that was traced before and "
@@ -163,10 +164,14 @@ def flatten(
 ) -> tuple[list[Any], Callable[[Sequence[Any]], Any], Any]:
     """All leaves, a function that puts others in their places, and a key for the structure.
 
-    JAX's own walk, which is fast, where it sees what ours does.
+    JAX's own walk, which is fast, where it sees what ours does: it sorts dicts.
     """
+    in_order = True
 
     def stop(value: Any) -> bool:
+        nonlocal in_order
+        if isinstance(value, dict) and not _is_sorted(value):
+            in_order = False
         return is_leaf(value) or isinstance(value, Iterator)
 
     try:
@@ -174,7 +179,7 @@ def flatten(
     except (TypeError, ValueError):  # a dict whose keys do not sort
         leaves = None
     else:
-        if not any(dataclasses.is_dataclass(leaf) for leaf in leaves):
+        if in_order and not any(dataclasses.is_dataclass(leaf) for leaf in leaves):
             return leaves, structure.unflatten, structure
     leaves = list(_tree.leaves_of(tree, is_leaf))
     skeleton = _tree.map_structure(lambda _: _HOLE, tree, is_leaf)  # it may outlive the leaves
@@ -184,9 +189,21 @@ def flatten(
 _HOLE = object()
 
 
+def _is_sorted(mapping: dict[Any, Any]) -> bool:
+    if len(mapping) < 2:
+        return True
+    keys = list(mapping)
+    try:
+        return all(map(operator.le, keys, keys[1:]))
+    except TypeError:
+        return False
+
+
 def _structure_key(skeleton: Any) -> Any:
     level = _tree.one_level(skeleton)
     if level is None:
         return None
-    kind = tuple(skeleton) if isinstance(skeleton, dict) else level[2]
+    kind = level[2]
+    if isinstance(skeleton, dict):
+        kind = (tuple(skeleton), getattr(skeleton, "default_factory", None))
     return (type(skeleton), kind, *(_structure_key(child) for child in level[0]))

@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from replicax.functions._captures import Captures
+from replicax.functions._keys import ByIdentity
+from replicax.functions._retry import OnlyPython
 
 if TYPE_CHECKING:
     from replicax.functions._function import Function
@@ -43,7 +45,10 @@ class FunctionCache:
                     self._functions[self._key(fn)] = function
 
     def _key(self, fn: Callable[..., Any]) -> Hashable:
-        return Captures(fn, inputs=False, objects=False).key
+        try:
+            return Captures(fn, inputs=False, objects=False).key
+        except OnlyPython:  # there is too much to be compared
+            return ByIdentity(fn)
 
     def by_key(self, key: Hashable, make: Callable[[], Function]) -> tuple[Function, bool]:
         """The compiled function for a key, and whether it was just made."""

@@ -26,7 +26,7 @@ def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
     buffers = value._buffers
     if buffers is not None and buffers.mesh is mesh:
         return buffers.assembled
-    shape, dtype = shape_and_dtype(value)
+    shape, dtype, is_weak = look_of(value)
     if value._count != len(mesh.devices):
         raise other_replicas("a value", value._count, mesh)
     with _jax_internals.outside_of_traces():
@@ -34,7 +34,7 @@ def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
         array = mesh.assemble([mesh.at_home(part, i) for i, part in enumerate(parts)])
     assert array.shape == shape
     if not any(isinstance(part, np.ndarray) for part in value.values):  # those can be changed
-        value._laid_out_over = (mesh, array)
+        value._laid_out_over = (mesh, array, is_weak)
     return array
 
 
@@ -44,8 +44,12 @@ def other_replicas(what: str, count: int, mesh: ReplicaMesh) -> NotOneProgram:
     )
 
 
-def shape_and_dtype(value: DistributedValues) -> tuple[tuple[int, ...], Any]:
-    """The shape and dtype that all components share; `Uneven` if they do not."""
+def look_of(value: DistributedValues) -> tuple[tuple[int, ...], Any, bool]:
+    """The shape and dtype that all components share, and whether the dtype is weak.
+
+    Raises:
+      Uneven: they do not share them.
+    """
     if getattr(value, "_is_uneven", False):
         shapes = [tuple(np.shape(part)) for part in value.values]
         here = ", ".join(map(str, shapes)) + (
@@ -54,21 +58,26 @@ def shape_and_dtype(value: DistributedValues) -> tuple[tuple[int, ...], Any]:
         raise UnevenShapes(f"the replicas have different shapes: {here}")
     buffers = value._buffers
     if buffers is not None and value._values is None:
-        return buffers.shape, buffers.assembled.dtype
+        return buffers.shape, buffers.assembled.dtype, False
     if value._laid_out_over is not None:
-        array = value._laid_out_over[1]
-        return array.shape, array.dtype
-    found: tuple[Any, Any] | None = None
+        _, array, is_weak = value._laid_out_over
+        return array.shape, array.dtype, is_weak
+    found: tuple[Any, Any, bool] | None = None
     for part in value.values:
         if isinstance(part, jax.Array):
-            here = (part.shape, part.dtype)
+            here = (part.shape, part.dtype, getattr(part, "weak_type", False))
         elif isinstance(part, np.ndarray | np.generic | bool | int | float | complex):
             array = np.asarray(part)
             if array.dtype.kind in "OSU":
                 raise Uneven("a component is text, which compiled programs do not take")
-            here = (array.shape, jax.dtypes.canonicalize_dtype(array.dtype))
+            is_weak = isinstance(part, int | float | complex) and not isinstance(
+                part, np.generic | bool
+            )
+            here = (array.shape, jax.dtypes.canonicalize_dtype(array.dtype), is_weak)
         else:
             raise Uneven(f"a component is a {type(part).__name__}, which is no array")
+        if found is not None and here[1:] != found[1:]:
+            raise Uneven(f"the replicas have different dtypes: {found[1]} and {here[1]}")
         if found is not None and here != found:
             raise UnevenShapes(f"the replicas have different shapes: {found[0]} and {here[0]}")
         found = here

@@ -105,6 +105,7 @@ class Captures:
             for old, each in zip(self.arrays, arrays, strict=True)
             if old is not each
         }
+        self._rebuilt = []
         if not new:
             return self._fn
         exchange = _Exchange(self._fn, new)

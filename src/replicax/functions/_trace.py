@@ -24,7 +24,7 @@ from replicax._typing import Device, Tracer
 from replicax.collectives import of_first_worker, own_part, part_shape, put_together
 from replicax.context import EACH, get_replica_context, thread_state
 from replicax.devices import REPLICA_AXIS, ReplicaMesh, need_mesh, put, replica_mesh
-from replicax.functions._captured import laid_out_over
+from replicax.functions._captured import laid_out_over, look_of
 from replicax.functions._place import Place
 from replicax.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
 from replicax.functions._turns import Provenance, Turns
@@ -424,7 +424,8 @@ class ProgramTrace:
                 number = jax.lax.axis_index(REPLICA_AXIS) % value._count
                 return jnp.stack([jnp.asarray(part) for part in value.values])[number]
             array = laid_out_over(self.mesh, value)
-            tracer = _jax_internals.new_input(self._trace, array.shape, array.dtype)
+            is_weak = look_of(value)[2]
+            tracer = _jax_internals.new_input(self._trace, array.shape, array.dtype, is_weak)
             known = self._captured[id(value)] = (value, tracer, array)
             self.inputs.append(value)
         return known[1]

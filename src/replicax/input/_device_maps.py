@@ -72,20 +72,21 @@ class DeviceFunctions:
         refuse_text(leaves)
         if len(self._devices) == 1 and not isinstance(leaves[0], PerReplica):
             with jax.default_device(self._devices[0]):
-                return self._each[0](value)
+                return _tree.as_dicts(self._each[0](_tree.in_order(value)))
         mesh = self._mesh
         if mesh is not None and all(leaf._buffers is not None for leaf in leaves):
             whole = _tree.map_structure(lambda leaf: _over(mesh, leaf), value, is_leaf)
-            return jax.tree.map(
+            return _tree.map_structure(
                 lambda each: PerReplica._from_buffers(ReplicaBuffers(mesh, assembled=each)),
-                self._all(whole)[0],
+                _tree.as_dicts(self._all(_tree.in_order(whole))[0]),
             )
         parts: list[Any] = []
         for replica, device in enumerate(self._devices):
             function = self._each[replica % len(self._each)]
             with jax.default_device(device):
-                parts.append(function(select_replica(replica, value)))
-        return jax.tree.map(lambda *each: self._type(each), *parts)
+                given = _tree.in_order(select_replica(replica, value))
+                parts.append(_tree.as_dicts(function(given)))
+        return _tree.map_together(lambda *each: self._type(each), parts)
 
 
 def _over(mesh: ReplicaMesh, value: PerReplica) -> jax.Array:
@@ -95,6 +96,7 @@ def _over(mesh: ReplicaMesh, value: PerReplica) -> jax.Array:
 
 def _composed(functions: list[Callable[..., Any]]) -> Callable[[Any], Any]:
     def composed(element: Any) -> Any:
+        element = _tree.as_dicts(element)
         for fn in functions:
             element = fn(*element) if type(element) is tuple else fn(element)
             if element is None:
@@ -104,7 +106,8 @@ def _composed(functions: list[Callable[..., Any]]) -> Callable[[Any], Any]:
                 )
             if isinstance(element, list):
                 element = tuple(element)
-        return jax.tree.map(lambda leaf: strong(jnp.asarray(leaf)), element)
+        strengthened = _tree.map_structure(lambda leaf: strong(jnp.asarray(leaf)), element)
+        return _tree.in_order(strengthened)
 
     return composed
 

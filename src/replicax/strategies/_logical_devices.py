@@ -136,7 +136,6 @@ def _each(mesh: ReplicaMesh, tensor: Any, fn: Any, what: str) -> Any:
     context = get_replica_context()
     if context is None or context._replica_id is EACH:
         return fn(array, None)
-    context._id_reads += mesh.logical_devices > 1  # each replica has devices of its own
     return fn(array, context._replica_id)
 
 

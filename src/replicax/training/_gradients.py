@@ -52,10 +52,10 @@ def value_and_grad(
       has_aux: whether `loss_fn` returns `(loss, aux)`.
       compile: compile the loss and its gradient. The rest of the replica function stays plain
         Python. Arrays that the loss captures (closure, globals, defaults, containers) are inputs of
-        the compiled program, so that a new batch does not compile it again. Other values that it
-        captures are constants; changing one in a closure, a global, or an attribute of your own
-        objects, classes and modules compiles anew. Side effects happen only when it is compiled.
-        No collectives inside.
+        the compiled program, so that a new batch does not compile it again. Changing another value
+        that it captures, also an attribute of your own objects, classes and modules, compiles it
+        again. Side effects happen only when it is compiled. A loss with a collective in it runs as
+        plain Python.
 
     Returns:
       `(loss, gradients)`, or `((loss, aux), gradients)`. The gradients have the structure of

@@ -28,7 +28,7 @@ class DistributedValues:
 
     _structure_leaf: ClassVar[bool] = True  # `strategy.run` and friends do not look inside
     _passed_whole: ClassVar[bool] = False  # variables reach a replica function as they are
-    _laid_out_over: Any = None  # (mesh, array): what a compiled program was given for it
+    _laid_out_over: Any = None  # (mesh, array, is weak): what a program was given for it
 
     def __init__(self, values: Iterable[Any]):
         if type(self) is DistributedValues:

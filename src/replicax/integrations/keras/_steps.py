@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from keras.src import backend, tree
 
 import replicax as rx
+from replicax import _tree
 from replicax.integrations.keras import _reduction
 from replicax.integrations.keras._batches import OnReplicas, Sharing
 from replicax.integrations.keras._variables import current_replica, differs_by_replica
@@ -210,7 +210,7 @@ def _logs_of_all(
         return value / count
 
     shares = [share(*each) for each in zip(variables, values, strict=True)]
-    logs = jax.tree.map(lambda log: jnp.asarray(log) / count, logs)
+    logs = _tree.map_structure(lambda log: jnp.asarray(log) / count, logs)
     totals, logs = context.all_reduce("SUM", (shares, logs))
     mapping = list(zip(variables, totals, strict=True))
     with backend.StatelessScope(state_mapping=mapping):

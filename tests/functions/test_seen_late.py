@@ -1,0 +1,445 @@
+"""What a compiled function sees of a change after it was traced: the table of docs/captures.md."""
+
+import collections
+import dataclasses
+import functools
+import itertools
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import replicax as rx
+from tests.replicas import mirrored
+
+SCALE = 1.0
+TABLE: dict[str, float] = {}
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def losses_of(loss: Callable[[], Any], v: Any, changes: list[Callable[[], Any]]) -> list[float]:
+    """The compiled loss after each change, having checked that plain Python agrees."""
+    found = []
+    for change in [lambda: None, *changes]:
+        change()
+        expected, gradient = rx.value_and_grad(loss, [v])
+        value, compiled = rx.value_and_grad(loss, [v], compile=True)
+        np.testing.assert_allclose(value, expected, rtol=1e-6)
+        np.testing.assert_allclose(compiled[0], gradient[0], rtol=1e-6)
+        assert (value.dtype, compiled[0].dtype) == (expected.dtype, gradient[0].dtype)
+        found.append(float(value))
+    return found
+
+
+@pytest.fixture
+def v() -> Any:
+    return rx.Variable(1.0)
+
+
+# ------------------------------------------------------------------ losses
+
+
+def test_gradients_do_not_flow_through_an_assigned_variable(strategy: Any, executor: Any):
+    with strategy.scope():
+        p = rx.Variable(1.0)
+        v = rx.Variable(1.0, synchronization="ON_READ", aggregation="MEAN")
+
+    def step(x: Any) -> Any:
+        def loss() -> Any:
+            v.assign(p * 2)
+            return v * 3 * x + p
+
+        return rx.value_and_grad(loss, [p], compile=True)
+
+    loss, gradients = executor.run(strategy, step, (jnp.float32(1),))
+    for each in strategy.experimental_local_results(gradients[0]):
+        assert float(each) == 1.0
+    for each in strategy.experimental_local_results(loss):
+        assert float(each) == 7.0
+
+
+def test_uneven_shares_give_the_gradients_of_even_ones():
+    strategy = mirrored(2)
+    with strategy.scope():
+        p = rx.Variable(1.0)
+        v = rx.Variable(1.0, synchronization="ON_READ", aggregation="MEAN")
+
+    def step(x: Any) -> Any:
+        def loss() -> Any:
+            v.assign(p * 2)
+            return v * jnp.sum(x)
+
+        return rx.value_and_grad(loss, [p])[1][0]
+
+    function = rx.function(lambda x: strategy.run(step, (x,)))
+    even = function(rx.distribute.PerReplica([jnp.ones(2), jnp.ones(2)]))
+    uneven = function(rx.distribute.PerReplica([jnp.ones(2), jnp.ones(1)]))
+    assert [float(x) for x in (*even.values, *uneven.values)] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("make", [lambda a, b: (a, b), Pair, lambda a, b: [a, b]])
+def test_containers_with_arrays_that_were_met_before(make: Any, v: Any):
+    one, two, three, four = (jnp.float32(x) for x in (1, 2, 3, 4))
+
+    def step(a: Any, b: Any) -> list[float]:
+        pair = make(a, b)
+        return losses_of(lambda: v * (10 * pair[0] + pair[1]), v, [])
+
+    found = [step(one, two), step(three, four), step(one, four), step(four, four), step(two, one)]
+    assert found == [[12], [34], [14], [44], [21]]
+
+
+def test_partials_with_arrays_that_were_met_before(v: Any):
+    def digits(a: Any, b: Any) -> Any:
+        return v * (10 * a + b)
+
+    one, two, three = jnp.float32(1), jnp.float32(2), jnp.float32(3)
+    both = one, two
+    assert losses_of(functools.partial(digits, *both), v, []) == [12]
+    assert losses_of(functools.partial(digits, two, b=three), v, []) == [23]
+    assert losses_of(functools.partial(digits, b=three, a=one), v, []) == [13]
+
+
+def test_arrays_in_attributes_of_functions(v: Any):
+    x = jnp.float32(5)
+
+    def helper(y: Any) -> Any:
+        return y * jnp.sum(helper.table)  # type: ignore[attr-defined]
+
+    helper.table = jnp.ones(4)  # type: ignore[attr-defined]
+
+    def change() -> None:
+        helper.table = jnp.ones(2)  # type: ignore[attr-defined]
+
+    assert losses_of(lambda: v * helper(x), v, [change]) == [20, 10]
+
+
+def test_numbers_in_attributes_of_functions(v: Any):
+    def loss() -> Any:
+        return v * loss.k  # type: ignore[attr-defined]
+
+    loss.k = 2  # type: ignore[attr-defined]
+    assert losses_of(loss, v, [lambda: setattr(loss, "k", 5)]) == [2, 5]
+
+
+def test_a_list_that_is_reached_twice(v: Any):
+    class Holder:
+        def __init__(self, items: list[Any]):
+            self.items = items
+
+    items = [jnp.float32(2), jnp.float32(7)]
+    holder = Holder(items)
+
+    def loss() -> Any:
+        return v * (10 * holder.items[0] + items[1])
+
+    def change() -> None:
+        items[0], items[1] = items[1], items[0]
+
+    assert losses_of(loss, v, [change, lambda: items.insert(0, jnp.float32(1))]) == [27, 72, 17]
+
+
+def test_keyword_only_defaults(v: Any):
+    for number in range(3):
+
+        def helper(*, k: Any = number) -> Any:
+            return k
+
+        assert losses_of(lambda helper=helper: v * helper(), v, []) == [number]
+
+
+def test_weak_types_are_told_apart():
+    v = rx.Variable(jnp.bfloat16(2))
+    for x in (jnp.asarray(1.5), jnp.float32(1.5), jnp.asarray(2.5), np.float32(1.5)):
+        losses_of(lambda x=x: v * x, v, [])
+
+
+@pytest.fixture
+def package() -> Any:
+    """A package of the user's, with a module in it."""
+    outer, inner = types.ModuleType("outer_package"), types.ModuleType("outer_package.settings")
+    outer.settings, inner.SCALE = inner, 1.0  # type: ignore[attr-defined]
+    inner.deeper = types.SimpleNamespace(scale=1.0)  # type: ignore[attr-defined]
+    sys.modules.update({"outer_package": outer, "outer_package.settings": inner})
+    yield outer
+    del sys.modules["outer_package"], sys.modules["outer_package.settings"]
+
+
+def test_attributes_of_modules_in_packages(v: Any, package: Any):
+    def loss() -> Any:
+        return v * package.settings.SCALE * package.settings.deeper.scale
+
+    def change() -> None:
+        package.settings.deeper.scale = 5.0
+
+    changes = [lambda: setattr(package.settings, "SCALE", 3.0), change]
+    assert losses_of(loss, v, changes) == [1, 3, 15]
+
+
+def test_globals_in_special_methods(v: Any, monkeypatch: pytest.MonkeyPatch):
+    class Scaled:
+        def __getitem__(self, index: int) -> float:
+            return SCALE * index
+
+        def __mul__(self, other: Any) -> Any:
+            return other * SCALE
+
+        @property
+        def now(self) -> float:
+            return SCALE
+
+        def __len__(self) -> int:
+            return int(SCALE)
+
+    scaled = Scaled()
+    change = lambda: monkeypatch.setitem(globals(), "SCALE", 3.0)  # noqa: E731
+    assert losses_of(lambda: v * scaled[1], v, [change]) == [1, 3]
+    monkeypatch.setitem(globals(), "SCALE", 1.0)
+    assert losses_of(lambda: (scaled * 1.0) * v, v, [change]) == [1, 3]
+    monkeypatch.setitem(globals(), "SCALE", 1.0)
+    assert losses_of(lambda: v * scaled.now * len(scaled), v, [change]) == [1, 9]
+
+
+def test_a_bound_method_as_a_class_attribute(v: Any):
+    class Source:
+        scale = 1.0
+
+        def now(self) -> float:
+            return self.scale
+
+    source = Source()
+
+    class Model:
+        scale = source.now
+
+    model = Model()
+    assert losses_of(lambda: v * model.scale(), v, [lambda: setattr(source, "scale", 3.0)]) == [
+        1,
+        3,
+    ]
+
+
+def test_sixty_four_bits_are_those_of_numpy(v: Any):
+    large = np.array([1e8, 1.0])
+    assert losses_of(lambda: v * (large.sum() - 1e8), v, []) == [1]
+    whole = np.array([2**31, 5])
+    assert losses_of(lambda: v * (whole[0] // 2**31 + whole[1]), v, []) == [6]
+    counts = np.full(3, 2**30, np.int32)
+    assert losses_of(lambda: v * (counts.sum() / 2**30), v, []) == [3]
+
+
+def test_numpy_arrays_that_numpy_computes_with_are_seen_when_they_change(v: Any):
+    x = np.ones(3)
+
+    def change() -> None:
+        x[:] = 2
+
+    assert losses_of(lambda: v * np.mean(x), v, [change]) == [1, 2]
+    assert losses_of(lambda: v * x.max(), v, [lambda: x.fill(7)]) == [2, 7]
+
+
+def test_numpy_arrays_that_jax_computes_with_are_inputs(v: Any):
+    traces = itertools.count()
+    for step in range(4):
+        x, y = np.full((2, 3), step, np.int64), np.float32([1, 2, 3])
+
+        def loss() -> Any:
+            next(traces)
+            return jnp.sum(v * x[:, 1:].reshape(-1)) + jnp.sum(y.astype(np.int32) * v)  # noqa: B023
+
+        value, _ = rx.value_and_grad(loss, [v], compile=True)
+        assert float(value) == 4 * step + 6
+    assert next(traces) == 1
+
+
+def test_a_loss_that_changes_what_it_captures_runs_as_python(v: Any):
+    kept = [jnp.float32(3)]
+
+    def loss() -> Any:
+        kept.append(kept[-1] * 2)
+        return v * kept[-1]
+
+    assert [float(rx.value_and_grad(loss, [v], compile=True)[0]) for _ in range(3)] == [6, 12, 24]
+    assert [float(x) for x in kept] == [3, 6, 12, 24]
+
+
+def test_a_registered_class_whose_flattening_leaves_something_out(v: Any):
+    @jax.tree_util.register_pytree_node_class
+    class Lossy:
+        def __init__(self, x: Any, scale: float = 1.0):
+            self.x, self.scale = x, scale
+
+        def tree_flatten(self) -> tuple[Any, None]:
+            return (self.x,), None
+
+        @classmethod
+        def tree_unflatten(cls, aux: None, children: Any) -> Any:
+            return cls(*children)
+
+    lossy = Lossy(jnp.float32(2), scale=3.0)
+    assert losses_of(lambda: v * lossy.x * lossy.scale, v, []) == [6]
+    assert losses_of(
+        lambda: v * lossy.x * lossy.scale, v, [lambda: setattr(lossy, "scale", 5.0)]
+    ) == [6, 10]
+
+
+@dataclasses.dataclass
+class Settings:
+    scale: Any
+
+
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "a dict": (lambda: {"k": 1.0}, lambda d: d["k"], lambda d: d.update(k=3.0)),
+    "a list": (lambda: [1.0], lambda d: d[-1], lambda d: d.append(3.0)),
+    "a set": (lambda: {1.0}, lambda d: max(d), lambda d: d.add(3.0)),
+    "a deque": (lambda: collections.deque([1.0]), lambda d: d[-1], lambda d: d.append(3.0)),
+    "a dict in a tuple": (lambda: ({"k": 1.0},), lambda d: d[0]["k"], lambda d: d[0].update(k=3.0)),
+    "a NumPy array": (lambda: np.ones(1), lambda d: d[0], lambda d: d.fill(3.0)),
+    "a dataclass": (lambda: Settings(1.0), lambda d: d.scale, lambda d: setattr(d, "scale", 3.0)),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_changes_that_losses_see(what: str, v: Any):
+    make, read, change = CHANGES[what]
+    held = make()
+    assert losses_of(lambda: v * read(held), v, [lambda: change(held)]) == [1, 3]
+
+
+# ------------------------------------------------------------------ functions given to `run`
+
+
+def tpu() -> Any:
+    return rx.distribute.TPUStrategy()
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_changes_that_compiled_runs_see(what: str):
+    make, read, change = CHANGES[what]
+    held, strategy = make(), tpu()
+
+    def once() -> float:
+        result = strategy.run(lambda x: x * read(held), (jnp.float32(2),))
+        return float(strategy.experimental_local_results(result)[0])
+
+    before = once()
+    change(held)
+    assert (before, once()) == (2, 6)
+
+
+@pytest.mark.parametrize("kind", ["in a loop over data", "by TPUStrategy"])
+def test_keyword_only_defaults_of_compiled_runs(kind: str):
+    strategy = tpu() if kind == "by TPUStrategy" else mirrored(2)
+
+    def epoch(batches: Any) -> list[Any]:
+        found = []
+        for number, x in enumerate(batches):
+
+            def helper(x: Any, *, k: Any = number) -> Any:
+                return x * k
+
+            found.append(strategy.run(lambda x, *, k=number: jnp.sum(x) * k, (x,)))
+            found.append(strategy.run(lambda x, helper=helper: jnp.sum(helper(x)), (x,)))
+        return found
+
+    dataset = rx.data.Dataset.from_tensor_slices(np.ones(24, np.float32)).batch(8)
+    function = epoch if kind == "by TPUStrategy" else rx.function(epoch)
+    found = function(strategy.experimental_distribute_dataset(dataset))
+    totals = [float(sum(strategy.experimental_local_results(each))) for each in found]
+    assert totals == [0, 0, 8, 8, 16, 16]
+
+
+def test_attributes_of_objects_are_constants_of_compiled_runs():
+    class Model:
+        scale = 1.0
+
+        def apply(self, x: Any) -> Any:
+            return x * self.scale
+
+    model, strategy = Model(), tpu()
+    found = []
+    for scale in (1.0, 2.0):
+        model.scale = scale
+        found.append(strategy.run(lambda x: model.apply(x), (jnp.float32(1),)))
+    assert [float(strategy.experimental_local_results(x)[0]) for x in found] == [1, 1]
+
+
+# ------------------------------------------------------------------ arguments that are constants
+
+
+def test_constants_that_are_equal_and_not_the_same():
+    @rx.function
+    def kinds(x: Any, chosen: frozenset[Any]) -> Any:
+        (one,) = chosen
+        return x * (2 if one is True else 3)
+
+    x = jnp.float32(1)
+    assert float(kinds(x, frozenset({1}))) == 3
+    assert float(kinds(x, frozenset({True}))) == 2
+    assert float(kinds(x, frozenset({1.0}))) == 3
+
+
+# ------------------------------------------------------------------ dicts keep their order
+
+
+@pytest.mark.parametrize(
+    "kind", [dict, collections.OrderedDict, lambda x: collections.defaultdict(int, x)]
+)
+def test_dicts_keep_their_order_in_and_out(kind: Any, strategy: Any, executor: Any):
+    def step(batch: Any, **more: Any) -> Any:
+        total = jnp.concatenate(list(batch.values()), -1) @ jnp.float32([100, 10, 1])
+        return {
+            "z": total,
+            "order": list(batch),
+            "a": kind({"y": total, "x": total * 2}),
+            "m": list(more),
+        }
+
+    given = kind({"height": jnp.float32([1]), "age": jnp.float32([1]), "b": jnp.float32([0])})
+    result = executor.run(strategy, step, (given,), {"size": jnp.float32(1), "area": 2})
+    assert list(result) == ["z", "order", "a", "m"]
+    assert list(result["a"]) == ["y", "x"]
+    assert result["order"] == ["height", "age", "b"]
+    assert result["m"] == ["size", "area"]
+    assert float(strategy.experimental_local_results(result["z"])[0]) == 110
+    assert type(result["a"]) is type(kind({}))
+
+
+def test_uneven_batches_see_dicts_as_even_ones_do():
+    strategy = mirrored(2)
+    w = jnp.float32([[100.0], [1.0]])
+
+    @rx.function
+    def step(batch: Any) -> Any:
+        def replica(batch: Any) -> Any:
+            return jnp.sum(jnp.concatenate(list(batch.values()), -1) @ w)
+
+        return strategy.reduce("SUM", strategy.run(replica, (batch,)), axis=None)
+
+    rows = {"height": np.ones((3, 1), np.float32), "age": np.zeros((3, 1), np.float32)}
+    dataset = rx.data.Dataset.from_tensor_slices(rows).batch(2)
+    found = [float(step(x)) for x in strategy.experimental_distribute_dataset(dataset)]
+    assert found == [200, 100]
+
+
+def test_elements_mapped_on_devices_keep_their_order():
+    strategy = mirrored(2)
+    rows = {"b": np.arange(4), "a": np.arange(4) * 10}
+    rows = {name: each.astype(np.float32) for name, each in rows.items()}
+
+    def mapped(row: Any) -> Any:
+        assert list(row) == ["b", "a"]
+        return {"z": row["a"], **row}
+
+    dataset = rx.data.Dataset.from_tensor_slices(rows).batch(2).map(mapped, on_device=True)
+    for batch in strategy.experimental_distribute_dataset(dataset):
+        assert list(batch) == ["z", "b", "a"]
