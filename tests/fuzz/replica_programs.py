@@ -2,21 +2,24 @@
 
 Numbers are small whole ones, so that most sums are exact in any order. A program is *alike on any
 replicas* if it says the same of a batch however its rows are shared out; only such statements are
-then drawn. Values in it are rows (row by row the same on any replicas), partial (their sum over
-the replicas is), or common (the same number on every replica).
+then drawn. Where shares are uneven, `lax.cond` and `lax.scan` have no variables inside: such calls
+run as Python, which refuses them.
+
+Values are rows (row by row the same on any replicas), partial (their sum over the replicas is), or
+common (the same number on every replica).
 """
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import replicax as rx
-from tests.fuzz.sources import Statement, load, run_ways, source_of
-from tests.replicas import mirrored
+from tests.fuzz.sources import Statement, check, load, run_ways, source_of
+from tests.replicas import mirrored, parts_of
 
 TEMPLATE = """
 #plain
@@ -53,7 +56,7 @@ class Writer:
         )
         self.out: dict[str, str] = {}
         self.has_loss = False
-        self._names = 0
+        self._names, self._may_meet = 0, True
 
     def write(self) -> list[Statement]:
         for _ in range(self.random.integers(1, 4)):
@@ -97,7 +100,7 @@ class Writer:
 
     def common(self) -> str:
         forms = [*self.commons, *self._readable()]
-        if self.random.random() < 0.4:
+        if self._may_meet and self.random.random() < 0.4:
             value = self.pick([self.partial(), f"jnp.sum({self.pick(self.rows)}, axis=0)"])
             forms = [f"context.all_reduce('SUM', {value}) % 16"]
             forms.append(f"jnp.max(context.all_gather({self.pick(self.rows)}, axis=0), initial=0)")
@@ -128,7 +131,7 @@ class Writer:
         if not self.alike and self.random.random() < 0.2:
             plain = self._name("plain")
             self._add("plain", f"{plain} = rx.Variable({int(self.random.integers(4))}.0)")
-            self._add("replica", f"{plain}.assign_add({self.partial()})")
+            self._add("replica", f"{plain}.assign_add(jnp.sum({self.partial()}))")
 
     def _name_rows(self) -> None:
         name = self._name("r")
@@ -171,6 +174,13 @@ class Writer:
         value = f"jnp.zeros({COLUMNS}) + {value}" if shape else f"jnp.sum({value})"
         return f"{name}.{method}({value})"
 
+    def _own_change(self) -> str | None:
+        """An assignment that some replicas may make and others not."""
+        self._may_meet = False
+        change = self._change(lambda synchronization: synchronization == "ON_READ")
+        self._may_meet = True
+        return change
+
     def _effect(self) -> None:
         if change := self._change():
             self._add("replica", change)
@@ -180,8 +190,8 @@ class Writer:
         # Replicas that meet in a branch must take it together.
         together = self.alike or self.random.random() < 0.5
         condition = f"jnp.sum({self.common() if together else self.partial()}) > 3"
-        own = self._change(lambda each: together or each == "ON_READ")
-        change = f"    {own}\n" if own and self.random.random() < 0.6 else ""
+        own = self._change() if together else self._own_change()
+        change = f"    {own}\n" if own and self.even and self.random.random() < 0.6 else ""
         self._add(
             "replica",
             f"def {name}_taken():\n{change}    return jnp.sum(x) * 2\n"
@@ -191,8 +201,8 @@ class Writer:
 
     def _loop(self) -> None:
         name = self._name("l")
-        own = None if self.alike else self._change(lambda each: each == "ON_READ")
-        change = f"    {own}\n" if own and self.random.random() < 0.6 else ""
+        own = None if self.alike else self._own_change()
+        change = f"    {own}\n" if own and self.even and self.random.random() < 0.6 else ""
         self._add(
             "replica",
             f"def {name}_body(carry, item):\n{change}"
@@ -277,10 +287,36 @@ class Writer:
             self._add("cross", f"{name}.{method}({name} * 0 + {self.random.integers(4)})")
 
 
-def show(replicas: int, shares: Sequence[int]) -> Callable[[Sequence[Statement]], str]:
-    """Returns how the program is printed."""
-    head = f"# {replicas} replicas with {list(shares)} rows of {COLUMNS} whole numbers each\n"
-    return lambda statements: head + source_of(TEMPLATE, statements)
+class Batch(NamedTuple):
+    """The rows of one step, and how many of them each replica gets."""
+
+    rows: np.ndarray
+    shares: Sequence[int]
+
+    @classmethod
+    def draw(cls, random: np.random.Generator, shares: Sequence[int]) -> "Batch":
+        return cls(random.integers(0, 5, (sum(shares), COLUMNS)).astype(np.float32), shares)
+
+    def for_one(self) -> "Batch":
+        return Batch(self.rows, [len(self.rows)])
+
+
+def check_ways(statements: Sequence[Statement], batches: Sequence[Batch], ways: Any) -> int:
+    """Compares the ways of running a program, the first of them being the reference."""
+
+    def compare(statements: Sequence[Statement]) -> int:
+        return run_ways(
+            {name: Run(statements, **{"batches": batches, **how}) for name, how in ways.items()}
+        )
+
+    def show(statements: Sequence[Statement]) -> str:
+        calls = [
+            f"# step, with {list(batch.shares)} rows for the replicas:\n# " for batch in batches
+        ]
+        calls = [call + repr(batch.rows.tolist()) for call, batch in zip(calls, batches)]
+        return "\n".join([source_of(TEMPLATE, statements), *calls])
+
+    return check(statements, compare, show)
 
 
 def python_cond(condition: Any, taken: Any, not_taken: Any) -> Any:
@@ -310,8 +346,7 @@ class Run:
     def __init__(
         self,
         statements: Sequence[Statement],
-        batches: Sequence[np.ndarray],
-        shares: Sequence[int],
+        batches: Sequence[Batch],
         *,
         step: Any = as_is,
         replica: Any = as_is,
@@ -319,7 +354,7 @@ class Run:
         own: bool = True,
     ):
         self._source = source_of(TEMPLATE, statements)
-        self._batches, self._shares = batches, shares
+        self._batches = batches
         self._step, self._own = step, own
         eager = step is as_is and replica is as_is
         self._names = {
@@ -334,30 +369,16 @@ class Run:
         }
 
     def __call__(self) -> Any:
-        strategy = strategy_of(len(self._shares))
+        replicas = len(self._batches[0].shares)
+        strategy = strategy_of(replicas)
         module = load(self._source, {**self._names, "strategy": strategy})
         step = self._step(module.step)
         seen = []
         for batch in self._batches:
-            out, results = step(self._shared_out(strategy, batch))
-            seen.append(self._plain(strategy, out) if self._own else None)
+            out, results = step(_shared_out(strategy, batch))
+            seen.append(_parts(strategy, out) if self._own else None)
             seen.append({name: np.asarray(value) for name, value in results.items()})
         return seen, self._state(module)
-
-    def _shared_out(self, strategy: Any, batch: np.ndarray) -> Any:
-        if len(self._shares) == 1:
-            return jnp.asarray(batch)
-        parts = np.split(batch, np.cumsum(self._shares)[:-1])
-        return strategy.experimental_distribute_values_from_function(
-            lambda context: parts[context.replica_id_in_sync_group]
-        )
-
-    def _plain(self, strategy: Any, out: dict[str, Any]) -> Any:
-        found = {}
-        for name, value in out.items():
-            parts = [np.asarray(part) for part in strategy.experimental_local_results(value)]
-            found[name] = parts * len(self._shares) if len(parts) == 1 else parts
-        return found
 
     def _state(self, module: Any) -> Any:
         state = {}
@@ -371,11 +392,14 @@ class Run:
         return state
 
 
-def compare_ways(
-    statements: Sequence[Statement], batches: Sequence[np.ndarray], shares: Sequence[int], ways: Any
-) -> int:
-    """Compares the ways of running a program, the first of them being the reference."""
-    runs = {
-        name: Run(statements, batches, **{"shares": shares, **how}) for name, how in ways.items()
-    }
-    return run_ways(runs)
+def _shared_out(strategy: Any, batch: Batch) -> Any:
+    if len(batch.shares) == 1:
+        return jnp.asarray(batch.rows)
+    parts = np.split(batch.rows, np.cumsum(batch.shares)[:-1])
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: parts[context.replica_id_in_sync_group]
+    )
+
+
+def _parts(strategy: Any, out: dict[str, Any]) -> dict[str, list[np.ndarray]]:
+    return {name: parts_of(strategy, value) for name, value in out.items()}

@@ -29,7 +29,11 @@ class Statement(NamedTuple):
 
 
 class Different(AssertionError):
-    """Two ways to run a program gave different results."""
+    """Two ways to run a program gave different results; `error` is the type of what one raised."""
+
+    def __init__(self, message: str, error: type | None = None):
+        super().__init__(message)
+        self.error = error
 
 
 def source_of(template: str, statements: Sequence[Statement]) -> str:
@@ -77,35 +81,36 @@ def check(
     """
     try:
         return compare(statements)
-    except Different:
-        pass
-    smallest, difference = _smallest(list(statements), compare)
+    except Different as found:
+        difference = found
+    smallest, difference = _smallest(list(statements), compare, difference)
     raise AssertionError(f"{difference}\n\n{show(smallest)}")
 
 
 def _smallest(
-    statements: list[Statement], compare: Callable[[Sequence[Statement]], int]
-) -> tuple[list[Statement], str]:
-    """Leaves out statements, the last first, as long as the results are different."""
-    difference = _difference(statements, compare) or "The results differ only sometimes."
+    statements: list[Statement],
+    compare: Callable[[Sequence[Statement]], int],
+    difference: Different,
+) -> tuple[list[Statement], Different]:
+    """Leaves out statements, the last first, as long as the results differ in the same way."""
     shrinking = True
     while shrinking:
         shrinking = False
         for index in reversed(range(len(statements))):
             fewer = statements[:index] + statements[index + 1 :]
             found = _difference(fewer, compare)
-            if found is not None:
+            if found is not None and found.error is difference.error:
                 statements, difference, shrinking = fewer, found, True
     return statements, difference
 
 
 def _difference(
     statements: Sequence[Statement], compare: Callable[[Sequence[Statement]], int]
-) -> str | None:
+) -> Different | None:
     try:
         compare(statements)
     except Different as difference:
-        return str(difference)
+        return difference
     except Exception:  # it is not a program any more
         pass
     return None
@@ -124,7 +129,8 @@ def run_ways(ways: Mapping[str, Callable[[], Any]]) -> int:
             found = run()
         except Exception as error:
             raise Different(
-                f"{reference}: {shown(expected)}\n{name}: {type(error).__name__}: {error}"
+                f"{reference}: {shown(expected)}\n{name}: {type(error).__name__}: {error}",
+                type(error),
             ) from error
         if problem := next(differences(expected, found), None):
             raise Different(f"{problem}\n{reference}: {shown(expected)}\n{name}: {shown(found)}")

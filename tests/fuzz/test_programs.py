@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import replicax as rx
-from tests.fuzz.replica_programs import COLUMNS, Writer, compare_ways, show
-from tests.fuzz.sources import check
+from tests.fuzz.replica_programs import Batch, Writer, check_ways
 
 LAW = "A program computes the same eagerly, compiled and, where rows decide, on one device."
 COUNT = 20
@@ -17,28 +16,18 @@ def program(seed: int) -> int:
     writer = Writer(random, alike, even=True)
     statements = writer.write()
     shares = [int(random.integers(1, 4))] * replicas
-    rows = sum(shares)
-    batches = [random.integers(0, 5, (rows, COLUMNS)).astype(np.float32) for _ in range(2)]
-    ways = {
-        "eagerly": {"own": not alike},
-        "in rx.function": {"step": rx.function, "own": not alike},
-    }
+    batches = [Batch.draw(random, shares) for _ in range(2)]
+    own = not alike
+    ways = {"eagerly": {"own": own}, "in rx.function": {"own": own, "step": rx.function}}
     if alike:
-        ways["on one device"] = {"shares": [rows], "own": False}
-        ways["on one device, in rx.function"] = {
-            "shares": [rows],
-            "own": False,
-            "step": rx.function,
-        }
+        for_one = {"batches": [batch.for_one() for batch in batches], "own": False}
+        ways["on one device"] = for_one
+        ways["on one device, in rx.function"] = {**for_one, "step": rx.function}
     else:
         ways["replicas in rx.function"] = {"replica": rx.function}
     if writer.has_loss:
-        ways["with compiled losses"] = {"losses": True, "own": not alike}
-    return check(
-        statements,
-        lambda each: compare_ways(each, batches, shares, ways),
-        show(replicas, shares),
-    )
+        ways["with compiled losses"] = {"own": own, "losses": True}
+    return check_ways(statements, batches, ways)
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
