@@ -169,6 +169,8 @@ def differences(expected: Any, found: Any, path: str = "the result") -> Iterator
             yield from differences(
                 getattr(expected, field.name), getattr(found, field.name), f"{path}.{field.name}"
             )
+    elif hasattr(expected, "tree_flatten"):
+        yield from differences(expected.tree_flatten(), found.tree_flatten(), path)
     elif expected is not found and expected != found and not (expected != expected):
         yield f"{path} is {expected!r}, and not {found!r}"
 

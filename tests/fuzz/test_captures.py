@@ -6,6 +6,7 @@ with, as `docs/compiled.md` says, and is asked here for uneven shares only, whic
 """
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -387,7 +388,9 @@ def program(seed: int) -> int:
         steps = [f"# step {step}\n{_text(statements, step)}total()" for step in range(STEPS)]
         return source_of(TEMPLATE, statements) + "\n".join(steps)
 
-    return check(statements, compare, show)
+    with warnings.catch_warnings():  # what changes is compiled again; that is the point
+        warnings.filterwarnings("ignore", "The loss .* was compiled .* times")
+        return check(statements, compare, show)
 
 
 def _text(statements: Sequence[Statement], step: int) -> str:
