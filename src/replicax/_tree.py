@@ -1,12 +1,13 @@
 """Walking nested structures: what is a node, what is a leaf, and how to put it back together.
 
 JAX's pytrees with three differences that `tf.distribute` programs rely on: `None` is a leaf (a
-replica may return nothing), plain dicts keep their order and may have keys that do not sort, and
+replica may return nothing), dicts keep their order and may have keys that do not sort, and
 dataclasses that nobody registered are nodes too.
 """
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, MappingView, Sequence
@@ -18,6 +19,8 @@ IsLeaf = Callable[[Any], bool]
 Rebuild = Callable[[Sequence[Any]], Any]
 
 
+# JAX sorts their keys; those of an OrderedDict it leaves as they are.
+_DICTS = (dict, collections.defaultdict)
 _LEAF = jax.tree_util.tree_structure(0)
 
 
@@ -37,9 +40,8 @@ def one_level(node: Any, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebui
         return node, list, (list, len(node))
     if kind is tuple:
         return node, tuple, (tuple, len(node))
-    if kind is dict:
-        keys = tuple(node)
-        return list(node.values()), lambda new: dict(zip(keys, new, strict=True)), (dict, set(keys))
+    if kind in _DICTS:
+        return list(node.values()), lambda new: _rebuild_dict(node, new), (kind, set(node))
     if isinstance(node, MappingView):  # dict.values() and the like, of which JAX warns
         return None
     children, treedef = jax.tree_util.tree_flatten(node, is_leaf=lambda part: part is not node)
@@ -55,6 +57,12 @@ def one_level(node: Any, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebui
             (kind, names),
         )
     return None
+
+
+def _rebuild_dict(node: dict[Any, Any], children: Sequence[Any]) -> Any:
+    new = copy.copy(node)  # a defaultdict keeps its factory
+    new.update(zip(node, children, strict=True))
+    return new
 
 
 def _rebuild_dataclass(node: Any, names: Sequence[str], children: Sequence[Any]) -> Any:
@@ -97,7 +105,7 @@ def map_together(
 
 def _children_like(first: Any, other: Any, children: Sequence[Any]) -> Sequence[Any]:
     # Dicts with equal keys in another order are the same structure.
-    return [other[key] for key in first] if type(first) is dict else children
+    return [other[key] for key in first] if type(first) in _DICTS else children
 
 
 def leaves_of(tree: Any, is_leaf: IsLeaf = _never) -> Iterator[Any]:

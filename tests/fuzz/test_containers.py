@@ -141,7 +141,14 @@ def program(seed: int) -> int:
             call = _caller(replicas, inside(module.fn) if inside else module.fn, wrap)
             return [call(*module.call(number)) for number in (0, 100)]
 
-        ways = {"eagerly": lambda: run(lambda fn: fn), "compiled": lambda: run(rx.function)}
+        def plainly() -> list[Any]:
+            module = load(source_of(TEMPLATE, statements), {**NAMES, "each": _each(replicas)})
+            calls = [module.call(number) for number in (0, 100)]
+            return [module.fn(jnp.ones(2), *args, **kwargs) for args, kwargs in calls]
+
+        ways = {"in plain Python": plainly} if replicas < 2 else {}
+        ways["eagerly"] = lambda: run(lambda fn: fn)
+        ways["compiled"] = lambda: run(rx.function)
         if replicas:
             ways["replicas compiled"] = lambda: run(lambda fn: fn, rx.function)
         return run_ways(ways)
