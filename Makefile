@@ -14,18 +14,21 @@ DEMO_ARGS ?=
 BENCH ?=
 BENCH_ARGS ?=
 PYTEST_ARGS ?= -n auto --dist worksteal
+MINUTES ?= 1
+FUZZ_ARGS ?=
 INTEGRATIONS_VENV ?= .venv-integrations
 INTEGRATION_TESTS := tests/integrations_extra tests/data/test_foreign.py tests/compat/test_config_proto.py
 
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test bench bench-report test-integrations run-test-integrations lint format format-check types docs docs-serve setup clean
+.PHONY: help demo test fuzz bench bench-report test-integrations run-test-integrations lint format format-check types docs docs-serve setup clean
 .NOTPARALLEL:
 
 help:
 	@echo "make demo [REPLICAS=n]  train a classifier over n virtual replicas (default 4)"
 	@echo "make test               run all tests (PYTEST_ARGS='-k name' to choose)"
+	@echo "make fuzz [MINUTES=n]   random programs, run in several ways and compared, for n minutes (default 1)"
 	@echo "make test-integrations  tests with torch, TensorFlow, Grain and datasets, in $(INTEGRATIONS_VENV)"
 	@echo "make bench              run the benchmarks and write benchmarks/RESULTS.md (BENCH='step eager'"
 	@echo "                        to choose, TENSORFLOW_PYTHON=... TORCH_PYTHON=... to have them beside)"
@@ -42,6 +45,10 @@ demo: $(VENV)/.ready-demo
 
 test: $(VENV)/.ready-dev $(VENV)/.ready-demo
 	$(PY) -m pytest -rfER --rerun-show-tracebacks $(PYTEST_ARGS)
+
+# Other programs each time; FUZZ_ARGS="--law programs --seed 7 --programs 1" for one of them.
+fuzz: $(VENV)/.ready-dev
+	$(PY) -m tests.fuzz --minutes $(MINUTES) $(FUZZ_ARGS)
 
 # TensorFlow, torch, Grain and Hugging Face's data sets are large: an environment of their own.
 test-integrations:

@@ -24,6 +24,19 @@ def test_flatten_and_rebuild():
     assert list(rebuild("abcdef")) == ["z", 3]
 
 
+def test_a_defaultdict_keeps_its_order_its_factory_and_keys_that_do_not_sort():
+    tree = collections.defaultdict(list, {"b": 1, 7: 2, "a": [3]})
+    leaves, rebuild = _tree.flatten(tree)
+    assert leaves == [1, 2, 3]
+    again = rebuild([4, 5, 6])
+    assert list(again.items()) == [("b", 4), (7, 5), ("a", [6])]
+    assert type(again) is collections.defaultdict and again["new"] == []
+    assert list(tree.values()) == [1, 2, [3]]
+    other = collections.defaultdict(list, {7: 20, "a": [30], "b": 10})
+    summed = _tree.map_together(lambda a, b: a + b, [tree, other])
+    assert list(summed.items()) == [("b", 11), (7, 22), ("a", [33])]
+
+
 def test_map_together_needs_equal_structures():
     assert _tree.map_together(lambda a, b: a + b, [{"x": 1, "y": 2}, {"y": 20, "x": 10}]) == {
         "x": 11,

@@ -1,7 +1,7 @@
 """Walking nested structures: what is a node, what is a leaf, and how to put it back together.
 
 JAX's pytrees with three differences that `tf.distribute` programs rely on: `None` is a leaf (a
-replica may return nothing), plain dicts keep their order and may have keys that do not sort, and
+replica may return nothing), dicts keep their order and may have keys that do not sort, and
 dataclasses that nobody registered are nodes too.
 """
 
@@ -19,6 +19,7 @@ IsLeaf = Callable[[Any], bool]
 Rebuild = Callable[[Sequence[Any]], Any]
 
 
+# JAX sorts their keys; those of an OrderedDict it leaves as they are.
 _DICTS = (dict, collections.defaultdict)
 _LEAF = jax.tree_util.tree_structure(0)
 
