@@ -1,8 +1,7 @@
 """Arrays from whatever users pass, with a definite dtype.
 
-JAX gives Python numbers a *weak* dtype that bends to what they are combined with. State and results
-must not bend: a float32 variable stays float32, and a compiled step is not compiled again because
-one step's value was weak.
+JAX gives Python numbers a *weak* dtype that bends to what they are combined with. State must not
+bend: a float32 variable stays float32.
 """
 
 from __future__ import annotations
@@ -42,6 +41,11 @@ def as_array(value: Any, dtype: Any = None) -> jax.Array:
         # jnp.array copies too, but on the CPU it may do so after it has returned.
         return jnp.asarray(np.array(value), dtype=dtype)
     return strong(jnp.array(value, dtype=dtype))
+
+
+def as_result(value: Any) -> jax.Array:
+    """What a program returns for `value`: Python numbers stay weak, as they are for plain Python."""
+    return value if isinstance(value, jax.Array) else jnp.asarray(value)
 
 
 STRING = np.dtype(object)

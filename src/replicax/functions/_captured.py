@@ -58,7 +58,8 @@ def look_of(value: DistributedValues) -> tuple[tuple[int, ...], Any, bool]:
         raise UnevenShapes(f"the replicas have different shapes: {here}")
     buffers = value._buffers
     if buffers is not None and value._values is None:
-        return buffers.shape, buffers.assembled.dtype, False
+        array = buffers.assembled
+        return buffers.shape, array.dtype, getattr(array, "weak_type", False)
     if value._laid_out_over is not None:
         _, array, is_weak = value._laid_out_over
         return array.shape, array.dtype, is_weak

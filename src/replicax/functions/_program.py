@@ -19,7 +19,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
 from replicax import _jax_internals
-from replicax._arrays import as_array, is_number
+from replicax._arrays import as_result, is_number
 from replicax._errors import add_note
 from replicax._typing import Device, Tracer
 from replicax.cluster import current_membership
@@ -168,13 +168,13 @@ class Program:
     def _result(self, leaf: Any) -> tuple[str, Any]:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
             kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
-            return kind, as_array(leaf._component(EACH))
+            return kind, as_result(leaf._component(EACH))
         if isinstance(leaf, Variable):
             return self._result(snapshot(leaf))
         if isinstance(leaf, Tracer):
             return "array", leaf
         if is_number(leaf):
-            return "array", as_array(leaf)
+            return "array", as_result(leaf)
         return "constant", None
 
     # ------------------------------------------------------------------ compiling

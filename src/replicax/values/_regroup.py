@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from replicax import _tree
-from replicax._arrays import as_array
+from replicax._arrays import as_result
 from replicax._errors import ReplicaMismatchError
 from replicax._jax_internals import local_shards, uncommitted
 from replicax._typing import Device, Tracer
@@ -102,7 +102,7 @@ def regroup_traced(
             return container
         if not isinstance(leaf, _ARRAYS) or (is_same is not None and is_same(leaf)):
             return leaf
-        return wrap._from_buffers(TracedBuffers(mesh, as_array(leaf), mirrored))
+        return wrap._from_buffers(TracedBuffers(mesh, as_result(leaf), mirrored))
 
     return _tree.map_structure(merge, structure, is_leaf)
 
