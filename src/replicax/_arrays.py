@@ -44,7 +44,7 @@ def as_array(value: Any, dtype: Any = None) -> jax.Array:
 
 
 def as_result(value: Any) -> jax.Array:
-    """What a program returns for `value`: Python numbers stay weak, as they are for plain Python."""
+    """What a program returns for `value`: Python numbers stay weak, as they are in Python."""
     return value if isinstance(value, jax.Array) else jnp.asarray(value)
 
 

@@ -24,6 +24,7 @@ from jax._src import xla_bridge as _xla_bridge
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import partial_eval as _partial_eval
 from jax._src.interpreters import pxla as _pxla
+from jax._src.lax import lax as _lax
 
 # The whole surface of a concrete array; jax.Array declares a part of it.
 ARRAY_ATTRIBUTES = frozenset(dir(_array.ArrayImpl))
@@ -84,6 +85,11 @@ def _aval_and_place(shape: tuple[int, ...], dtype: Any, device: Any) -> tuple[An
 def _avals(count: int, shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
     of_all = _core.ShapedArray((count * shape[0], *shape[1:]), dtype)
     return of_all, _core.ShapedArray(shape, dtype)
+
+
+def weakened(array: Any) -> Any:
+    """`array` with a weak dtype, as that of a Python number; JAX has no public way to say so."""
+    return _lax._convert_element_type(array, array.dtype, weak_type=True)
 
 
 def is_tracing() -> bool:

@@ -142,6 +142,7 @@ class Program:
         leaves, self._rebuild, _ = flatten(result, _is_variable if self.mesh is None else is_leaf)
         self._results: list[tuple[str, Any]] = []
         self._assigned: list[int | None] = []  # the logical devices that results are kept on
+        self._weak: list[bool] = []
         arrays: list[Any] = []
         for leaf in leaves:
             kind, array = self._result(leaf)
@@ -151,6 +152,7 @@ class Program:
             self._results.append((kind, leaf if array is None else None))
             if array is not None:
                 arrays.append(array)
+                self._weak.append(_is_weak(array))
                 self._assigned.append(thread_state.program.assigned(array))
         self._bare = all(kind == "array" for kind, _ in self._results)
         self._number_of_arrays = len(arrays)
@@ -160,6 +162,7 @@ class Program:
         assert self.mesh is not None
         with _jax_internals.outside_of_traces():
             zeros = jnp.zeros(array.shape, array.dtype)
+            zeros = _jax_internals.weakened(zeros) if _is_weak(array) else zeros
             if kind == "array":
                 return zeros
             wrap = Mirrored if kind == "mirrored" else per_replica_type(self.mesh.devices)
@@ -224,6 +227,7 @@ class Program:
         del self._constants
         order, count = self._order, self._number_of_arrays + len(self.defers)
         in_place, elsewhere = self._outputs_in_place, self._outputs_elsewhere
+        weak = [index for index, is_weak in enumerate(self._weak) if is_weak]
 
         def run(written: list[Any], read: list[Any], arguments: list[Any], rest: list[Any]) -> Any:
             given = [*written, *read, *arguments, *rest]
@@ -232,6 +236,8 @@ class Program:
                 inputs[index] = value
             constants = given[len(order) :]
             outputs = program(*constants, *inputs)
+            for index in weak:  # the inputs that they were computed from are not, laid out
+                outputs[index] = _jax_internals.weakened(outputs[index])
             values = outputs[count:]
             return (
                 outputs[:count],
@@ -401,6 +407,10 @@ def _described(user_fn: Any, arguments: Arguments, program: Any, collectives: An
         f"rx.function {getattr(user_fn, '__qualname__', '')!r} of {looks}, "
         f"{len(program.jaxpr.eqns)} operations, collectives: {', '.join(map(str, collectives))}"
     )
+
+
+def _is_weak(array: Any) -> bool:
+    return getattr(array, "weak_type", False)  # random keys have no such thing
 
 
 def _is_variable(value: Any) -> bool:
