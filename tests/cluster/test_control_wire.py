@@ -32,16 +32,17 @@ def test_what_is_no_message_is_refused(line: bytes):
 def test_lines_are_cut_wherever_the_pieces_end():
     data = b"one\ntwo\r\n\nthree\n"
     for size in range(1, len(data) + 1):
-        lines = _framing.LineBuffer()
+        lines = _framing.LineBuffer(limit=10)
         pieces = [data[i : i + size] for i in range(0, len(data), size)]
-        assert sum((lines.add(piece) for piece in pieces), []) == [b"one", b"two", b"", b"three"]
+        cut = [line for piece in pieces for line in lines.add(piece)]
+        assert cut == [b"one", b"two", b"", b"three"]
         assert lines.rest == b""
 
 
 @pytest.mark.parametrize("data", [b"x" * 11, b"x" * 11 + b"\n", b"\n" + b"x" * 11])
 def test_lines_have_a_limit(data: bytes):
     with pytest.raises(_framing.FramingError, match="more than 10 bytes"):
-        _framing.LineBuffer(limit=10).add(data)
+        list(_framing.LineBuffer(limit=10).add(data))
 
 
 @contextlib.contextmanager
@@ -116,6 +117,29 @@ def test_relay_passes_on_both_ways_and_much_at_once():
                 near.shutdown(socket.SHUT_RDWR)
                 assert far.recv(10) == b""  # JAX's own end is passed on
     relay.stop()
+
+
+def test_relay_has_few_connections():
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as stack:
+        relay = Relay(*listener.getsockname())
+        try:
+            for _ in range(8):
+                near = socket.create_connection(_sockets.split(relay.address), WAIT)
+                stack.enter_context(near).sendall(b"x")
+                far = stack.enter_context(listener.accept()[0])
+                assert far.recv(1) == b"x"
+            with socket.create_connection(_sockets.split(relay.address), WAIT) as one_too_many:
+                assert one_too_many.recv(1) == b""
+            far.sendall(b"y")
+            assert near.recv(1) == b"y"
+            near.close()  # which makes room
+            assert far.recv(1) == b""
+            with socket.create_connection(_sockets.split(relay.address), WAIT) as another:
+                another.sendall(b"x")
+                with listener.accept()[0] as far:
+                    assert far.recv(1) == b"x"
+        finally:
+            relay.stop()
 
 
 def test_relay_hides_the_end_of_the_far_side():
