@@ -1,6 +1,7 @@
 """Frames, dialling and the relay: the lowest layer of the control plane."""
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -8,9 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from replicax._errors import ClusterConfigError
 from replicax.cluster.control import _framing, _sockets
 from replicax.cluster.control._dial import NobodyThere, WrongProgram, dial, wait_until_listening
+from replicax.cluster.control._meeting_place import hold_coordinator_port
 from replicax.cluster.control._relay import Relay
+from replicax.cluster.control._settings import listening_host
 from tests.cluster.processes import free_addresses
 
 WAIT = 60.0
@@ -93,9 +97,43 @@ def test_addresses_come_apart_and_together(address: tuple[str, int]):
     assert _sockets.split(_sockets.joined(*address)) == address
 
 
-def test_binding_an_address_of_another_machine_takes_all_of_this_one():
-    with _sockets.bind("203.0.113.1", 0) as sock:
-        assert sock.getsockname()[0] == "0.0.0.0"
+@pytest.mark.parametrize(
+    ("host", "what"),
+    [("203.0.113.1", "is not an address"), ("no-such.invalid", "cannot be resolved")],
+)
+def test_address_of_another_machine_is_not_listened_on(host: str, what: str):
+    with pytest.raises(_sockets.NotThisMachine, match=f"'{host}' {what}.*REPLICAX_LISTEN_HOST"):
+        _sockets.bind(host, 0)
+
+
+def test_where_to_listen_can_be_said(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("REPLICAX_LISTEN_HOST", "0.0.0.0")
+    assert listening_host("203.0.113.1") == "0.0.0.0"
+    for own in ("127.0.0.1", "127.0.1.1", "localhost", "::1"):
+        assert listening_host(own) == own
+    monkeypatch.delenv("REPLICAX_LISTEN_HOST")
+    assert listening_host("203.0.113.1") == "203.0.113.1"
+
+
+def test_one_program_at_a_time_holds_a_port():
+    with hold_coordinator_port("127.0.0.1", 0) as holder:
+        port = holder.getsockname()[1]
+        with pytest.raises(ClusterConfigError, match="already in use"):
+            hold_coordinator_port("127.0.0.1", port)
+        with socket.socket() as coordinator:  # as gRPC does it
+            coordinator.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            coordinator.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            coordinator.bind(("127.0.0.1", port))
+            coordinator.listen()
+            holder.close()
+            wrong = f"PORT={port} .*in use by pid {os.getpid()} .*port of its own, or unset it"
+            with pytest.raises(ClusterConfigError, match=wrong):
+                hold_coordinator_port("127.0.0.1", port)
+            with socket.create_connection(("127.0.0.1", port), WAIT) as near:
+                far, _ = coordinator.accept()
+                far.close()  # the kernel remembers this end for a minute
+                assert near.recv(1) == b""
+    hold_coordinator_port("127.0.0.1", port).close()
 
 
 def test_relay_passes_on_both_ways_and_much_at_once():

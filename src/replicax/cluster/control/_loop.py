@@ -22,6 +22,7 @@ from typing import Any
 
 from replicax.cluster.control import _framing
 from replicax.cluster.control._proof import new_challenge
+from replicax.cluster.control._settings import listening_host
 from replicax.cluster.control._sockets import bind, tune
 from replicax.cluster.control._types import Message
 
@@ -105,7 +106,7 @@ class MessageLoop:
     """Listens on an address and serves messages to callbacks.
 
     Args:
-      host: The address to listen on.
+      host: The address that peers call; `listening_host` says where it listens for them.
       port: The port; 0 takes a free one.
       peers: How many are expected. There may be 32 connections more; then the oldest goes that
         nobody has called `trust` on.
@@ -128,7 +129,7 @@ class MessageLoop:
         self._name = name
         self._on_message = on_message
         self._on_close = on_close
-        self._listener = bind(host, port)
+        self._listener = bind(listening_host(host), port)
         self._listener.listen(128)
         self._listener.setblocking(False)
         self.bound_address: tuple[str, int] = self._listener.getsockname()[:2]

@@ -20,7 +20,7 @@ class Settings:
 
     Attributes:
       control: `REPLICAX_CONTROL`, the address of the launcher's server; None without a launcher.
-      job: `REPLICAX_JOB`, the key of the job; "" without one.
+      job: `REPLICAX_JOB`, the key that all workers of the job have; "" without one.
       generation: `REPLICAX_GENERATION`, which attempt this is.
       join_timeout: `REPLICAX_JOIN_TIMEOUT`, seconds to wait for the other workers.
       stall_timeout: `REPLICAX_STALL_TIMEOUT`, seconds without progress after which a job is stuck;
@@ -58,6 +58,16 @@ class Settings:
             exchange_timeout=_seconds("REPLICAX_EXCHANGE_TIMEOUT", DEFAULT_EXCHANGE_TIMEOUT),
             coordinator_port=_whole("REPLICAX_COORDINATOR_PORT", 0, 65535),
         )
+
+
+def listening_host(host: str) -> str:
+    """Returns where to listen for those who call `host`: there, or at `REPLICAX_LISTEN_HOST`.
+
+    On loopback nobody else calls, and the variable has no effect.
+    """
+    asked = os.environ.get("REPLICAX_LISTEN_HOST")
+    is_loopback = host in ("localhost", "::1") or host.startswith("127.")
+    return asked if asked and not is_loopback else host
 
 
 def _seconds(name: str, default: float) -> float:
