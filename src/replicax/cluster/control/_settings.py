@@ -87,7 +87,7 @@ def _whole(name: str, default: int, most: int) -> int:
     text = os.environ.get(name)
     if not text:
         return default
-    if not text.isdecimal() or int(text) > most:
+    if not text.isdecimal() or len(text) > 18 or int(text) > most:
         raise ClusterConfigError(f"{name}={text!r} is not a whole number from 0 to {most}.")
     return int(text)
 
@@ -97,7 +97,7 @@ def _address(name: str) -> str | None:
     if not text:
         return None
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
         raise ClusterConfigError(
             f"{name}={text!r} is not an address of the form host:port. It is set by "
             "`replicax launch`; unset it if there is no launcher."
