@@ -88,6 +88,8 @@ def test_dialling_nobody_ends():
     host, port = _sockets.split(free_addresses(1)[0])
     with pytest.raises(NobodyThere, match="refused"):
         dial(host, port, 0.3)
+    with pytest.raises(NobodyThere, match="cannot be resolved"):
+        dial("x" * 64, port, 0.3)
     with pytest.raises(NobodyThere, match="refused"):
         wait_until_listening(host, port, 0.1)
 
@@ -99,7 +101,11 @@ def test_addresses_come_apart_and_together(address: tuple[str, int]):
 
 @pytest.mark.parametrize(
     ("host", "what"),
-    [("203.0.113.1", "is not an address"), ("no-such.invalid", "cannot be resolved")],
+    [
+        ("203.0.113.1", "is not an address"),
+        ("no-such.invalid", "cannot be resolved"),
+        ("x" * 64, "cannot be resolved"),
+    ],
 )
 def test_address_of_another_machine_is_not_listened_on(host: str, what: str):
     with pytest.raises(_sockets.NotThisMachine, match=f"'{host}' {what}.*REPLICAX_LISTEN_HOST"):

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from replicax.cluster.control import _framing
-from replicax.cluster.control._sockets import joined, tune
+from replicax.cluster.control._sockets import joined, tune, unresolved
 from replicax.cluster.control._types import Message
 
 # Whoever listens there and is ours greets at once; a stopped machine or another program does not.
@@ -119,18 +119,18 @@ def dial(host: str, port: int, timeout: float, check: Callable[[], None] | None 
     while True:
         if check is not None:
             check()
-        unresolved = False
+        is_unresolved = False
         try:
             return _attempt(host, port, min(end - time.monotonic(), _GREETING_SECONDS))
-        except socket.gaierror as error:
-            unresolved = True
-            reason = f"the host name {host!r} cannot be resolved ({error.strerror or error})"
+        except (socket.gaierror, UnicodeError) as error:
+            is_unresolved = True
+            reason = unresolved(host, error)
         except TimeoutError:
             reason = "no answer"
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
         if time.monotonic() + pause >= end:
-            raise NobodyThere(reason, unresolved)
+            raise NobodyThere(reason, is_unresolved)
         time.sleep(pause)
         pause = min(2 * pause, _RETRY_SECONDS)
 

@@ -38,8 +38,8 @@ _REST_SECONDS = 0.5
 _LATE_SECONDS = 0.05
 # A peer that does not read is cut off rather than kept in memory.
 _MOST_UNSENT = 64 << 20
-# Who is not trusted yet may send lines of this many bytes, and as many more for each peer: the
-# first message of a worker has the addresses of all.
+# How long a line of one that is not trusted yet may be, and how much longer for each peer that is
+# expected: the first message of a worker has the addresses of all.
 _FIRST_MESSAGE = 64 << 10
 _FOR_EACH_PEER = 512
 

@@ -50,7 +50,7 @@ def host_server(
             return server
         except OSError as error:
             patience = _PORT_SECONDS
-            if isinstance(error, _sockets.NotThisMachine) and not _is_ip(host):
+            if isinstance(error, _sockets.NotThisMachine) and not _is_ip(listening_host(host)):
                 # A new pod may be there before its name is, or while that leads to an earlier one.
                 patience = settings.join_timeout
             if time.monotonic() - began > patience:

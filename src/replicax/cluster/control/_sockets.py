@@ -43,9 +43,8 @@ def bind(host: str, port: int) -> socket.socket:
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        reason = error.strerror or error
-        raise NotThisMachine(f"the host name {host!r} cannot be resolved ({reason})") from None
+    except (OSError, UnicodeError) as error:  # the latter: no name can be like that
+        raise NotThisMachine(unresolved(host, error)) from None
     for family, _, _, _, address in found:
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -58,6 +57,12 @@ def bind(host: str, port: int) -> socket.socket:
         else:
             return sock
     raise NotThisMachine(f"{host!r} is not an address of this machine")
+
+
+def unresolved(host: str, error: OSError | UnicodeError) -> str:
+    """Returns what to say of a name that has no address."""
+    reason = error.strerror if isinstance(error, OSError) else None
+    return f"the host name {host!r} cannot be resolved ({reason or error})"
 
 
 def share(sock: socket.socket) -> None:
