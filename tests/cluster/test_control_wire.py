@@ -71,11 +71,29 @@ def answering(data: bytes) -> Iterator[tuple[str, int]]:
             thread.join(WAIT)
 
 
-@pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH_9\r\n", b"220 mail", b"\x15\x03\x01\x00\x02"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"SSH-2.0-OpenSSH_9\r\n",
+        b"220 mail",
+        b"\x15\x03\x01\x00\x02",
+        b"replicax-control 1\n",
+        b"replicax-control 25",
+    ],
+)
 def test_dialling_another_program_says_what_it_said(said: bytes):
     with answering(said) as address:
         with pytest.raises(WrongProgram, match="something else listens at 127.0.0.1:"):
             dial(*address, WAIT)
+
+
+@pytest.mark.parametrize(
+    ("said", "challenge"), [(b"", ""), (b" 12ab", "12ab"), (b" 12ab\r", "12ab")]
+)
+def test_greeting_has_a_challenge(said: bytes, challenge: str):
+    with answering(_framing.GREETING + said + b"\n") as address:
+        with contextlib.closing(dial(*address, WAIT)) as link:
+            assert link.challenge == challenge
 
 
 def test_dialling_a_forwarder_with_nobody_behind_tries_again():

@@ -53,7 +53,7 @@ class Link:
         early: list[bytes],
     ) -> None:
         self.challenge = challenge
-        """What the other end has chosen for this connection, for proofs of a key."""
+        """What the other end has chosen for this connection, for proofs of a key; or nothing."""
         self._socket = sock
         self._lines = lines
         self._lines.limit = _framing.ANSWER_LIMIT
@@ -197,7 +197,7 @@ def _greeting(
         except _framing.FramingError:
             raise WrongProgram(_said(where, data)) from None
         begun, greeting = first or lines.rest, _framing.GREETING + b" "
-        if first.startswith(greeting):
+        if (first + b" ").startswith(greeting):
             return first[len(greeting) :].decode("latin-1"), early
         if first or begun[: len(greeting)] != greeting[: len(begun)]:
             raise WrongProgram(_said(where, begun))
