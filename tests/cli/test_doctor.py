@@ -172,6 +172,17 @@ def test_reachable_cluster(cluster):
     assert finding.lines[-1].endswith("127.0.0.1, listens")
 
 
+def test_address_that_is_not_this_host_is_told_of_the_first_worker(
+    cluster, monkeypatch: pytest.MonkeyPatch
+):
+    cluster(["203.0.113.1:2222", "localhost:2222"])
+    (problem,) = examine_cluster({}).problems
+    assert "worker 0 cannot listen at its address: '203.0.113.1' is not" in problem.text
+    assert "REPLICAX_LISTEN_HOST" in problem.text and "correct the address" in problem.fix
+    monkeypatch.setenv("REPLICAX_LISTEN_HOST", "0.0.0.0")
+    assert not examine_cluster({}).problems
+
+
 def test_port_in_use_names_who_has_it(cluster):
     with socket.create_server(("127.0.0.1", 0)) as holder:
         cluster([f"127.0.0.1:{holder.getsockname()[1]}"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from replicax.cli._options import Usage
 from tests.cli.launches import (
     TIMEOUT,
     free_address,
@@ -88,6 +89,12 @@ def test_node_that_does_not_come_is_named(tmp_path: Path):
     assert status == 1
     assert "for the launcher of node 1, 2" in of(lines, None)[0]
     assert "1 of 3 nodes are here after 0.2 s; missing: node 1, node 2" in of(lines, None)[1]
+
+
+def test_coordinator_that_is_not_this_host_is_refused(tmp_path: Path):
+    wrong = "--coordinator.*'203.0.113.1' is not an address of this machine.*REPLICAX_LISTEN_HOST"
+    with pytest.raises(Usage, match=wrong):
+        launch(tmp_path, "", "--nodes=2", "--coordinator=203.0.113.1:12345")
 
 
 def test_missing_node_0_is_named(tmp_path: Path):

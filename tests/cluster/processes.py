@@ -38,9 +38,12 @@ runtime.planned_device_count = lambda: int(os.environ.get("FAKE_DEVICES", "1"))
 class Started:
     def start(self, coordinator, bind_address, workers, worker):
         # Like JAX's: the coordinator listens in worker 0, and all wait there for all.
+        import socket
         from replicax.cluster.control import _sockets
         if bind_address is not None:
-            self.listener = _sockets.bind(*_sockets.split(bind_address), shared=True)
+            self.listener = socket.socket()
+            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self.listener.bind(_sockets.split(bind_address))
             self.listener.listen()
 runtime.start = Started().start
 sys.modules["replicax.cluster._runtime"] = runtime

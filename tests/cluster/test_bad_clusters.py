@@ -15,6 +15,7 @@ import pytest
 
 from replicax.cluster import _runtime
 from replicax.cluster.control import ControlServer
+from replicax.cluster.control._sockets import split
 from tests.cluster.processes import HEAVY, LIGHT, Job, config_of, free_addresses
 
 SECONDS = 18.0  # of the 60 for which a worker waits that knows of no mistake
@@ -114,6 +115,20 @@ MISTAKES: dict[str, Mistake] = {
         processes(1),
         [(CONFIG, "REPLICAX_CONTROL='here'.*host:port.*unset it")],
         variables={"REPLICAX_CONTROL": "here"},
+    ),
+    "an address of another machine": Mistake(
+        lambda addresses: [config_of(["203.0.113.1:2222", addresses[1]], 0)],
+        [(CONFIG, "worker 0 .*'203.0.113.1' is not an.*REPLICAX_LISTEN_HOST.*correct the address")],
+    ),
+    "an own name that is not known": Mistake(
+        lambda addresses: [config_of(["no-such-host.invalid:2222", addresses[1]], 0)],
+        [(CONFIG, "worker 0 .*'no-such-host.invalid' cannot be resolved.*REPLICAX_LISTEN_HOST")],
+        variables={"REPLICAX_JOIN_TIMEOUT": "1"},
+    ),
+    "nobody comes to a forwarded address": Mistake(
+        lambda addresses: [config_of(["203.0.113.1:" + addresses[0].split(":")[1], "h:1"], 0)],
+        [(MISSING, "1 of 2 workers arrived in 1 s; missing: worker 1")],
+        variables={"REPLICAX_JOIN_TIMEOUT": "1", "REPLICAX_LISTEN_HOST": "0.0.0.0"},
     ),
     # What shows when they meet.
     "the same index twice": Mistake(
@@ -260,6 +275,27 @@ event.wait(120)
             pattern = r"running already, and its worker 1 is pid \d+.*one too many.*own task index"
             check(third.output(0) if third.wait(30) else "", 1, CONFIG, pattern)
         assert [process.poll() for process in job.processes] == [None, None]
+
+
+def test_two_jobs_with_one_port_for_the_coordinator():
+    program = """
+m = join()
+m.exchange("both are there", 0)
+open(os.path.join(os.environ["JOB_FOLDER"], "running"), "w").close()
+time.sleep(120)
+"""
+    variables: dict[str, object] = {"REPLICAX_COORDINATOR_PORT": split(free_addresses(1)[0])[1]}
+    with Job(LIGHT + program, 2, variables=variables) as first:
+        first.wait_for_file("running")
+        variables["REPLICAX_JOIN_TIMEOUT"] = 5
+        with Job(LIGHT + JOIN, 2, variables=variables) as second:
+            statuses = second.wait(60)
+            pattern = (
+                rf"COORDINATOR_PORT={variables['REPLICAX_COORDINATOR_PORT']} .*in use by "
+                rf"pid {first.processes[0].pid} \(.*python.*port of its own, or unset it"
+            )
+            check(second.output(0), statuses[0], CONFIG, pattern)
+        assert [process.poll() for process in first.processes] == [None, None]
 
 
 def test_too_late_to_join():

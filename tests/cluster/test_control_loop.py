@@ -2,10 +2,12 @@
 
 import contextlib
 import errno
+import gc
 import json
 import queue
 import socket
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +24,6 @@ HELLO = {
     "worker": 0,
     "addresses": ["host0:1", "host1:1"],
     "names": ["worker 0", "worker 1"],
-    "key": "key",
     "generation": 0,
     "pid": 1,
     "host": "host",
@@ -30,6 +31,8 @@ HELLO = {
     "versions": {"jax": "1"},
     "settings": {},
     "coordinator": None,
+    "challenge": "mine",
+    "proof": "made up",
 }
 
 
@@ -39,7 +42,7 @@ class Echo:
     def __init__(self) -> None:
         self.closed: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.loop = MessageLoop(
-            "127.0.0.1", 0, name="echo", on_message=self._message, on_close=self._close
+            "127.0.0.1", 0, peers=1, name="echo", on_message=self._message, on_close=self._close
         )
         self.loop.start()
 
@@ -92,6 +95,70 @@ def test_who_is_known_stays(echo: Echo, monkeypatch: pytest.MonkeyPatch):
                 pass
         known.send({"op": "still here"})
         assert known.receive(WAIT) == {"op": "still here"}
+
+
+def strangers(echo: Echo, stack: contextlib.ExitStack, number: int) -> list[socket.socket]:
+    """Connects as often, each time waiting to be greeted."""
+    found = []
+    for _ in range(number):
+        found.append(stack.enter_context(socket.create_connection(echo.loop.bound_address, WAIT)))
+        assert found[-1].recv(100).startswith(GREETING)
+    return found
+
+
+def test_the_oldest_of_too_many_strangers_goes(echo: Echo):
+    with contextlib.ExitStack() as stack:
+        known = stack.enter_context(contextlib.closing(dial(*echo.loop.bound_address, WAIT)))
+        known.send({"op": "trust"})
+        assert known.receive(WAIT) == {"op": "trust"}
+        first, *_, last = strangers(echo, stack, 1 + 32)  # one peer is expected, and known
+        assert first.recv(100) == b""
+        assert echo.closed.get(timeout=WAIT) == "too many have not said who they are"
+        last.sendall(GREETING + b'\n{"op": "x"}\n')
+        assert last.recv(100) == b'{"op":"x"}\n'
+        known.send({"op": "still here"})
+        assert known.receive(WAIT) == {"op": "still here"}
+
+
+def test_who_has_greeted_goes_after_those_who_have_not(echo: Echo):
+    with contextlib.closing(dial(*echo.loop.bound_address, WAIT)) as greeted:
+        greeted.send({"op": "x"})
+        assert greeted.receive(WAIT) == {"op": "x"}
+        with contextlib.ExitStack() as stack:
+            first, *_ = strangers(echo, stack, 40)
+            assert first.recv(100) == b""
+            greeted.send({"op": "x"})
+            assert greeted.receive(WAIT) == {"op": "x"}
+
+
+@pytest.mark.parametrize("said", [b"x" * 65, b"x" * (1 << 20), GREETING + b"\n" + b"x" * (1 << 20)])
+def test_little_is_read_of_a_stranger(echo: Echo, said: bytes):
+    with socket.create_connection(echo.loop.bound_address, WAIT) as stranger:
+        with contextlib.suppress(ConnectionError):
+            stranger.sendall(said)
+        assert "a line of more than" in str(echo.closed.get(timeout=WAIT))
+
+
+def test_nothing_is_kept_of_a_closed_connection(echo: Echo):
+    with contextlib.ExitStack() as stack:
+        (stranger,) = strangers(echo, stack, 1)
+        (connection,) = echo.loop._connections
+        kept = weakref.ref(connection)
+        del connection
+        stranger.sendall(GREETING + b"\n" + b"x" * 10_000)
+    assert echo.closed.get(timeout=WAIT) == "closed"
+    echo.expect_it_serves()
+    gc.collect()
+    assert kept() is None
+
+
+def test_late_connections_are_taken_slowly(echo: Echo, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_loop, "_LATE_SECONDS", 0.1)
+    echo.loop.call(echo.loop.expect_nobody)
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        strangers(echo, stack, 5)
+    assert time.monotonic() - began >= 0.3
 
 
 def test_mistake_of_the_owner_costs_one_connection(echo: Echo, capfd: pytest.CaptureFixture[str]):
@@ -168,7 +235,7 @@ def say(server: ControlServer, message: object) -> dict[str, Any] | None:
         ("pid", "x"),
         ("addresses", 7),
         ("worker", 5),
-        ("key", "\ud800"),
+        ("challenge", "\ud800"),
         ("settings", {"a": []}),
         ("settings", {"a": {}}),
         ("coordinator", {}),
@@ -180,13 +247,22 @@ def test_odd_hello_costs_its_connection_only(
     server: ControlServer, field: str, value: object, capfd: pytest.CaptureFixture[str]
 ):
     assert say(server, {**HELLO, field: value}) is None
-    refused = say(server, {**HELLO, "key": "another"})
+    refused = say(server, HELLO)
     assert refused is not None and "another job" in refused["text"]
     assert all(each.state == "expected" for each in server.status())
 
 
-@given(changes=st.dictionaries(st.sampled_from(sorted(set(HELLO) - {"key"})), JSON, min_size=1))
+def test_who_is_refused_is_not_heard_again(server: ControlServer):
+    with contextlib.closing(dial(*server.bound_address, WAIT)) as link:
+        link._socket.sendall(json.dumps(HELLO).encode() + b"\n")
+        refused = link.receive(WAIT)
+        assert refused is not None and "another job" in refused["text"]
+        with pytest.raises((EOFError, OSError)):
+            link.receive(WAIT)
+
+
+@given(changes=st.dictionaries(st.sampled_from(sorted(HELLO)), JSON, min_size=1))
 @settings(deadline=None, max_examples=30)
 def test_whatever_a_stranger_says_the_server_lives(server: ControlServer, changes: dict[str, Any]):
-    say(server, {**HELLO, "key": "another", **changes})
-    assert say(server, {**HELLO, "key": "another"}) is not None
+    say(server, {**HELLO, **changes})
+    assert say(server, HELLO) is not None

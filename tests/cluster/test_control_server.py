@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from replicax._errors import ClusterConfigError, WorkerLostError, WorkersMissingError
-from replicax.cluster.control import ControlClient, ControlServer, Event, dial
+from replicax.cluster.control import ControlClient, ControlServer, Event, _reception, dial
 from replicax.cluster.control._meeting import Hello
 from replicax.cluster.control._progress import Progress
 from replicax.cluster.control._types import Cause
@@ -29,13 +29,13 @@ class Worker:
         self.progress = Progress()
         self.downs: queue.SimpleQueue[Cause] = queue.SimpleQueue()
         link = dial(*server.bound_address, WAIT)
-        self.client = ControlClient(link, "the launcher", None, self.progress, self.downs.put)
+        key = hello.pop("key", "key")
+        self.client = ControlClient(link, key, "the launcher", None, self.progress, self.downs.put)
         self.hello = Hello(
             **{
                 "worker": rank,
                 "addresses": tuple(f"host{i}:1" for i in range(workers)),
                 "names": tuple(f"worker {i}" for i in range(workers)),
-                "key": "key",
                 "generation": 0,
                 "pid": 1000 + rank,
                 "host": "host",
@@ -350,10 +350,52 @@ def test_server_that_goes_away_is_named():
             assert worker.downs.get(timeout=WAIT).line.startswith("the launcher is gone")
 
 
+def test_hello_serves_once():
+    with running(2) as cluster:
+        first, second = cluster.add(1), cluster.add(1)
+        first.client._say_hello(first.hello)
+        cluster.wait_for("arrived", 1)
+        first.client.stop()
+        second.client._challenge = first.client._challenge  # all that goes over the wire
+        second.client._link.challenge = first.client._link.challenge
+        with pytest.raises(ClusterConfigError, match="another job.*same REPLICAX_JOB"):
+            second.join()
+
+
+@pytest.mark.parametrize("key", ["", "another"])
+def test_worker_without_the_key_is_refused(key: str):
+    with running(2) as cluster:
+        with pytest.raises(ClusterConfigError, match="another job.*same REPLICAX_JOB"):
+            cluster.add(1, key=key).join()
+        assert cluster.kinds() == []
+
+
+def test_late_worker_is_refused_and_not_trusted():
+    with joined(2) as cluster:
+        with pytest.raises(ClusterConfigError, match="running already.*one too many"):
+            cluster.add(1).join()
+        loop = cluster.server._running_loop
+        assert len(loop._connections - loop._strangers.keys()) == 2
+
+
+def test_server_must_show_the_key_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_reception, "is_proof", lambda given, expected: True)
+    with running(1) as cluster:
+        with pytest.raises(ClusterConfigError, match="launcher has not shown.*same REPLICAX_JOB"):
+            cluster.add(0, key="another").join()
+
+
+def test_processes_too_many_are_counted():
+    with running(1, join_timeout=WAIT) as cluster:
+        answers = errors_of([cluster.add(1, of=2).join for _ in range(40)])
+        kinds = [type(answer) for answer in answers]
+        assert (kinds.count(ClusterConfigError), kinds.count(WorkersMissingError)) == (32, 8)
+
+
 def test_worker_that_goes_away_before_the_verdict_may_come_again():
     with running(2) as cluster:
         first = cluster.add(1)
-        first.client._link.send(first.hello.message())
+        first.client._say_hello(first.hello)
         cluster.wait_for("arrived", 1)
         first.client.stop()
         cluster.join_all()
@@ -476,7 +518,7 @@ def test_stalled_job_is_reported_with_stacks():
 def test_silent_worker_is_stalled_even_while_others_compile():
     with running(2, stall_timeout=1.0) as cluster:
         worker, frozen = cluster.add(0), cluster.add(1)
-        frozen.client._link.send(frozen.hello.message())  # and never a word again
+        frozen.client._say_hello(frozen.hello)  # and never a word again
         worker.join()
         worker.progress.busy = 1
         event = cluster.wait_for("stalled")

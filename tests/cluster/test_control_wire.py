@@ -1,6 +1,7 @@
 """Frames, dialling and the relay: the lowest layer of the control plane."""
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -8,9 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from replicax._errors import ClusterConfigError
 from replicax.cluster.control import _framing, _sockets
 from replicax.cluster.control._dial import NobodyThere, WrongProgram, dial, wait_until_listening
+from replicax.cluster.control._meeting_place import hold_coordinator_port
 from replicax.cluster.control._relay import Relay
+from replicax.cluster.control._settings import listening_host
 from tests.cluster.processes import free_addresses
 
 WAIT = 60.0
@@ -32,16 +36,17 @@ def test_what_is_no_message_is_refused(line: bytes):
 def test_lines_are_cut_wherever_the_pieces_end():
     data = b"one\ntwo\r\n\nthree\n"
     for size in range(1, len(data) + 1):
-        lines = _framing.LineBuffer()
+        lines = _framing.LineBuffer(limit=10)
         pieces = [data[i : i + size] for i in range(0, len(data), size)]
-        assert sum((lines.add(piece) for piece in pieces), []) == [b"one", b"two", b"", b"three"]
+        cut = [line for piece in pieces for line in lines.add(piece)]
+        assert cut == [b"one", b"two", b"", b"three"]
         assert lines.rest == b""
 
 
 @pytest.mark.parametrize("data", [b"x" * 11, b"x" * 11 + b"\n", b"\n" + b"x" * 11])
 def test_lines_have_a_limit(data: bytes):
     with pytest.raises(_framing.FramingError, match="more than 10 bytes"):
-        _framing.LineBuffer(limit=10).add(data)
+        list(_framing.LineBuffer(limit=10).add(data))
 
 
 @contextlib.contextmanager
@@ -66,11 +71,29 @@ def answering(data: bytes) -> Iterator[tuple[str, int]]:
             thread.join(WAIT)
 
 
-@pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH_9\r\n", b"220 mail", b"\x15\x03\x01\x00\x02"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"SSH-2.0-OpenSSH_9\r\n",
+        b"220 mail",
+        b"\x15\x03\x01\x00\x02",
+        b"replicax-control 1\n",
+        b"replicax-control 25",
+    ],
+)
 def test_dialling_another_program_says_what_it_said(said: bytes):
     with answering(said) as address:
         with pytest.raises(WrongProgram, match="something else listens at 127.0.0.1:"):
             dial(*address, WAIT)
+
+
+@pytest.mark.parametrize(
+    ("said", "challenge"), [(b"", ""), (b" 12ab", "12ab"), (b" 12ab\r", "12ab")]
+)
+def test_greeting_has_a_challenge(said: bytes, challenge: str):
+    with answering(_framing.GREETING + said + b"\n") as address:
+        with contextlib.closing(dial(*address, WAIT)) as link:
+            assert link.challenge == challenge
 
 
 def test_dialling_a_forwarder_with_nobody_behind_tries_again():
@@ -83,6 +106,8 @@ def test_dialling_nobody_ends():
     host, port = _sockets.split(free_addresses(1)[0])
     with pytest.raises(NobodyThere, match="refused"):
         dial(host, port, 0.3)
+    with pytest.raises(NobodyThere, match="cannot be resolved"):
+        dial("x" * 64, port, 0.3)
     with pytest.raises(NobodyThere, match="refused"):
         wait_until_listening(host, port, 0.1)
 
@@ -92,9 +117,47 @@ def test_addresses_come_apart_and_together(address: tuple[str, int]):
     assert _sockets.split(_sockets.joined(*address)) == address
 
 
-def test_binding_an_address_of_another_machine_takes_all_of_this_one():
-    with _sockets.bind("203.0.113.1", 0) as sock:
-        assert sock.getsockname()[0] == "0.0.0.0"
+@pytest.mark.parametrize(
+    ("host", "what"),
+    [
+        ("203.0.113.1", "is not an address"),
+        ("no-such.invalid", "cannot be resolved"),
+        ("x" * 64, "cannot be resolved"),
+    ],
+)
+def test_address_of_another_machine_is_not_listened_on(host: str, what: str):
+    with pytest.raises(_sockets.NotThisMachine, match=f"'{host}' {what}.*REPLICAX_LISTEN_HOST"):
+        _sockets.bind(host, 0)
+
+
+def test_where_to_listen_can_be_said(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("REPLICAX_LISTEN_HOST", "0.0.0.0")
+    assert listening_host("203.0.113.1") == "0.0.0.0"
+    for own in ("127.0.0.1", "127.0.1.1", "localhost", "::1"):
+        assert listening_host(own) == own
+    monkeypatch.delenv("REPLICAX_LISTEN_HOST")
+    assert listening_host("203.0.113.1") == "203.0.113.1"
+
+
+def test_one_program_at_a_time_holds_a_port():
+    with hold_coordinator_port("127.0.0.1", 0) as holder:
+        port = holder.getsockname()[1]
+        with pytest.raises(ClusterConfigError, match="already in use"):
+            hold_coordinator_port("127.0.0.1", port)
+        with socket.socket() as coordinator:  # as gRPC does it
+            coordinator.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            coordinator.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            coordinator.bind(("127.0.0.1", port))
+            coordinator.listen()
+            holder.close()
+            wrong = f"PORT={port} .*in use by pid {os.getpid()} .*port of its own, or unset it"
+            with pytest.raises(ClusterConfigError, match=wrong):
+                hold_coordinator_port("127.0.0.1", port)
+            with socket.create_connection(("127.0.0.1", port), WAIT) as near:
+                far, _ = coordinator.accept()
+                far.close()  # the kernel remembers this end for a minute
+                assert near.recv(1) == b""
+    hold_coordinator_port("127.0.0.1", port).close()
 
 
 def test_relay_passes_on_both_ways_and_much_at_once():
@@ -116,6 +179,29 @@ def test_relay_passes_on_both_ways_and_much_at_once():
                 near.shutdown(socket.SHUT_RDWR)
                 assert far.recv(10) == b""  # JAX's own end is passed on
     relay.stop()
+
+
+def test_relay_has_few_connections():
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as stack:
+        relay = Relay(*listener.getsockname())
+        try:
+            for _ in range(8):
+                near = socket.create_connection(_sockets.split(relay.address), WAIT)
+                stack.enter_context(near).sendall(b"x")
+                far = stack.enter_context(listener.accept()[0])
+                assert far.recv(1) == b"x"
+            with socket.create_connection(_sockets.split(relay.address), WAIT) as one_too_many:
+                assert one_too_many.recv(1) == b""
+            far.sendall(b"y")
+            assert near.recv(1) == b"y"
+            near.close()  # which makes room
+            assert far.recv(1) == b""
+            with socket.create_connection(_sockets.split(relay.address), WAIT) as another:
+                another.sendall(b"x")
+                with listener.accept()[0] as far:
+                    assert far.recv(1) == b"x"
+        finally:
+            relay.stop()
 
 
 def test_relay_hides_the_end_of_the_far_side():

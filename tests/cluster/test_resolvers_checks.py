@@ -132,6 +132,24 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "index is a fraction": (config(index=1.0), ["'index'", "1.0"]),
     "index is true": (config(index=True), ["'index'", "True"]),
     "index is negative": (config(index=-1), ["'index'", "-1"]),
+    "index of 5,000 digits": (
+        config().replace('"index": 0', '"index": ' + "9" * 5000),
+        ["a number of 5000 digits", "99999...", '"index": 0'],
+    ),
+    "index of 5,000 digits in a string": (config(index="9" * 5000), ["'index'", "0 for the first"]),
+    "port of 5,000 digits": (
+        with_address("b:" + "1" * 5000),
+        ["worker 1", "5002 characters", "1 to 65535"],
+    ),
+    "nested deeply": ("[" * 200_000, ["inside each other", '"cluster": {"worker"']),
+    "cluster nested deeply": (
+        '{"cluster": ' + "[" * 200_000 + "]" * 200_000 + "}",
+        ["inside each other", '"cluster": {"worker"'],
+    ),
+    "address nested": (
+        '{"cluster": {"worker": [' + "[" * 400 + "]" * 400 + "]}}",
+        ["'worker'[0]", "a list: [["],
+    ),
     "index outside": (config(index=3), ["worker 3", "3 of that type", "Correct the index"]),
     "index of an empty job": (
         config({"chief": ["a:1"], "worker": []}),

@@ -1,20 +1,11 @@
-"""The key between launchers: each proves that it has it, and neither says it.
+"""The key between launchers: each proves that it has it, and neither says it."""
 
-Node 0 and the member choose a random challenge each. A proof is an HMAC of both and of who gives
-it, so that no proof serves twice, nor for the other side.
-"""
-
-import hashlib
-import hmac
-import secrets
+from replicax.cluster.control import _proof
+from replicax.cluster.control._proof import is_proof as is_proof
+from replicax.cluster.control._proof import new_challenge as new_challenge
 
 VARIABLE = "REPLICAX_LAUNCH_KEY"
 HOW_TO_GIVE_ONE = f"Start all launchers with the same key: --key, or {VARIABLE} in the environment."
-
-
-def new_challenge() -> str:
-    """Returns a text that nobody has seen before."""
-    return secrets.token_hex(32)
 
 
 def proof(key: str, who: str, challenge_of_node_0: str, challenge_of_member: str) -> str:
@@ -26,10 +17,4 @@ def proof(key: str, who: str, challenge_of_node_0: str, challenge_of_member: str
       challenge_of_node_0: What node 0 has chosen for this connection.
       challenge_of_member: What the other side has chosen.
     """
-    words = "\n".join(("replicax launch", who, challenge_of_node_0, challenge_of_member))
-    return hmac.new(key.encode(), words.encode(), hashlib.sha256).hexdigest()
-
-
-def is_proof(given: str, expected: str) -> bool:
-    """Compares proofs in a time that says nothing of how much of them is right."""
-    return hmac.compare_digest(given.encode(), expected.encode())
+    return _proof.proof(key, "replicax launch", who, challenge_of_node_0, challenge_of_member)

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from replicax.cli._finding import Finding, Problem
 from replicax.cluster._addresses import split_address
 from replicax.cluster._view import WorkerView, checked_cluster
-from replicax.cluster.control._sockets import process_at_port
+from replicax.cluster.control._settings import listening_host
+from replicax.cluster.control._sockets import NotThisMachine, bind, process_at_port
 from replicax.cluster.resolvers import resolver_from_environment
 
 _CONNECT_SECONDS = 2.0
@@ -93,7 +94,9 @@ def _call(finding: Finding, view: WorkerView, rank: int, name: str, address: str
         )
         return
     if rank == view.rank:
-        finding.lines.append(line + f"this worker, {_own_port(finding, name, host, port)}")
+        listens = rank == 0 and len(view.workers) > 1
+        state = _own_port(finding, name, host, port, listens)
+        finding.lines.append(line + f"this worker, {state}")
         return
     try:
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
@@ -112,24 +115,30 @@ def _call(finding: Finding, view: WorkerView, rank: int, name: str, address: str
         )
 
 
-def _own_port(finding: Finding, name: str, host: str, port: int) -> str:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                holder = process_at_port(port)
-                finding.problems.append(
-                    Problem(
-                        f"port {port} of {name} is in use{f' by {holder}' if holder else ''}",
-                        "End that process, or give this worker another port in the cluster.",
-                    )
+def _own_port(finding: Finding, name: str, host: str, port: int, listens: bool) -> str:
+    """Says whether a worker could listen at its own address; only the first one has to."""
+    try:
+        bind(listening_host(host), port).close()
+    except NotThisMachine as error:
+        if listens:
+            finding.problems.append(
+                Problem(
+                    f"{name} cannot listen at its address: {error}",
+                    f"Otherwise correct the address of {name} in the cluster.",
                 )
-                return "its port is in use"
-            if error.errno == errno.EADDRNOTAVAIL:
-                return f"but {host} is not an address of this host (forwarded to it?)"
-            return f"its port cannot be bound: {error.strerror}"
+            )
+        return f"but {host} is not an address of this host (forwarded to it?)"
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            holder = process_at_port(port)
+            finding.problems.append(
+                Problem(
+                    f"port {port} of {name} is in use{f' by {holder}' if holder else ''}",
+                    "End that process, or give this worker another port in the cluster.",
+                )
+            )
+            return "its port is in use"
+        return f"its port cannot be bound: {error.strerror}"
     return "its port is free"
 
 

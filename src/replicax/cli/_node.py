@@ -18,9 +18,10 @@ from replicax.cli import _launch_key
 from replicax.cli._devices import device_environments
 from replicax.cli._event_loop import EventLoop
 from replicax.cli._log import Log
-from replicax.cli._options import LaunchOptions
+from replicax.cli._options import LaunchOptions, Usage
 from replicax.cli._workers import LocalWorkers
-from replicax.cluster.control._sockets import bind, joined
+from replicax.cluster.control._settings import listening_host
+from replicax.cluster.control._sockets import NotThisMachine, bind, joined
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,8 +133,10 @@ def free_addresses(host: str, number: int) -> list[str]:
     sockets: list[socket.socket] = []
     try:
         for _ in range(number):
-            sockets.append(bind(host, 0))
+            sockets.append(bind(listening_host(host), 0))
         return [joined(host, each.getsockname()[1]) for each in sockets]
+    except NotThisMachine as error:
+        raise Usage(f"--coordinator: this launcher is to listen there, but {error}.") from None
     finally:
         for each in sockets:
             each.close()

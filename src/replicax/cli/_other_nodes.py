@@ -34,9 +34,6 @@ from replicax.cluster.control import Connection, MessageLoop
 from replicax.cluster.control._framing import FramingError
 from replicax.cluster.control._sockets import process_at_port
 
-# How long one that was refused may take to hang up.
-_SECONDS_TO_LEAVE = 10.0
-
 
 class NodeEvents(Protocol):
     """Who is told what happens on other nodes: the `Launch`."""
@@ -90,12 +87,9 @@ class _Visitor:
         self._challenge = _launch_key.new_challenge()
         self._arrival: Arrival | None = None
         self._is_in = False
-        self._is_refused = False
 
     def heard(self, message: Message) -> Words | None:
         """Returns what the launcher has to know of; BadMessage closes the connection."""
-        if self._is_refused:
-            raise BadMessage("it talks on")
         if self._is_in:
             words = understand(message)
             if not isinstance(words, Ready | Exit):
@@ -114,8 +108,7 @@ class _Visitor:
         refusal = Refused(
             f"node {self._arrival.rank} has another key than node 0. {_launch_key.HOW_TO_GIVE_ONE}"
         )
-        self._is_refused = True
-        self._connection.send(refusal.message)
+        self._connection.send_last(refusal.message)
         return refusal
 
     @property
@@ -125,7 +118,6 @@ class _Visitor:
 
     def _let_in(self, arrival: Arrival) -> Arrival:
         self._check_addresses(arrival)
-        self._connection.trust()
         self._is_in = True
         return arrival
 
@@ -162,6 +154,7 @@ class OtherNodes:
             self._messages = MessageLoop(
                 host,
                 port,
+                peers=options.nodes.most,
                 name="replicax-nodes",
                 on_message=self._received,
                 on_close=lambda connection, reason: loop.call_soon(
@@ -236,11 +229,9 @@ class OtherNodes:
     def _take_in(self, connection: Connection, visitor: _Visitor, arrival: Arrival) -> None:
         problem = self._problem_with(arrival)
         if problem:
-            self._send(connection, Refused(problem))
-            self._messages.call(
-                lambda: self._messages.call_later(_SECONDS_TO_LEAVE, connection.close)
-            )
+            self._messages.call(lambda: connection.send_last(Refused(problem).message))
             return
+        self._messages.call(connection.trust)
         node = OtherNode(arrival, lambda words: self._send(connection, words))
         visitor.node = self._nodes[node.rank] = node
         node.send(visitor.welcome)

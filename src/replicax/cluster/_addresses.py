@@ -7,6 +7,7 @@ import re
 from replicax._errors import ClusterConfigError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.S)
+_LONGEST = 300  # a name has 253 characters at most
 _HOST = re.compile(r"[^\s:/@,\[\]]+")
 
 
@@ -20,6 +21,11 @@ def split_address(address: str, whose: str = "the address") -> tuple[str, int]:
     Raises:
       ClusterConfigError: If it is not such an address; the text says what to write.
     """
+    if len(address) > _LONGEST:
+        raise ClusterConfigError(
+            f"{whose}, {address[:60]!r}..., has {len(address)} characters. Write host:port with "
+            "the name or the IP address of a machine and a port from 1 to 65535."
+        )
     if scheme := _SCHEME.fullmatch(address):
         raise ClusterConfigError(
             f"{whose}, {address!r}, has a scheme ({scheme[1]}://). Write it without: "

@@ -122,7 +122,7 @@ class Membership:
       worker: Which one this is, from 0.
       addresses: Their addresses, by worker.
       names: How to call them, by worker: "worker 0", "chief".
-      job: The key of the job, from the launcher; "" without one.
+      job: The key of the job, `REPLICAX_JOB`; "" without one.
       generation: Which attempt this is, from the launcher; 0 without one.
       progress: What this worker tells of itself: plain attributes `calls`, `phase`, `step`, `busy`.
     """
@@ -364,6 +364,7 @@ def _join(view: WorkerView, rank: int, settings: Settings, device_count: int | N
         link = _meeting_place.dial_server(host, port, server_name, settings)
         client = ControlClient(
             link,
+            settings.job,
             server_name,
             server_rank,
             progress,
@@ -434,7 +435,6 @@ def _hello(
         worker=rank,
         addresses=view.workers,
         names=view.names,
-        key=settings.job,
         generation=settings.generation,
         pid=os.getpid(),
         host=socket.gethostname(),

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import operator
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, SupportsIndex
 
 from replicax._errors import ClusterConfigError
 
 VARIABLE = "TF_CONFIG"
+_MOST_DIGITS = 18
+_DIGITS = re.compile(rf"[0-9]{{1,{_MOST_DIGITS}}}")
 EXAMPLE = (
     '{"cluster": {"worker": ["host0:2222", "host1:2222"]}, "task": {"type": "worker", "index": 0}}'
 )
@@ -41,9 +44,13 @@ def parse_tf_config(text: str) -> dict[str, Any]:
             f"TF_CONFIG is set, but empty. Unset it to train with one worker, or write {EXAMPLE}."
         )
     try:
-        config = json.loads(text, object_pairs_hook=_no_key_twice)
+        config = json.loads(text, object_pairs_hook=_no_key_twice, parse_int=_whole_number)
     except json.JSONDecodeError as error:
         raise ClusterConfigError(_not_json(text, error)) from None
+    except RecursionError:
+        raise ClusterConfigError(
+            f"TF_CONFIG has too many lists or objects inside each other. Write {EXAMPLE}."
+        ) from None
     if not isinstance(config, dict):
         raise ClusterConfigError(
             f"TF_CONFIG must be a JSON object; got {_kind(config)}: {_short(config)}. "
@@ -61,11 +68,11 @@ def task_index(value: Any, what: str) -> int:
       ClusterConfigError: If it is not a whole number of 0 or more.
     """
     index: int | None = None
-    if isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal():
+    if isinstance(value, str) and _DIGITS.fullmatch(value.strip()):
         index = int(value)
     elif isinstance(value, SupportsIndex) and not isinstance(value, bool):
         index = operator.index(value)
-    if index is None or index < 0:
+    if index is None or not 0 <= index < 10**_MOST_DIGITS:
         raise ClusterConfigError(
             f"{what} must be a whole number from 0; got {_short(value)}. Write the place of this "
             "worker in its job's list: 0 for the first."
@@ -121,6 +128,15 @@ def _check_task(task: Any) -> None:
         )
 
 
+def _whole_number(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ClusterConfigError(
+            f"TF_CONFIG has a number of {len(digits)} digits, {digits[:20]}... The index of a task "
+            f"is the place of a worker in its job's list: write {EXAMPLE}."
+        )
+    return int(digits)
+
+
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     for key, value in pairs:
@@ -163,5 +179,8 @@ def _kind(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except (RecursionError, ValueError):  # too deep, or too long a number
+        return f"one too large to show ({type(value).__name__})"
     return shown if len(shown) <= 120 else shown[:117] + "..."

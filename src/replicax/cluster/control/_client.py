@@ -23,6 +23,7 @@ from replicax.cluster.control._dial import Link
 from replicax.cluster.control._framing import FramingError
 from replicax.cluster.control._meeting import Hello
 from replicax.cluster.control._progress import Progress
+from replicax.cluster.control._proof import is_proof, new_challenge, server_proof, worker_proof
 from replicax.cluster.control._types import Cause, Message
 
 _SAMPLE_SECONDS = 0.25
@@ -66,6 +67,7 @@ class ControlClient:
 
     Args:
       link: To the server.
+      key: Of the job; each side shows the other that it has it.
       server: Who that is, for messages: "worker 0 (host:port)" or "the launcher at host:port".
       server_rank: The worker that hosts the server; None for a launcher.
       progress: What to tell of this worker.
@@ -75,12 +77,15 @@ class ControlClient:
     def __init__(
         self,
         link: Link,
+        key: str,
         server: str,
         server_rank: int | None,
         progress: Progress,
         on_down: Callable[[Cause], None],
     ) -> None:
         self._link = link
+        self._key = key
+        self._challenge = new_challenge()
         self._server = server
         self._server_rank = server_rank
         self._progress = progress
@@ -113,11 +118,16 @@ class ControlClient:
           WorkerLostError: One failed before all were there.
         """
         end = time.monotonic() + timeout
+        challenges = self._link.challenge, self._challenge
+        has_key = False
         try:
-            self._link.send(hello.message())
+            self._say_hello(hello)
             while (message := self._link.receive(max(0.0, end - time.monotonic()))) is not None:
                 if message["op"] == "verdict":
                     break
+                if message["op"] == "welcome":
+                    expected = server_proof(self._key, *challenges)
+                    has_key = is_proof(str(message.get("proof")), expected)
         except (EOFError, OSError, FramingError) as error:
             raise WorkersMissingError(
                 f"{self._server} went away while worker {hello.worker} waited there for the other "
@@ -131,11 +141,21 @@ class ControlClient:
         if not message["ok"]:
             kinds = {"config": ClusterConfigError, "missing": WorkersMissingError}
             raise kinds.get(message["kind"], WorkerLostError)(message["text"])
+        if not has_key:
+            raise ClusterConfigError(
+                f"{self._server} has not shown that it has the key of this job. Give all workers "
+                "the same REPLICAX_JOB."
+            )
         verdict = Verdict(message)
         self._stall_timeout = verdict.stall_timeout
         if verdict.stall_timeout is not None:
             self._heartbeat = min(_HEARTBEAT_SECONDS, verdict.stall_timeout / 3)
         return verdict
+
+    def _say_hello(self, hello: Hello) -> None:
+        challenges = self._link.challenge, self._challenge
+        proof = worker_proof(self._key, hello.worker, *challenges)
+        self._link.send({**hello.message(), "challenge": self._challenge, "proof": proof})
 
     def start(self) -> None:
         """Starts the thread; after the verdict."""

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from replicax.cluster.control import _framing
-from replicax.cluster.control._sockets import joined, tune
+from replicax.cluster.control._sockets import joined, tune, unresolved
 from replicax.cluster.control._types import Message
 
 # Whoever listens there and is ours greets at once; a stopped machine or another program does not.
@@ -45,7 +45,15 @@ class WrongProgram(Exception):
 class Link:
     """A connection: any thread may send, one thread receives."""
 
-    def __init__(self, sock: socket.socket, lines: _framing.LineBuffer, early: list[bytes]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        challenge: str,
+        lines: _framing.LineBuffer,
+        early: list[bytes],
+    ) -> None:
+        self.challenge = challenge
+        """What the other end has chosen for this connection, for proofs of a key; or nothing."""
         self._socket = sock
         self._lines = lines
         self._lines.limit = _framing.ANSWER_LIMIT
@@ -111,18 +119,18 @@ def dial(host: str, port: int, timeout: float, check: Callable[[], None] | None 
     while True:
         if check is not None:
             check()
-        unresolved = False
+        is_unresolved = False
         try:
             return _attempt(host, port, min(end - time.monotonic(), _GREETING_SECONDS))
-        except socket.gaierror as error:
-            unresolved = True
-            reason = f"the host name {host!r} cannot be resolved ({error.strerror or error})"
+        except (socket.gaierror, UnicodeError) as error:
+            is_unresolved = True
+            reason = unresolved(host, error)
         except TimeoutError:
             reason = "no answer"
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
         if time.monotonic() + pause >= end:
-            raise NobodyThere(reason, unresolved)
+            raise NobodyThere(reason, is_unresolved)
         time.sleep(pause)
         pause = min(2 * pause, _RETRY_SECONDS)
 
@@ -155,9 +163,9 @@ def _attempt(host: str, port: int, timeout: float) -> Link:
         if sock.getsockname() == sock.getpeername():
             raise ConnectionRefusedError("connection refused")
         tune(sock)
-        lines = _framing.LineBuffer()
+        lines = _framing.LineBuffer(_framing.MESSAGE_LIMIT)
         sock.sendall(_framing.GREETING + b"\n")
-        early = _greeting(sock, lines, joined(host, port))
+        challenge, early = _greeting(sock, lines, joined(host, port))
         sock.settimeout(None)
         with contextlib.suppress(OSError):  # a server that does not read may not hold us for ever
             seconds = struct.pack("ll", _SEND_SECONDS, 0)
@@ -165,11 +173,13 @@ def _attempt(host: str, port: int, timeout: float) -> Link:
     except BaseException:
         sock.close()
         raise
-    return Link(sock, lines, early)
+    return Link(sock, challenge, lines, early)
 
 
-def _greeting(sock: socket.socket, lines: _framing.LineBuffer, where: str) -> list[bytes]:
-    """Takes the greeting off the connection; returns what came after it."""
+def _greeting(
+    sock: socket.socket, lines: _framing.LineBuffer, where: str
+) -> tuple[str, list[bytes]]:
+    """Takes the greeting off the connection; returns its challenge, and what came after it."""
     while True:
         try:
             data = sock.recv(4096)
@@ -183,13 +193,13 @@ def _greeting(sock: socket.socket, lines: _framing.LineBuffer, where: str) -> li
             # A forwarder with nobody behind it does that: try again.
             raise ConnectionResetError("the connection was closed at once")
         try:
-            first, *early = lines.add(data) or [b""]
+            first, *early = list(lines.add(data)) or [b""]
         except _framing.FramingError:
             raise WrongProgram(_said(where, data)) from None
-        if first == _framing.GREETING:
-            return early
-        begun = first or lines.rest
-        if first or not _framing.GREETING.startswith(begun):
+        begun, greeting = first or lines.rest, _framing.GREETING + b" "
+        if (first + b" ").startswith(greeting):
+            return first[len(greeting) :].decode("latin-1"), early
+        if first or begun[: len(greeting)] != greeting[: len(begun)]:
             raise WrongProgram(_said(where, begun))
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from replicax.cluster.control._types import Message
 
-# The first line in both directions. It carries no secret, and makes an HTTP server answer at once.
-GREETING = b"replicax-control 1"
-# A hello holds the addresses of the whole cluster; nobody else has business with longer ones.
-HELLO_LIMIT = 1 << 20
+# The first line in both directions; the listener's goes on with a challenge. It carries no secret,
+# and makes an HTTP server answer at once.
+GREETING = b"replicax-control 2"
+# What is read of a connection before its greeting, and of a member of the job.
+GREETING_LIMIT = 64
 MESSAGE_LIMIT = 16 << 20
 # What a worker takes from the server, who joins the messages of all into one.
 ANSWER_LIMIT = 4 << 30
@@ -39,28 +41,29 @@ def decode(line: bytes) -> Message:
 class LineBuffer:
     """Cuts what arrives into lines, none longer than `limit` bytes."""
 
-    def __init__(self, limit: int = HELLO_LIMIT) -> None:
+    def __init__(self, limit: int) -> None:
         self.limit = limit
         self._rest = bytearray()
 
-    def add(self, data: bytes) -> list[bytes]:
-        """Returns the lines that `data` completes, without their ends."""
-        self._rest += data
-        if b"\n" not in data:
-            self._check(len(self._rest))
-            return []
-        *lines, rest = bytes(self._rest).split(b"\n")
-        self._rest = bytearray(rest)
-        for line in lines:
-            self._check(len(line))
-        self._check(len(rest))
-        return [line.rstrip(b"\r") for line in lines]
+    def add(self, data: bytes) -> Iterator[bytes]:
+        """Yields the lines that `data` completes, without their ends.
+
+        Each may change `limit` for those after it.
+        """
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            self._append(end)
+            line = bytes(self._rest)
+            self._rest.clear()
+            yield line.rstrip(b"\r")
+        self._append(rest)
 
     @property
     def rest(self) -> bytes:
         """What has come of a line that has no end yet."""
         return bytes(self._rest)
 
-    def _check(self, length: int) -> None:
-        if length > self.limit:
+    def _append(self, data: bytes) -> None:
+        if len(self._rest) + len(data) > self.limit:
             raise FramingError(f"a line of more than {self.limit} bytes")
+        self._rest += data

@@ -21,18 +21,27 @@ from collections.abc import Callable
 from typing import Any
 
 from replicax.cluster.control import _framing
+from replicax.cluster.control._proof import new_challenge
+from replicax.cluster.control._settings import listening_host
 from replicax.cluster.control._sockets import bind, tune
 from replicax.cluster.control._types import Message
 
-# How long a stranger may take to greet and say who it is, and how many connections there may be.
+# How long a stranger may take to greet and to be trusted, and how many may stay beside the peers
+# that are expected.
 _STRANGER_SECONDS = 10.0
-_MOST_CONNECTIONS = 4096
+_MORE_THAN_EXPECTED = 32
 # When descriptors or memory are used up, the listener rests: it would stay readable, and the thread
 # would do nothing but try again.
 _USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _REST_SECONDS = 0.5
+# Between two connections when nobody is expected any more: a storm of them costs next to nothing.
+_LATE_SECONDS = 0.05
 # A peer that does not read is cut off rather than kept in memory.
 _MOST_UNSENT = 64 << 20
+# How long a line of one that is not trusted yet may be, and how much longer for each peer that is
+# expected: the first message of a worker has the addresses of all.
+_FIRST_MESSAGE = 64 << 10
+_FOR_EACH_PEER = 512
 
 
 class Connection:
@@ -41,11 +50,13 @@ class Connection:
     def __init__(self, loop: MessageLoop, sock: socket.socket, peer: str) -> None:
         self.peer = peer
         self.data: Any = None
+        self.challenge = new_challenge()
+        """What this end has chosen for the connection, for proofs of a key."""
         self._loop = loop
         self._socket = sock
         self._greeted = False
-        self._trusted = False
-        self._lines = _framing.LineBuffer()
+        self._last_words = False
+        self._lines = _framing.LineBuffer(_framing.GREETING_LIMIT)
         self._unsent = bytearray()
         self.open = True
 
@@ -55,7 +66,7 @@ class Connection:
 
     def send_line(self, line: bytes) -> None:
         """Sends a message that is encoded already: one encoding serves many receivers."""
-        if not self.open:
+        if not self.open or self._last_words:
             return
         if not self._unsent:
             try:
@@ -72,13 +83,22 @@ class Connection:
             else:
                 self._loop._watch(self, writing=True)
 
+    def send_last(self, message: Message) -> None:
+        """Sends a message, closes when it has gone out, and listens to nothing more."""
+        self.send(message)
+        self._last_words = True
+        if self._unsent:
+            self._loop._strangers.setdefault(self, time.monotonic() + _STRANGER_SECONDS)
+        else:
+            self.close()
+
     def close(self) -> None:
         """Closes it; what was sent before and has gone out still arrives."""
         self._loop._close(self, None)
 
     def trust(self) -> None:
-        """Lets it stay, and takes long messages from now on: the peer has said who it is."""
-        self._trusted = True
+        """Lets it stay, and takes long messages from now on: the peer has shown who it is."""
+        self._loop._strangers.pop(self, None)
         self._lines.limit = _framing.MESSAGE_LIMIT
 
 
@@ -86,9 +106,10 @@ class MessageLoop:
     """Listens on an address and serves messages to callbacks.
 
     Args:
-      host: The address to listen on. A host that is not of this machine (a forwarded one) means all
-        addresses of this machine.
+      host: The address that peers call; `listening_host` says where it listens for them.
       port: The port; 0 takes a free one.
+      peers: How many are expected. There may be 32 connections more; then the oldest goes that
+        nobody has called `trust` on.
       name: Of the thread.
       on_message: Called with a connection and each of its messages. An exception closes this
         connection, as does the time if nobody has called `trust` on it in the first 10 s.
@@ -100,6 +121,7 @@ class MessageLoop:
         host: str,
         port: int,
         *,
+        peers: int,
         name: str,
         on_message: Callable[[Connection, Message], None],
         on_close: Callable[[Connection, str | None], None],
@@ -107,7 +129,7 @@ class MessageLoop:
         self._name = name
         self._on_message = on_message
         self._on_close = on_close
-        self._listener = bind(host, port)
+        self._listener = bind(listening_host(host), port)
         self._listener.listen(128)
         self._listener.setblocking(False)
         self.bound_address: tuple[str, int] = self._listener.getsockname()[:2]
@@ -118,7 +140,12 @@ class MessageLoop:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         self._selector.register(self._wakes, selectors.EVENT_READ, None)
+        self._most_connections = peers + _MORE_THAN_EXPECTED
+        self._first_message_limit = _FIRST_MESSAGE + _FOR_EACH_PEER * peers
         self._connections: set[Connection] = set()
+        # Those whom nobody trusts yet, the oldest first, and until when they may stay.
+        self._strangers: dict[Connection, float] = {}
+        self._nobody_expected = False
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._calls: deque[Callable[[], None]] = deque()
@@ -149,6 +176,10 @@ class MessageLoop:
     def call_later(self, seconds: float, fn: Callable[[], None]) -> None:
         """Runs `fn` after a while. In the loop's thread, or before it is started."""
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._order), fn))
+
+    def expect_nobody(self) -> None:
+        """Takes its time from now on for whoever connects: all peers are here."""
+        self._nobody_expected = True
 
     def drain(self, timeout: float) -> bool:
         """Waits until everything asked for and sent so far has gone out; whether it has."""
@@ -184,10 +215,7 @@ class MessageLoop:
             self._close_all()
 
     def _turn(self) -> None:
-        wait = None
-        if self._timers:
-            wait = max(0.0, self._timers[0][0] - time.monotonic())
-        for key, mask in self._selector.select(wait):
+        for key, mask in self._selector.select(self._longest_wait()):
             connection: Connection | None = key.data
             if connection is not None:
                 if mask & selectors.EVENT_WRITE:
@@ -203,32 +231,49 @@ class MessageLoop:
             _guarded(self._calls.popleft())
         while self._timers and self._timers[0][0] <= time.monotonic():
             _guarded(heapq.heappop(self._timers)[2])
+        while self._strangers and next(iter(self._strangers.values())) <= time.monotonic():
+            self._close(next(iter(self._strangers)), "it did not say who it is")
+
+    def _longest_wait(self) -> float | None:
+        """Returns the seconds until a timer or the time of a stranger runs out."""
+        ends = [timer[0] for timer in self._timers[:1]]
+        ends += itertools.islice(self._strangers.values(), 1)
+        return max(0.0, min(ends) - time.monotonic()) if ends else None
 
     def _accept(self) -> None:
         try:
             sock, address = self._listener.accept()
         except OSError as error:  # most often gone again: the next one may fare better
             if error.errno in _USED_UP:
-                self._selector.unregister(self._listener)
-                self.call_later(_REST_SECONDS, self._listen_again)
+                self._rest(_REST_SECONDS)
             return
-        if len(self._connections) >= _MOST_CONNECTIONS:
+        if self._nobody_expected:
+            self._rest(_LATE_SECONDS)
+        if len(self._connections) >= self._most_connections and not self._make_room():
             sock.close()
             return
         sock.setblocking(False)
         tune(sock)
         connection = Connection(self, sock, f"{address[0]}:{address[1]}")
         self._connections.add(connection)
+        self._strangers[connection] = time.monotonic() + _STRANGER_SECONDS
         self._selector.register(sock, selectors.EVENT_READ, connection)
-        connection.send_line(_framing.GREETING + b"\n")
-        self.call_later(_STRANGER_SECONDS, lambda: self._drop_stranger(connection))
+        connection.send_line(_framing.GREETING + b" " + connection.challenge.encode() + b"\n")
+
+    def _make_room(self) -> bool:
+        """Drops the oldest of those who have not even greeted, or else of all strangers."""
+        silent = (each for each in self._strangers if not each._greeted)
+        oldest = next(silent, None) or next(iter(self._strangers), None)
+        if oldest is not None:
+            self._close(oldest, "too many have not said who they are")
+        return oldest is not None
+
+    def _rest(self, seconds: float) -> None:
+        self._selector.unregister(self._listener)
+        self.call_later(seconds, self._listen_again)
 
     def _listen_again(self) -> None:
         self._selector.register(self._listener, selectors.EVENT_READ, None)
-
-    def _drop_stranger(self, connection: Connection) -> None:
-        if not connection._trusted:
-            self._close(connection, "it did not say who it is")
 
     def _read(self, connection: Connection) -> None:
         try:
@@ -240,6 +285,7 @@ class MessageLoop:
             return
         if not data:
             self._close(connection, "closed")
+        if not data or connection._last_words:
             return
         try:
             for line in connection._lines.add(data):
@@ -247,9 +293,10 @@ class MessageLoop:
                     if line != _framing.GREETING:
                         raise _framing.FramingError(f"greeted with {line[:60]!r}")
                     connection._greeted = True
+                    connection._lines.limit = self._first_message_limit
                 else:
                     self._on_message(connection, _framing.decode(line))
-                if not connection.open:
+                if not connection.open or connection._last_words:
                     return
         except _framing.FramingError as error:
             self._close(connection, str(error))
@@ -266,7 +313,11 @@ class MessageLoop:
             self._close(connection, str(error))
             return
         del connection._unsent[:sent]
-        if not connection._unsent:
+        if connection._unsent:
+            return
+        if connection._last_words:
+            connection.close()
+        else:
             self._watch(connection, writing=False)
 
     def _watch(self, connection: Connection, writing: bool) -> None:
@@ -282,6 +333,7 @@ class MessageLoop:
             return
         connection.open = False
         self._connections.discard(connection)
+        self._strangers.pop(connection, None)
         self._selector.unregister(connection._socket)
         connection._socket.close()
         _guarded(lambda: self._on_close(connection, reason))

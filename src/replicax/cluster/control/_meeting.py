@@ -18,7 +18,6 @@ class Hello:
     worker: int
     addresses: tuple[str, ...]
     names: tuple[str, ...]
-    key: str
     generation: int
     pid: int
     host: str
@@ -39,7 +38,6 @@ class Hello:
                 worker=int(message["worker"]),
                 addresses=tuple(map(str, message["addresses"])),
                 names=tuple(map(str, message["names"])),
-                key=str(message["key"]),
                 generation=int(message["generation"]),
                 pid=int(message["pid"]),
                 host=str(message["host"]),

@@ -5,6 +5,7 @@ JAX's coordinator; and what to say when somebody else is there, or nobody.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import sys
 import time
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from replicax._errors import ClusterConfigError, WorkersMissingError
 from replicax.cluster.control import _dial, _sockets
 from replicax.cluster.control._server import ControlServer
-from replicax.cluster.control._settings import Settings
+from replicax.cluster.control._settings import Settings, listening_host
 from replicax.cluster.control._types import Event
 
 # A server of an earlier run that is just about to end may hold the port a little longer.
@@ -42,15 +43,19 @@ def host_server(
         stall_timeout=settings.stall_timeout,
         on_event=_print_report,
     )
-    end = time.monotonic() + _PORT_SECONDS
+    began = time.monotonic()
     while True:
         try:
             server.start()
             return server
         except OSError as error:
-            if time.monotonic() > end:
+            patience = _PORT_SECONDS
+            if isinstance(error, _sockets.NotThisMachine) and not _is_ip(listening_host(host)):
+                # A new pod may be there before its name is, or while that leads to an earlier one.
+                patience = settings.join_timeout
+            if time.monotonic() - began > patience:
                 raise ClusterConfigError(
-                    _taken(names[0], addresses[0], host, port, error)
+                    _cannot_listen(names[0], addresses[0], host, port, error)
                 ) from None
         time.sleep(0.1)
 
@@ -58,7 +63,7 @@ def host_server(
 def own_address(server: ControlServer) -> tuple[str, int]:
     """How worker 0 reaches its own server, also where its public name leads round a forwarder."""
     host, port = server.bound_address
-    return ("127.0.0.1" if host == "0.0.0.0" else host), port
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
 
 def dial_server(host: str, port: int, server: str, settings: Settings) -> _dial.Link:
@@ -88,12 +93,18 @@ def dial_server(host: str, port: int, server: str, settings: Settings) -> _dial.
 def hold_coordinator_port(host: str, port: int) -> socket.socket:
     """A port for JAX's coordinator. Held, not listened on: gRPC may bind it too, others may not."""
     try:
-        return _sockets.bind(host, port, shared=True)
+        holder = _sockets.bind(listening_host(host), port)
+    except _sockets.NotThisMachine as error:
+        raise ClusterConfigError(f"JAX's coordinator cannot listen on worker 0: {error}.") from None
     except OSError as error:
+        process = _sockets.process_at_port(port)
         raise ClusterConfigError(
             f"REPLICAX_COORDINATOR_PORT={port} cannot be used on worker 0: "
-            f"{(error.strerror or str(error)).lower()}. Unset it to take a free port."
+            f"{(error.strerror or str(error)).lower()}{f' by {process}' if process else ''}. Give "
+            "every job on a host a port of its own, or unset it to take a free one."
         ) from None
+    _sockets.share(holder)
+    return holder
 
 
 def wait_for_coordinator(coordinator: str, me: str, first: str) -> tuple[str, int]:
@@ -110,7 +121,20 @@ def wait_for_coordinator(coordinator: str, me: str, first: str) -> tuple[str, in
     return host, port
 
 
-def _taken(name: str, address: str, host: str, port: int, error: OSError) -> str:
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _cannot_listen(name: str, address: str, host: str, port: int, error: OSError) -> str:
+    if isinstance(error, _sockets.NotThisMachine):
+        return (
+            f"{name} ({address}) cannot listen at its address: {error}; otherwise correct the "
+            f"address of {name} in the cluster."
+        )
     text = (
         f"{name} ({address}) cannot listen on its port {port}: "
         f"{(error.strerror or str(error)).lower()}"

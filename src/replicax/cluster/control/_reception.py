@@ -6,16 +6,18 @@ when the job is running already, is turned away alone and disturbs nobody.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Sequence
 
 from replicax.cluster.control._loop import Connection, MessageLoop
 from replicax.cluster.control._meeting import Hello, Meeting
+from replicax.cluster.control._proof import is_proof, server_proof, worker_proof
 from replicax.cluster.control._types import Message, sentence
 from replicax.cluster.control._worker_record import WorkerRecord
 
 # When workers disagree, the others may still come and be told, and their mistakes collected.
 _LATECOMERS_SECONDS = 2.0
+# As many processes too many are told what the others are told.
+_MOST_VISITORS = 32
 
 
 class Reception:
@@ -24,7 +26,7 @@ class Reception:
     Args:
       workers: Those who are expected.
       names: How to call them before they have said it themselves.
-      key: What every hello must carry.
+      key: What every worker must show that it has.
       generation: And which attempt it must belong to.
       join_timeout: Seconds from the first arrival until all must be there.
       on_arrived: Called with each worker that has come.
@@ -52,6 +54,7 @@ class Reception:
         self._on_complete = on_complete
         self._on_refused = on_refused
         self._visitors: list[Connection] = []  # processes too many, to be told as well
+        self._visits = 0
         self._refusal: Message | None = None
         self._started = False
         self._counting_down = False
@@ -60,25 +63,25 @@ class Reception:
     def hello(self, loop: MessageLoop, connection: Connection, message: Message) -> None:
         """Somebody says who it is; ValueError if it does not."""
         hello = _checked(Hello.of(message))
+        challenges = connection.challenge, str(message["challenge"])
         where = f"{loop.bound_address[0]}:{loop.port}"
-        same_key = hmac.compare_digest(hello.key.encode(), self._key.encode())
-        if not same_key or hello.generation != self._generation:
-            connection.send(
+        shown = is_proof(str(message["proof"]), worker_proof(self._key, hello.worker, *challenges))
+        if not shown or hello.generation != self._generation:
+            connection.send_last(
                 _refusal(
                     "config",
                     f"{hello.process} says that it is worker {hello.worker} of another job or of "
                     f"generation {hello.generation}; at {where} is generation {self._generation}. "
-                    "It may be left over from an earlier run: end it, or give every job a port of "
-                    "its own",
+                    "It may be left over from an earlier run: end it, give all workers of a job "
+                    "the same REPLICAX_JOB, and every job a port of its own",
                 )
             )
-            return
-        connection.trust()
-        if self._refusal is not None:  # it comes late, and hears what the others heard
-            connection.send(self._refusal)
+        elif self._refusal is not None:  # it comes late, and hears what the others heard
+            connection.send_last(self._refusal)
         elif self._started:
-            connection.send(_refusal("config", self._one_too_many(hello, where)))
+            connection.send_last(_refusal("config", self._one_too_many(hello, where)))
         else:
+            connection.send({"op": "welcome", "proof": server_proof(self._key, *challenges)})
             self._receive(loop, hello, connection)
 
     def left(self, connection: Connection) -> None:
@@ -98,22 +101,29 @@ class Reception:
         self._refusal = _refusal(kind, text)
         for worker in self._workers:
             if worker.connection is not None:
-                worker.connection.send(self._refusal)
-        for visitor in self._visitors:
-            visitor.send(self._refusal)
+                worker.connection.send_last(self._refusal)
+        for visitor in list(self._visitors):
+            visitor.send_last(self._refusal)
 
     def _receive(self, loop: MessageLoop, hello: Hello, connection: Connection) -> None:
         if not self._counting_down:
             self._counting_down = True
             loop.call_later(self._join_timeout, self._too_late)
         is_new = hello.worker not in self.meeting.hellos
+        is_expected = is_new and hello.worker < len(self._workers)
+        if not is_expected:
+            self._visits += 1
+            if self._visits > _MOST_VISITORS:
+                connection.close()
+                return
         self.meeting.arrive(hello)
-        if is_new and hello.worker < len(self._workers):
+        if is_expected:
+            connection.trust()
             worker = self._workers[hello.worker]
             worker.arrive(hello, connection)
             connection.data = worker
             self._on_arrived(hello)
-        else:
+        else:  # it stays a stranger, and is told within seconds
             self._visitors.append(connection)
         problems = self.meeting.problems()
         if problems and not self.meeting.complete:

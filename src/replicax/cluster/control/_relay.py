@@ -18,6 +18,12 @@ import time
 # How long JAX does not hear that its coordinator is gone. The control plane takes milliseconds.
 _HOLD_SECONDS = 10.0
 _CHUNK = 1 << 16
+# JAX needs one connection, and perhaps another after it. Whoever else finds the port may not use up
+# the descriptors and memory of this worker, nor of worker 0.
+_MOST_CONNECTIONS = 8
+_MOST_WAITING = 16 << 20
+# When descriptors are used up, the listener stays readable.
+_REST_SECONDS = 0.1
 
 
 class _Pipe:
@@ -43,6 +49,7 @@ class Relay:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         self._held: list[tuple[float, socket.socket]] = []
+        self._passing = 0
         self._waker, self._wakes = socket.socketpair()
         self._selector.register(self._wakes, selectors.EVENT_READ, None)
         self._stopping = False
@@ -86,6 +93,10 @@ class Relay:
         try:
             near, _ = self._listener.accept()
         except OSError:
+            time.sleep(_REST_SECONDS)
+            return
+        if self._passing + len(self._held) >= _MOST_CONNECTIONS:
+            near.close()
             return
         try:
             far = socket.create_connection(self._target, 5.0)
@@ -94,6 +105,7 @@ class Relay:
             return
         outward, inward = _Pipe(near, far, near=True), _Pipe(far, near, near=False)
         outward.twin, inward.twin = inward, outward
+        self._passing += 1
         for pipe in (outward, inward):
             pipe.source.setblocking(False)
             pipe.source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -110,7 +122,10 @@ class Relay:
             self._end(pipe)
             return
         pipe.waiting += data
-        self._write(pipe)
+        if len(pipe.waiting) > _MOST_WAITING:
+            self._end(pipe)
+        else:
+            self._write(pipe)
 
     def _write(self, pipe: _Pipe) -> None:
         """Passes on what it can, and the rest when there is room."""
@@ -128,6 +143,7 @@ class Relay:
     def _end(self, pipe: _Pipe) -> None:
         """The source has closed: JAX itself, or the coordinator, which JAX is not to know yet."""
         pipe.ended = pipe.twin.ended = True
+        self._passing -= 1
         for each in (pipe.source, pipe.target):
             self._selector.unregister(each)
         pipe.source.close()

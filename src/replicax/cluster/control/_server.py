@@ -40,7 +40,7 @@ class ControlServer:
       workers: How many there are.
       host: The address to listen on.
       port: The port; 0 takes a free one.
-      key: What every hello must carry.
+      key: What every worker must show that it has.
       generation: And which attempt it must belong to.
       names: How to call the workers before they have said it themselves.
       join_timeout: Seconds from the first arrival until all must be there.
@@ -98,6 +98,7 @@ class ControlServer:
         loop = MessageLoop(
             self._host,
             self._port,
+            peers=len(self._workers),
             name="replicax-control-server",
             on_message=self._message,
             on_close=self._closed,
@@ -234,6 +235,7 @@ class ControlServer:
 
     def _start_job(self) -> None:
         self._started = True
+        self._running_loop.expect_nobody()
         self._broadcast(
             {
                 "op": "verdict",

@@ -20,7 +20,7 @@ class Settings:
 
     Attributes:
       control: `REPLICAX_CONTROL`, the address of the launcher's server; None without a launcher.
-      job: `REPLICAX_JOB`, the key of the job; "" without one.
+      job: `REPLICAX_JOB`, the key that all workers of the job have; "" without one.
       generation: `REPLICAX_GENERATION`, which attempt this is.
       join_timeout: `REPLICAX_JOIN_TIMEOUT`, seconds to wait for the other workers.
       stall_timeout: `REPLICAX_STALL_TIMEOUT`, seconds without progress after which a job is stuck;
@@ -60,6 +60,16 @@ class Settings:
         )
 
 
+def listening_host(host: str) -> str:
+    """Returns where to listen for those who call `host`: there, or at `REPLICAX_LISTEN_HOST`.
+
+    On loopback nobody else calls, and the variable has no effect.
+    """
+    asked = os.environ.get("REPLICAX_LISTEN_HOST")
+    is_loopback = host in ("localhost", "::1") or host.startswith("127.")
+    return asked if asked and not is_loopback else host
+
+
 def _seconds(name: str, default: float) -> float:
     text = os.environ.get(name)
     if not text:
@@ -77,7 +87,7 @@ def _whole(name: str, default: int, most: int) -> int:
     text = os.environ.get(name)
     if not text:
         return default
-    if not text.isdecimal() or int(text) > most:
+    if not text.isdecimal() or len(text) > 18 or int(text) > most:
         raise ClusterConfigError(f"{name}={text!r} is not a whole number from 0 to {most}.")
     return int(text)
 
@@ -87,7 +97,7 @@ def _address(name: str) -> str | None:
     if not text:
         return None
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
         raise ClusterConfigError(
             f"{name}={text!r} is not an address of the form host:port. It is set by "
             "`replicax launch`; unset it if there is no launcher."

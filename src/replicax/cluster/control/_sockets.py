@@ -10,6 +10,7 @@ import socket
 
 # Seconds after which the kernel gives up a peer whose machine has gone without a word.
 _SILENCE = 20
+_LONGEST_COMMAND = 80
 
 
 def tune(sock: socket.socket) -> None:
@@ -23,31 +24,55 @@ def tune(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE * 1000)
 
 
-def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A TCP socket bound to an address of this machine.
+class NotThisMachine(OSError):
+    """An address to listen on is none of this machine's; the text says what to do."""
 
-    Where `host` is the name of a forwarded address, which no interface here has, it is bound to all
-    interfaces. `shared` lets another socket of this user be bound to the same port.
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}. If it is forwarded to this machine, set REPLICAX_LISTEN_HOST to an address "
+            "that the machine has, or to 0.0.0.0 for all of them"
+        )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Returns a TCP socket that is bound to an address of this machine.
+
+    Raises:
+      NotThisMachine: `host` is no address of this machine, or cannot be resolved.
+      OSError: The port cannot be had.
     """
-    candidates: list[tuple[socket.AddressFamily, str]] = []
-    with contextlib.suppress(OSError):
-        for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            if family in (socket.AF_INET, socket.AF_INET6):
-                candidates.append((family, str(address[0])))
-    candidates.append((socket.AF_INET, "0.0.0.0"))
-    for family, address in candidates:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # the latter: no name can be like that
+        raise NotThisMachine(unresolved(host, error)) from None
+    for family, _, _, _, address in found:
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
-            option = socket.SO_REUSEPORT if shared else socket.SO_REUSEADDR
-            sock.setsockopt(socket.SOL_SOCKET, option, 1)
-            sock.bind((address, port))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
         except OSError as error:
             sock.close()
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 raise
         else:
             return sock
-    raise OSError(errno.EADDRNOTAVAIL, f"no address of this machine can be bound for {host!r}")
+    raise NotThisMachine(f"{host!r} is not an address of this machine")
+
+
+def unresolved(host: str, error: OSError | UnicodeError) -> str:
+    """Returns what to say of a name that has no address."""
+    reason = error.strerror if isinstance(error, OSError) else None
+    return f"the host name {host!r} cannot be resolved ({reason or error})"
+
+
+def share(sock: socket.socket) -> None:
+    """Lets sockets be bound to the port of a bound one, if they ask for it as gRPC does.
+
+    `bind` is not refused for the connections of an earlier program that the kernel still remembers,
+    but it is for a socket that is shared: so one job at a time has a port.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
 
 def split(address: str) -> tuple[str, int]:
@@ -62,7 +87,7 @@ def joined(host: str, port: int) -> str:
 
 
 def process_at_port(port: int) -> str | None:
-    """ "pid 123 (nginx)" for the process that listens on a port here; None if it cannot be seen."""
+    """Returns "pid 123 (python train.py)" for what listens on a port here; None if unseen."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError), open(table, encoding="ascii") as lines:
@@ -77,7 +102,7 @@ def process_at_port(port: int) -> str | None:
             for descriptor in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
                     if os.readlink(f"/proc/{pid}/fd/{descriptor}") in wanted:
-                        return f"pid {pid} ({_name_of(pid)})"
+                        return f"pid {pid} ({_command_of(pid)})"
     return None
 
 
@@ -93,7 +118,8 @@ def process_state(pid: int) -> str | None:
     return None
 
 
-def _name_of(pid: str) -> str:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8") as comm:
-        return comm.read().strip()
+def _command_of(pid: str) -> str:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as words:
+        command = " ".join(words.read(4096).decode(errors="replace").replace("\0", " ").split())
+        return command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}..."
     return "?"
