@@ -1078,8 +1078,8 @@ def test_arrays_captured_in_a_step_of_a_loop_are_right():
     assert float(epoch(Batches(strategy, [[1, 1]] * 3))) == ((1 + 1) * 2 + 4) * 2 + 6
 
 
-def test_attributes_of_objects_are_constants_of_a_step_in_a_loop():
-    # As in tf.function, which traces the body of such a loop once.
+def test_attributes_of_objects_that_a_step_in_a_loop_sees():
+    # As eagerly; tf.function traces the body of such a loop once, and does not see them.
     strategy = mirrored(2)
 
     class Model:
@@ -1099,7 +1099,7 @@ def test_attributes_of_objects_are_constants_of_a_step_in_a_loop():
         return results
 
     results = epoch(Batches(strategy, [[1, 1]] * 3))
-    assert [float(parts_of(strategy, r)[0][0]) for r in results] == [1.0, 2.0, 3.0]
+    assert [float(parts_of(strategy, r)[0][0]) for r in results] == [1.0, 4.0, 12.0]
 
 
 # ------------------------------------------------------------------ threads

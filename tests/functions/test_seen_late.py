@@ -358,7 +358,7 @@ def test_keyword_only_defaults_of_compiled_runs(kind: str):
     assert totals == [0, 0, 8, 8, 16, 16]
 
 
-def test_attributes_of_objects_are_constants_of_compiled_runs():
+def test_attributes_of_objects_that_compiled_runs_see():
     class Model:
         scale = 1.0
 
@@ -370,7 +370,57 @@ def test_attributes_of_objects_are_constants_of_compiled_runs():
     for scale in (1.0, 2.0):
         model.scale = scale
         found.append(strategy.run(lambda x: model.apply(x), (jnp.float32(1),)))
-    assert [float(strategy.experimental_local_results(x)[0]) for x in found] == [1, 1]
+        found.append(strategy.run(model.apply, (jnp.float32(1),)))
+    assert [float(strategy.experimental_local_results(x)[0]) for x in found] == [1, 1, 2, 2]
+
+
+def test_what_the_step_does_not_name_may_change_without_a_new_trace():
+    traces = []
+
+    class Trainer:
+        def __init__(self) -> None:
+            self.history: list[Any] = []
+            self.count = 0
+            self.scale = 2.0
+
+        def step(self, x: Any) -> Any:
+            traces.append(1)
+            return x * self.scale
+
+        def epoch(self) -> None:
+            for _ in range(4):
+                self.history.append(strategy.run(self.step, (jnp.float32(1),)))
+                self.count += 1
+
+    strategy, trainer = tpu(), Trainer()
+    trainer.epoch()
+    assert len(traces) == 1
+    trainer.scale = 3.0
+    trainer.epoch()
+    assert len(traces) == 2
+    assert float(strategy.experimental_local_results(trainer.history[-1])[0]) == 3
+
+
+def test_attributes_that_are_read_by_a_computed_name(v: Any):
+    class Model:
+        def __init__(self) -> None:
+            self.scale_a, self.scale_b = 1.0, 2.0
+
+    model = Model()
+    loss = lambda: v * getattr(model, "scale_" + "ab"[0])  # noqa: E731
+    assert losses_of(loss, v, [lambda: setattr(model, "scale_a", 5.0)]) == [1, 5]
+    loss = lambda: v * sum(vars(model).values())  # noqa: E731
+    assert losses_of(loss, v, [lambda: setattr(model, "more", 5.0)]) == [7, 12]
+
+
+def test_a_function_that_changes_what_it_reads_is_traced_each_time(v: Any):
+    counts = [0]
+
+    def loss() -> Any:
+        counts[0] += 1
+        return v * counts[0]
+
+    assert [float(rx.value_and_grad(loss, [v], compile=True)[0]) for _ in range(3)] == [1, 2, 3]
 
 
 # ------------------------------------------------------------------ arguments that are constants

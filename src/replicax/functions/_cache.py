@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from replicax.functions._captures import Captures
-from replicax.functions._keys import ByIdentity
 from replicax.functions._retry import OnlyPython
 
 if TYPE_CHECKING:
@@ -34,21 +33,11 @@ class FunctionCache:
         call: Callable[[Function], Any],
     ) -> Any:
         """What `call` returns for the compiled function that goes with `fn`."""
-        function, _ = self.by_key(self._key(fn), lambda: make(name_only(fn)))
-        traces = function._state.retraces.count
         try:
-            return call(function)
-        finally:
-            if function._state.retraces.count > traces:
-                # What the trace itself did, to a list for example, asks for no other trace.
-                with self._lock:
-                    self._functions[self._key(fn)] = function
-
-    def _key(self, fn: Callable[..., Any]) -> Hashable:
-        try:
-            return Captures(fn, inputs=False, objects=False).key
+            key = Captures(fn, inputs=False).key
         except OnlyPython:  # there is too much to be compared
-            return ByIdentity(fn)
+            key = object()
+        return call(self.by_key(key, lambda: make(name_only(fn)))[0])
 
     def by_key(self, key: Hashable, make: Callable[[], Function]) -> tuple[Function, bool]:
         """The compiled function for a key, and whether it was just made."""

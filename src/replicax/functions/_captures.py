@@ -10,8 +10,10 @@ What the function reaches through cells, defaults, globals and plain containers 
 An array that is reached through an object is a part of the key: another one there means another
 program. That is slower, and never wrong.
 
-Objects of the standard library, of JAX, NumPy and the packages in `_TAKEN_AS_THEY_ARE` are not
-looked into: their state is in variables and arrays. `docs/captures.md` has the rule and a table.
+Of objects, classes and modules those attributes count that some code reached so far has the name
+of: a trainer may keep its history in an attribute that the step does not know. Objects of the
+standard library, of JAX, NumPy and the packages in `_TAKEN_AS_THEY_ARE` are not looked into: their
+state is in variables and arrays. `docs/captures.md` has the rule and a table.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import argparse
 import array
 import collections
 import dataclasses
+import dis
 import functools
 import hashlib
 import sys
@@ -46,9 +49,21 @@ _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "
 _TAKEN_AS_THEY_ARE = frozenset(
     ["chex", "equinox", "flax", "jax", "jaxlib", "keras", "numpy", "optax", "orbax", "replicax"]
 )
-_CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque, np.ndarray, bytearray)
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+# With one of these in its code a function may read attributes that it does not name.
+_DYNAMIC = frozenset(
+    """getattr vars dir globals locals eval exec __dict__ __getattribute__ __getstate__ attrgetter
+    methodcaller asdict astuple fields replace copy deepcopy import_module __import__ modules
+    tree tree_util tree_map tree_flatten tree_leaves dumps""".split()
+)
+_OF_NO_MATTER = frozenset(
+    """__dict__ __weakref__ __doc__ __module__ __name__ __qualname__ __spec__ __loader__ __file__
+    __cached__ __builtins__ __annotations__ __annotate__ __package__ __path__ __slots__
+    __firstlineno__ __static_attributes__""".split()
+)
+_NO_PACKAGES = frozenset(["abc", "builtins", "collections", "enum", "types", "typing"])
 _MOST_OBJECTS = 100_000  # beyond which a walk costs more than it saves
+_names_met: dict[Any, frozenset[str]] = {}  # by the code of the function that a walk began with
 _UNBOUND = object()  # in the place of what a name is not bound to yet
 
 
@@ -62,30 +77,31 @@ class Captures:
       have_tracers: whether a value of an unfinished or earlier trace is among them.
     """
 
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        inputs: bool = True,
-        numpy_inputs: bool = True,
-        objects: bool = True,
-    ):
+    def __init__(self, fn: Callable[..., Any], inputs: bool = True, numpy_inputs: bool = True):
         """
         Args:
           fn: the function.
           inputs: whether arrays are to be inputs where they can be; else all are in the key.
           numpy_inputs: the same of NumPy arrays.
-          objects: whether objects, classes and modules are looked into.
         """
-        self.arrays: list[Any] = []
-        self.have_tracers = False
         self._fn = fn
         self._numpy_inputs = numpy_inputs
-        self._objects = objects
-        self._codes: dict[types.CodeType, None] = {}
-        self._numbers: dict[int, int] = {}
-        self._alive: list[Any] = []  # some nodes flatten into new objects each time
         self._rebuilt: list[tuple[Any, list[Any]]] = []
-        self.key = self._visit(fn, inputs)
+        code = getattr(fn, "__code__", None)
+        self._names: set[str] = set(_names_met.get(code, ()))
+        while True:
+            known = len(self._names)
+            self.arrays: list[Any] = []
+            self.have_tracers = False
+            self._codes: dict[types.CodeType, None] = {}
+            self._numbers: dict[int, int] = {}
+            self._alive: list[Any] = []  # some nodes flatten into new objects each time
+            self._sees_all = not _DYNAMIC.isdisjoint(self._names)
+            self.key = self._visit(fn, inputs)
+            if len(self._names) == known:
+                break
+        if code is not None:
+            _names_met[code] = frozenset(self._names)
         self._numbers.clear()
         self._alive.clear()
 
@@ -132,8 +148,8 @@ class Captures:
             return ByIdentity(value)
         if _is_array(value):
             return self._array_key(value, movable)
-        if isinstance(value, Variable | types.CodeType | types.ModuleType):
-            return ByIdentity(value)  # `_module_key` has what a function may read of a module
+        if isinstance(value, Variable | types.CodeType):
+            return ByIdentity(value)
         if isinstance(value, ReplicaContext):
             return "replica context"  # a new one each run, for the replica that the program is for
         known = self._numbers.get(id(value))
@@ -144,8 +160,10 @@ class Captures:
             raise OnlyPython(f"it refers to more than {_MOST_OBJECTS} objects")
         if isinstance(value, types.FunctionType):
             return self._function_key(value, movable)
+        if isinstance(value, types.ModuleType):
+            return self._module_key(value)
         if isinstance(value, type):
-            return self._class_key(value) if self._objects else ByIdentity(value)
+            return self._class_key(value)
         node = _node(value)
         if node is None:
             return self._object_key(value)
@@ -166,34 +184,39 @@ class Captures:
 
     def _function_key(self, fn: types.FunctionType, movable: bool) -> Hashable:
         movable = movable and not _from_library(fn)
-        read = [self._visit(_contents(cell), movable) for cell in fn.__closure__ or ()]
+        code = fn.__code__
+        read: list[Hashable] = []
+        for name, cell in zip(code.co_freevars, fn.__closure__ or ()):
+            read.append(self._read_key(code, name, _contents(cell), movable))
         read.append(self._visit(fn.__defaults__, movable))
         read.append(self._visit(fn.__kwdefaults__, movable))
         read += [(name, self._visit(each, False)) for name, each in vars(fn).items()]
         if _from_library(fn):
-            return (ByIdentity(fn.__code__), tuple(read))
-        self._codes[fn.__code__] = None
+            return (ByIdentity(code), tuple(read))
+        self._codes[code] = None
+        self._names.update(_names_in(code))
         for name, each in _globals_of(fn):
-            read.append((name, self._visit(each, movable)))
-        read += [
-            self._module_key(each, fn.__code__, set())
-            for each in [*(e for _, e in _globals_of(fn)), *map(_contents, fn.__closure__ or ())]
-            if isinstance(each, types.ModuleType)
-        ]
-        return (fn.__code__, id(fn.__globals__), tuple(read))
+            read.append((name, self._read_key(code, name, each, movable)))
+        return (code, id(fn.__globals__), tuple(read))
 
-    def _module_key(self, module: types.ModuleType, code: types.CodeType, seen: set[int]) -> Any:
-        """What a function may read of a module, and of modules in it: the names in its code."""
-        if not self._objects or _from_library(module) or id(module) in seen:
-            return None
-        seen.add(id(module))
-        members = vars(module)
-        read = [(name, members[name]) for name in _names_in(code) if name in members]
+    def _read_key(self, code: types.CodeType, name: str, value: Any, movable: bool) -> Hashable:
+        """A value that a function has under a name; a list that it only appends to may grow."""
+        if type(value) in (list, set) and name in _only_added_to(code):
+            return ByIdentity(value) if type(value) is set else "a list to append to"
+        return self._visit(value, movable)
+
+    def _module_key(self, module: types.ModuleType) -> Hashable:
+        if _from_library(module):
+            return ByIdentity(module)
+        return (ByIdentity(module), self._members_key(vars(module), self._sees_all))
+
+    def _members_key(self, members: Any, all_of_them: bool) -> Hashable:
+        """The attributes of a class or module that a function may read."""
         return tuple(
-            (name, self._module_key(each, code, seen))
-            if isinstance(each, types.ModuleType)
-            else (name, self._visit(each, False))
-            for name, each in read
+            (name, self._visit(_unwrapped(member), False))
+            for name, member in list(members.items())
+            if (all_of_them or name in self._names or name.startswith("__"))
+            and name not in _OF_NO_MATTER
         )
 
     def _class_key(self, value: type) -> Hashable:
@@ -201,20 +224,15 @@ class Captures:
         read: list[Any] = [ByIdentity(value)]
         if type(value) is not type:
             read.append(self._visit(type(value), False))
+        sees_all = self._sees_all or _is_used_by_package(value)
         for base in value.__mro__:
             if not _from_library(base):
-                read += [
-                    (name, self._visit(_unwrapped(member), False))
-                    for name, member in list(vars(base).items())
-                    if name not in ("__dict__", "__weakref__", "__doc__", "__module__")
-                ]
+                read.append(self._members_key(vars(base), sees_all))
         return tuple(read)
 
     def _object_key(self, value: Any) -> Hashable:
         """An object that cannot be exchanged: who it is, and what it holds now."""
         read: list[Hashable] = [ByIdentity(value)]
-        if not (self._objects or isinstance(value, _CONTAINERS)):
-            return tuple(read)
         if isinstance(value, np.ndarray | bytearray | memoryview | array.array):
             return (*read, self._buffer_key(value))
         if isinstance(value, DistributedValues):
@@ -226,7 +244,13 @@ class Captures:
             return (*read, self._visit(value(), False))
         try:
             wrapped = getattr(value, "__wrapped__", None)
-            held = list(_held(value))
+            held = list(_items(value))
+            sees_all = self._sees_all or _is_used_by_package(type(value))
+            held += [
+                (name, each)
+                for name, each in _attributes(value)
+                if sees_all or name in self._names or isinstance(value, _NAMESPACES)
+            ]
         except Exception:  # a module that is loaded when it is looked at, and is not there
             return tuple(read)
         if isinstance(wrapped, types.FunctionType):  # lru_cache, custom_vjp, jit, ...
@@ -409,12 +433,16 @@ def _content(value: np.ndarray) -> Hashable:
     return (type(value), value.shape, value.dtype.str, digest)
 
 
-def _held(value: Any) -> Iterator[tuple[Any, Any]]:
-    """What an object holds: its items, if it is a container, and its attributes."""
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    """What a container that is no plain one holds."""
     if isinstance(value, dict | types.MappingProxyType | collections.UserDict):
         yield from list(value.items())
     elif isinstance(value, list | tuple | collections.deque | collections.UserList):
         yield from enumerate(value)
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes in `__dict__` and `__slots__`, of an object that is looked into."""
     if _is_taken_as_it_is(type(value)) and not isinstance(value, _NAMESPACES):
         return
     yield from list(getattr(value, "__dict__", {}).items())
@@ -462,6 +490,24 @@ def _names_in(code: types.CodeType) -> tuple[str, ...]:
     return tuple(names)
 
 
+@functools.lru_cache(maxsize=4096)
+def _only_added_to(code: types.CodeType) -> frozenset[str]:
+    """The names that a function, and those inside it, use only to append or add something."""
+    added, used = set[str](), set[str]()
+    instructions = list(dis.get_instructions(code))
+    for this, following in zip(instructions, [*instructions[1:], None]):
+        if this.opname in ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF"):
+            adds = following is not None and following.opname in ("LOAD_METHOD", "LOAD_ATTR")
+            adds = adds and following is not None and following.argval in ("append", "add")
+            (added if adds else used).add(str(this.argval))
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            inside = _only_added_to(constant)
+            added |= inside
+            used |= set(constant.co_names + constant.co_freevars) - inside
+    return frozenset(added - used)
+
+
 def _from_library(value: Any) -> bool:
     """Whether a function, class or module is not the user's own."""
     return _is_installed(_package_of(value))
@@ -471,6 +517,12 @@ def _is_taken_as_it_is(kind: type) -> bool:
     """Whether objects of a class are not looked into."""
     package = _package_of(kind)
     return package in _TAKEN_AS_THEY_ARE or package in sys.stdlib_module_names
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_used_by_package(kind: type) -> bool:
+    """Whether a class has a base from a package, whose code may read what the user's does not."""
+    return any(_from_library(b) and _package_of(b) not in _NO_PACKAGES for b in kind.__mro__)
 
 
 def _package_of(value: Any) -> str:
