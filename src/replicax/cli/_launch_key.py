@@ -1,7 +1,7 @@
 """The key between launchers: each proves that it has it, and neither says it.
 
-Node 0 and the member choose a random challenge each. A proof is an HMAC of both and of who gives
-it, so that no proof serves twice, nor for the other side.
+The leader and the member choose a random challenge each. A proof is an HMAC of both and of who
+gives it, so that no proof serves twice, nor for the other side.
 """
 
 import hashlib
@@ -9,6 +9,8 @@ import hmac
 import secrets
 
 VARIABLE = "REPLICAX_LAUNCH_KEY"
+LEADER = "the leader"
+"""How a proof names the launcher that decides, whichever node it is."""
 HOW_TO_GIVE_ONE = f"Start all launchers with the same key: --key, or {VARIABLE} in the environment."
 
 
@@ -17,16 +19,16 @@ def new_challenge() -> str:
     return secrets.token_hex(32)
 
 
-def proof(key: str, who: str, challenge_of_node_0: str, challenge_of_member: str) -> str:
+def proof(key: str, who: str, challenge_of_leader: str, challenge_of_member: str) -> str:
     """Returns what shows that `who` has the key.
 
     Args:
       key: The key.
-      who: "node 0", or "node 1" and so on.
-      challenge_of_node_0: What node 0 has chosen for this connection.
+      who: `LEADER`, or "node 1" and so on.
+      challenge_of_leader: What the leader has chosen for this connection.
       challenge_of_member: What the other side has chosen.
     """
-    words = "\n".join(("replicax launch", who, challenge_of_node_0, challenge_of_member))
+    words = "\n".join(("replicax launch", who, challenge_of_leader, challenge_of_member))
     return hmac.new(key.encode(), words.encode(), hashlib.sha256).hexdigest()
 
 
