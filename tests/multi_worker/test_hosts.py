@@ -161,6 +161,22 @@ def test_first_host_that_is_cut_off_leaves_the_lead_to_another(three: list[Host]
 
 @long
 @pytest.mark.timeout(600)
+def test_first_host_that_is_enough_alone_goes_on_and_the_others_do_not(
+    three: list[Host], tmp_path: Path
+):
+    options = ("--nodes=1:3", *shared(tmp_path)[1:], "--join-timeout=20")
+    with stopped_on(three, tmp_path, *options) as job:
+        cut(job, three[0], tmp_path)
+        job.expect_exit(0, status=0)
+        # By then they have given up, or read in the folder how the job has ended.
+        job.expect_exit([1, 2], status=(0, 1))
+    audit = Audit(tmp_path)
+    assert [audit.starts[each][0]["workers"] for each in audit.generations] == [3, 1]
+    audit.check(ROWS, EPOCHS)
+
+
+@long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_first_host_that_is_dead_is_replaced(
     three: list[Host], tmp_path: Path, number: signal.Signals
