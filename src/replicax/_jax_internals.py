@@ -17,6 +17,7 @@ from jax._src import api_util as _api_util
 from jax._src import array as _array
 from jax._src import config as _config
 from jax._src import core as _core
+from jax._src import distributed as _distributed
 from jax._src import linear_util as _linear_util
 from jax._src import mesh as _mesh
 from jax._src import source_info_util as _source_info_util
@@ -119,6 +120,29 @@ def is_staging() -> bool:
 def backends_started() -> bool:
     """Whether JAX has opened its devices, after which their number is fixed."""
     return _xla_bridge.backends_are_initialized()
+
+
+def listen_with_gloo_at(address: str) -> None:
+    """Has gloo, which CPU devices of several processes reduce with, listen at an IP address.
+
+    Left alone, it listens where the host's own name leads, which may be 127.0.1.1. To be called
+    before JAX opens its devices. Where JAX is not as expected, gloo is left alone.
+    """
+    of_jaxlib = getattr(_xla_bridge, "_jax", None)
+    make_collectives = getattr(of_jaxlib, "make_gloo_tcp_collectives", None)
+    make_client = getattr(_xla_bridge, "make_cpu_client", None)
+    register = getattr(_xla_bridge, "register_backend_factory", None)
+    if make_collectives is None or make_client is None or register is None:
+        return
+
+    def make() -> Any:
+        try:
+            collectives = make_collectives(_distributed.global_state.client, hostname=address)
+        except TypeError:  # before `jax.distributed.initialize`, or other arguments
+            return make_client()
+        return make_client(collectives=collectives)
+
+    register("cpu", make, priority=0, fail_quietly=False)
 
 
 def trace_settings(with_device: bool = True) -> Hashable:

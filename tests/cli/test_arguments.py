@@ -74,6 +74,8 @@ def test_key_may_come_from_the_environment_and_is_not_shown(monkeypatch: pytest.
         ("--nodes 2 --coordinator http://host0:1 x.py", "host and free port"),
         ("--nodes 2 --node-rank 2 --coordinator h:1 x.py", "the nodes are 0 to 1"),
         ("--nodes 2 --workers 1:2 --coordinator h:1 x.py", "Write `--workers 2`"),
+        ("--shared-folder /tmp x.py", "--shared-folder are for several nodes"),
+        ("--nodes 2 --coordinator h:1 --shared-folder /tmp x.py", "as in `--max-restarts 10`"),
         ("--key= x.py", "--key: it is empty"),
         ("--wrokers 2 x.py", "unrecognized arguments: --wrokers"),
     ],

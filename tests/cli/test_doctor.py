@@ -198,6 +198,13 @@ def test_unknown_host(cluster):
     assert any("'no-such-host.invalid' of worker 1 cannot be resolved" in text for text in texts)
 
 
+def test_first_worker_on_its_loopback_is_told(cluster):
+    cluster(["127.0.1.1:2222", "no-such-host.invalid:2222"], index=0)
+    (problem,) = (each for each in examine_cluster({}).problems if "leads to" in each.text)
+    assert "leads to 127.0.1.1 here, where no other host finds it" in problem.text
+    assert "/etc/hosts" in problem.fix
+
+
 def test_malformed_cluster(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["host"]}')
     problem = examine_cluster({}).problems[0]

@@ -3,12 +3,16 @@
 import os
 import re
 import signal
+import socket
+import struct
 import threading
 from pathlib import Path
 
 import pytest
 
+from replicax.cli._node_messages import End, Signal, Welcome
 from replicax.cli._options import Usage
+from replicax.cluster.control import _framing
 from tests.cli.launches import (
     TIMEOUT,
     free_address,
@@ -207,3 +211,73 @@ def test_job_goes_on_without_a_lost_node_and_takes_it_back(tmp_path: Path, numbe
             status, said = rest_of(node_0)
         assert status == 0
         assert "[launch] generation 2 starts with 2 workers on 2 nodes" in said
+
+
+def test_another_node_leads_when_the_first_is_killed(tmp_path: Path):
+    """And the launcher of the first, started again, follows it."""
+    train = script(
+        tmp_path,
+        """
+        print("generation", generation, "of", size, "ready", flush=True)
+        if generation == 2:
+            sys.exit()
+        # Until the test has seen what it wants to see.
+        open(sys.argv[1] + str(generation)).read()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+    )
+    for generation in (0, 1):
+        os.mkfifo(tmp_path / f"fifo{generation}")
+    common = (
+        *("--nodes=1:2", f"--coordinator={free_address()}", "--max-restarts=2"),
+        f"--shared-folder={tmp_path / 'leaders'}",
+    )
+    command = (train, str(tmp_path / "fifo"))
+    with launcher(*common, "--node-rank=1", *command) as node_1:
+        with launcher(*common, *command) as node_0:
+            read_until(node_1, "[worker 1] generation 0 of 2 ready")
+            node_0.kill()
+            said = read_until(node_1, "[worker 0] generation 1 of 1 ready")
+        assert any("the launcher of node 0" in line and "is gone" in line for line in said)
+        assert any("node 1 leads the job now, at 127.0.0.1:" in line for line in said)
+        with launcher(*common, *command) as node_0:
+            read_until(node_1, "node 0 (127.0.0.1) has joined")
+            (tmp_path / "fifo1").write_text("")
+            status_1, said_1 = rest_of(node_1)
+            status_0, said_0 = rest_of(node_0)
+    assert status_0 == status_1 == 0
+    assert "[worker 0] generation 2 of 2 ready" in said_0
+    assert "[worker 1] generation 2 of 2 ready" in said_1
+
+
+def test_launchers_say_that_nobody_leads(tmp_path: Path):
+    leaders = tmp_path / "leaders"
+    common = ("--nodes=2", f"--coordinator={free_address()}", "--max-restarts=1")
+    options = (*common, f"--shared-folder={leaders}", "--join-timeout=1", "--node-rank=1")
+    with launcher(*options, script(tmp_path, "")) as node_1:
+        status, said = rest_of(node_1)
+    assert status == 1
+    assert f"nobody leads the job in {leaders}: node 0 has not begun" in said[-1]
+
+
+def test_end_of_the_job_is_heard_also_when_an_answer_finds_nobody(tmp_path: Path):
+    """A leader that is gone when the last answer comes has said how the job ended."""
+    words = [Welcome(""), Signal(signal.SIGKILL), End(7)]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def lead() -> None:
+            connection, _ = server.accept()
+            with connection, connection.makefile("rb") as lines:
+                connection.sendall(_framing.GREETING + b"\n")
+                assert lines.readline() and lines.readline()  # the greeting, and the arrival
+                # Who closes so sends no farewell, but refuses whatever comes.
+                linger = struct.pack("ii", 1, 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                connection.sendall(b"".join(_framing.encode(each.message) for each in words))
+
+        thread = threading.Thread(target=lead)
+        thread.start()
+        address = f"--coordinator=127.0.0.1:{server.getsockname()[1]}"
+        status, _ = launch(tmp_path, "", "--nodes=2", "--node-rank=1", address)
+        thread.join(TIMEOUT)
+    assert status == 7

@@ -302,7 +302,9 @@ def test_key_lets_in_who_has_it_and_says_nothing_of_itself():
         link.send(Proof(proof).message)
         welcome = node.hear(link)
         assert isinstance(welcome, Welcome)
-        own = _launch_key.proof("secret", "node 0", challenge.challenge, ARRIVAL.challenge)
+        own = _launch_key.proof(
+            "secret", _launch_key.LEADER, challenge.challenge, ARRIVAL.challenge
+        )
         assert welcome.proof == own
         assert node.said == ["node 1 (host1) has joined"]
 

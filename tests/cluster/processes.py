@@ -36,7 +36,7 @@ runtime.backends_started = lambda: False
 runtime.is_started = lambda: False
 runtime.planned_device_count = lambda: int(os.environ.get("FAKE_DEVICES", "1"))
 class Started:
-    def start(self, coordinator, bind_address, workers, worker):
+    def start(self, coordinator, bind_address, workers, worker, address):
         # Like JAX's: the coordinator listens in worker 0, and all wait there for all.
         import socket
         from replicax.cluster.control import _sockets

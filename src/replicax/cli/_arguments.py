@@ -89,6 +89,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "the same secret on all nodes: node 0 lets in only launchers that have it "
         f"(default: {_launch_key.VARIABLE}, which other users of the host cannot see)",
     },
+    "--shared-folder": {
+        "metavar": "DIR",
+        "help": "a folder that all hosts see, for this job alone: when the first host is lost, the "
+        "launchers that are left agree there on which of them leads, and go on",
+    },
     "-m": {"metavar": "MODULE", "dest": "module", "help": "run a module instead of a script"},
 }
 
@@ -124,6 +129,7 @@ def launch_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
             node_rank=parsed.node_rank,
             coordinator=parsed.coordinator,
             key=os.environ.get(_launch_key.VARIABLE) or None if parsed.key is None else parsed.key,
+            shared_folder=parsed.shared_folder,
         )
     except (Usage, ClusterConfigError) as error:
         parser.error(str(error))

@@ -1,9 +1,10 @@
 """`Launch`: starts workers, generation after generation, until they finish or may not start again.
 
-This is the launcher of a single host, or of node 0 of several, which decides for all of them. One
-thread does everything (`_event_loop.py`), next to that of the control server, which watches over
-the workers. A generation ends as a whole: nothing of it is left when the next one starts, which
-has a new server, port and key.
+This is the launcher of a single host, or the leader of several, which decides for all of them: that
+of node 0, or another that took its place (`_succession.py`). One thread does everything
+(`_event_loop.py`), next to that of the control server, which watches over the workers. A generation
+ends as a whole: nothing of it is left when the next one starts, which has a new server, port and
+key.
 """
 
 import secrets
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 
 from replicax.cli._event_loop import EventLoop
 from replicax.cli._generation import Cause, Generation, Result
+from replicax.cli._lease import Lease
 from replicax.cli._log import Log
 from replicax.cli._node import LocalNode, Node, Plan, seats_for
 from replicax.cli._options import LaunchOptions
@@ -27,10 +29,16 @@ _QUICK_PREEMPTION = 5.0
 _MOST_QUICK_PREEMPTIONS = 10
 # How long other nodes may take to say that their workers are gone.
 _SECONDS_TO_KILL = 15.0
+# How long a leader waits for others before it lets one lead that may reach more of them.
+_SECONDS_TO_COME = 4.0
 
 
 class LaunchFailed(Exception):
     """The job cannot go on; the text says why."""
+
+
+class Deposed(Exception):
+    """This launcher leads no more; the text says why."""
 
 
 class Launch:
@@ -40,6 +48,8 @@ class Launch:
       options: What to run, and how.
       log: Where the lines of all workers go; by default, to standard output.
       environment: What the environments of the workers start from; by default, this process's.
+      loop: The launcher's loop; by default, a new one.
+      lease: What lets this launcher lead; None: nothing else can.
     """
 
     def __init__(
@@ -47,11 +57,14 @@ class Launch:
         options: LaunchOptions,
         log: Log | None = None,
         environment: Mapping[str, str] | None = None,
+        loop: EventLoop | None = None,
+        lease: Lease | None = None,
     ) -> None:
         self._options = options
         self._environment = environment
         self._log = log or Log()
-        self._loop = EventLoop()
+        self._loop = loop or EventLoop()
+        self._lease = lease
         several = options.nodes.most > 1
         self._host = options.coordinator_address()[0] if several else "127.0.0.1"
         self._others: OtherNodes | None = None
@@ -67,30 +80,33 @@ class Launch:
 
     def run(self) -> int:
         """Runs the job; returns its exit status."""
-        status = 1
+        status: int | None = 1
         try:
             with self._loop:
-                status = self._run()
+                local = LocalNode(self._options, self._loop, self._log, self._environment)
+                try:
+                    status = self.lead(local)
+                finally:
+                    local.close()
         finally:
             self._log.close(timeout=60.0 if self._loop.told_to_end is None else 2.0)
+        assert status is not None  # without a lease, nobody else can lead
         return status
 
     # --- the life of the job ---------------------------------------------------------------------
 
-    def _run(self) -> int:
+    def lead(self, local: LocalNode) -> int | None:
+        """Runs the job; returns its exit status, or None if another launcher may lead it now."""
         options = self._options
-        local = LocalNode(
-            options, self._loop, self._log, self._host, self.note_exit, self._environment
-        )
-        self._nodes[0] = local
-        self._local = local
-        status = 1
+        local.serve(self._host, self.note_exit)
+        self._local = self._nodes[local.rank] = local
+        status = 1 if self._lease is None else None
         try:
             if options.nodes.most > 1:
                 self._others = OtherNodes(options, self._loop, self._nodes, self)
-            number = 0
+            number = first = self._first_generation()
             while True:
-                self._gather_nodes(first=number == 0)
+                self._gather_nodes(number, first)
                 generation = self._start(number)
                 self._watch(generation)
                 ended = self._end(generation)
@@ -103,34 +119,62 @@ class Launch:
             told = self._loop.told_to_end
             status = 1 if told is None else 128 + told
             return status
+        except Deposed as reason:
+            self._log.say(str(reason))
+            status = None
+            return status
         finally:
-            local.close()
+            local.workers.end()
             if self._server is not None:
                 self._server.stop()
             if self._others is not None:
                 self._others.close(status)
+            if self._lease is not None:
+                self._lease.end(status)
 
-    def _gather_nodes(self, first: bool) -> None:
+    def _first_generation(self) -> int:
+        """Returns the number of the first generation; goes on counting where a leader was lost."""
+        term = None if self._lease is None else self._lease.term
+        if term is None or term.generation < 0:
+            return 0
+        self._restarts = term.restarts
+        if self._restarts >= self._options.max_restarts:
+            raise LaunchFailed(
+                f"the leader of the job is lost after {self._restarts} of "
+                f"{self._options.max_restarts} restarts; it is not started again"
+            )
+        self._restarts += 1
+        return term.generation + 1
+
+    def _gather_nodes(self, number: int, first: int) -> None:
         """Waits for the launchers of the other nodes: for all at first, later for enough."""
         options = self._options
         now = time.monotonic()
         deadline, kill_deadline = now + options.join_timeout, now + _SECONDS_TO_KILL
+        come_deadline = now + _SECONDS_TO_COME
         told = False
         while True:
+            self._check_lease()
             ready = [node for node in self._nodes.values() if node.addresses is not None]
             all_ready = len(ready) == len(self._nodes)
-            wanted = options.nodes.most if first else options.nodes.least
-            if all_ready and len(ready) >= wanted:
+            is_enough = len(ready) >= options.nodes.least
+            has_waited = time.monotonic() >= come_deadline
+            if all_ready and len(ready) >= self._wanted_nodes(number, first, has_waited):
                 return
             if not all_ready and time.monotonic() >= kill_deadline and self._others is not None:
                 self._others.drop_those_not_ready(_SECONDS_TO_KILL)
                 continue
             late = time.monotonic() >= deadline
-            if late and all_ready and len(ready) >= options.nodes.least:
+            if late and all_ready and is_enough:
                 return
             missing = [rank for rank in range(options.nodes.most) if rank not in self._nodes]
             if late or self._loop.told_to_end is not None:
                 raise LaunchFailed(self._missing_nodes(missing, late))
+            if self._lease is not None and number and all_ready and not is_enough and has_waited:
+                raise Deposed(
+                    f"{len(ready)} of {options.nodes} nodes are here after {_SECONDS_TO_COME:g} s; "
+                    "another launcher may reach more of them: this one leaves the lead to it"
+                )
             if missing and not told:
                 told = True
                 self.say(
@@ -138,6 +182,23 @@ class Launch:
                     f"{', '.join(map(str, missing))} (at most {options.join_timeout:g} s)"
                 )
             self._loop.wait(deadline)
+
+    def _wanted_nodes(self, number: int, first: int, has_waited: bool) -> int:
+        """Returns how many nodes to start a generation with; `first` is this leader's first one."""
+        least, most = self._options.nodes
+        if number == 0:
+            return most
+        # Where this leader follows another, it is that one which is lost.
+        return max(least, most - 1) if number == first and not has_waited else least
+
+    def _check_lease(self) -> None:
+        """Ends everything here when another launcher may lead: never two of them."""
+        if self._lease is not None and not self._lease.is_held:
+            trouble = self._lease.trouble
+            raise Deposed(
+                "this launcher could not renew its lease in time"
+                f"{f' ({trouble})' if trouble else ''}, and leads no more; ending its workers"
+            )
 
     def _missing_nodes(self, missing: list[int], late: bool) -> str:
         options = self._options
@@ -173,6 +234,9 @@ class Launch:
         generation = self._generation = Generation(number, len(cluster), options.grace_period)
         if number or len(nodes) > 1 or len(cluster) < options.workers.most:
             self.say(f"generation {number} starts with {_workers(len(cluster), len(nodes))}")
+        if self._lease is not None:
+            self._lease.note(number, self._restarts)
+            self._check_lease()
         for node in nodes:
             node.start(Plan(cluster, server.environment(), self._seats[node.rank]))
         return generation
@@ -185,6 +249,7 @@ class Launch:
     def _watch(self, generation: Generation) -> None:
         """Lets a generation run until it is over."""
         while not generation.over:
+            self._check_lease()
             self._show_status(generation)
             self._log.wait_for_room(0.02)
             self._loop.wait(generation.kill_at, often=self._local.workers.needs_polling)

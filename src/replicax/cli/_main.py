@@ -15,6 +15,7 @@ from replicax.cli._launch import Launch
 from replicax.cli._member import Member
 from replicax.cli._migrate import add_migrate_options, migrate
 from replicax.cli._options import LaunchOptions, Usage
+from replicax.cli._succession import Succession
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,6 +55,8 @@ def _launch(options: LaunchOptions, parser: argparse.ArgumentParser) -> int:
     if script == "-m" and len(options.command) < 2:
         parser.error("-m: name a module, as in `replicax launch -m project.train`.")
     try:
+        if options.shared_folder is not None:
+            return Succession(options).run()
         return (Member if options.node_rank else Launch)(options).run()
     except Usage as error:
         parser.error(str(error))

@@ -1,9 +1,12 @@
-"""The launcher of a node other than 0: it starts and ends workers as that of node 0 says."""
+"""A launcher that does not lead: it starts and ends workers as the leader says.
+
+The leader is the launcher of node 0, or another that took its place (`_succession.py`).
+"""
 
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from replicax.cli import _launch_key
 from replicax.cli._event_loop import EventLoop
@@ -34,62 +37,89 @@ _SECONDS_AFTER_CTRL_C = 3.0
 
 
 class _ToldToEnd(Exception):
-    """The launcher was told to end while it waited."""
+    """The launcher was told to end while it waited, or another leads the job by now."""
 
 
 class Member:
-    """Takes part in a job: joins node 0's launcher, and does what it says until the job ends."""
+    """Takes part in a job: joins its leader, and does what it says until the job ends.
+
+    Args:
+      options: What to run, and how; `coordinator` is where the leader listens.
+      log: Where the lines of all workers go; by default, to standard output.
+      environment: What the environments of the workers start from; by default, this process's.
+      loop: The launcher's loop; by default, a new one.
+      leader: The node that leads.
+      still_leads: Asked all the time whether that node still leads; None: nobody else can.
+      took_part: Whether this launcher has been in the job before.
+    """
 
     def __init__(
         self,
         options: LaunchOptions,
         log: Log | None = None,
         environment: Mapping[str, str] | None = None,
+        loop: EventLoop | None = None,
+        leader: int = 0,
+        still_leads: Callable[[], bool] | None = None,
+        took_part: bool = False,
     ) -> None:
         self._options = options
         self._environment = environment
         self._log = log or Log()
-        self._loop = EventLoop()
+        self._loop = loop or EventLoop()
+        self._leader = f"node {leader}"
+        self._still_leads = still_leads
+        self._took_part = took_part
         self._generation = 0
         self._status: int | None = None
+        self._is_lost = False
         self._exits: dict[int, int] = {}
         self._own_challenge = _launch_key.new_challenge()
         self._challenge: str | None = None
-        """Of node 0, if it asks for a key."""
-        self._is_in = False
+        """Of the leader, if it asks for a key."""
+        self.is_in = False
+        """Whether the leader has let it in."""
+        self.host = ""
+        """The address by which the leader knows this host."""
 
     def run(self) -> int:
         """Runs until the job ends; returns its exit status."""
         try:
             with self._loop:
-                return self._run()
+                local = LocalNode(self._options, self._loop, self._log, self._environment)
+                try:
+                    status = self.follow(local)
+                finally:
+                    local.close()
         finally:
             self._log.close(timeout=60.0 if self._loop.told_to_end is None else 2.0)
+        return 1 if status is None else status
 
-    def _run(self) -> int:
+    def follow(self, local: LocalNode) -> int | None:
+        """Runs until the job ends; returns its exit status, or None if the leader is lost."""
         options = self._options
-        host, port = options.coordinator_address()
         self._log.say(
-            f"node {options.node_rank}: connecting to the launcher of node 0 at "
+            f"node {options.node_rank}: connecting to the launcher of {self._leader} at "
             f"{options.coordinator} (at most {options.join_timeout:g} s)"
         )
+        host, port = options.coordinator_address()
         try:
             link = self._link = dial(host, port, options.join_timeout, self._check_told)
         except NobodyThere as error:
             self._log.say(
-                f"node 0 does not answer at {options.coordinator} after {options.join_timeout:g} s "
-                f"({error}). Start its launcher with --node-rank 0 and the same --coordinator, see "
-                "that the port can be reached from here, or wait longer with --join-timeout."
+                f"{self._leader} does not answer at {options.coordinator} after "
+                f"{options.join_timeout:g} s ({error}). {self._how_to_mend_it()}"
             )
             return 1
         except WrongProgram as error:
             self._log.say(f"{error}. Choose another port for --coordinator, on all nodes.")
-            return 1
+            return 1 if self._still_leads is None else None
         except _ToldToEnd:
-            return 128 + (self._loop.told_to_end or 0)
-        self._local = LocalNode(
-            options, self._loop, self._log, link.local_address, self._exited, self._environment
-        )
+            told = self._loop.told_to_end
+            return None if told is None else 128 + told
+        self._local = local
+        self.host = link.local_address
+        local.serve(link.local_address, self._exited)
         self._send(
             Arrival(
                 rank=options.node_rank,
@@ -105,19 +135,30 @@ class Member:
         try:
             self._obey_until_the_end()
         finally:
-            self._local.close()
+            local.workers.end()
             link.hang_up()
             thread.join(5)
             link.close()
-        return 1 if self._status is None else self._status
+        return self._status
+
+    def _how_to_mend_it(self) -> str:
+        if self._still_leads is not None:
+            return "See that this host can reach it."
+        return (
+            "Start its launcher with --node-rank 0 and the same --coordinator, see that the port "
+            "can be reached from here, or wait longer with --join-timeout."
+        )
 
     def _obey_until_the_end(self) -> None:
         leave_at: float | None = None
         welcome_by = time.monotonic() + self._options.join_timeout
-        while self._status is None:
-            if not self._is_in and time.monotonic() >= welcome_by:
+        while self._status is None and not self._is_lost:
+            if self._still_leads is not None and not self._still_leads():
+                self._lose_leader(f"{self._leader} leads the job no more")
+                return
+            if not self.is_in and time.monotonic() >= welcome_by:
                 self._leave(
-                    f"node 0 at {self._options.coordinator} has not answered in "
+                    f"{self._leader} at {self._options.coordinator} has not answered in "
                     f"{self._options.join_timeout:g} s. Is its launcher stopped?",
                     1,
                 )
@@ -144,7 +185,7 @@ class Member:
     # --- messages --------------------------------------------------------------------------------
 
     def _receive(self) -> None:
-        """Runs in a thread: hands the messages of node 0 to the loop."""
+        """Runs in a thread: hands the messages of the leader to the loop."""
         link: Link = self._link
         try:
             while True:
@@ -152,7 +193,7 @@ class Member:
                 if message is not None:
                     self._loop.call_soon(lambda message=message: self._heard(message))
         except (EOFError, OSError, ValueError):
-            self._loop.call_soon(self._lost_node_0)
+            self._loop.call_soon(self._lost_connection)
 
     def _heard(self, message: Message) -> None:
         if self._status is not None:
@@ -160,39 +201,39 @@ class Member:
         try:
             words = understand(message)
             if isinstance(words, Refused):
-                self._leave(words.text, 2)
-            elif self._is_in:
+                self._refused(words.text)
+            elif self.is_in:
                 self._obey(words)
             else:
                 self._introduce(words)
         except BadMessage as error:
             self._leave(
-                f"what listens at {self._options.coordinator} does not talk like node 0's launcher "
+                f"what listens at {self._options.coordinator} does not talk like a launcher "
                 f"({error}). Install the same version of replicax on all nodes.",
                 1,
             )
 
     def _introduce(self, words: Words) -> None:
-        """Before this node is let in: proves to node 0 that it has the key, and has it prove."""
-        key, node_0 = self._options.key, f"node 0 at {self._options.coordinator}"
+        """Before this node is let in: proves to the leader that it has the key, as it must too."""
+        key, leader = self._options.key, f"{self._leader} at {self._options.coordinator}"
         if isinstance(words, Challenge):
             if key is None:
-                self._leave(f"{node_0} asks for a key. {_launch_key.HOW_TO_GIVE_ONE}", 2)
+                self._leave(f"{leader} asks for a key. {_launch_key.HOW_TO_GIVE_ONE}", 2)
                 return
             self._challenge = words.challenge
             self._send(Proof(self._proof(key, f"node {self._options.node_rank}")))
         elif isinstance(words, Welcome):
             if key is not None and not (
                 self._challenge is not None
-                and _launch_key.is_proof(words.proof, self._proof(key, "node 0"))
+                and _launch_key.is_proof(words.proof, self._proof(key, _launch_key.LEADER))
             ):
                 self._leave(
-                    f"{node_0} has not shown that it has the key that this launcher has. "
+                    f"{leader} has not shown that it has the key that this launcher has. "
                     f"{_launch_key.HOW_TO_GIVE_ONE}",
                     2,
                 )
                 return
-            self._is_in = True
+            self.is_in = True
         else:
             raise BadMessage(f"{words.op!r} before a welcome")
 
@@ -217,19 +258,30 @@ class Member:
         elif isinstance(words, End):
             self._status = words.status
         else:
-            raise BadMessage(f"node 0 does not say {words.op!r} to a member")
+            raise BadMessage(f"a leader does not say {words.op!r} to a member")
 
     def _leave(self, text: str, status: int) -> None:
         self._log.say(text)
         self._status = status
 
-    def _lost_node_0(self) -> None:
-        if self._status is None:
-            self._leave(
-                f"the launcher of node 0 ({self._options.coordinator}) is gone; ending the workers "
-                "of this node",
-                1,
-            )
+    def _lost_connection(self) -> None:
+        gone = f"the launcher of {self._leader} ({self._options.coordinator}) is gone"
+        if self._still_leads is not None:
+            self._lose_leader(gone)
+        elif self._status is None:
+            self._leave(f"{gone}; ending the workers of this node", 1)
+
+    def _refused(self, text: str) -> None:
+        # One that was lost for a while may be there twice, until the leader has noticed the loss.
+        if self._still_leads is not None and (self._took_part or self.is_in):
+            self._lose_leader(text)
+        else:
+            self._leave(text, 2)
+
+    def _lose_leader(self, text: str) -> None:
+        if self._status is None and not self._is_lost:
+            self._log.say(f"{text}; ending the workers of this node")
+            self._is_lost = True
 
     def _exited(self, rank: int, status: int) -> None:
         self._exits[rank] = status
@@ -239,9 +291,13 @@ class Member:
         try:
             self._link.send(words.message)
         except OSError:
-            self._lost_node_0()
+            # The thread that receives tells of the end, after all that has come before it: the
+            # leader may have said that the job is over.
+            self._link.hang_up()
 
     def _check_told(self) -> None:
         self._loop.run_calls()
         if self._loop.told_to_end is not None:
+            raise _ToldToEnd
+        if self._still_leads is not None and not self._still_leads():
             raise _ToldToEnd

@@ -41,7 +41,7 @@ def examine_network(_: Findings) -> Finding:
     return finding
 
 
-def examine_cluster(so_far: Findings) -> Finding:
+def examine_cluster(_: Findings) -> Finding:
     """Reads the cluster as a strategy would, and looks whether its workers can be reached."""
     finding = Finding()
     for variable in ("TF_CONFIG", "REPLICAX_CONTROL", "REPLICAX_GENERATION"):
@@ -74,7 +74,7 @@ def examine_cluster(so_far: Findings) -> Finding:
             _call(finding, view, rank, name, address)
     if len(view.workers) > _MOST_CALLED:
         finding.lines.append(f"... (the first {_MOST_CALLED} were called)")
-    _check_loopback(finding, view, so_far)
+    _check_loopback(finding, view)
     return finding
 
 
@@ -142,16 +142,22 @@ def _own_port(finding: Finding, name: str, host: str, port: int, listens: bool) 
     return "its port is free"
 
 
-def _check_loopback(finding: Finding, view: WorkerView, so_far: Findings) -> None:
-    """Over several hosts, the host's own name must not lead to loopback: others are told it."""
-    hosts = {split_address(address)[0] for address in view.workers}
-    own = so_far["network"].facts.get("addresses", []) if "network" in so_far else []
-    if len(hosts) > 1 and own and all(address.startswith("127.") for address in own):
-        name = so_far["network"].facts["hostname"]
+def _check_loopback(finding: Finding, view: WorkerView) -> None:
+    """Over several hosts, worker 0 must not listen on its loopback: the others meet there."""
+    hosts = [split_address(address)[0] for address in view.workers]
+    if view.rank != 0 or len(set(hosts)) == 1:
+        return
+    try:
+        addresses = _resolve(hosts[0])
+    except OSError:
+        return  # which was told already
+    if all(address.startswith("127.") for address in addresses):
         finding.problems.append(
             Problem(
-                f"the host name {name!r} leads to {own[0]}, where other hosts find themselves",
-                f"In /etc/hosts, give {name} the address by which other hosts reach this one.",
+                f"the host {hosts[0]!r} of {view.names[0]} leads to {addresses[0]} here, where no "
+                "other host finds it",
+                f"In /etc/hosts, give {hosts[0]} the address by which other hosts reach this one, "
+                "or write that address in the cluster.",
             )
         )
 

@@ -45,7 +45,7 @@ class Plan:
 
 
 class Node(Protocol):
-    """What the launcher of node 0 asks of a node, its own or another."""
+    """What the launcher that leads asks of a node, its own or another."""
 
     rank: int
     addresses: list[str] | None
@@ -68,12 +68,12 @@ class LocalNode:
         options: LaunchOptions,
         loop: EventLoop,
         log: Log,
-        host: str,
-        on_exit: Callable[[int, int], None],
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.rank = options.node_rank
-        self.host = host
+        self.addresses: list[str] | None = None
+        self._host = ""
+        self._on_exit: Callable[[int, int], None] = lambda rank, status: None
         self._options = options
         self._log = log
         self._environment = dict(os.environ if environment is None else environment)
@@ -84,8 +84,19 @@ class LocalNode:
             options.workers.most, options.devices_per_worker, self._environment
         )
         self._programs = self._keep_programs() if options.max_restarts else None
-        self.workers = LocalWorkers(loop.selector, log, on_exit)
-        self.addresses: list[str] | None = self._new_addresses()
+        self.workers = LocalWorkers(
+            loop.selector, log, lambda rank, status: self._on_exit(rank, status)
+        )
+
+    def serve(self, host: str, on_exit: Callable[[int, int], None]) -> None:
+        """Makes it ready for a leader.
+
+        Args:
+          host: The address by which the others reach this host.
+          on_exit: Called with the rank and the status of a worker that has ended on its own.
+        """
+        self._host, self._on_exit = host, on_exit
+        self.addresses = self._new_addresses()
 
     def _keep_programs(self) -> str | None:
         """Lets later generations find what the first one has compiled; returns where, if so."""
@@ -125,7 +136,7 @@ class LocalNode:
             self.workers.signal(number)
 
     def _new_addresses(self) -> list[str]:
-        return free_addresses(self.host, self._options.workers.most)
+        return free_addresses(self._host, self._options.workers.most)
 
 
 def free_addresses(host: str, number: int) -> list[str]:

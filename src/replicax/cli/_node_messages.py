@@ -1,7 +1,7 @@
 """What launchers say to each other. Whatever comes from a network is checked here, before use.
 
-A member says `Arrival` (here I am), `Proof` (of the key, if node 0 asks for it), `Ready` (my
-workers are gone; new addresses) and `Exit` (a worker has ended). Node 0 says `Challenge`,
+A member says `Arrival` (here I am), `Proof` (of the key, if the leader asks for it), `Ready` (my
+workers are gone; new addresses) and `Exit` (a worker has ended). The leader says `Challenge`,
 `Welcome` or `Refused`, `Start`, `Signal`, `Say` and `End`.
 """
 
@@ -19,7 +19,7 @@ _LONGEST_LINE = 300
 _LONGEST_TEXT = 1 << 20
 _MOST = 1 << 20
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-# What node 0 may set in the environment of a member's workers: with any variable at all, such as
+# What a leader may set in the environment of a member's workers: with any variable at all, such as
 # PYTHONPATH, it could have them run anything.
 _PREFIX = "REPLICAX_"
 
@@ -170,7 +170,7 @@ class Exit(Words):
 
 @dataclasses.dataclass(frozen=True)
 class Challenge(Words):
-    """Node 0 asks for a proof of the key."""
+    """The leader asks for a proof of the key."""
 
     op = "challenge"
     challenge: str = _field(_line)
@@ -178,7 +178,7 @@ class Challenge(Words):
 
 @dataclasses.dataclass(frozen=True)
 class Welcome(Words):
-    """Node 0 takes a launcher in, and proves that it has the key too; "" if it has none."""
+    """The leader takes a launcher in, and proves that it has the key too; "" if it has none."""
 
     op = "welcome"
     proof: str = _field(_line)
@@ -186,7 +186,7 @@ class Welcome(Words):
 
 @dataclasses.dataclass(frozen=True)
 class Refused(Words):
-    """Node 0 does not."""
+    """The leader does not take a launcher in, or has given it up."""
 
     op = "refused"
     text: str = _field(_text(_LONGEST_TEXT))

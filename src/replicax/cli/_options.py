@@ -63,6 +63,8 @@ class LaunchOptions:
     """Where the launcher of node 0 listens for those of the other nodes, as `host:port`."""
     key: str | None = dataclasses.field(default=None, repr=False)
     """What all launchers of a job know and others do not; None: nobody is asked for it."""
+    shared_folder: str | None = None
+    """Where the launchers agree on a new leader when theirs is lost; None: they end with it."""
 
     def __post_init__(self) -> None:
         if not self.command:
@@ -89,9 +91,10 @@ class LaunchOptions:
         if self.key == "":
             raise Usage("--key: it is empty. Give a text that is hard to guess, or leave it out.")
         if self.nodes.most == 1:
-            if self.node_rank or self.coordinator:
+            if self.node_rank or self.coordinator or self.shared_folder is not None:
                 raise Usage(
-                    "--node-rank and --coordinator are for several nodes: say how many there are, "
+                    "--node-rank, --coordinator and --shared-folder are for several nodes: say how "
+                    "many there are, "
                     "as in `--nodes 2 --node-rank 0 --coordinator host0:12345`, the same on every "
                     "node but for the rank."
                 )
@@ -106,6 +109,12 @@ class LaunchOptions:
             raise Usage(
                 f"--coordinator {self.coordinator}: several nodes need the address of node 0, as "
                 "every node can reach it: host and free port, as in `--coordinator host0:12345`."
+            )
+        if self.shared_folder is not None and not self.max_restarts:
+            raise Usage(
+                f"--shared-folder {self.shared_folder} without --max-restarts: a job that may not "
+                "start again ends with its first host. Write how often it may, as in "
+                "`--max-restarts 10`."
             )
         if self.workers.least != self.workers.most:
             raise Usage(

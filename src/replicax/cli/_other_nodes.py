@@ -1,4 +1,4 @@
-"""The other nodes, as the launcher of node 0 sees them: a connection to each of their launchers.
+"""The other nodes, as the launcher that leads sees them: a connection to each of their launchers.
 
 What is said is in `_node_messages.py`; the other side is `_member.py`. The sockets have a thread of
 their own (`MessageLoop`). There, a `_Visitor` checks what comes, and asks a launcher for the key: a
@@ -6,6 +6,7 @@ stranger is turned away without a word to anybody else. What a member says is ha
 launcher's loop; so everything else runs in the launcher's thread.
 """
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -33,6 +34,8 @@ from replicax.cli._options import LaunchOptions, Usage
 from replicax.cluster.control import Connection, MessageLoop
 from replicax.cluster.control._framing import FramingError
 from replicax.cluster.control._sockets import process_at_port
+
+_SECONDS_TO_HANG_UP = 5.0  # for one that is told of the end
 
 
 class NodeEvents(Protocol):
@@ -106,15 +109,16 @@ class _Visitor:
         if _launch_key.is_proof(given, self._proof(f"node {self._arrival.rank}")):
             return self._let_in(self._arrival)
         refusal = Refused(
-            f"node {self._arrival.rank} has another key than node 0. {_launch_key.HOW_TO_GIVE_ONE}"
+            f"node {self._arrival.rank} has another key than node {self._options.node_rank}. "
+            f"{_launch_key.HOW_TO_GIVE_ONE}"
         )
         self._connection.send_last(refusal.message)
         return refusal
 
     @property
     def welcome(self) -> Welcome:
-        """What shows the member that this is node 0: it has the key as well, if there is one."""
-        return Welcome("" if self._options.key is None else self._proof("node 0"))
+        """What shows the member that this is the leader: it has the key too, if there is one."""
+        return Welcome("" if self._options.key is None else self._proof(_launch_key.LEADER))
 
     def _let_in(self, arrival: Arrival) -> Arrival:
         self._check_addresses(arrival)
@@ -149,6 +153,7 @@ class OtherNodes:
         self._nodes = nodes
         self._events = events
         self._turned_away: set[str] = set()
+        self._is_closing = False
         host, port = options.coordinator_address()
         try:
             self._messages = MessageLoop(
@@ -164,9 +169,9 @@ class OtherNodes:
         except OSError as error:
             holder = process_at_port(port)
             raise Usage(
-                f"--coordinator {options.coordinator}: this launcher is node 0 and cannot listen "
-                f"there ({error.strerror or error}{f'; {holder} does' if holder else ''}). Choose "
-                "a free port of this host, the same on all nodes."
+                f"--coordinator {options.coordinator}: this launcher leads the job and cannot "
+                f"listen there ({error.strerror or error}{f'; {holder} does' if holder else ''}). "
+                "Choose a free port of this host, the same on all nodes."
             ) from error
         self._messages.start()
 
@@ -183,10 +188,20 @@ class OtherNodes:
                 node.send(Refused(f"{text}; the others go on without it"))
                 self._events.say(text)
 
-    def close(self, status: int) -> None:
-        """Tells the other launchers how the job ended, and ends all connections."""
-        self._send_all(End(status))
+    def close(self, status: int | None) -> None:
+        """Tells the other launchers how the job ended, if it did, and ends all connections."""
+        self._is_closing = True
+        if status is not None:
+            self._send_all(End(status))
+            # They hang up. Who closes first, with a message of theirs on its way, takes back what
+            # has not arrived yet.
+            deadline = time.monotonic() + _SECONDS_TO_HANG_UP
+            while self._has_members() and time.monotonic() < deadline and not self._loop.hurry:
+                self._loop.wait(deadline)
         self._messages.stop()
+
+    def _has_members(self) -> bool:
+        return any(isinstance(node, OtherNode) for node in self._nodes.values())
 
     def _send_all(self, words: Words) -> None:
         for node in self._nodes.values():
@@ -259,8 +274,8 @@ class OtherNodes:
         ):
             if here != theirs:
                 return (
-                    f"node {rank} was started with {option} {theirs}, node 0 with {option} {here}. "
-                    "Start all launchers with the same options."
+                    f"node {rank} was started with {option} {theirs}, node {ours.node_rank} with "
+                    f"{option} {here}. Start all launchers with the same options."
                 )
         if rank >= ours.nodes.most:  # its own options do not allow it: somebody made it up
             return f"there is no node {rank}: the nodes are 0 to {ours.nodes.most - 1}."
@@ -271,6 +286,8 @@ class OtherNodes:
         node = None if visitor is None else visitor.node
         if node is not None and self._nodes.get(node.rank) is node:
             del self._nodes[node.rank]
+            if self._is_closing:
+                return
             text = f"the launcher of node {node.rank} ({node.host}) is gone"
             self._events.lose_node(node.rank, text)
             self._events.say(text)

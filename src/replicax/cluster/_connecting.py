@@ -13,6 +13,7 @@ from typing import Any
 
 from replicax._errors import ClusterConfigError
 from replicax.cluster._addresses import split_address
+from replicax.cluster._own_address import is_own
 from replicax.cluster._spec import ClusterSpec
 from replicax.cluster.resolvers import ClusterResolver
 
@@ -121,12 +122,4 @@ def _is_this_host(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    if address.is_loopback or address.is_unspecified:
-        return True
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((host, 0))  # possible with an address of this host only; nothing is sent
-    except OSError:
-        return False
-    return True
+    return address.is_unspecified or is_own(host)

@@ -18,6 +18,7 @@ from typing import Any
 
 from replicax._errors import ClusterConfigError, WorkerLostError
 from replicax.cluster import _runtime
+from replicax.cluster._own_address import own_address
 from replicax.cluster._view import WorkerView, checked_cluster
 from replicax.cluster.control import _exits, _meeting_place, _sockets
 from replicax.cluster.control._client import ControlClient
@@ -391,7 +392,9 @@ def _join(view: WorkerView, rank: int, settings: Settings, device_count: int | N
     os.register_at_fork(after_in_child=membership._forget)
     if len(view.workers) > 1:
         try:
-            _start_runtime(membership, verdict.coordinator, holder)
+            known_as, _ = _sockets.split(view.workers[rank])
+            address = own_address(known_as, link.local_address)
+            _start_runtime(membership, verdict.coordinator, holder, address)
         except BaseException as error:
             membership.fail(error)  # also if somebody catches it: the others wait in there
             raise
@@ -446,7 +449,10 @@ def _hello(
 
 
 def _start_runtime(
-    membership: Membership, coordinator: str | None, holder: socket.socket | None
+    membership: Membership,
+    coordinator: str | None,
+    holder: socket.socket | None,
+    address: str | None,
 ) -> None:
     if coordinator is None:
         raise ClusterConfigError("Worker 0 has not said where JAX's coordinator is.")
@@ -461,7 +467,7 @@ def _start_runtime(
         membership._relay = Relay(host, port)
         coordinator = membership._relay.address
     try:
-        _runtime.start(coordinator, bind_address, membership.workers, membership.worker)
+        _runtime.start(coordinator, bind_address, membership.workers, membership.worker, address)
     finally:
         if holder is not None:
             holder.close()

@@ -60,7 +60,9 @@ def planned_device_count() -> int | None:
     return int(match[-1]) if match else 1
 
 
-def start(coordinator: str, bind_address: str | None, workers: int, worker: int) -> None:
+def start(
+    coordinator: str, bind_address: str | None, workers: int, worker: int, address: str | None
+) -> None:
     """Makes this process worker number `worker` of JAX's runtime.
 
     Args:
@@ -68,8 +70,11 @@ def start(coordinator: str, bind_address: str | None, workers: int, worker: int)
       bind_address: Where worker 0 listens for it.
       workers: How many there are.
       worker: Which one this is.
+      address: Of this host, where the others reach it; None leaves it to JAX to find one.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    if address is not None:
+        _jax_internals.listen_with_gloo_at(address)
     jax.config.update("jax_enable_preemption_service", False)
     _jax_cache.let_every_process_write()
     with _past_proxies(coordinator):

@@ -157,6 +157,14 @@ def _await_term() -> None:
     signal.signal(signal.SIGTERM, before)
 
 
+def _await_go(folder: Path) -> None:
+    """Stands still until somebody leaves a file "go" in the folder."""
+    print("awaits go", flush=True)
+    end = time.monotonic() + LONGEST_WAIT
+    while not (folder / "go").exists() and time.monotonic() < end:
+        time.sleep(0.01)  # nobody tells of a new file
+
+
 def _fill_disk(folder: Path) -> None:
     """Leaves no room where the checkpoints go."""
     with open(folder / "checkpoints" / FILLER, "wb", buffering=0) as file:
@@ -178,6 +186,7 @@ KINDS = {
     "stop": lambda fault, _: _signal(signal.SIGSTOP, fault),
     "term": lambda fault, _: _signal(signal.SIGTERM, fault),
     "await-term": lambda fault, _: _await_term(),
+    "await-go": lambda fault, folder: _await_go(folder),
     "raise": lambda fault, _: _raise(fault),
     "exit": lambda fault, _: sys.exit(0),
     "exit-3": lambda fault, _: sys.exit(3),

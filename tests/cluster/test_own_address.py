@@ -1,0 +1,83 @@
+"""Which address of this host other workers can reach."""
+
+import socket
+
+import pytest
+
+from replicax import _jax_internals
+from replicax.cluster._own_address import is_own, own_address
+
+NAMES = {
+    "debian": ["127.0.1.1"],
+    "both": ["127.0.1.1", "192.0.2.7"],
+    "other": ["192.0.2.99"],
+    "everywhere": ["0.0.0.0"],
+}
+
+
+@pytest.fixture(autouse=True)
+def host_at_192_0_2_7(monkeypatch: pytest.MonkeyPatch):
+    """This host has a loopback and the address 192.0.2.7, and knows the names above."""
+
+    def getaddrinfo(host: str, *_: object, **__: object) -> list[object]:
+        if host not in NAMES and not host[0].isdigit():
+            raise socket.gaierror
+        return [(2, 1, 6, "", (address, 0)) for address in NAMES.get(host, [host])]
+
+    def own(address: str) -> bool:
+        return address.startswith("127.") or address == "192.0.2.7"
+
+    monkeypatch.setattr("socket.getaddrinfo", getaddrinfo)
+    monkeypatch.setattr("replicax.cluster._own_address.is_own", own)
+
+
+@pytest.mark.parametrize(
+    ("known_as", "calls_from", "expected"),
+    [
+        ("192.0.2.7", "192.0.2.7", "192.0.2.7"),
+        ("192.0.2.7", "127.0.0.1", "192.0.2.7"),  # worker 0, which calls itself
+        ("debian", "192.0.2.7", "192.0.2.7"),
+        ("both", "127.0.0.1", "192.0.2.7"),
+        ("other", "192.0.2.7", "192.0.2.7"),  # a forwarder's
+        ("other", "127.0.0.1", None),
+        ("unknown", "192.0.2.7", "192.0.2.7"),
+        ("unknown", "127.0.0.1", None),
+        ("everywhere", "127.0.0.1", None),
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),  # all workers on one host
+        ("debian", "127.0.0.1", "127.0.1.1"),
+    ],
+)
+def test_own_address_is_one_that_others_reach(known_as: str, calls_from: str, expected: str | None):
+    assert own_address(known_as, calls_from) == expected
+
+
+def test_own_addresses_can_be_told_from_others():
+    assert is_own("127.0.0.1")
+    assert not is_own("0.0.0.0")
+    assert not is_own("192.0.2.99")  # for documentation: nobody has it
+
+
+@pytest.mark.parametrize("missing", ["make_cpu_client", "register_backend_factory", "_jax"])
+def test_gloo_is_left_alone_where_jax_is_not_as_expected(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+):
+    registered = []
+    monkeypatch.setattr(
+        _jax_internals._xla_bridge,
+        "register_backend_factory",
+        lambda *_, **__: registered.append(True),
+    )
+    monkeypatch.delattr(_jax_internals._xla_bridge, missing)
+    _jax_internals.listen_with_gloo_at("192.0.2.7")
+    assert not registered
+
+
+def test_gloo_that_takes_no_address_is_left_alone(monkeypatch: pytest.MonkeyPatch):
+    made = []
+    bridge = _jax_internals._xla_bridge
+    monkeypatch.setattr(bridge, "register_backend_factory", lambda _, make, **__: make())
+    monkeypatch.setattr(bridge, "make_cpu_client", lambda **arguments: made.append(arguments))
+    make = "jax._src.xla_bridge._jax.make_gloo_tcp_collectives"
+    monkeypatch.setattr(make, lambda client: client)
+    _jax_internals.listen_with_gloo_at("192.0.2.7")
+    assert made == [{}]
