@@ -61,6 +61,10 @@ _OF_NO_MATTER = frozenset(
     __cached__ __builtins__ __annotations__ __annotate__ __package__ __path__ __slots__
     __firstlineno__ __static_attributes__""".split()
 )
+_ONLY_TO_MAKE_OR_SHOW = frozenset(
+    """__init__ __new__ __post_init__ __init_subclass__ __del__ __repr__ __str__ __reduce__
+    __getstate__ __setstate__ __copy__ __deepcopy__""".split()
+)
 _NO_PACKAGES = frozenset(["abc", "builtins", "collections", "enum", "types", "typing"])
 _MOST_OBJECTS = 100_000  # beyond which a walk costs more than it saves
 _names_met: dict[Any, frozenset[str]] = {}  # by the code of the function that a walk began with
@@ -210,16 +214,28 @@ class Captures:
             return ByIdentity(module)
         return (ByIdentity(module), self._members_key(vars(module), self._sees_all))
 
-    def _members_key(self, members: Any, all_of_them: bool) -> Hashable:
+    def _members_key(
+        self, members: Any, all_of_them: bool, without: frozenset[str] = frozenset()
+    ) -> Hashable:
         """The attributes of a class or module that a function may read."""
         return tuple(
             (name, self._visit(_unwrapped(member), False))
             for name, member in list(members.items())
             if (all_of_them or name in self._names or name.startswith("__"))
             and name not in _OF_NO_MATTER
+            and name not in without
         )
 
-    def _class_key(self, value: type) -> Hashable:
+    def _type_key(self, value: type) -> Hashable:
+        """The class of an object that is there already: how others are made is of no matter."""
+        known = self._numbers.get(~id(value))
+        if known is not None:
+            return ("again", known)
+        self._numbers[~id(value)] = len(self._numbers)
+        makes_others = not self._names.isdisjoint(("type", "__class__"))
+        return self._class_key(value, frozenset() if makes_others else _ONLY_TO_MAKE_OR_SHOW)
+
+    def _class_key(self, value: type, without: frozenset[str] = frozenset()) -> Hashable:
         """A class of the user's: its attributes and methods, and those of its bases."""
         read: list[Any] = [ByIdentity(value)]
         if type(value) is not type:
@@ -227,7 +243,7 @@ class Captures:
         sees_all = self._sees_all or _is_used_by_package(value)
         for base in value.__mro__:
             if not _from_library(base):
-                read.append(self._members_key(vars(base), sees_all))
+                read.append(self._members_key(vars(base), sees_all, without))
         return tuple(read)
 
     def _object_key(self, value: Any) -> Hashable:
@@ -256,7 +272,7 @@ class Captures:
         if isinstance(wrapped, types.FunctionType):  # lru_cache, custom_vjp, jit, ...
             read.append(self._visit(wrapped, False))
         if not _is_taken_as_it_is(type(value)):
-            read.append(self._visit(type(value), False))
+            read.append(self._type_key(type(value)))
         read += [(self._visit(name, False), self._visit(each, False)) for name, each in held]
         if isinstance(value, set | frozenset):
             read.append(frozenset(self._visit(each, False) for each in value))
