@@ -309,14 +309,16 @@ def check_ways(statements: Sequence[Statement], batches: Sequence[Batch], ways: 
             {name: Run(statements, **{"batches": batches, **how}) for name, how in ways.items()}
         )
 
-    def show(statements: Sequence[Statement]) -> str:
-        calls = [
-            f"# step, with {list(batch.shares)} rows for the replicas:\n# " for batch in batches
-        ]
-        calls = [call + repr(batch.rows.tolist()) for call, batch in zip(calls, batches)]
-        return "\n".join([source_of(TEMPLATE, statements), *calls])
+    return check(statements, compare, lambda each: source_with(each, batches))
 
-    return check(statements, compare, show)
+
+def source_with(statements: Sequence[Statement], batches: Sequence[Batch]) -> str:
+    """Returns a program as text, and after it what it is given."""
+    calls = [
+        f"# step, with {list(batch.shares)} rows for the replicas:\n# {batch.rows.tolist()}"
+        for batch in batches
+    ]
+    return "\n".join([source_of(TEMPLATE, statements), *calls])
 
 
 def python_cond(condition: Any, taken: Any, not_taken: Any) -> Any:
