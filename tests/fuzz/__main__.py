@@ -66,7 +66,7 @@ class Turns:
 def run_turn(law: str, first: int, count: int, turns: Turns, score: Score) -> int:
     """Runs programs of a law in a process of their own; returns how many were run or given up."""
     command = [sys.executable, "-m", "tests.fuzz.worker", law, str(first), str(count)]
-    process = subprocess.Popen(
+    process: Any = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE.parent.parent
     )
     events: queue.Queue[str | None] = queue.Queue()
@@ -99,6 +99,8 @@ def run_turn(law: str, first: int, count: int, turns: Turns, score: Score) -> in
         process.wait()
         for reader in readers:
             reader.join()
+        for stream in (process.stdout, process.stderr):
+            stream.close()
     if ended:
         last = "".join(line for line in said[-30:] if line)
         score.findings[running] = f"The process {ended}.\n{last}"
