@@ -20,7 +20,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 LAWS = sorted(path.stem.removeprefix("test_") for path in HERE.glob("test_*.py"))
-# Programs of one process. Compiled programs stay in memory until it ends.
+# Programs that a law has in one turn, in one process or, where they fill its memory, in several.
 TURN = 40
 # Seconds without a word from a process, after which it hangs: a program takes one or two.
 PATIENCE = 300.0
@@ -63,10 +63,10 @@ class Turns:
             yield law, first, count
 
 
-def run_turn(law: str, first: int, count: int, turns: Turns, score: Score) -> None:
-    """Runs some programs of a law in a process of their own, and notes what it says."""
+def run_turn(law: str, first: int, count: int, turns: Turns, score: Score) -> int:
+    """Runs programs of a law in a process of their own; returns how many were run or given up."""
     command = [sys.executable, "-m", "tests.fuzz.worker", law, str(first), str(count)]
-    process = subprocess.Popen(
+    process: Any = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE.parent.parent
     )
     events: queue.Queue[str | None] = queue.Queue()
@@ -86,8 +86,7 @@ def run_turn(law: str, first: int, count: int, turns: Turns, score: Score) -> No
                 ended = f"said nothing for {PATIENCE:.0f} s and was ended"
                 break
             if event is None:
-                process.wait(PATIENCE)
-                ended = f"ended with status {process.returncode}" if process.returncode else ""
+                ended = _how_it_ended(process)
                 break
             if not event.startswith('{"seed"'):  # printed by the program
                 continue
@@ -100,9 +99,21 @@ def run_turn(law: str, first: int, count: int, turns: Turns, score: Score) -> No
         process.wait()
         for reader in readers:
             reader.join()
+        for stream in (process.stdout, process.stderr):
+            stream.close()
     if ended:
         last = "".join(line for line in said[-30:] if line)
         score.findings[running] = f"The process {ended}.\n{last}"
+    return running - first + 1
+
+
+def _how_it_ended(process: subprocess.Popen[str]) -> str:
+    """Returns what was wrong with its end, or an empty text."""
+    try:
+        status = process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        return f"did not end in {PATIENCE:.0f} s after its last program"
+    return f"ended with status {status}" if status else ""
 
 
 def _read(stream: Any, put: Any) -> None:
@@ -128,7 +139,9 @@ def search(laws: list[str], turns: Turns, jobs: int) -> dict[str, Score]:
 
     def take_turns() -> None:
         for law, first, count in turns:
-            run_turn(law, first, count, turns, scores[law])
+            done = 0
+            while done < count and turns.seconds_left > 0:
+                done += run_turn(law, first + done, count - done, turns, scores[law])
 
     threads = [threading.Thread(target=take_turns) for _ in range(jobs)]
     for thread in threads:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import replicax as rx
-from tests.fuzz.sources import Statement, check, load, run_ways, source_of
+from tests.fuzz.sources import Picker, Statement, check, load, run_ways, source_of
 from tests.replicas import mirrored, parts_of
 
 TEMPLATE = """
@@ -42,11 +42,12 @@ def step(x):
 COLUMNS = 3
 
 
-class Writer:
+class Writer(Picker):
     """Writes one random program, statement by statement."""
 
     def __init__(self, random: np.random.Generator, alike: bool, even: bool):
-        self.random, self.alike, self.even = random, alike, even
+        super().__init__(random)
+        self.alike, self.even = alike, even
         self.statements: list[Statement] = []
         self.variables: dict[str, tuple[str, str, tuple[int, ...]]] = {}
         self.rows, self.partials, self.commons = (
@@ -69,9 +70,6 @@ class Writer:
         for _ in range(self.random.integers(1, 4)):
             self.pick([self._reduction, self._reading, self._assignment])()
         return self.statements
-
-    def pick(self, options: Sequence[Any]) -> Any:
-        return options[self.random.integers(len(options))]
 
     def _name(self, prefix: str) -> str:
         self._names += 1
@@ -309,14 +307,16 @@ def check_ways(statements: Sequence[Statement], batches: Sequence[Batch], ways: 
             {name: Run(statements, **{"batches": batches, **how}) for name, how in ways.items()}
         )
 
-    def show(statements: Sequence[Statement]) -> str:
-        calls = [
-            f"# step, with {list(batch.shares)} rows for the replicas:\n# " for batch in batches
-        ]
-        calls = [call + repr(batch.rows.tolist()) for call, batch in zip(calls, batches)]
-        return "\n".join([source_of(TEMPLATE, statements), *calls])
+    return check(statements, compare, lambda each: source_with(each, batches))
 
-    return check(statements, compare, show)
+
+def source_with(statements: Sequence[Statement], batches: Sequence[Batch]) -> str:
+    """Returns a program as text, and after it what it is given."""
+    calls = [
+        f"# step, with {list(batch.shares)} rows for the replicas:\n# {batch.rows.tolist()}"
+        for batch in batches
+    ]
+    return "\n".join([source_of(TEMPLATE, statements), *calls])
 
 
 def python_cond(condition: Any, taken: Any, not_taken: Any) -> Any:

@@ -28,6 +28,16 @@ class Statement(NamedTuple):
     text: str
 
 
+class Picker:
+    """Writes a random program by picking among options."""
+
+    def __init__(self, random: np.random.Generator):
+        self.random = random
+
+    def pick(self, options: Sequence[Any]) -> Any:
+        return options[int(self.random.integers(len(options)))]
+
+
 class Different(AssertionError):
     """Two ways to run a program gave different results; `error` is the type of what one raised."""
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import replicax as rx
-from tests.fuzz.sources import Statement, check, load, run_ways, source_of
+from tests.fuzz.sources import Picker, Statement, check, load, run_ways, source_of
 from tests.replicas import mirrored
 
 LAW = "A compiled loss or run sees every change of what it captures."
-COUNT = 60
+COUNT = 40
 STEPS = 4
 
 TEMPLATE = """
@@ -45,11 +45,11 @@ def total():
 """
 
 
-class Writer:
+class Writer(Picker):
     """Writes one random program: places, reads of them, and changes before each step."""
 
     def __init__(self, random: np.random.Generator):
-        self.random = random
+        super().__init__(random)
         self.statements: list[Statement] = []
         self._changes: list[Callable[[], str]] = []
         self._count = 0
@@ -61,9 +61,6 @@ class Writer:
             for _ in range(self.random.integers(1, 3)):
                 self.statements.append(Statement(f"step {step}", self.pick(self._changes)()))
         return self.statements
-
-    def pick(self, options: Sequence[Any]) -> Any:
-        return options[self.random.integers(len(options))]
 
     def value(self) -> str:
         digit = int(self.random.integers(10))

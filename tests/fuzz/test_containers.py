@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import replicax as rx
-from tests.fuzz.sources import Statement, check, load, run_ways, source_of
+from tests.fuzz.sources import Picker, Statement, check, load, run_ways, source_of
 from tests.replicas import mirrored
 
 LAW = "Containers go in and come out with their types, structure and order, eagerly and compiled."
@@ -74,11 +74,8 @@ def call(number):
 """
 
 
-class Writer:
+class Writer(Picker):
     """Writes one random program: arguments, and results that are made of them."""
-
-    def __init__(self, random: np.random.Generator):
-        self.random = random
 
     def write(self) -> list[Statement]:
         statements = []
@@ -94,9 +91,6 @@ class Writer:
         statements.append(Statement("results", f"out.append(({echo}))"))
         return statements
 
-    def pick(self, options: Sequence[Any]) -> Any:
-        return options[self.random.integers(len(options))]
-
     def leaf(self) -> str:
         number = f"number + {self.random.integers(20)}"
         forms = [f"jnp.float32({number})", f"np.full(2, {number}, np.float32)", f"each({number})"]
@@ -109,7 +103,7 @@ class Writer:
         if depth == 3 or self.random.random() < 0.25 * depth:
             return leaf()
         items = [self.tree(leaf, depth + 1) for _ in range(self.random.integers(0, 4))]
-        keys = [str(key) for key in self.random.permutation(["b", "a", "d", "c"])]
+        keys: list[Any] = [str(key) for key in self.random.permutation(["b", "a", "d", "c"])]
         if self.random.random() < 0.2:
             keys[0] = 7  # does not sort
         pairs = ", ".join(f"{key!r}: {item}" for key, item in zip(keys, items))

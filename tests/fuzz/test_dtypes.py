@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import replicax as rx
-from tests.fuzz.sources import Statement, check, load, run_ways, source_of
+from tests.fuzz.sources import Picker, Statement, check, load, run_ways, source_of
 from tests.replicas import mirrored
 
 LAW = "Results have the same value, dtype and weak type eagerly and compiled."
-COUNT = 50
+COUNT = 40
 
 TEMPLATE = """
 import jax
@@ -43,38 +43,38 @@ DTYPES = ["float32", "float16", "bfloat16", "int32", "int8", "uint8", "bool", "c
 SHAPES = ["()", "(2,)", "(0,)", "(1, 2)", "(2, 0)"]
 
 
-class Writer:
+class Writer(Picker):
     """Writes one random program: values in their places, and results that combine them."""
 
     def __init__(self, random: np.random.Generator):
-        self.random = random
+        super().__init__(random)
         self.names: list[str] = []
         self.statements: list[Statement] = []
 
     def write(self) -> list[Statement]:
         for number in range(self.random.integers(1, 4)):
-            place = self.pick(["arguments", "captured", "variables"])
+            place = self.pick(["arguments", "captured", "captured", "variables"])
             self._value(place, number)
         for number in range(self.random.integers(1, 4)):
             text = f"out['r{number}'] = {self.result()}"
             self.statements.append(Statement("results", text))
         return self.statements
 
-    def pick(self, options: Sequence[Any]) -> Any:
-        return options[self.random.integers(len(options))]
-
     def _value(self, place: str, number: int) -> None:
         if place == "arguments":
             name, text = f"given['a{number}']", self.pick([self.array, self.each])()
         elif place == "captured":
             name = f"c{number}"
-            text = self.pick(
-                [self.array, self.wide, lambda: self.pick(["3", "1.5", "True", "2j"])]
-            )()
+            text = self.captured()
+            if self.random.random() < 0.5:
+                self.statements.append(Statement("changes", f"{name} = {self.captured()}"))
         else:
             name, text = f"v{number}", f"rx.Variable({self.strong()})"
         self.names.append(name)
         self.statements.append(Statement(place, f"{name} = {text}"))
+
+    def captured(self) -> str:
+        return self.pick([self.array, self.wide, lambda: self.pick(["3", "1.5", "True", "2j"])])()
 
     def strong(self) -> str:
         dtype, shape = self.pick(DTYPES), self.pick(SHAPES)
@@ -105,13 +105,13 @@ class Writer:
         forms += [f"jnp.where(True, {name}, {other})", f"jnp.concatenate([jnp.ravel({name})] * 2)"]
         forms += [f"jnp.max(jnp.asarray({name}), initial=0)", f"jnp.asarray({name}) * {other}"]
         if name.startswith("c"):  # NumPy's own arithmetic, in 64 bits
-            forms += [f"jnp.asarray(np.sum({name}) - 100000000)"] * 2
+            forms += [f"jnp.asarray({name}.sum() - 100000000)", f"jnp.asarray({name} % 1000)"]
         return self.pick(forms)
 
 
 def program(seed: int) -> int:
     random = np.random.default_rng(seed)
-    replicas = int(random.choice([1, 2]))
+    replicas = int(random.choice([1, 1, 2]))
     statements = _that_run(Writer(random).write(), replicas)
     ways: dict[str, Any] = {"eagerly": _eager_step, "compiled": _compiled_step}
     if replicas == 1:
@@ -119,14 +119,26 @@ def program(seed: int) -> int:
 
     def compare(statements: Sequence[Statement]) -> int:
         return run_ways(
-            {
-                name: lambda way=way: [way(_loaded(statements, replicas)) for _ in range(2)]
-                for name, way in ways.items()
-            }
+            {name: lambda way=way: _twice(way, statements, replicas) for name, way in ways.items()}
         )
 
-    where = f"# on {replicas} replicas\n"
-    return check(statements, compare, lambda each: where + source_of(TEMPLATE, each))
+    def show(statements: Sequence[Statement]) -> str:
+        changes = _changes(statements)
+        return f"# on {replicas} replicas\n{source_of(TEMPLATE, statements)}# call\n{changes}# call"
+
+    return check(statements, compare, show)
+
+
+def _twice(way: Any, statements: Sequence[Statement], replicas: int) -> list[Any]:
+    """Calls before and after captured values have changed."""
+    module = _loaded(statements, replicas)
+    first = way(module)
+    exec(_changes(statements), vars(module))
+    return [first, way(module)]
+
+
+def _changes(statements: Sequence[Statement]) -> str:
+    return "".join(f"{each.text}\n" for each in statements if each.section == "changes")
 
 
 def _that_run(statements: Sequence[Statement], replicas: int) -> list[Statement]:
@@ -135,8 +147,8 @@ def _that_run(statements: Sequence[Statement], replicas: int) -> list[Statement]
     for statement in statements:
         if statement.section == "results":
             try:
-                _eager_step(_loaded([*kept, statement], replicas))
-            except (TypeError, ValueError, OverflowError):
+                _twice(_eager_step, [*kept, statement], replicas)
+            except (AttributeError, OverflowError, TypeError, ValueError):
                 continue
             kept.append(statement)
     return kept
@@ -171,12 +183,12 @@ def _compiled_step(module: Any) -> Any:
 
 
 def _compiled_loss(module: Any) -> Any:
-    given = module.arguments()
+    w, fn, given = module.w, module.fn, module.arguments()
 
     def loss() -> Any:
-        return module.w * 1, module.fn(given)
+        return w * 1, fn(given)
 
-    return rx.value_and_grad(loss, [module.w], has_aux=True, compile=True)[0][1]
+    return rx.value_and_grad(loss, [w], has_aux=True, compile=True)[0][1]
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
