@@ -236,14 +236,14 @@ class Writer(Picker):
             return
         self.has_loss = True
         variable, name = self.pick(names), self._name("g")
-        lines = []
+        lines, factors = [], [*names, *self.commons, "x"]
         if self.random.random() < 0.4:
             own = [each for each, kind in self.variables.items() if kind[0] == "ON_READ"]
             if own and not self.alike:
                 between = self.pick(own)
                 lines.append(f"{between}.assign({between} * 0 + jnp.sum({variable}) * 2)")
-                names = [*names, between]
-        factor = self.pick([*names, *self.commons, "x"])
+                factors = [between]
+        factor = self.pick(factors)
         lines.append(f"return jnp.sum({self.pick(self.rows)} * {variable} * {factor})")
         body = "\n    ".join(lines)
         self._add(
@@ -253,6 +253,8 @@ class Writer(Picker):
             f"rx.value_and_grad({name}_loss, [{variable}], compile=compiled_losses)",
         )
         self.partials += [name, f"jnp.sum({name}_d)"]
+        self.out[seen := self._name("a")] = "partial"
+        self._add("replica", f"out['{seen}'] = {name} + jnp.sum({name}_d) * 100")
 
     # ---------------------------------------------------------------- around the run
 
