@@ -981,3 +981,24 @@ def test_a_collective_behind_a_condition_on_data_is_warned_of():
     with pytest.warns(RuntimeWarning, match="may differ from replica to replica"):
         result = step(rx.distribute.PerReplica([1.0, 2.0]))
     assert parts_of(strategy, result) == [3.0, 3.0]
+
+
+def test_replicas_that_meet_in_a_branch_after_they_changed_a_variable_from_outside():
+    strategy = mirrored(2)
+    plain = rx.Variable(0.0)
+    with strategy.scope():
+        v = rx.Variable(0.0, aggregation="SUM")
+
+    def replica_fn(x: Any) -> Any:
+        plain.assign_add(x)
+
+        def taken() -> Any:
+            v.assign_add(x)
+            return x
+
+        return jax.lax.cond(v < -1, taken, lambda: x)
+
+    function = rx.function(lambda x: strategy.run(replica_fn, (x,)))
+    with pytest.raises(rx.errors.WrongContextError, match="Make the variable in strategy.scope"):
+        function(rx.distribute.PerReplica([jnp.float32(1), jnp.float32(2)]))
+    assert float(plain) == 0.0

@@ -148,6 +148,53 @@ def test_a_list_that_is_reached_twice(v: Any):
     assert losses_of(loss, v, [change, lambda: items.insert(0, jnp.float32(1))]) == [27, 72, 17]
 
 
+def test_a_list_that_is_reached_by_the_closure_first(v: Any):
+    class Holder:
+        def __init__(self, items: list[Any]):
+            self.items = items
+
+    def step(a: Any, b: Any) -> list[float]:
+        a_list = [a, b]
+        holder = Holder(a_list)
+        return losses_of(lambda: v * (10 * a_list[0] + holder.items[1]), v, [])
+
+    numbers = [jnp.float32(x) for x in range(5)]
+    assert step(numbers[1], numbers[2]) == [12]
+    assert step(numbers[3], numbers[4]) == [34]
+
+
+def test_globals_in_methods_of_dataclasses_and_named_tuples(v: Any, monkeypatch: Any):
+    @dataclasses.dataclass
+    class Record:
+        x: Any
+
+        def scaled(self) -> Any:
+            return self.x * SCALE
+
+    class Named(Pair):
+        def scaled(self) -> Any:
+            return self.left * SCALE
+
+    class Cached:
+        @functools.cached_property
+        def scale(self) -> float:
+            return SCALE
+
+        @functools.singledispatchmethod
+        def scaled(self, x: Any) -> Any:
+            return x * SCALE
+
+    record, named, cached = Record(jnp.float32(2)), Named(jnp.float32(2), 0), Cached()
+    change = lambda: monkeypatch.setitem(globals(), "SCALE", 3.0)  # noqa: E731
+    for loss in (
+        lambda: v * record.scaled(),
+        lambda: v * named.scaled(),
+        lambda: v * cached.scaled(2.0),
+    ):
+        monkeypatch.setitem(globals(), "SCALE", 1.0)
+        assert losses_of(loss, v, [change]) == [2, 6]
+
+
 def test_keyword_only_defaults(v: Any):
     for number in range(3):
 
@@ -250,7 +297,7 @@ def test_numpy_arrays_that_numpy_computes_with_are_seen_when_they_change(v: Any)
 def test_numpy_arrays_that_jax_computes_with_are_inputs(v: Any):
     traces = itertools.count()
     for step in range(4):
-        x, y = np.full((2, 3), step, np.int64), np.float32([1, 2, 3])
+        x, y = np.full((2, 3), step, np.int64), np.array([1, 2, 3], np.float32)
 
         def loss() -> Any:
             next(traces)

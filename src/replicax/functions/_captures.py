@@ -30,6 +30,7 @@ import sysconfig
 import types
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -46,10 +47,18 @@ from replicax.values import DistributedValues
 from replicax.variable import Variable
 
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+_INSTALLED_IN = frozenset(["site-packages", "dist-packages"])  # of any environment
 _TAKEN_AS_THEY_ARE = frozenset(
     ["chex", "equinox", "flax", "jax", "jaxlib", "keras", "numpy", "optax", "orbax", "replicax"]
 )
-_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_LOOKED_INTO = (
+    types.SimpleNamespace,
+    argparse.Namespace,
+    functools.cached_property,
+    functools.partial,
+    functools.partialmethod,
+    functools.singledispatchmethod,
+)
 # With one of these in its code a function may read attributes that it does not name.
 _DYNAMIC = frozenset(
     """getattr vars dir globals locals eval exec __dict__ __getattribute__ __getstate__ attrgetter
@@ -59,7 +68,7 @@ _DYNAMIC = frozenset(
 _OF_NO_MATTER = frozenset(
     """__dict__ __weakref__ __doc__ __module__ __name__ __qualname__ __spec__ __loader__ __file__
     __cached__ __builtins__ __annotations__ __annotate__ __package__ __path__ __slots__
-    __firstlineno__ __static_attributes__""".split()
+    __slotnames__ __firstlineno__ __static_attributes__""".split()
 )
 _ONLY_TO_MAKE_OR_SHOW = frozenset(
     """__init__ __new__ __post_init__ __init_subclass__ __del__ __repr__ __str__ __reduce__
@@ -98,7 +107,7 @@ class Captures:
             self.arrays: list[Any] = []
             self.have_tracers = False
             self._codes: dict[types.CodeType, None] = {}
-            self._numbers: dict[int, int] = {}
+            self._numbers: dict[tuple[int, Any], int] = {}  # by the object, and how it is reached
             self._alive: list[Any] = []  # some nodes flatten into new objects each time
             self._sees_all = not _DYNAMIC.isdisjoint(self._names)
             self.key = self._visit(fn, inputs)
@@ -137,8 +146,8 @@ class Captures:
         """Gives up if the function changed a container that it was given an exchanged copy of."""
         for node, children in self._rebuilt:
             now = _node(node)
-            same = now is not None and len(now.children) == len(children)
-            if not same or any(a is not b for a, b in zip(now.children, children)):
+            parts = () if now is None else now.children
+            if len(parts) != len(children) or any(a is not b for a, b in zip(parts, children)):
                 raise OnlyPython(f"it changes a {type(node).__name__} that it captures")
 
     # ------------------------------------------------------------------ the key
@@ -156,10 +165,10 @@ class Captures:
             return ByIdentity(value)
         if isinstance(value, ReplicaContext):
             return "replica context"  # a new one each run, for the replica that the program is for
-        known = self._numbers.get(id(value))
+        known = self._numbers.get((id(value), movable))
         if known is not None:
             return ("again", known)
-        self._number(value)
+        self._number(value, movable)
         if len(self._alive) > _MOST_OBJECTS:
             raise OnlyPython(f"it refers to more than {_MOST_OBJECTS} objects")
         if isinstance(value, types.FunctionType):
@@ -171,20 +180,22 @@ class Captures:
         node = _node(value)
         if node is None:
             return self._object_key(value)
-        return (node.label, tuple(self._visit(child, movable) for child in node.children))
+        parts = tuple(self._visit(child, movable) for child in node.children)
+        is_users = not _from_library(type(value))
+        return (node.label, parts, self._type_key(type(value)) if is_users else None)
 
-    def _number(self, value: Any) -> int:
+    def _number(self, value: Any, how: Any) -> int:
         self._alive.append(value)
-        return self._numbers.setdefault(id(value), len(self._numbers))
+        return self._numbers.setdefault((id(value), how), len(self._numbers))
 
     def _array_key(self, value: Any, movable: bool) -> Hashable:
         is_numpy = isinstance(value, np.ndarray)
         if not movable or (is_numpy and not self._numpy_inputs):
             return _content(value) if is_numpy else ByIdentity(value)
-        if id(value) not in self._numbers:
-            self._number(value)
+        if (id(value), movable) not in self._numbers:
             self.arrays.append(value)
-        return ("array", is_numpy, str(value.dtype) if is_numpy else "", self._numbers[id(value)])
+        number = self._number(value, movable)
+        return ("array", str(value.dtype) if is_numpy else "", number)
 
     def _function_key(self, fn: types.FunctionType, movable: bool) -> Hashable:
         movable = movable and not _from_library(fn)
@@ -228,10 +239,10 @@ class Captures:
 
     def _type_key(self, value: type) -> Hashable:
         """The class of an object that is there already: how others are made is of no matter."""
-        known = self._numbers.get(~id(value))
+        known = self._numbers.get((id(value), "type"))
         if known is not None:
             return ("again", known)
-        self._numbers[~id(value)] = len(self._numbers)
+        self._number(value, "type")
         makes_others = not self._names.isdisjoint(("type", "__class__"))
         return self._class_key(value, frozenset() if makes_others else _ONLY_TO_MAKE_OR_SHOW)
 
@@ -261,11 +272,9 @@ class Captures:
         try:
             wrapped = getattr(value, "__wrapped__", None)
             held = list(_items(value))
-            sees_all = self._sees_all or _is_used_by_package(type(value))
+            sees_all = self._sees_all or _is_used_by_others(value)
             held += [
-                (name, each)
-                for name, each in _attributes(value)
-                if sees_all or name in self._names or isinstance(value, _NAMESPACES)
+                (name, each) for name, each in _attributes(value) if sees_all or name in self._names
             ]
         except Exception:  # a module that is loaded when it is looked at, and is not there
             return tuple(read)
@@ -303,13 +312,17 @@ class _Exchange:
         stack, seen = [root], set[int]()
         while stack:
             value = stack.pop()
-            if id(value) in seen or plain_key(value) is not None or id(value) in arrays:
+            if id(value) in seen or plain_key(value) is not None:
                 continue
             seen.add(id(value))
+            if id(value) in arrays:
+                continue
             node = self._nodes[id(value)] = _movable(value)
             for child in node.children:
                 parents[id(child)].append(id(value))
                 stack.append(child)
+        if not seen.issuperset(arrays):
+            raise OnlyPython("it captures a structure that gives other arrays each time")
         reaching, reached = set[int](), list(arrays)
         while reached:
             for parent in parents[reached.pop()]:
@@ -459,7 +472,7 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     """The attributes in `__dict__` and `__slots__`, of an object that is looked into."""
-    if _is_taken_as_it_is(type(value)) and not isinstance(value, _NAMESPACES):
+    if _is_taken_as_it_is(type(value)) and not isinstance(value, _LOOKED_INTO):
         return
     yield from list(getattr(value, "__dict__", {}).items())
     for base in type(value).__mro__:
@@ -541,6 +554,13 @@ def _is_used_by_package(kind: type) -> bool:
     return any(_from_library(b) and _package_of(b) not in _NO_PACKAGES for b in kind.__mro__)
 
 
+def _is_used_by_others(value: Any) -> bool:
+    """Whether code that is not the user's may read attributes of an object."""
+    if isinstance(value, _LOOKED_INTO) or _is_used_by_package(type(value)):
+        return True
+    return not jax.tree_util.all_leaves([value])  # JAX takes it apart
+
+
 def _package_of(value: Any) -> str:
     is_module = isinstance(value, types.ModuleType)
     name = value.__name__ if is_module else getattr(value, "__module__", None)
@@ -554,8 +574,8 @@ def _is_installed(package: str) -> bool:
         return False
     if package in sys.stdlib_module_names or package in _TAKEN_AS_THEY_ARE:
         return True
-    file = getattr(sys.modules.get(package), "__file__", None)
-    return file is not None and file.startswith(_INSTALLED)
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    return file.startswith(_INSTALLED) or not _INSTALLED_IN.isdisjoint(Path(file).parts)
 
 
 def captured_objects(fn: Any) -> Iterator[Any]:

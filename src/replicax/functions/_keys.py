@@ -62,8 +62,8 @@ def plain_key(value: Any) -> Hashable:
     if isinstance(value, enum.Enum):
         return (kind, value.name)  # its value need not be hashable
     if kind is slice or kind is range:
-        parts = (value.start, value.stop, value.step)
-        keys = tuple(map(plain_key, parts))
+        span: Any = value
+        keys = tuple(map(plain_key, (span.start, span.stop, span.step)))
         return None if None in keys else (kind, keys)
     if isinstance(value, np.dtype):
         return (kind, value)

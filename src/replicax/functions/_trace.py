@@ -300,7 +300,16 @@ class ProgramTrace:
     def end_turns(self) -> None:
         """All replicas have come this far: a variable without copies has the last one's value."""
         assert self._provenance is not None and self.mesh is not None
-        for variable in self._provenance.turns.changed():
+        turns = self._provenance.turns
+        if _jax_internals.staging_trace() is not self._trace and turns.changed_elsewhere():
+            name = turns.changed_elsewhere()[0].name
+            raise WrongContextError(
+                f"Replicas changed {name!r}, a variable made outside of the strategy's scope, and "
+                "then meet inside a loop or branch of JAX's (lax.cond, lax.scan, ...), for an "
+                "assignment or a collective. Make the variable in strategy.scope(), with an "
+                "aggregation, or change it after the loop or branch."
+            )
+        for variable in turns.changed():
             value = self._value(self._entry(variable))
             last = TracedBuffers(self.mesh, value).component(len(self.mesh.devices) - 1)
             self.set_value(variable, last)

@@ -33,6 +33,7 @@ class Turns:
         self._seen: set[int] = set()
         self._added: dict[int, Variable] = {}
         self._assigned: dict[int, Variable] = {}
+        self._traces: dict[int, Any] = {}  # where a variable was changed: in which loop or branch
 
     def note_read(self, variable: Variable) -> None:
         if id(variable) not in self._assigned:
@@ -45,9 +46,15 @@ class Turns:
                 "strategy's scope, and each sees what the ones before it have done"
             )
         (self._assigned if kind == "assign" else self._added)[id(variable)] = variable
+        self._traces.setdefault(id(variable), _jax_internals.staging_trace())
 
     def is_assigned(self, variable: Variable) -> bool:
         return id(variable) in self._assigned
+
+    def changed_elsewhere(self) -> list[Variable]:
+        """Those that were changed outside of the loop or branch that is traced here."""
+        here = _jax_internals.staging_trace()
+        return [each for each in self.changed() if self._traces[id(each)] is not here]
 
     def changed(self) -> list[Variable]:
         return list({**self._added, **self._assigned}.values())
