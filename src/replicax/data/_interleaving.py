@@ -121,7 +121,7 @@ class Interleave(OneInput):
             each.drawn: derived(seed, number, index)
             for index, each in enumerate(drawing_nodes(node))
         }
-        return run.in_epoch(number).with_seeds(seeds).anew()
+        return run.in_epoch(number).with_inner_seeds(seeds).anew()
 
     def data_set_of(self, element: Any) -> Node:
         made = call(self.fn, element, self.operation)
