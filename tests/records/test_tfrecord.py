@@ -131,6 +131,22 @@ def test_enormous_length_is_not_believed(path: Path, native: bool):
     assert "in the middle" in (read(path, verify=False, native=native)[1] or "")
 
 
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+@pytest.mark.parametrize("length", [2**40, 2**62, 2**63 - 16, 2**63, 2**64 - 16, 2**64 - 1])
+def test_absurd_length_with_a_true_checksum(
+    path: Path, native: bool, compression: str, length: int
+):
+    head = length.to_bytes(8, "little")
+    content = FILE + head + masked(crc32c()(head)).to_bytes(4, "little") + bytes(60)
+    path.write_bytes(compressed(compression, content) if compression else content)
+    for skip in (0, 3, 4):
+        for block_bytes in (1, 1 << 19):
+            options = {"skip": skip, "block_bytes": block_bytes, "native": native}
+            found, error = read(path, compression, **options)
+            assert found == CONTENTS[skip:]
+            assert "in the middle of the record number 3" in (error or "")
+
+
 def test_text_file_is_recognised(path: Path, native: bool):
     path.write_bytes(b"just a text\n" * 5)
     with pytest.raises(DataLossError, match="is this a TFRecord file at all"):

@@ -79,8 +79,10 @@ class Source:
     def read(self, offset: int, count: int) -> bytes:
         """`count` bytes from `offset` on; fewer only where the file ends, or is damaged."""
         if (size := self.size) is not None:
+            if offset >= size:  # which may be further than the system can seek
+                return b""
             self._file.seek(offset)
-            return _read_fully(self._file, max(0, min(count, size - offset)))
+            return _read_fully(self._file, min(count, size - offset))
         while offset > (end := self.end):
             self._kept, self._kept_from = self._inflate(min(offset - end, 1 << 20)), end
             if not self._kept:
@@ -156,7 +158,7 @@ class Inflater:
         pieces: list[bytes] = []
         while count > 0 and not self._at_end:
             self._input = self._input or self._file.read(_COMPRESSED_BYTES)
-            piece = self._decompress(count)
+            piece = self._decompress(min(count, _COMPRESSED_BYTES << 10))
             pieces.append(piece)
             count -= len(piece)
         return b"".join(pieces)
