@@ -74,6 +74,11 @@ def key(*element: Any) -> int:
     return sum((place + 1) * number for place, number in enumerate(numbers_in(element))) % 1009
 
 
+def alone(arguments: tuple[Any, ...]) -> Any:
+    """The element that a function was given: a tuple comes as several arguments."""
+    return arguments if len(arguments) > 1 else next(iter(arguments))
+
+
 def plus_one(element: Any) -> Any:
     if isinstance(element, tuple):
         return tuple(map(plus_one, element))
@@ -172,7 +177,7 @@ class Writer:
             options = {"num_parallel_calls": 3}
 
         def function(*element: Any) -> Any:
-            return plus_one(element if len(element) > 1 else element[0])
+            return plus_one(alone(element))
 
         self.then(
             f"map(+1, {options})",
@@ -193,8 +198,7 @@ class Writer:
         shuffled = self.any_order and self.chance(0.3)
 
         def make(*element: Any) -> Any:
-            whole = element if len(element) > 1 else element[0]
-            one = Dataset.from_tensors(whole).repeat(key(*element) % of)
+            one = Dataset.from_tensors(alone(element)).repeat(key(*element) % of)
             return one.enumerate().shuffle(4).map(lambda i, x: x) if shuffled else one
 
         def reference(rows: list[Any], cycle: int, block: int) -> list[Any]:
