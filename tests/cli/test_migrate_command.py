@@ -142,6 +142,42 @@ def test_a_link_stays_a_link(project: Path):
     assert (project / "real.py").read_text().startswith("import replicax")
 
 
+def test_links_out_of_a_folder_are_not_followed(project: Path, capsys: pytest.CaptureFixture[str]):
+    write(project, mine__a=MECHANICAL, theirs__b=MECHANICAL)
+    (project / "mine" / "b.py").symlink_to("../theirs/b.py")
+    (project / "mine" / "folder").symlink_to("../theirs")
+    (project / "mine" / "again.py").symlink_to("a.py")
+    assert main(["migrate", "--write", "mine"]) == 2
+    error = capsys.readouterr().err
+    assert "mine/b.py: is a link out of mine: it was not followed; name the file" in error
+    assert (project / "theirs" / "b.py").read_text() == MECHANICAL
+    assert (project / "mine" / "a.py").read_text().startswith("import replicax")
+    assert main(["migrate", "--write", "mine/b.py"]) == 0  # named, so meant
+    assert (project / "theirs" / "b.py").read_text().startswith("import replicax")
+
+
+def test_what_is_written_is_on_the_disk_before_the_old_file_goes(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write(project, a=MECHANICAL)
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (done.append("sync"), fsync(file)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (done.append("replace"), replace(*paths)))
+    assert main(["migrate", "--write", "a.py"]) == 0
+    assert done == ["sync", "replace", "sync"]
+
+
+def test_a_program_that_is_nested_too_deeply_is_named(
+    project: Path, capsys: pytest.CaptureFixture[str]
+):
+    branches = "elif x:\n    pass\n" * 1500
+    write(project, a=f"import tensorflow as tf\nif x:\n    pass\n{branches}", b=MECHANICAL)
+    assert main(["migrate", "--write", "."]) == 2
+    assert "a.py: is nested too deeply" in capsys.readouterr().err
+    assert (project / "b.py").read_text().startswith("import replicax")
+
+
 def test_what_cannot_be_read_is_named_and_the_rest_is_done(
     project: Path, capsys: pytest.CaptureFixture[str]
 ):

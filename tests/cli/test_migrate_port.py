@@ -1121,6 +1121,9 @@ def test_annotations_in_strings_change_too():
         (b"x = '\xff'\n", 1, "utf-8"),
         (b"# coding: rot13\nvzcbeg gs\n", 1, "not a text encoding"),
         (b"x = " + b"-" * 100_000 + b"1\n", 0, "nested too deeply"),
+        (b"x = " + b"(" * 1500 + b"1" + b")" * 1500 + b"\n", 0, "nested too deeply"),
+        (b"x = " + b"[{(" * 30_000 + b"\n", 0, "nested too deeply"),
+        (b"x = ')'\n" * 9 + b"x = (" + b"(" * 1500 + b"\n", 0, "nested too deeply"),
     ],
 )
 def test_what_is_not_python_is_named_with_its_line(content: bytes, line: int, words: str):

@@ -11,6 +11,7 @@ from replicax.data._binding import bound_now
 
 Dataset = rx.data.Dataset
 SCALE = 3
+OFFSET = 7
 COUNTED = 0
 
 
@@ -89,6 +90,84 @@ def test_names_that_come_later_are_found():
         return x * 2
 
     assert values(dataset) == [3, 5]
+
+
+def helped(x: Any) -> Any:
+    return scaled(x) + OFFSET
+
+
+def through_default(x: Any, helper: Any = scaled) -> Any:
+    return helper(x)
+
+
+def countdown(x: Any, left: int = 3) -> Any:
+    return x * SCALE if left == 0 else countdown(x, left - 1)
+
+
+def bump() -> None:
+    global COUNTED
+    COUNTED += 1
+
+
+def bump_and_read(x: Any) -> Any:
+    bump()
+    return x + COUNTED * SCALE
+
+
+def test_helpers_see_what_the_function_sees(monkeypatch: pytest.MonkeyPatch):
+    functions = (scaled, helped, through_default, countdown, lambda x: helped(x))
+    before = [Dataset.range(2).map(fn) for fn in functions]
+    monkeypatch.setitem(globals(), "SCALE", 100)
+    monkeypatch.setitem(globals(), "OFFSET", 1000)
+    assert [values(each) for each in before] == [[0, 3], [7, 10], [0, 3], [0, 3], [7, 10]]
+    later = [values(Dataset.range(2).map(fn)) for fn in functions]
+    assert later == [[0, 100], [1000, 1100], [0, 100], [0, 100], [1000, 1100]]
+
+
+def test_helpers_of_a_loop_see_its_round():
+    parts = []
+    for label in range(3):
+
+        def helper(x: Any) -> Any:
+            return x + 10 * label  # noqa: B023
+
+        parts.append(Dataset.range(2).map(lambda x: helper(x) * 2))  # noqa: B023
+    assert [values(part) for part in parts] == [[0, 2], [20, 22], [40, 42]]
+
+
+def test_a_helper_is_the_one_of_when_map_was_called(monkeypatch: pytest.MonkeyPatch):
+    dataset = Dataset.range(2).map(helped)
+    monkeypatch.setitem(globals(), "scaled", lambda x: x * 0)
+    assert values(dataset) == [7, 10]
+    assert values(Dataset.range(2).map(helped)) == [7, 7]
+
+
+def test_what_a_helper_assigns_is_seen(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(globals(), "COUNTED", 0)
+    assert values(Dataset.range(3).map(bump_and_read)) == [3, 7, 11]
+    assert COUNTED == 3
+    total = 0
+
+    def add() -> None:
+        nonlocal total
+        total += 1
+
+    def read(x: Any) -> Any:
+        add()
+        return x + total
+
+    assert values(Dataset.range(3).map(read)) == [1, 3, 5] and total == 3
+
+
+def test_attributes_of_functions_and_objects_are_what_they_are():
+    def helper(x: Any) -> Any:
+        return x * helper.factor + table[0] + number  # type: ignore[attr-defined]
+
+    number, table = 1, [5]
+    helper.factor = 2  # type: ignore[attr-defined]
+    dataset = Dataset.range(2).map(lambda x: helper(x))
+    helper.factor, table[0], number = 3, 50, 1000  # type: ignore[attr-defined]
+    assert values(dataset) == [51, 54]
 
 
 def test_functions_without_such_names_are_themselves():

@@ -120,3 +120,51 @@ def test_a_hint_needs_its_policy():
         strategy.experimental_distribute_dataset(dataset)
     with pytest.raises(ValueError, match="AutoShardPolicy.HINT"):
         list(dataset)
+
+
+# ------------------------------------------------------------------ nothing, and what it looks like
+
+
+def test_a_shuffle_of_what_is_skipped_wholly():
+    assert elements(Dataset.range(2).shard(2, 0).skip(9).shuffle(2)) == []
+    assert elements(Dataset.range(5).shard(3, 1).skip(2).shuffle(9).batch(2)) == []
+
+
+@pytest.mark.parametrize("operation", ["flat_map", "interleave"])
+def test_the_spec_of_data_sets_of_which_the_first_is_empty(operation: str):
+    def rows(number: Any) -> Any:
+        return Dataset.range(number).map(lambda x: np.zeros((2, 3), np.float32))
+
+    dataset = getattr(Dataset.range(4), operation)(rows)
+    assert dataset.element_spec == rx.TensorSpec((2, 3), np.float32)
+
+
+@pytest.mark.parametrize("operation", ["flat_map", "interleave"])
+def test_the_spec_of_data_sets_that_look_different(operation: str):
+    def rows(number: Any) -> Any:
+        return Dataset.from_tensors(np.zeros((int(number), 3), np.float32))
+
+    dataset = getattr(Dataset.range(1, 4), operation)(rows)
+    assert dataset.element_spec == rx.TensorSpec((None, 3), np.float32)
+
+
+def test_the_spec_of_data_sets_made_of_batches():
+    batches = Dataset.range(10).batch(4)  # of which the last is smaller
+    dataset = batches.flat_map(lambda x: Dataset.from_tensors(x))
+    assert dataset.element_spec == batches.element_spec
+    whole = Dataset.range(10).batch(4, drop_remainder=True)
+    assert whole.flat_map(lambda x: Dataset.from_tensors(x)).element_spec == whole.element_spec
+
+
+def test_the_spec_of_a_map_over_batches_that_were_filtered():
+    batches = Dataset.range(10).batch(3).filter(lambda x: len(x) == 1)
+    assert [len(batch) for batch in batches] == [1]
+    assert batches.map(lambda x: x * 2).element_spec == batches.element_spec
+    rows, total = Dataset.range(1).batch(3).map(lambda x: (x, np.sum(x))).element_spec
+    assert (rows.shape, total.shape) == ((None,), ())
+
+
+def test_a_data_set_of_empty_data_sets_says_that_nothing_is_known():
+    dataset = Dataset.range(3).flat_map(lambda i: Dataset.range(0).map(lambda x: x))
+    with pytest.raises(ValueError, match="no elements.*check the data"):
+        print(dataset.element_spec)

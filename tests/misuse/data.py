@@ -1,6 +1,7 @@
 """Data sets: what they are made of, what their functions return, how they are distributed."""
 
 import pathlib
+import pickle
 import tempfile
 
 import numpy as np
@@ -138,6 +139,30 @@ def a_range_of_nothing(strategy):
 @misuse(TypeError, r"range takes an integer; got 1\.5", r"an integer")
 def a_range_to_a_fraction(strategy):
     Dataset.range(1.5)
+
+
+@misuse(ValueError, r"range\(0, 1180591620717411303424\)", r"range\(n\)\.repeat\(\)")
+def a_range_of_more_than_64_bits(strategy):
+    Dataset.range(2**70)
+
+
+@misuse(
+    ValueError, r"got range\(-9223372036854775808, 9223372036854775807\)", r"fewer than 2\*\*63"
+)
+def a_range_that_is_too_long(strategy):
+    Dataset.range(-(2**63), 2**63 - 1)
+
+
+@misuse(ValueError, r"step that is not 0", r"takes a step")
+def a_range_without_a_step(strategy):
+    Dataset.range(0, 5, 0)
+
+
+@misuse(
+    ValueError, r"more values than an array can have: \[4611686018427387904\]", r"check its sizes"
+)
+def a_feature_of_absurd_length(strategy):
+    rx.io.FixedLenFeature([2**62], "int64")
 
 
 @misuse(FileNotFoundError, r"No files match the pattern '.*none-such", r"pattern.*\(in ")
@@ -336,6 +361,20 @@ def the_value_of_an_empty_optional(strategy):
 @misuse((FileNotFoundError, ValueError), r"none-such", r"folder|directory")
 def a_cache_in_a_folder_that_is_not_there(strategy):
     list(numbers().cache("/none-such/cache"))
+
+
+@misuse(ValueError, r"old' is no cache file.*it is a pickle", r"Delete it.*name another file")
+def a_cache_of_an_older_version(strategy):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "old"
+        path.write_bytes(pickle.dumps([1, 2]))
+        list(numbers().cache(path))
+
+
+@misuse(TypeError, r"windows of window\(\)", r"flat_map\(lambda window: window\.batch")
+def windows_in_a_cache_file(strategy):
+    with tempfile.TemporaryDirectory() as folder:
+        list(numbers().window(2).cache(pathlib.Path(folder) / "kept"))
 
 
 @misuse(TypeError, r"with_options\(\).*got \{", r"takes rx\.data\.Options")

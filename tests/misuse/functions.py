@@ -177,3 +177,8 @@ def an_array_as_a_non_tensor_output(strategy):
 def copying_a_variable(strategy):
     v = variable(strategy)
     compiled(strategy, lambda x: copy.copy(v) + x)
+
+
+@misuse(TypeError, r"dtype of a TensorSpec.*got 'x'", r"such as 'float32', or rx\.string")
+def a_spec_of_no_dtype(strategy):
+    rx.TensorSpec([2], "x")

@@ -257,3 +257,21 @@ def micro_batches_of_different_lengths(strategy):
 @misuse(TypeError, r"got 3\.0", r"a function")
 def accumulate_a_number(strategy):
     rx.accumulate_gradients(3.0, [variable(strategy)], jnp.ones(4), steps=2)
+
+
+# ------------------------------------------------------------------ random numbers
+
+
+@misuse(ValueError, r"got \(-1,\)", r"sizes .* are 0 or more")
+def random_numbers_of_a_negative_size(strategy):
+    rx.random.Generator(1).normal((-1,))
+
+
+@misuse(ValueError, r"minval=3 and maxval=1", r"`minval` must be not above `maxval`")
+def random_numbers_between_limits_in_the_wrong_order(strategy):
+    rx.random.Generator(1).uniform((2,), 3, 1)
+
+
+@misuse(ValueError, r"minval=2 and maxval=2", r"`minval` must be below `maxval`")
+def random_integers_from_no_range(strategy):
+    rx.random.Generator(1).uniform((2,), 2, 2, dtype="int32")

@@ -121,3 +121,16 @@ def test_equality_and_repr():
 def test_wrong_collections_of_features(features: Any, error: type[Exception], words: str):
     with pytest.raises(error, match=words):
         parse_example([], features)
+
+
+def test_no_values_are_a_default_of_every_dtype():
+    for dtype in ("int64", "float32", "string"):
+        feature = FixedLenFeature([0], dtype, [])
+        assert feature.default_row is not None and feature.default_row.shape == (0,)
+        assert parse_example([b"", b""], {"a": feature})["a"].shape == (2, 0)
+
+
+@pytest.mark.parametrize("shape", [[2**62], [2**31, 2**31], [0, 2**70], [2**80]])
+def test_a_shape_of_more_values_than_an_array_has(shape: list[int]):
+    with pytest.raises(ValueError, match="more values than an array can have.*check its sizes"):
+        FixedLenFeature(shape, "int64")

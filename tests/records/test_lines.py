@@ -84,3 +84,17 @@ def test_wrong_arguments(path: Path):
         read(path, skip=-1)
     with pytest.raises(ValueError, match="'LZ4' is not known"):
         read(path, "LZ4")
+
+
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+def test_lines_before_damage_are_read_and_no_part_of_one(path: Path, compression: str):
+    lines = [f"{number:06}".encode() for number in range(5000)]
+    content = b"\n".join(lines)
+    whole = bytearray(gzip.compress(content) if compression == "GZIP" else zlib.compress(content))
+    whole[-1] ^= 0xFF  # of the checksum at the end
+    path.write_bytes(whole)
+    found: list[bytes] = []
+    with pytest.raises(DataLossError, match="cannot be decompressed.*copy the file again"):
+        for block in scan_lines(path, compression):
+            found += block
+    assert found == lines[:-1]

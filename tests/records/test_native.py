@@ -207,6 +207,46 @@ def test_places_outside_of_the_buffer(native: bool):
             parse_example(records, VARYING, native=native)
 
 
+def list_of(*texts: bytes) -> bytes:
+    return b"".join(b"\x0a" + bytes([len(text)]) + text for text in texts)
+
+
+def test_strings_are_written_only_where_there_is_room(library: _native.Library | None):
+    if library is None:
+        pytest.skip("there is no C compiler")
+    buffer = np.frombuffer(list_of(b"ab", b"", b"c"), np.uint8)
+    starts, lengths = np.zeros(1, np.int64), np.array([buffer.size])
+    counts, odd = np.zeros(1, np.int64), np.zeros(1, np.bool_)
+    first, sizes = np.full((2, 3), -1, np.int64)
+    at = _native._at
+    places = at(buffer), buffer.size, at(starts), at(lengths), 1
+    total = library._find_bytes(*places, at(first), at(sizes), 2, at(counts), at(odd))
+    assert total == counts[0] == 3
+    assert first.tolist() == [2, 6, -1] and sizes.tolist() == [2, 0, -1]
+
+
+@pytest.mark.parametrize("later", [list_of(*[b""] * 4), list_of(b"abcdef"), b"\x0b" * 8])
+def test_a_buffer_that_changes_while_strings_are_found(
+    library: _native.Library | None, monkeypatch: pytest.MonkeyPatch, later: bytes
+):
+    if library is None:
+        pytest.skip("there is no C compiler")
+    buffer = np.frombuffer(list_of(b"ab", b"cd"), np.uint8).copy()
+    find, calls = library._find_bytes, 0
+
+    def find_and_change(*args: Any) -> int:
+        nonlocal calls
+        total = find(*args)
+        calls += 1
+        buffer[:] = np.frombuffer(later, np.uint8)
+        return total
+
+    monkeypatch.setattr(library, "_find_bytes", find_and_change)
+    lengths = np.array([buffer.size])
+    first, sizes, counts, odd = library.find_bytes(buffer, np.zeros(1, np.int64), lengths)
+    assert len(first) == len(sizes) == (0 if odd is not None else counts[0]) and calls <= 3
+
+
 # ---- building and loading -----------------------------------------------------------------------
 
 

@@ -131,6 +131,22 @@ def test_enormous_length_is_not_believed(path: Path, native: bool):
     assert "in the middle" in (read(path, verify=False, native=native)[1] or "")
 
 
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+@pytest.mark.parametrize("length", [2**40, 2**62, 2**63 - 16, 2**63, 2**64 - 16, 2**64 - 1])
+def test_absurd_length_with_a_true_checksum(
+    path: Path, native: bool, compression: str, length: int
+):
+    head = length.to_bytes(8, "little")
+    content = FILE + head + masked(crc32c()(head)).to_bytes(4, "little") + bytes(60)
+    path.write_bytes(compressed(compression, content) if compression else content)
+    for skip in (0, 3, 4):
+        for block_bytes in (1, 1 << 19):
+            options = {"skip": skip, "block_bytes": block_bytes, "native": native}
+            found, error = read(path, compression, **options)
+            assert found == CONTENTS[skip:]
+            assert "in the middle of the record number 3" in (error or "")
+
+
 def test_text_file_is_recognised(path: Path, native: bool):
     path.write_bytes(b"just a text\n" * 5)
     with pytest.raises(DataLossError, match="is this a TFRecord file at all"):
@@ -210,3 +226,61 @@ def test_checksums_of_the_compiled_helper(library: Library | None):
         address = content.ctypes.data
         expected = crc32c()(content[:-1].tobytes())
         assert library.crc(address, size) == library.crc_by_table(address, size) == expected
+
+
+def compressed(compression: str, content: bytes) -> bytes:
+    return {"GZIP": gzip.compress, "ZLIB": zlib.compress}[compression](content)
+
+
+def readable(compression: str, content: bytes) -> bytes:
+    """What can be decompressed, byte by byte, before damage."""
+    member = zlib.decompressobj(31 if compression == "GZIP" else 15)
+    found = b""
+    try:
+        for place in range(len(content)):
+            found += member.decompress(content[place : place + 1])
+    except zlib.error:
+        pass
+    return found
+
+
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+@pytest.mark.parametrize("block_bytes", [37, 1 << 19])
+def test_everything_before_damage_of_compressed_data_is_read(
+    path: Path, native: bool, compression: str, block_bytes: int
+):
+    random.seed(7)
+    records = [random.randbytes(20) + bytes(random.randrange(50)) for _ in range(1000)]
+    with TFRecordWriter(path) as writer:
+        for record in records:
+            writer.write(record)
+    content = path.read_bytes()
+    whole = compressed(compression, content)
+    counts: list[int] = []
+    for place in (*range(len(whole) // 12, len(whole), len(whole) // 12), len(whole) - 1):
+        damaged = bytearray(whole)
+        damaged[place : place + 4] = b"\xff" * len(damaged[place : place + 4])
+        path.write_bytes(damaged)
+        found, error = read(path, compression, block_bytes=block_bytes, native=native)
+        before = readable(compression, bytes(whole[:place]))  # all of which is undamaged
+        sizes = np.cumsum([len(record) + 16 for record in records])
+        complete = int((sizes <= len(before)).sum())
+        assert error is not None and found == records[: len(found)]
+        assert len(found) >= complete > 0
+        counts.append(len(found))
+    assert counts == sorted(counts) and counts[-1] == 1000  # the checksum at the very end
+
+
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+def test_everything_before_the_end_of_cut_off_data_is_read(
+    path: Path, native: bool, compression: str
+):
+    content = FILE * 50
+    whole = compressed(compression, content)
+    for size in range(1, len(whole)):
+        path.write_bytes(whole[:size])
+        found, error = read(path, compression, block_bytes=16, native=native)
+        before = len(readable(compression, whole[:size]))
+        complete = before // len(FILE) * 3 + sum(before % len(FILE) >= end for end in (19, 35, 56))
+        assert error is not None and len(found) == complete
+        assert found == (CONTENTS * 50)[:complete]

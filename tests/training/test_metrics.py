@@ -214,3 +214,48 @@ def test_an_empty_share_has_no_loss(strategy: Any, executor: Any):
     assert parts_of(strategy, result) == [0.0] * strategy.num_replicas_in_sync
     result = executor.run(strategy, lambda: rx.nn.compute_average_loss(jnp.zeros(0)))
     assert parts_of(strategy, result) == [0.0] * strategy.num_replicas_in_sync
+
+
+ROWS = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("weight", "total", "mean"),
+    [
+        (None, 21.0, 3.5),
+        (2.0, 42.0, 3.5),
+        ([1.0, 2.0, 5.0], 72.0, 4.5),
+        ([[1.0], [2.0], [5.0]], 72.0, 4.5),
+        ([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]], 27.0, 4.5),
+        ([[3.0, 0.0]], 27.0, 3.0),
+    ],
+)
+def test_a_weight_for_each_example_or_value(weight: Any, total: float, mean: float):
+    for ours, wanted in ((rx.metrics.Sum(), total), (rx.metrics.Mean(), mean)):
+        ours.update_state(ROWS, weight)
+        assert float(ours.result()) == pytest.approx(wanted)
+
+
+def test_the_values_of_an_example_count_once_however_many_there_are():
+    metric = rx.metrics.Mean()
+    metric.update_state([[1.0, 2.0]])
+    metric.update_state([3.0])
+    assert float(metric.result()) == 2.25  # as in Keras
+    metric.update_state(6.0)
+    assert float(metric.result()) == 3.5
+
+
+def test_equal_scores_are_among_the_best_together():
+    metric = rx.metrics.SparseTopKCategoricalAccuracy(k=1)
+    metric.update_state([0, 1, 2], jnp.array([[1, 1, 0]] * 3))
+    assert float(metric.result()) == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "bool", "bfloat16"])
+def test_errors_of_short_numbers_do_not_overflow(dtype: str):
+    y_true, y_pred = jnp.array([[0], [1]], dtype), jnp.array([[100], [0]], dtype)
+    difference = np.asarray(y_pred, np.float32) - np.asarray(y_true, np.float32)
+    for name, wanted in (("Squared", difference**2), ("Absolute", np.abs(difference))):
+        metric = getattr(rx.metrics, f"Mean{name}Error")()
+        metric.update_state(y_true, y_pred)
+        assert float(metric.result()) == np.mean(wanted)

@@ -6,8 +6,11 @@ would look at them when the function runs, after the loop that made it has ended
     for label, name in enumerate(names):
         parts.append(TextLineDataset(name).map(lambda line: (line, label)))
 
-Only numbers, texts and the like are kept so. Lists, arrays, models and counters are what they are
-when the function runs, and so is what functions that it calls see.
+One rule: what cannot change is what it was when `map` was called, and what can change is itself.
+Numbers, texts, tuples of those, and functions of the same module cannot change; the functions see
+what is around them by the same rule. Lists, arrays, models and modules can. So can a variable that
+one of these functions assigns to (`global`, `nonlocal`), and one that has no value yet. A function
+with a `global` that it assigns to sees all of its module as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import dis
 import enum
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -46,33 +49,101 @@ class Bound:
 
 
 def bound_now(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with the numbers and texts that it reads from outside as they are now."""
-    if isinstance(fn, types.MethodType):
-        now = _rebuilt(fn.__func__)
-        return fn if now is None else Bound(fn, types.MethodType(now, fn.__self__))
-    now = _rebuilt(fn)
-    return fn if now is None else Bound(fn, now)
-
-
-def _rebuilt(fn: Any) -> types.FunctionType | None:
-    """The function anew; None if there is nothing to keep."""
-    if not isinstance(fn, types.FunctionType):
-        return None
-    read, assigned = _names(fn.__code__)
-    module = fn.__globals__
-    kept = {name for name in read if _is_constant(module.get(name, module))}
-    cells = fn.__closure__ or ()
-    closure = tuple(
-        _kept_cell(cell) if name not in assigned else cell
-        for name, cell in zip(fn.__code__.co_freevars, cells)
+    """The function, with what it and the functions it calls read from outside as that is now."""
+    inner = fn.__func__ if isinstance(fn, types.MethodType) else fn
+    if not isinstance(inner, types.FunctionType):
+        return fn
+    now = _Moment(inner).version_of(inner)
+    if now is inner:
+        return fn
+    return Bound(
+        fn, types.MethodType(now, fn.__self__) if isinstance(fn, types.MethodType) else now
     )
-    same = all(new is old for new, old in zip(closure, cells))  # cells are equal if contents are
-    if assigned.intersection(kept) or (not kept and same):
-        return None
-    around = _names_now(module, read, kept) if kept else module
-    new = types.FunctionType(fn.__code__, around, fn.__name__, fn.__defaults__, closure)
-    new.__kwdefaults__ = fn.__kwdefaults__
-    return new
+
+
+class _Moment:
+    """What a function, and those of its module that it reaches, see at one moment."""
+
+    def __init__(self, fn: types.FunctionType):
+        self._module = fn.__globals__
+        self._read: dict[types.FunctionType, set[str]] = {}
+        self._assigned: set[str] = set()  # names of the module
+        self._assigning: set[types.FunctionType] = set()  # by whom
+        self._assigned_cells: set[int] = set()
+        self._new: dict[types.FunctionType, types.FunctionType] = {}
+        self._explore(fn)
+
+    def _explore(self, fn: types.FunctionType) -> None:
+        waiting = [fn]
+        while waiting:
+            fn = waiting.pop()
+            if fn in self._read:
+                continue
+            self._read[fn], names, free_names = _names(fn.__code__)
+            self._assigned |= names
+            if names:
+                self._assigning.add(fn)
+            cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or ()))
+            self._assigned_cells |= {id(cells[name]) for name in free_names if name in cells}
+            seen = [self._module.get(name) for name in self._read[fn]]
+            seen += [cell.cell_contents for cell in cells.values() if _is_filled(cell)]
+            seen += [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
+            waiting += [each for each in seen if self._is_ours(each)]
+
+    def _is_ours(self, value: Any) -> TypeGuard[types.FunctionType]:
+        return isinstance(value, types.FunctionType) and value.__globals__ is self._module
+
+    def _is_fixed(self, value: Any) -> bool:
+        return _is_constant(value) or self._is_ours(value)
+
+    def version_of(self, value: Any) -> Any:
+        """What stands in for a value: a function that sees what is now, or the value itself."""
+        if not self._is_ours(value):
+            return value
+        if value not in self._new:
+            self._make(value)
+        return self._new[value]
+
+    def _make(self, fn: types.FunctionType) -> None:
+        module, read = self._module, self._read[fn]
+        kept = {name for name in read - self._assigned if self._is_fixed(module.get(name, module))}
+        if fn in self._assigning:  # in other globals, its module would not see what it assigns
+            kept = set()
+        cells = fn.__closure__ or ()
+        fixed = [self._has_fixed(cell) for cell in cells]
+        defaults = [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
+        if not kept and not any(fixed) and not any(map(self._is_ours, defaults)):
+            self._new[fn] = fn
+            return
+        closure = tuple(types.CellType() if new else cell for new, cell in zip(fixed, cells))
+        around = _names_now(module, read, kept) if kept else module
+        new = types.FunctionType(fn.__code__, around, fn.__name__, fn.__defaults__, closure)
+        self._new[fn] = new  # before what it sees is filled in: it may see itself
+        new.__dict__ = fn.__dict__  # attributes of a function can change
+        new.__qualname__, new.__module__, new.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
+        new.__defaults__ = fn.__defaults__ and tuple(map(self.version_of, fn.__defaults__))
+        named = fn.__kwdefaults__
+        new.__kwdefaults__ = named and {key: self.version_of(each) for key, each in named.items()}
+        for name in kept:
+            around[name] = self.version_of(module[name])
+        for cell, old in zip(closure, cells):
+            if cell is not old:
+                cell.cell_contents = self.version_of(old.cell_contents)
+
+    def _has_fixed(self, cell: types.CellType) -> bool:
+        return (
+            id(cell) not in self._assigned_cells
+            and _is_filled(cell)
+            and self._is_fixed(cell.cell_contents)
+        )
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:  # not assigned yet
+        return False
+    return True
 
 
 def _names_now(module: dict[str, Any], read: set[str], kept: set[str]) -> dict[str, Any]:
@@ -100,29 +171,29 @@ class _Globals(dict[str, Any]):
         return self._module[name]
 
 
-def _names(code: types.CodeType) -> tuple[set[str], set[str]]:
-    """The names from outside that a function, or one inside it, reads, and those it assigns."""
+def _names(code: types.CodeType) -> tuple[set[str], set[str], set[str]]:
+    """What a function, or one inside it, reads and assigns.
+
+    Returns: the names of the module that it reads, those that it assigns, and the names of cells
+    that it assigns.
+    """
     read: set[str] = set()
     assigned: set[str] = set()
+    cells: set[str] = set()
     for each in dis.get_instructions(code):
         if each.opname == "LOAD_GLOBAL":
             read.add(each.argval)
-        elif each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF"):
+        elif each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             assigned.add(each.argval)
+        elif each.opname in ("STORE_DEREF", "DELETE_DEREF"):
+            cells.add(each.argval)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            more_read, more_assigned = _names(constant)
+            more_read, more_assigned, more_cells = _names(constant)
             read |= more_read
             assigned |= more_assigned
-    return read, assigned
-
-
-def _kept_cell(cell: types.CellType) -> types.CellType:
-    try:
-        value = cell.cell_contents
-    except ValueError:  # not assigned yet
-        return cell
-    return types.CellType(value) if _is_constant(value) else cell
+            cells |= more_cells
+    return read, assigned, cells
 
 
 def _is_constant(value: Any) -> bool:

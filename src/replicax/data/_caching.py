@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import pickle
-import tempfile
 import threading
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from replicax.data import _cache_file
 from replicax.data._blocks import Block, Held
 from replicax.data._elements import Structure, map_leaves, own, read_only
-from replicax.data._node import Node, OneInput, Reader, Slices
+from replicax.data._node import Node, OneInput, Reader, Slices, drawing_nodes, walk
 from replicax.data._options import Options
 from replicax.data._run import Run
 
@@ -22,6 +21,7 @@ class Store:
 
     def __init__(self) -> None:
         self.block: Block | None = None
+        self.seeds: dict[int, int] = {}  # `Run.other_seeds` of that walk
         self.lock = threading.Lock()
 
     def __reduce__(self) -> Any:
@@ -30,7 +30,11 @@ class Store:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cache(OneInput):
-    """The elements, computed in the first walk and kept, in memory or in a file."""
+    """The elements, computed in the first walk and kept, in memory or in a file.
+
+    Shuffles before it may draw their seeds. A walk that continues a state has those of the state:
+    what was kept with others is in another order, and not used.
+    """
 
     filename: str
     store: Store = dataclasses.field(default_factory=Store, init=False)
@@ -45,20 +49,47 @@ class Cache(OneInput):
                 f"cache({self.filename!r}): there is no folder {folder!r} to keep the elements in."
             )
         with self.store.lock:
-            if self.store.block is None and self.filename and os.path.exists(self.filename):
-                self.store.block = _load(self.filename)
-        if self.store.block is not None:
-            return Slices(self.store.block)
+            block = self._kept(run)
+        if block is not None:
+            return Slices(block)
         # What is computed once must not depend on the iteration in which that happens.
-        return CacheReader(self, self.input.open(run.from_the_start()))
+        return CacheReader(self, self.input.open(run.from_the_start()), run)
 
-    def keep(self, elements: list[Any]) -> None:
+    def _kept(self, run: Run) -> Block | None:
+        """What is kept of a walk with the seeds of this one."""
+        store = self.store
+        if store.block is not None and store.seeds == self._other_seeds(run):
+            return store.block
+        if self.filename and os.path.exists(self.filename):
+            elements = _cache_file.read(self.filename, self._seeds(run), lambda: self.input.spec)
+            if elements is not None:
+                store.block, store.seeds = Kept(elements), self._other_seeds(run)
+                return store.block
+        return None
+
+    def keep(self, elements: list[Any], run: Run) -> None:
         """Called when a walk has reached the end."""
         with self.store.lock:
-            if self.store.block is None:
+            if self._kept(run) is None:
                 if self.filename:
-                    _save(self.filename, elements)
-                self.store.block = Kept(elements)
+                    _cache_file.write(self.filename, elements, self._seeds(run))
+                self.store.block, self.store.seeds = Kept(elements), self._other_seeds(run)
+
+    def seeds_of_file(self) -> dict[int, int]:
+        """The seeds with which the file was written, by those that the nodes drew."""
+        drawing = drawing_nodes(self.input)
+        if not drawing or not self.filename or not os.path.exists(self.filename):
+            return {}
+        seeds = _cache_file.read_seeds(self.filename)
+        if len(seeds) != len(drawing):  # the file is of another pipeline
+            return {}
+        return {node.drawn: seed for node, seed in zip(drawing, seeds)}
+
+    def _seeds(self, run: Run) -> tuple[int, ...]:
+        return tuple(run.seed_of(node.drawn) for node in drawing_nodes(self.input))
+
+    def _other_seeds(self, run: Run) -> dict[int, int]:
+        return run.other_seeds if drawing_nodes(self.input) else {}
 
     def details(self) -> str:
         return self.filename or "in memory"
@@ -79,54 +110,39 @@ class Kept(Held):
 class CacheReader(Reader):
     """The first walk, which fills the cache if it is not broken off."""
 
-    def __init__(self, node: Cache, reader: Reader):
+    def __init__(self, node: Cache, reader: Reader, run: Run):
         self._node = node
         self._reader = reader
+        self._run = run
         self._elements: list[Any] = []
-        self._whole = True
+        self._whole = not run.is_look
 
     def take(self, count: int) -> Block:
         try:
             rows = [map_leaves(read_only, own(row)) for row in self._reader.take(count).rows()]
+            if rows and not self._elements and self._node.filename:
+                _cache_file.check_can_be_kept(rows[0])
         except BaseException:
             self._whole = False  # an element is missing
             raise
         if rows:
             self._elements += rows
         elif self._whole:
-            self._node.keep(self._elements)
+            self._node.keep(self._elements, self._run)
         return Kept(rows)
 
     def close(self) -> None:
         self._reader.close()
 
 
-def _save(filename: str, elements: list[Any]) -> None:
-    # Written aside and moved into place: a reader never sees half a file.
-    folder = os.path.dirname(os.path.abspath(filename))
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".rx-cache-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            pickle.dump(elements, file, protocol=pickle.HIGHEST_PROTOCOL)
-        os.replace(temporary, filename)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def _load(filename: str) -> Block:
-    with open(filename, "rb") as file:
-        try:
-            elements = pickle.load(file)
-        except Exception as error:  # whatever pickle makes of other bytes
-            elements = error
-    if not isinstance(elements, list):
-        raise ValueError(
-            f"{filename!r} is no cache file of a data set: it holds {elements!r:.80}. Delete it, "
-            "or name another file in cache()."
-        )
-    return Kept(elements)
+def seeds_of_files(nodes: Sequence[Node]) -> dict[int, int]:
+    """The seeds with which files of caches were written: an iteration that starts here has them."""
+    seeds: dict[int, int] = {}
+    for node in nodes:
+        for each in walk(node):
+            if isinstance(each, Cache):
+                seeds |= each.seeds_of_file()
+    return seeds
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

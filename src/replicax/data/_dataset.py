@@ -79,9 +79,17 @@ class Dataset:
                 "Dataset.range takes `stop`, `start, stop` or `start, stop, step`; got "
                 f"{len(args)} arguments."
             )
-        return Dataset(
-            Numbers(range(*[as_count(arg, "range") for arg in args]), np.dtype(output_type))
-        )
+        limits = [as_count(arg, "range") for arg in args]
+        if len(limits) == 3 and limits[2] == 0:
+            raise ValueError("Dataset.range takes a step that is not 0.")
+        numbers = range(*limits)
+        most = abs(numbers.stop - numbers.start) // abs(numbers.step)
+        if any(not -(2**63) <= limit < 2**63 for limit in limits) or most >= 2**63:
+            raise ValueError(
+                f"Dataset.range takes integers of 64 bits, and yields fewer than 2**63; got "
+                f"{numbers}. For numbers without end use Dataset.range(n).repeat()."
+            )
+        return Dataset(Numbers(numbers, np.dtype(output_type)))
 
     @staticmethod
     def from_generator(

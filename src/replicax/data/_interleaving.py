@@ -11,7 +11,7 @@ import numpy as np
 
 from replicax.data._blocks import EMPTY, Block, Broken
 from replicax.data._joining import concatenate
-from replicax.data._mapping import call, name_of
+from replicax.data._mapping import call, name_of, seen_spec
 from replicax.data._node import (
     UNKNOWN,
     Node,
@@ -22,7 +22,6 @@ from replicax.data._node import (
     chunk_of,
     drawing_nodes,
     first_elements,
-    observed_spec,
     take_all,
 )
 from replicax.data._run import Run, derived, draw
@@ -121,7 +120,7 @@ class Interleave(OneInput):
             each.drawn: derived(seed, number, index)
             for index, each in enumerate(drawing_nodes(node))
         }
-        return run.in_epoch(number).with_seeds(seeds).anew()
+        return run.in_epoch(number).with_inner_seeds(seeds).anew()
 
     def data_set_of(self, element: Any) -> Node:
         made = call(self.fn, element, self.operation)
@@ -143,8 +142,7 @@ class Interleave(OneInput):
         return UNKNOWN
 
     def _spec(self) -> Any:
-        made = self.first_made
-        return observed_spec(self) if made is None else made.spec
+        return seen_spec(self.input, lambda element: self.data_set_of(element).spec, self)
 
     def settings(self) -> str:
         return f"{self.cycle_length} {self.block_length}"

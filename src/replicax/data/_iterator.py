@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 from replicax._errors import OutOfRangeError
 from replicax.context import is_compiling
 from replicax.data._ahead import Ahead, Failed
-from replicax.data._caching import Prefetch, WithOptions
+from replicax.data._caching import Prefetch, WithOptions, seeds_of_files
 from replicax.data._elements import plain
 from replicax.data._interleaving import Interleave
 from replicax.data._node import Node, Reader, chunk_of, walk
@@ -55,7 +55,7 @@ class PositionedIterator:
 
     def __init__(self, nodes: Sequence[Node], run: Run, on_resume: Callable[[Run], None]):
         self._nodes = nodes
-        self._run = run
+        self._run = run.with_defaults(seeds_of_files(nodes))
         self._on_resume = on_resume
         self._position = 0
         self.started_at = 0  # where `set_state` put it

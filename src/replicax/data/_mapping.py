@@ -18,6 +18,7 @@ from replicax.data._elements import Structure, as_element, leaves_with_names, ma
 from replicax.data._node import (
     UNKNOWN,
     Node,
+    NoElements,
     OneInput,
     Pulled,
     Reader,
@@ -159,20 +160,8 @@ class Map(OneInput):
             return abstract_spec(self.fn, self.input.spec)
         if self.mode == VECTORIZED:
             return observed_spec(self)
-        elements = first_elements(self.input)
-        if not elements:
-            return observed_spec(self)  # which says that there is nothing
         function = PerElement(self.fn)
-        spec = spec_of(function._one(elements[0]))
-        # A batch may have fewer rows than the first one: what depends on the number is not known.
-        shorter = _one_row_less(elements[0], self.input.spec)
-        for element in [*elements[1:], *shorter]:
-            try:
-                other = spec_of(function._one(element))
-            except Exception:
-                continue
-            spec = merged_specs(spec, other) or spec
-        return spec
+        return seen_spec(self.input, lambda element: spec_of(function._one(element)), self)
 
     def details(self) -> str:
         mode = "" if self.mode == PER_ELEMENT else f", {self.mode}"
@@ -202,13 +191,40 @@ def abstract_spec(fn: Callable[..., Any], spec: Any) -> Any:
     return merged_specs(look(2), look(3))
 
 
-def _one_row_less(element: Any, spec: Any) -> list[Any]:
+def seen_spec(input: Node, look: Callable[[Any], Any], node: Node) -> Any:
+    """The spec of a node whose elements a function makes of those of its input.
+
+    Args:
+      input: is read, for its first elements.
+      look: the spec of what the function makes of one.
+      node: is read instead where those show nothing.
+    """
+    elements = first_elements(input)
+    specs: list[Any] = []
+    # A batch may have another number of rows than the first one.
+    for element in [*elements, *(_of_another_length(elements[0], input.spec) if elements else ())]:
+        try:
+            specs.append(look(element))
+        except NoElements:
+            continue
+        except Exception:
+            if not specs:
+                raise
+    if not specs:
+        return observed_spec(node)
+    return functools.reduce(lambda one, other: merged_specs(one, other) or one, specs)
+
+
+def _of_another_length(element: Any, spec: Any) -> list[Any]:
+    """A batch with more or fewer rows, if the element is one and `spec` says that it may have."""
     leaves = [leaf for _, leaf in leaves_with_names(element)]
     specs = [leaf for _, leaf in leaves_with_names(spec)]
     if any(not getattr(each, "shape", None) or each.shape[0] is not None for each in specs):
         return []
-    if any(not isinstance(leaf, np.ndarray) or len(leaf) < 2 for leaf in leaves):
+    if any(not isinstance(leaf, np.ndarray) or len(leaf) == 0 for leaf in leaves):
         return []
+    if any(len(leaf) == 1 for leaf in leaves):
+        return [map_leaves(lambda leaf: np.repeat(leaf, 2, 0), element)]
     return [map_leaves(lambda leaf: leaf[:-1], element)]
 
 

@@ -25,7 +25,10 @@ class Reader:
     """One walk over the elements of a node."""
 
     def take(self, count: int) -> Block:
-        """The next elements: at least one and at most `count`; none at the end, and ever after."""
+        """The next elements: at least one and at most `count`; none at the end, and ever after.
+
+        `count` is at least one.
+        """
         raise NotImplementedError
 
     def skip(self, count: int) -> int:
@@ -44,6 +47,8 @@ class Reader:
 
 def take_all(reader: Reader, count: int) -> Block:
     """The next `count` elements; fewer only at the end."""
+    if count == 0:  # readers are asked for at least one
+        return EMPTY
     block = reader.take(count)
     missing = count - len(block)
     if missing == 0 or len(block) == 0:

@@ -22,6 +22,7 @@ class Run:
     Attributes:
       iteration: how many times the data set was iterated over before.
       seeds: what is used in the place of seeds that nodes drew for themselves, by those.
+      inner_seeds: the same for nodes of data sets that are made on the way, of elements.
       epoch: which repetition this is, for every `repeat` around.
       walks: how many walks there were over each node, in each epoch.
       is_look: whether it is only to see what elements look like.
@@ -29,6 +30,7 @@ class Run:
 
     iteration: int = 0
     seeds: dict[int, int] = dataclasses.field(default_factory=dict)
+    inner_seeds: dict[int, int] = dataclasses.field(default_factory=dict)
     epoch: tuple[int, ...] = ()
     walks: collections.Counter[Any] = dataclasses.field(default_factory=collections.Counter)
     is_look: bool = False
@@ -40,15 +42,24 @@ class Run:
     def in_epoch(self, number: int) -> Run:
         return dataclasses.replace(self, epoch=(*self.epoch, number))
 
-    def with_seeds(self, seeds: dict[int, int]) -> Run:
-        return dataclasses.replace(self, seeds={**self.seeds, **seeds})
+    def with_defaults(self, seeds: dict[int, int]) -> Run:
+        """With these for nodes that have none in `seeds`."""
+        return dataclasses.replace(self, seeds={**seeds, **self.seeds})
+
+    def with_inner_seeds(self, seeds: dict[int, int]) -> Run:
+        return dataclasses.replace(self, inner_seeds={**self.inner_seeds, **seeds})
 
     def from_the_start(self) -> Run:
         """The first walk of the first iteration, as what is computed once sees it."""
-        return Run(seeds=self.seeds)
+        return Run(seeds=self.seeds, inner_seeds=self.inner_seeds)
 
     def seed_of(self, drawn: int) -> int:
-        return self.seeds.get(drawn, drawn)
+        return self.inner_seeds.get(drawn, self.seeds.get(drawn, drawn))
+
+    @property
+    def other_seeds(self) -> dict[int, int]:
+        """Those of `seeds` that are not what the nodes drew: of a state that is continued."""
+        return {drawn: seed for drawn, seed in self.seeds.items() if seed != drawn}
 
     def random(self, seed: int, node: int, same_each_time: bool) -> np.random.Generator:
         """The random numbers of one walk over a node."""

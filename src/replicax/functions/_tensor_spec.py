@@ -39,7 +39,13 @@ class TensorSpec:
                     "for any size."
                 )
         self._shape = shape
-        self._dtype = STRING if is_string(dtype) else _on_device(dtype)
+        try:
+            self._dtype = _on_device(dtype)
+        except TypeError:
+            raise TypeError(
+                f"The dtype of a TensorSpec is one of JAX, such as 'float32', or rx.string; got "
+                f"{dtype!r}."
+            ) from None
         self._name = name
 
     @classmethod

@@ -11,6 +11,7 @@ from replicax._errors import ReplicaMismatchError
 from replicax._warnings import users_line
 from replicax.data import Dataset
 from replicax.data._batching import rows_in
+from replicax.data._caching import seeds_of_files
 from replicax.data._elements import leaves_with_names
 from replicax.data._iterator import refuse_in_trace
 from replicax.data._node import INFINITE, UNKNOWN, Node, drawing_nodes, walk
@@ -182,9 +183,11 @@ class SplitDataset(DistributedDataset):
     def _agree(self) -> None:
         """All workers split in the same way; their parts of common batches, in one order."""
         sharding = self._sharding
+        of_files = seeds_of_files([self._node])
         drawn = [each.drawn for each in drawing_nodes(self._node)]
+        seeds = [of_files.get(each, each) for each in drawn]
         how = f"{sharding.policy.name}, global batch size {sharding.batch_size}"
-        said = self._layout.meet()([how, drawn])
+        said = self._layout.meet()([how, seeds])
         assert said is not None
         if any(each[0] != how for each in said):
             listing = "\n".join(f"  worker {index}: {each[0]}" for index, each in enumerate(said))

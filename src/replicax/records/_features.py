@@ -17,6 +17,7 @@ from replicax._arrays import STRING, is_string
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 DTYPES = (FLOAT32, INT64, STRING)
+_MOST_VALUES = 2**48  # more than any memory holds; no product with it overflows
 NAMES = {FLOAT32: "float32", INT64: "int64", STRING: "string"}
 
 
@@ -187,7 +188,13 @@ def _checked_shape(feature: Any) -> tuple[int, ...]:
         )
     if any(size is None or size < 0 for size in known):
         raise ValueError(f"The sizes in the shape of a {kind} are 0 or more. Received {given!r}.")
-    return tuple(size for size in known if size is not None)
+    sizes = tuple(size for size in known if size is not None)
+    if math.prod(size or 1 for size in sizes) > _MOST_VALUES:
+        raise ValueError(
+            f"The shape of a {kind} has more values than an array can have: {list(sizes)}. The "
+            "shape is that of one record; check its sizes."
+        )
+    return sizes
 
 
 def _checked_default(feature: Any, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -204,7 +211,8 @@ def _checked_default(feature: Any, shape: tuple[int, ...]) -> np.ndarray | None:
         array = np.empty(len(flat), STRING)
         array[:] = flat
     else:
-        wrong = array.dtype.kind not in ("iuf" if feature.dtype == FLOAT32 else "iu")
+        numbers = "iuf" if feature.dtype == FLOAT32 else "iu"
+        wrong = array.size > 0 and array.dtype.kind not in numbers  # no values have no type
     if wrong:
         raise TypeError(
             f"The default value of a feature of dtype {NAMES[feature.dtype]} cannot be {given!r}."

@@ -56,6 +56,6 @@ def scan_lines(
                 del lines[:skip]
                 skip = 0
             yield lines
+        source.raise_if_damaged()  # before a last line that is not whole
         if not skip and (last := b"".join(begun)):
             yield [last]
-        source.raise_if_damaged()

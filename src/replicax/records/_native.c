@@ -19,7 +19,7 @@
 #include <arm_acle.h>
 #endif
 
-#define VERSION 1
+#define VERSION 2
 #define MOST_FEATURES 128
 
 int32_t replicax_version(void) { return VERSION; }
@@ -297,11 +297,11 @@ int64_t replicax_read_varints(const uint8_t *buffer, int64_t size, const int64_t
   return any_odd ? -1 : total;
 }
 
-/* Finds the strings in lists of bytes. Called with `firsts` NULL it counts them; then with room for
- * as many. Returns how many there are, or -1 if a list is odd; `odd` says which. */
+/* Finds the strings in lists of bytes, and writes down as many as there is room for. Returns how many
+ * there are, or -1 if a list is odd; `odd` says which. */
 int64_t replicax_find_bytes(const uint8_t *buffer, int64_t size, const int64_t *starts,
                             const int64_t *lengths, int64_t count, int64_t *firsts, int64_t *sizes,
-                            int64_t *counts, uint8_t *odd) {
+                            int64_t room, int64_t *counts, uint8_t *odd) {
   int64_t total = 0, any_odd = 0;
   for (int64_t i = 0; i < count; i++) {
     int64_t before = total;
@@ -313,7 +313,7 @@ int64_t replicax_find_bytes(const uint8_t *buffer, int64_t size, const int64_t *
         odd[i] = 1;
         break;
       }
-      if (firsts) {
+      if (total < room) {
         firsts[total] = at;
         sizes[total] = end - at;
       }

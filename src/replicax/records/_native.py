@@ -19,7 +19,7 @@ import numpy as np
 from replicax.records._records import Records
 
 LIBRARY = Path(__file__).with_name("librecords.so")  # as in `_build.py`, a script of its own
-_VERSION = 1  # of the functions in the library; one that was built from older source is not used
+_VERSION = 2  # of the functions in the library; one that was built from older source is not used
 _ROOM = 8192  # records that are found in one call
 _PROBLEMS = (None, "length", "content")
 
@@ -71,7 +71,7 @@ class Library:
         self._read_rows = _typed(functions.replicax_read_rows, "pnppn ppn ppp", "i")
         self._join = _typed(functions.replicax_join, "pnppn p", "i")
         self._read_varints = _typed(functions.replicax_read_varints, "pnppn ppp", "n")
-        self._find_bytes = _typed(functions.replicax_find_bytes, "pnppn pppp", "n")
+        self._find_bytes = _typed(functions.replicax_find_bytes, "pnppn ppnpp", "n")
         self.crc = _typed(functions.replicax_crc, "pn", "u")
         self.crc_by_table = _typed(functions.replicax_crc_by_table, "pn", "u")
         if _typed(functions.replicax_version, "", "i")() != _VERSION:
@@ -185,12 +185,15 @@ class Library:
         """Where the strings in lists of bytes are, how long, how many, and which lists are odd."""
         counts, odd = np.empty(starts.size, np.int64), np.empty(starts.size, np.bool_)
         places = _at(buffer), buffer.size, _at(starts), _at(lengths), starts.size
-        total = self._find_bytes(*places, None, None, _at(counts), _at(odd))
-        first = np.empty(max(0, total), np.int64)
-        sizes = np.empty_like(first)
-        if total >= 0:
-            self._find_bytes(*places, _at(first), _at(sizes), _at(counts), _at(odd))
-        return first, sizes, counts, odd if total < 0 else None
+        total, room = self._find_bytes(*places, None, None, 0, _at(counts), _at(odd)), 0
+        first = sizes = np.empty(0, np.int64)
+        while total > room:  # once, if nobody changes the buffer meanwhile
+            room = total
+            first, sizes = np.empty(room, np.int64), np.empty(room, np.int64)
+            arrays = _at(first), _at(sizes), room, _at(counts), _at(odd)
+            total = self._find_bytes(*places, *arrays)
+        found = max(0, total)
+        return first[:found], sizes[:found], counts, odd if total < 0 else None
 
 
 class Plan:

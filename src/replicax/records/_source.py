@@ -79,8 +79,10 @@ class Source:
     def read(self, offset: int, count: int) -> bytes:
         """`count` bytes from `offset` on; fewer only where the file ends, or is damaged."""
         if (size := self.size) is not None:
+            if offset >= size:  # which may be further than the system can seek
+                return b""
             self._file.seek(offset)
-            return _read_fully(self._file, max(0, min(count, size - offset)))
+            return _read_fully(self._file, min(count, size - offset))
         while offset > (end := self.end):
             self._kept, self._kept_from = self._inflate(min(offset - end, 1 << 20)), end
             if not self._kept:
@@ -143,6 +145,7 @@ class Inflater:
         self._compression = compression
         self._member = self._new_member()
         self._input = b""
+        self._at_once = _COMPRESSED_BYTES  # how much to decompress in one call
         self._started = False  # whether there was any input for this member
         self._at_end = False
         self.damage: str | None = None
@@ -155,27 +158,39 @@ class Inflater:
         pieces: list[bytes] = []
         while count > 0 and not self._at_end:
             self._input = self._input or self._file.read(_COMPRESSED_BYTES)
-            if not self._input:
-                self._at_end = True
-                if self._started:
-                    self.damage = "the compressed data is cut off"
-                break
-            self._started = True
-            try:
-                piece = self._member.decompress(self._input, count)
-            except zlib.error as error:
-                self._at_end = True
-                self.damage = f"the data cannot be decompressed: {error}"
-                break
+            piece = self._decompress(min(count, _COMPRESSED_BYTES << 10))
             pieces.append(piece)
             count -= len(piece)
-            self._input = self._member.unconsumed_tail
-            if self._member.eof:
-                self._input = self._member.unused_data
-                self._at_end = self._compression == "ZLIB"
-                self._member = self._new_member()
-                self._started = False
         return b"".join(pieces)
+
+    def _decompress(self, count: int) -> bytes:
+        """Some of the next `count` bytes.
+
+        Python drops what was decompressed before damage in the same call. So the call is made
+        again, with half of the input, until a single byte of it is left.
+        """
+        ended = not self._input
+        chunk, before = self._input[: self._at_once], self._member.copy()
+        try:
+            piece = self._member.decompress(chunk, count if self._at_once > 1 else 1)
+        except zlib.error as error:
+            self._member = before
+            if self._at_once == 1:
+                self._at_end = True
+                self.damage = f"the data cannot be decompressed: {error}"
+            self._at_once = max(len(chunk) // 2, 1)
+            return b""
+        self._started = self._started or not ended
+        self._input = self._member.unconsumed_tail + self._input[len(chunk) :]
+        if ended and not piece:
+            self._at_end = True
+            self.damage = "the compressed data is cut off" if self._started else None
+        if self._member.eof:
+            self._input = self._member.unused_data + self._input
+            self._at_end = self._compression == "ZLIB"
+            self._member = self._new_member()
+            self._started = False
+        return piece
 
 
 def _read_fully(file: IO[bytes], count: int) -> bytes:

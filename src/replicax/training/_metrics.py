@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from replicax._arrays import for_mean
 from replicax._errors import PerReplicaValueError
 from replicax.context import in_cross_replica_context
 from replicax.variable import Variable, VariableAggregation, VariableSynchronization
@@ -93,7 +94,7 @@ class Sum(Metric):
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         """Adds `values`, each times its weight."""
-        total, _ = _weighted_total(values, sample_weight, self.dtype)
+        total, _ = _totals(values, sample_weight, self.dtype, jnp.sum)
         self._add(self.total, total)
 
     def _result(self) -> jax.Array:
@@ -102,6 +103,9 @@ class Sum(Metric):
 
 class Mean(Metric):
     """The (weighted) mean of all values; 0 before the first.
+
+    As in Keras, the first dimension counts examples: each is the mean of its values, and has one
+    weight. A single weight makes of all values one example.
 
     >>> import replicax as rx
     >>> metric = rx.metrics.Mean()
@@ -118,7 +122,7 @@ class Mean(Metric):
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         """Adds `values`, each with its weight."""
-        total, count = _weighted_total(values, sample_weight, self.dtype)
+        total, count = _totals(values, sample_weight, self.dtype, jnp.mean)
         self._add(self.total, total)
         self._add(self.count, count)
 
@@ -232,27 +236,38 @@ def _numbers(value: Any, argument: str) -> jax.Array:
         ) from None
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _weighted_total_arrays(values: Any, weight: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _totals_of_arrays(
+    values: Any, weight: Any, dtype: Any, reduce: Callable[..., jax.Array]
+) -> tuple[jax.Array, jax.Array]:
     values = values.astype(dtype)
+    if weight is not None:
+        values, weight = _of_one_rank(values, weight.astype(dtype))
+        if values.ndim > weight.ndim:  # one weight for several values
+            values = reduce(values, axis=tuple(range(weight.ndim, values.ndim)))
+        weight = jnp.broadcast_to(weight, values.shape)
+        values = values * weight
+    values = reduce(values, axis=tuple(range(1, values.ndim)))
     if weight is None:
         return jnp.sum(values), jnp.asarray(values.size, dtype)
-    weight = weight.astype(dtype)
-    if weight.ndim > values.ndim and weight.shape[-1] == 1:
-        weight = weight[..., 0]
-    if values.ndim > weight.ndim > 0:
-        # One weight per example and several values in each: the example counts once, with the
-        # mean of its values, as in Keras.
-        values = jnp.mean(values, axis=tuple(range(weight.ndim, values.ndim)))
-    weight = jnp.broadcast_to(weight, values.shape)
-    return jnp.sum(values * weight), jnp.sum(weight)
+    return jnp.sum(values), jnp.sum(reduce(weight, axis=tuple(range(1, weight.ndim))))
 
 
-def _weighted_total(values: Any, weight: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:
+def _totals(
+    values: Any, weight: Any, dtype: Any, reduce: Callable[..., jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    """The sum over the examples, and the sum of their weights.
+
+    Args:
+      values: of any number of dimensions, the first of which are the examples.
+      weight: for each example, for each value, or for all of them.
+      dtype: of the sums.
+      reduce: what becomes of the values of one example, `jnp.sum` or `jnp.mean`.
+    """
     values = _numbers(values, "values")
     weight = None if weight is None else _numbers(weight, "`sample_weight`")
     try:
-        return _weighted_total_arrays(values, weight, dtype)
+        return _totals_of_arrays(values, weight, dtype, reduce)
     except ValueError:
         raise ValueError(
             f"`sample_weight` of shape {jnp.shape(weight)} does not fit values of shape "
@@ -265,17 +280,17 @@ def _ratio(total: jax.Array, count: jax.Array) -> jax.Array:
     return jnp.where(count == 0, 0, total / jnp.where(count == 0, 1, count))
 
 
-def _squeezed(y_true: jax.Array, y_pred: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Drops a last dimension of size 1 that only one of the two has."""
-    if y_true.ndim == y_pred.ndim + 1 and y_true.shape[-1] == 1:
-        y_true = y_true[..., 0]
-    elif y_pred.ndim == y_true.ndim + 1 and y_pred.shape[-1] == 1:
-        y_pred = y_pred[..., 0]
-    return y_true, y_pred
+def _of_one_rank(one: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Arrays of which one has a last dimension of size 1 more: without it, or both with it."""
+    if one.ndim == other.ndim + 1 and one.shape[-1] == 1:
+        return (one, other[:, None]) if other.ndim == 1 else (one[..., 0], other)
+    if other.ndim == one.ndim + 1 and other.shape[-1] == 1:
+        return (one[:, None], other) if one.ndim == 1 else (one, other[..., 0])
+    return one, other
 
 
 def _require_same_shape(y_true: jax.Array, y_pred: jax.Array) -> tuple[jax.Array, jax.Array]:
-    y_true, y_pred = _squeezed(y_true, y_pred)
+    y_true, y_pred = _of_one_rank(y_true, y_pred)
     if y_true.shape != y_pred.shape:
         raise ValueError(
             f"`y_true` has shape {y_true.shape} and `y_pred` {y_pred.shape}; they must be equal."
@@ -314,16 +329,23 @@ def _sparse_categorical_match(y_true: jax.Array, y_pred: jax.Array) -> jax.Array
 
 
 def _sparse_top_k_match(y_true: jax.Array, y_pred: jax.Array, k: int) -> jax.Array:
-    labels = _labels(y_true, y_pred)
-    best = jax.lax.top_k(y_pred, min(k, y_pred.shape[-1]))[1]
-    return jnp.any(best == labels[..., None], axis=-1)
+    labels = _labels(y_true, y_pred)[..., None].astype(jnp.int32)
+    scores = for_mean(y_pred)
+    score = jnp.take_along_axis(scores, labels, -1, mode="fill", fill_value=jnp.nan)
+    score = jnp.where(jnp.isnan(score), -jnp.inf, score)
+    return jnp.sum(scores > score, -1) < k  # equal scores have one rank, as in Keras
+
+
+def _difference(y_true: jax.Array, y_pred: jax.Array) -> jax.Array:
+    """Of floats with 32 bits or more: small integers would overflow."""
+    y_true, y_pred = _require_same_shape(y_true, y_pred)
+    dtype = jnp.promote_types(jnp.promote_types(y_true.dtype, y_pred.dtype), jnp.float32)
+    return y_pred.astype(dtype) - y_true.astype(dtype)
 
 
 def _squared_error(y_true: jax.Array, y_pred: jax.Array) -> jax.Array:
-    y_true, y_pred = _require_same_shape(y_true, y_pred)
-    return jnp.square(y_pred - y_true)
+    return jnp.square(_difference(y_true, y_pred))
 
 
 def _absolute_error(y_true: jax.Array, y_pred: jax.Array) -> jax.Array:
-    y_true, y_pred = _require_same_shape(y_true, y_pred)
-    return jnp.abs(y_pred - y_true)
+    return jnp.abs(_difference(y_true, y_pred))

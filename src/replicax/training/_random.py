@@ -9,7 +9,7 @@ other, and is saved with a checkpoint.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -166,13 +166,18 @@ class Generator:
         dtype: Any = jnp.float32,
         name: str | None = None,
     ) -> jax.Array:
-        """Numbers from `minval` (included) to `maxval` (excluded; 1 for floats)."""
+        """Numbers from `minval` (included) to `maxval` (excluded; 1 for floats).
+
+        Limits that are Python's or NumPy's numbers are compared; those in JAX arrays are not.
+        """
         dtype = jnp.dtype(dtype)
         if jnp.issubdtype(dtype, jnp.integer):
             if maxval is None:
                 raise ValueError("uniform needs `maxval` for integers.")
+            _check_range(minval, maxval, np.greater_equal, "below")
             return jax.random.randint(self.next_key(), _shape(shape), minval, maxval, dtype)
         top = 1.0 if maxval is None else maxval
+        _check_range(minval, top, np.greater, "not above")
         return jax.random.uniform(self.next_key(), _shape(shape), dtype, minval, top)
 
     def uniform_full_int(
@@ -231,4 +236,18 @@ def _initial_state(seed: int) -> np.ndarray:
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    return (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)
+    sizes = (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)
+    if any(isinstance(size, int | np.integer) and size < 0 for size in sizes):
+        raise ValueError(f"The sizes in the shape of random numbers are 0 or more; got {shape!r}.")
+    return sizes
+
+
+def _check_range(minval: Any, maxval: Any, is_wrong: Callable[..., Any], wanted: str) -> None:
+    known = all(
+        isinstance(each, int | float | np.generic | np.ndarray) for each in (minval, maxval)
+    )
+    if known and np.any(is_wrong(minval, maxval)):
+        raise ValueError(
+            f"uniform draws from `minval` up to `maxval`, so `minval` must be {wanted} `maxval`; "
+            f"got minval={minval!r} and maxval={maxval!r}."
+        )

@@ -85,6 +85,8 @@ class _Unreadable(NamedTuple):
             return cls(str(path), error.line, str(error))
         if isinstance(error, OSError):
             return cls(str(path), 0, error.strerror or str(error))
+        if isinstance(error, RecursionError):
+            return cls(str(path), 0, "is nested too deeply to be ported")
         kind = type(error).__name__
         return cls(str(path), 0, f"cannot be ported, by a mistake in replicax ({kind}: {error})")
 

@@ -1,6 +1,7 @@
 """Which files to read, and writing them back."""
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,10 +15,11 @@ def python_files(name: str, complain: Callable[[OSError], None]) -> Iterator[Pat
     """Yields a file that is named, or the Python files of a folder that is.
 
     Folders whose name begins with a dot, virtual environments and built packages are passed over.
+    Links in a folder that lead out of it are not followed: it is what was named, and no more.
 
     Args:
       name: of a file or a folder.
-      complain: is told of folders below it that cannot be read.
+      complain: is told of folders below it that cannot be read, and of such links.
 
     Raises:
       OSError: There is no such file or folder, or it is nothing that a program is written in.
@@ -35,8 +37,14 @@ def python_files(name: str, complain: Callable[[OSError], None]) -> Iterator[Pat
 def _below(folder: Path, complain: Callable[[OSError], None]) -> Iterator[Path]:
     for here, folders, files in os.walk(folder, onerror=complain):
         folders[:] = sorted(each for each in folders if not _is_skipped(Path(here, each)))
-        found = (Path(here, name) for name in sorted(files) if name.endswith(".py"))
-        yield from (path for path in found if path.is_file())  # and no pipe, or link to nowhere
+        for path in (Path(here, name) for name in sorted(files) if name.endswith(".py")):
+            if not path.is_file():  # a pipe, or a link to nowhere
+                continue
+            if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+                reason = f"is a link out of {folder}: it was not followed; name the file to port it"
+                complain(OSError(errno.EXDEV, reason, str(path)))
+                continue
+            yield path
 
 
 def _is_skipped(folder: Path) -> bool:
@@ -56,6 +64,8 @@ def write_whole(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         old = path.stat()
         os.chmod(temporary, old.st_mode)
         with contextlib.suppress(PermissionError):  # only the administrator can
@@ -64,3 +74,8 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+    folder = os.open(path.parent, os.O_RDONLY)  # or a power cut may bring the old name back
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

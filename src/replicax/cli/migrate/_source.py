@@ -1,6 +1,7 @@
 """A Python file as libcst reads it: the tree, where its parts stand, and what names mean."""
 
 import ast
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -134,7 +135,20 @@ def _check_depth(content: bytes) -> None:
     except MemoryError:
         raise RecursionError from None
     except (SyntaxError, ValueError, LookupError):  # or newer than this Python: libcst will say
-        pass
+        if _brackets(content) > _MOST_BRACKETS:
+            raise RecursionError from None
+
+
+_MOST_BRACKETS = 200  # inside each other, as in Python itself
+
+
+def _brackets(content: bytes) -> int:
+    """How many brackets are inside each other at most; those in texts and comments count too."""
+    depth = most = 0
+    for bracket in re.findall(rb"[(\[{}\])]", content):
+        depth = depth + 1 if bracket in b"([{" else max(depth - 1, 0)
+        most = max(most, depth)
+    return most
 
 
 def _explained(content: bytes, error: Exception) -> Unreadable:

@@ -1,0 +1,489 @@
+"""Random pipelines beside lists of Python, straight and resumed.
+
+A pipeline is a list of steps. Each has the operation on a data set and the same on a list. What
+order a shuffle takes is its own affair: that it is one, and within its buffer, is compared.
+"""
+
+import collections
+import dataclasses
+import itertools
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import replicax as rx
+from tests.pipelines import plain
+
+Dataset: Any = rx.data.Dataset
+
+LAW = "A data set has the elements of its Python reference, straight and resumed at any point."
+COUNT = 150
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What the elements of a pipeline are.
+
+    Attributes:
+      depth: how many dimensions each array has.
+      ragged: whether those have different sizes.
+      width: of how many arrays an element is a tuple; 0 for an array that stands alone.
+    """
+
+    depth: int = 0
+    ragged: bool = False
+    width: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One operation.
+
+    Attributes:
+      text: for people.
+      apply: to a data set; the folder is for files.
+      reference: the same for a list; None for a shuffle.
+      kind: of the elements afterwards.
+      buffer: of a shuffle.
+    """
+
+    text: str
+    apply: Callable[[Any, Path], Any]
+    reference: Callable[[list[Any]], list[Any]] | None
+    kind: Kind
+    buffer: int = 0
+
+
+# ------------------------------------------------------------------ elements
+
+
+def numbers_in(element: Any) -> list[int]:
+    """All numbers of an element, be it of arrays or of lists."""
+    if isinstance(element, tuple | list):
+        return [number for part in element for number in numbers_in(part)]
+    return [int(number) for number in np.ravel(np.asarray(element))]
+
+
+def key(*element: Any) -> int:
+    """A number that tells elements apart."""
+    return sum((place + 1) * number for place, number in enumerate(numbers_in(element))) % 1009
+
+
+def alone(arguments: tuple[Any, ...]) -> Any:
+    """The element that a function was given: a tuple comes as several arguments."""
+    return arguments if len(arguments) > 1 else next(iter(arguments))
+
+
+def plus_one(element: Any) -> Any:
+    if isinstance(element, tuple):
+        return tuple(map(plus_one, element))
+    return [plus_one(each) for each in element] if isinstance(element, list) else element + 1
+
+
+def zipped(rows: Sequence[Any], width: int) -> Any:
+    """Elements as one, as a batch has them."""
+    return tuple(list(column) for column in zip(*rows)) if width else list(rows)
+
+
+def unzipped(batch: Any) -> list[Any]:
+    return list(zip(*batch)) if isinstance(batch, tuple) else list(batch)
+
+
+def filled_up(batch: Any, depth: int) -> Any:
+    """Lists of different lengths, with zeros up to the longest, in all dimensions."""
+    if isinstance(batch, tuple):
+        return tuple(filled_up(part, depth) for part in batch)
+    sizes = [max(each) for each in zip(*[_sizes(row, depth) for row in batch])]
+    return [_padded(row, sizes) for row in batch]
+
+
+def _sizes(row: Any, depth: int) -> list[int]:
+    return [] if depth == 0 else list(np.shape(row))
+
+
+def _padded(row: Any, sizes: Sequence[int]) -> Any:
+    if not sizes:
+        return row
+    rows = [_padded(each, sizes[1:]) for each in row]
+    return rows + [np.zeros(sizes[1:], int).tolist()] * (sizes[0] - len(rows))
+
+
+# ------------------------------------------------------------------ random steps
+
+
+class Writer:
+    """Writes one random pipeline."""
+
+    def __init__(self, random: np.random.Generator, any_order: bool):
+        self.random = random
+        self.any_order = any_order  # whether shuffles may differ from walk to walk
+        self.kind = Kind()
+        self.steps: list[Step] = []
+
+    def number(self, low: int, high: int) -> int:
+        return int(self.random.integers(low, high + 1))
+
+    def chance(self, probability: float) -> bool:
+        return bool(self.random.random() < probability)
+
+    def write(self) -> list[Step]:
+        self.source()
+        names = [name for name in dir(self) if name.startswith("add_")]
+        for _ in range(self.number(1, 6)):
+            getattr(self, names[self.number(0, len(names) - 1)])()
+        return self.steps
+
+    def then(self, text: str, apply: Any, reference: Any, **changed: Any) -> None:
+        kind = dataclasses.replace(self.kind, **changed)
+        buffer = changed.pop("buffer", 0)
+        self.steps.append(Step(text, apply, reference, kind, buffer))
+        self.kind = kind
+
+    def source(self) -> None:
+        count, which = self.number(0, 12), self.number(0, 3)
+        if which == 0:
+            step = self.number(1, 3)
+            numbers = list(range(0, count, step))
+            self.then(f"range(0, {count}, {step})", lambda *_: Dataset.range(0, count, step), None)
+        elif which == 1:
+            numbers = list(range(count))
+            values = np.arange(count)
+            self.then(f"slices({count})", lambda *_: Dataset.from_tensor_slices(values), None)
+        elif which == 2:
+            numbers = list(range(count))
+            signature = rx.TensorSpec([], "int32")
+            make = lambda *_: Dataset.from_generator(  # noqa: E731
+                lambda: iter(range(count)), output_signature=signature
+            )
+            self.then(f"generator({count})", make, None)
+        else:
+            rows = max(count, 1)
+            values = np.arange(2 * rows).reshape(rows, 2)
+            numbers = values.tolist()
+            make = lambda *_: Dataset.from_tensor_slices(values)  # noqa: E731
+            self.then(f"rows({rows}, 2)", make, None, depth=1)
+        last = self.steps.pop()
+        self.steps.append(dataclasses.replace(last, reference=lambda _: list(numbers)))
+
+    def add_map(self) -> None:
+        vectorized = not self.kind.ragged and self.chance(0.3)
+        options = {"vectorized": True} if vectorized else {}
+        if not vectorized and self.chance(0.2):
+            options = {"num_parallel_calls": 3}
+
+        def function(*element: Any) -> Any:
+            return plus_one(alone(element))
+
+        self.then(
+            f"map(+1, {options})",
+            lambda dataset, _: dataset.map(function, **options),
+            lambda rows: [plus_one(row) for row in rows],
+        )
+
+    def add_filter(self) -> None:
+        of = self.number(2, 4)
+        self.then(
+            f"filter(key % {of})",
+            lambda dataset, _: dataset.filter(lambda *element: key(*element) % of != 0),
+            lambda rows: [row for row in rows if key(row) % of != 0],
+        )
+
+    def add_flat_map(self) -> None:
+        of, cycle, block = self.number(1, 4), self.number(1, 3), self.number(1, 3)
+        shuffled = self.any_order and self.chance(0.3)
+
+        def make(*element: Any) -> Any:
+            one = Dataset.from_tensors(alone(element)).repeat(key(*element) % of)
+            return one.enumerate().shuffle(4).map(lambda i, x: x) if shuffled else one
+
+        def reference(rows: list[Any], cycle: int, block: int) -> list[Any]:
+            return woven([[row] * (key(row) % of) for row in rows], cycle, block)
+
+        if self.chance(0.5):
+            text = f"flat_map(repeat(key % {of}))"
+            self.then(
+                text, lambda dataset, _: dataset.flat_map(make), lambda rows: reference(rows, 1, 1)
+            )
+            return
+        self.then(
+            f"interleave(repeat(key % {of}), {cycle}, {block})",
+            lambda dataset, _: dataset.interleave(make, cycle, block),
+            lambda rows: reference(rows, cycle, block),
+        )
+
+    def add_batch(self) -> None:
+        size, drop, kind = self.number(1, 4), self.chance(0.3), self.kind
+        if kind.depth > 2:
+            return
+
+        def reference(rows: list[Any], pad: bool) -> list[Any]:
+            batches = [rows[i : i + size] for i in range(0, len(rows), size)]
+            whole = [batch for batch in batches if len(batch) == size or not drop]
+            stacked = [zipped(batch, kind.width) for batch in whole]
+            return [filled_up(batch, kind.depth) for batch in stacked] if pad else stacked
+
+        pad = kind.ragged
+        name = "padded_batch" if pad else "batch"
+        self.then(
+            f"{name}({size}, drop_remainder={drop})",
+            lambda dataset, _: getattr(dataset, name)(size, drop_remainder=drop),
+            lambda rows: reference(rows, pad),
+            depth=kind.depth + 1,
+            ragged=pad or not drop,
+        )
+
+    def add_unbatch(self) -> None:
+        # Rows of padded batches may have one width in one batch and another in the next.
+        if self.kind.depth:
+            self.then(
+                "unbatch()",
+                lambda dataset, _: dataset.unbatch(),
+                lambda rows: [row for batch in rows for row in unzipped(batch)],
+                depth=self.kind.depth - 1,
+                ragged=self.kind.ragged and self.kind.depth > 1,
+            )
+
+    def add_window(self) -> None:
+        size, shift, stride = self.number(1, 3), self.number(1, 4), self.number(1, 2)
+        drop, kind = self.chance(0.5), self.kind
+        if kind.width or kind.ragged or kind.depth > 2:
+            return
+
+        def reference(rows: list[Any]) -> list[Any]:
+            windows: list[Any] = []
+            for start in range(0, len(rows), shift):
+                window = rows[start : start + (size - 1) * stride + 1 : stride]
+                if len(window) == size or not drop:
+                    windows.append(window)
+            return windows
+
+        self.then(
+            f"window({size}, {shift}, {stride}, {drop}).flat_map(batch)",
+            lambda dataset, _: dataset.window(size, shift, stride, drop).flat_map(
+                lambda window: window.batch(size)
+            ),
+            reference,
+            depth=kind.depth + 1,
+            ragged=not drop,
+        )
+
+    def add_repeat(self) -> None:
+        count = self.number(0, 3)
+        if self.any_order or not any(step.buffer for step in self.steps):
+            self.then(
+                f"repeat({count})",
+                lambda dataset, _: dataset.repeat(count),
+                lambda rows: rows * count,
+            )
+
+    def add_take(self) -> None:
+        count = self.number(-1, 9)
+        self.then(
+            f"take({count})",
+            lambda dataset, _: dataset.take(count),
+            lambda rows: rows[:count] if count >= 0 else rows,
+        )
+
+    def add_skip(self) -> None:
+        count = self.number(0, 9)
+        self.then(
+            f"skip({count})", lambda dataset, _: dataset.skip(count), lambda rows: rows[count:]
+        )
+
+    def add_shard(self) -> None:
+        shards = self.number(1, 3)
+        index = self.number(0, shards - 1)
+        self.then(
+            f"shard({shards}, {index})",
+            lambda dataset, _: dataset.shard(shards, index),
+            lambda rows: rows[index::shards],
+        )
+
+    def add_shuffle(self) -> None:
+        buffer = self.number(1, 12)
+        seed = self.number(0, 99) if not self.any_order or self.chance(0.5) else None
+        again = self.any_order and self.chance(0.7)
+        self.steps.append(
+            Step(
+                f"shuffle({buffer}, {seed}, {again})",
+                lambda dataset, _: dataset.shuffle(buffer, seed, again),
+                None,
+                self.kind,
+                buffer,
+            )
+        )
+
+    def add_cache(self) -> None:
+        number = len(self.steps)
+        if self.chance(0.5):
+            self.then("cache()", lambda dataset, _: dataset.cache(), list)
+        else:
+            self.then(
+                f"cache('{number}')",
+                lambda dataset, folder: dataset.cache(folder / str(number)),
+                list,
+            )
+
+    def add_prefetch(self) -> None:
+        self.then("prefetch(2)", lambda dataset, _: dataset.prefetch(2), list)
+
+    def add_enumerate(self) -> None:
+        if self.kind.width == 0 and self.kind.depth == 0:
+            self.then(
+                "enumerate(3)",
+                lambda dataset, _: dataset.enumerate(3),
+                lambda rows: [(number, row) for number, row in enumerate(rows, 3)],
+                width=2,
+            )
+
+    def add_zip(self) -> None:
+        count = self.number(0, 15)
+        if self.kind.width == 0 and self.kind.depth == 0:
+            self.then(
+                f"zip(range({count}))",
+                lambda dataset, _: Dataset.zip(dataset, Dataset.range(count)),
+                lambda rows: list(zip(rows, range(count))),
+                width=2,
+            )
+
+    def add_concatenate(self) -> None:
+        count = self.number(0, 4)
+        if not any(step.buffer for step in self.steps) or self.any_order:
+            self.then(
+                f"concatenate(its take({count}))",
+                lambda dataset, _: dataset.concatenate(dataset.take(count)),
+                lambda rows: rows + rows[:count],
+            )
+
+
+def woven(parts: Sequence[list[Any]], cycle: int, block: int) -> list[Any]:
+    """What `interleave` makes of lists."""
+    waiting = collections.deque(collections.deque(part) for part in parts)
+    slots: list[Any] = [None] * cycle
+    rows: list[Any] = []
+    while waiting or any(slot is not None for slot in slots):
+        for place in range(cycle):
+            if slots[place] is None and waiting:
+                slots[place] = waiting.popleft()
+            for _ in range(block):
+                if slots[place]:
+                    rows.append(slots[place].popleft())
+                elif slots[place] is not None:
+                    slots[place] = None
+                    break
+    return rows
+
+
+# ------------------------------------------------------------------ comparisons
+
+
+def built(steps: Sequence[Step], folder: Path) -> Any:
+    dataset: Any = None
+    for step in steps:
+        dataset = step.apply(dataset, folder)
+    return dataset
+
+
+def program(seed: int) -> int:
+    """Compares one random pipeline with its reference, and one with itself, resumed."""
+    random = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        comparisons = compare_with_lists(Writer(random, False).write(), Path(folder))
+        steps = Writer(random, True).write()
+        return comparisons + compare_resumed(steps, random, Path(folder))
+
+
+def show(steps: Sequence[Step]) -> str:
+    return " . ".join(step.text for step in steps)
+
+
+def compare_with_lists(steps: Sequence[Step], folder: Path) -> int:
+    rows: list[Any] = []
+    comparisons = 0
+    for count in range(1, len(steps) + 1):
+        (folder / str(count)).mkdir()
+        step, dataset = steps[count - 1], built(steps[:count], folder / str(count))
+        found = [plain(element) for element in dataset]
+        if step.reference is None:
+            check_shuffled(found, rows, step.buffer, show(steps[:count]))
+            rows = found
+        else:
+            rows = step.reference(rows)
+        assert found == rows, f"{found}, not {rows}, for\n{show(steps[:count])}"
+        again = [plain(element) for element in dataset]
+        assert again == rows, f"the second time {again}, not {rows}, for\n{show(steps[:count])}"
+        size = dataset.cardinality()
+        assert size < 0 or size == len(rows), f"cardinality {size} of {rows}, for\n{show(steps)}"
+        comparisons += 3 + check_specs(dataset, show(steps[:count]))
+    return comparisons
+
+
+def check_shuffled(found: list[Any], rows: list[Any], buffer: int, text: str) -> None:
+    """An element may come as late as it likes, but no sooner than the buffer allows."""
+    left = [(repr(row), place) for place, row in enumerate(rows)]
+    for position, row in enumerate(found):
+        places = [place for look, place in left if look == repr(row)]
+        assert places, f"{row} in {found}, which is no order of {rows}, for\n{text}"
+        assert places[0] < position + buffer, f"{row} too early in {found} of {rows}, for\n{text}"
+        left.remove((repr(row), places[0]))
+    assert not left, f"{left} is missing in {found}, for\n{text}"
+
+
+def check_specs(dataset: Any, text: str) -> int:
+    elements = list(dataset)
+    if not elements:
+        return 0
+    spec = dataset.element_spec
+    specs, width = (spec, len(spec)) if isinstance(spec, tuple) else ((spec,), 0)
+    for element in elements:
+        for leaf, its in zip(element if width else (element,), specs, strict=True):
+            same = leaf.dtype == its.dtype and len(leaf.shape) == len(its.shape)
+            fits = same and all(b in (None, a) for a, b in zip(leaf.shape, its.shape))
+            assert fits, f"{its} is not of {leaf.dtype}{leaf.shape}, for\n{text}"
+    return 1
+
+
+def compare_resumed(steps: Sequence[Step], random: np.random.Generator, folder: Path) -> int:
+    """Elements that follow a state, here and in other data sets of the same steps."""
+    text = show(steps)
+    folders = [folder / name for name in ("first", "other", "walked")]
+    for each in folders:
+        each.mkdir()
+    first, other, walked = (built(steps, each) for each in folders)
+    for _ in walked:  # to its end: what is cached there is in an order of its own
+        pass
+    comparisons = 0
+    for _ in range(2):
+        straight = [plain(element) for element in first]
+        for _ in range(2):
+            position = int(random.integers(0, len(straight) + 1))
+            iterator = iter(first)
+            begun = [plain(element) for element in itertools.islice(iterator, position)]
+            state = json.loads(json.dumps(iterator.get_state()))
+            rest = [plain(element) for element in iterator]
+            after = [plain(element) for element in first]
+            for name, dataset in (("another", other), ("a walked", walked), ("the same", first)):
+                resumed = iter(dataset)
+                resumed.set_state(state)
+                found = [plain(element) for element in resumed]
+                assert found == rest, (
+                    f"{name} data set resumed at {position}: {found}, not {rest} (after {begun}), "
+                    f"for\n{text}"
+                )
+                following = [plain(element) for element in dataset]
+                assert following == after, (
+                    f"{name} data set after it was resumed at {position}: {following}, not "
+                    f"{after}, for\n{text}"
+                )
+                comparisons += 2
+    return comparisons
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_random_programs(seed: int):
+    program(seed)
