@@ -1,6 +1,7 @@
 """The rows of `test_misuse.py`: wrong programs, each with the error that it must end in."""
 
 from tests.misuse import (
+    checkpoints,
     collectives,
     contexts,
     data,
@@ -18,6 +19,7 @@ from tests.misuse.table import MISUSES
 
 __all__ = [
     "MISUSES",
+    "checkpoints",
     "collectives",
     "contexts",
     "data",

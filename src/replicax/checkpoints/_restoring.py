@@ -26,8 +26,8 @@ from replicax.checkpoints._leaf import (
     put_value,
     state_from_json,
 )
+from replicax.checkpoints._names import ARRAYS, COPIES, OBJECTS
 from replicax.checkpoints._problems import DamagedCheckpointError, UnmatchedError
-from replicax.checkpoints._saving import ARRAYS, COPIES, OBJECTS
 from replicax.context import get_strategy, has_strategy
 from replicax.training import Optimizer
 
