@@ -60,7 +60,7 @@ def a_link_to_nowhere(path: Path) -> None:
     path.symlink_to("nowhere")
 
 
-STRANGE = {
+STRANGE: dict[Callable[[Path], None], str] = {
     a_file: "a file",
     a_folder_of_the_user: "a folder with 'src' in it",
     a_directory_of_checkpoints: "a folder with 'ckpt-1' in it",

@@ -8,6 +8,7 @@ from replicax import _warnings
 from replicax.checkpoints import _folder
 from replicax.checkpoints._background import finish_all
 from replicax.checkpoints._names import MANIFEST, OBJECTS, is_numbered
+from replicax.checkpoints._objects import read_objects
 from replicax.checkpoints._paths import as_path
 from replicax.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
 
@@ -26,6 +27,7 @@ def latest_whole(directory: str, prefix: str | None = None) -> str | None:
     for path in reversed(paths):
         try:
             _folder.verify(path)
+            read_objects(path)
             return path
         except (DamagedCheckpointError, OSError) as error:
             _tell(path, error)
