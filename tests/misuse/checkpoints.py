@@ -61,6 +61,11 @@ def save_to_an_address(strategy):
     checkpoint().save("gs://a/b")
 
 
+@misuse(ValueError, r"without backslashes.*got 'a", r"Rename the folder")
+def save_to_a_path_with_a_backslash(strategy):
+    checkpoint().save("a\\b")
+
+
 @misuse(ValueError, r"got ''", r"Write, for example, 'ckpt'")
 def write_to_nothing(strategy):
     checkpoint().write("")

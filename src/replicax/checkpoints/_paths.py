@@ -23,6 +23,12 @@ def as_path(given: Any, what: str) -> str:
         )
     if "\0" in path or path.startswith(_ADDRESSES):
         raise ValueError(f"`{what}` must be a path of the file system; got {path!r}.")
+    if "\\" in os.path.abspath(path):
+        # TensorStore would write the arrays somewhere else.
+        raise ValueError(
+            f"`{what}` must be a path without backslashes, which are taken for slashes when arrays "
+            f"are stored; got {path!r}. Rename the folder."
+        )
     return path
 
 
