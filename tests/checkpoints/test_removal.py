@@ -56,4 +56,9 @@ def test_what_cannot_be_removed_is_no_failure_of_the_new_one(
         manager.wait()
         monkeypatch.setattr(os, "rename", rename)
         manager.save()
+        manager.save(checkpoint_number=2)  # which replaces it
+    assert sorted(os.listdir(tmp_path)) == ["ckpt-1", "ckpt-2", "ckpt-2.replicax.replaced"]
+    checkpoint.restore(manager.latest_checkpoint).assert_consumed()
+    monkeypatch.undo()
+    rx.train.CheckpointManager(checkpoint, tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["ckpt-1", "ckpt-2"]

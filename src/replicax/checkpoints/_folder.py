@@ -57,7 +57,8 @@ class PartialFolder:
             os.rename(self.target, self.target + REPLACED)
         os.rename(self.path, self.target)
         sync_folder(parent)
-        settle(self.target)
+        with contextlib.suppress(OSError):  # that an old one is left is no failure of the new
+            settle(self.target)
         self._lock.release()
 
     def _require_all_there(self, files: dict[str, tuple[int, int]]) -> None:
