@@ -1,12 +1,13 @@
-"""Kills a program inside its saves, again and again: `kill_inside_saves`.
+"""Kills a program inside its saves and removals, again and again: `kill_inside_saves`.
 
 The program restores the latest checkpoint, checks that it is of one piece, and saves again; what it
 restores may not be older than what it said was saved. As a script:
-`python -m tests.checkpoints.kills 200`.
+`python -m tests.checkpoints.kills 200`, or `200 .removed`.
 """
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from replicax.checkpoints._leftovers import remove_leftovers
 from tests.guards import ROOT
 
 PROGRAM = """
@@ -51,25 +53,43 @@ with rx.train.CheckpointManager(checkpoint, sys.argv[1], max_to_keep=2) as manag
 class Kills(NamedTuple):
     """What happened."""
 
-    inside: int  # kills while a checkpoint was half-written
+    inside: int  # kills while a checkpoint was half-written, or half-removed
     saved: int  # checkpoints written in all
 
 
-def kill_inside_saves(folder: Path, kills: int, seed: int = 0, timeout: float = 200) -> Kills:
-    """Starts and kills a program; raises `AssertionError` if a restore was not what it must be."""
+def kill_inside_saves(
+    folder: Path, kills: int, seed: int = 0, timeout: float = 200, ending: str = ".partial"
+) -> Kills:
+    """Starts and kills a program; raises `AssertionError` if a restore was not what it must be.
+
+    Args:
+      folder: for the program and its checkpoints.
+      kills: how many.
+      seed: for the moments.
+      timeout: seconds until a save begins.
+      ending: of the name that is waited for: ".removed" for kills inside removals.
+    """
     program = folder / "program.py"
     program.write_text(PROGRAM)
     directory = folder / "checkpoints"
     chosen = random.Random(seed)
     inside, saved = 0, 0
     for _ in range(kills):
-        saved = _run_and_kill(program, directory, chosen, saved, timeout)
-        inside += any(name.endswith(".partial") for name in os.listdir(directory))
+        saved = _run_and_kill(program, directory, chosen, saved, timeout, ending)
+        inside += any(name.endswith(ending) for name in os.listdir(directory))
+    remove_leftovers(str(directory), "ckpt")
+    left = [name for name in os.listdir(directory) if not re.fullmatch(r"ckpt-\d+", name)]
+    assert not left, left
     return Kills(inside, saved)
 
 
 def _run_and_kill(
-    program: Path, directory: Path, chosen: random.Random, saved: int, timeout: float
+    program: Path,
+    directory: Path,
+    chosen: random.Random,
+    saved: int,
+    timeout: float,
+    ending: str,
 ) -> int:
     """One life of the program; returns the number of the last step that it said was saved."""
     environment = {
@@ -93,10 +113,10 @@ def _run_and_kill(
         for _ in range(chosen.randrange(4)):
             saved = max(saved, _next(process.stdout, "saved"))
         end = time.monotonic() + timeout
-        while not any(name.endswith(".partial") for name in os.listdir(directory)):
+        while not any(name.endswith(ending) for name in os.listdir(directory)):
             assert time.monotonic() < end, "no save has begun"
             time.sleep(0.0002)
-        time.sleep(chosen.random() * 0.03)
+        time.sleep(chosen.random() * (0.03 if ending == ".partial" else 0.0005))
         process.send_signal(signal.SIGKILL)
         for line in process.stdout:
             if line.startswith("saved "):
@@ -120,4 +140,4 @@ def _next(lines: IO[str], word: str) -> int:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
-        print(kill_inside_saves(Path(made), int(sys.argv[1])))
+        print(kill_inside_saves(Path(made), int(sys.argv[1]), ending=[*sys.argv, ".partial"][2]))

@@ -208,7 +208,7 @@ def test_another_manager_leaves_alone_what_is_being_written(
     with rx.train.CheckpointManager(checkpoint, tmp_path) as manager:
         manager.save()
         rx.train.CheckpointManager(checkpoint, tmp_path)
-        assert os.listdir(tmp_path) == ["ckpt-1.partial"]
+        assert sorted(os.listdir(tmp_path)) == ["ckpt-1.replicax.lock", "ckpt-1.replicax.partial"]
         gate.set()
     assert os.listdir(tmp_path) == ["ckpt-1"]
 
@@ -287,16 +287,17 @@ def test_the_end_of_the_program_waits_and_tells(tmp_path: Path):
 
 
 def test_leftovers_are_removed(checkpoint: rx.train.Checkpoint, tmp_path: Path):
-    for name in ("ckpt-7.partial", "ckpt-8.replaced", "other-1.partial"):
+    for name in ("ckpt-7.replicax.partial", "ckpt-8.replicax.replaced", "ckpt-9.replicax.removed"):
         (tmp_path / name / "arrays").mkdir(parents=True)
+    (tmp_path / "ckpt-6.replicax.lock").touch()
     (tmp_path / "ckpt-8").mkdir()
     rx.train.CheckpointManager(checkpoint, tmp_path)
-    assert sorted(os.listdir(tmp_path)) == ["ckpt-8", "other-1.partial"]
+    assert sorted(os.listdir(tmp_path)) == ["ckpt-8"]
 
 
 def test_killed_between_two_renames(checkpoint: rx.train.Checkpoint, tmp_path: Path):
     path = checkpoint.write(tmp_path / "ckpt-1")
-    os.rename(path, path + ".replaced")
+    os.rename(path, path + ".replicax.replaced")
     manager = rx.train.CheckpointManager(checkpoint, tmp_path)
     assert manager.latest_checkpoint == path
     assert _folder.verify(path)

@@ -40,20 +40,12 @@ def with_layer_from_outside(strategy: Any) -> Any:
         return ready(network(layer))
 
 
-def built_outside(strategy: Any) -> Any:
-    with strategy.scope():
-        model = ready(keras.Sequential([layers.Dense(1)]))
-    model.build((None, 4))
-    return model
-
-
 @pytest.mark.parametrize(
     ("make", "named"),
     [
         (with_optimizer_from_outside, "adam.*/iteration"),
         (with_metric_from_outside, "mean_absolute_error.*/total"),
         (with_layer_from_outside, "from_outside/kernel"),
-        (built_outside, "dense.*/kernel"),
     ],
 )
 def test_parts_that_were_made_outside_of_the_scope(make: Any, named: str):

@@ -1,6 +1,7 @@
 """The rows of `test_misuse.py`: wrong programs, each with the error that it must end in."""
 
 from tests.misuse import (
+    checkpoints,
     clusters,
     collectives,
     contexts,
@@ -20,6 +21,7 @@ from tests.misuse.table import MISUSES
 __all__ = [
     "MISUSES",
     "clusters",
+    "checkpoints",
     "collectives",
     "contexts",
     "data",

@@ -9,6 +9,7 @@ long as `np.savez`. Orbax reads the result: `ocp.PyTreeCheckpointer().restore(fo
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 
 # An array is cut into pieces of about this size, so that several threads can work on it.
 _PIECE = 32 << 20
+_INLINE = 1024  # bytes; TensorStore compresses some of the smaller arrays together
 
 
 def _context() -> Any:
@@ -86,8 +88,15 @@ def write_arrays(folder: str, arrays: Mapping[str, np.ndarray]) -> None:
     transaction.commit_sync()
 
 
-def read_arrays(folder: str, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Reads some of the arrays of a folder."""
+def read_arrays(folder: str, names: Iterable[str], size: int) -> dict[str, np.ndarray]:
+    """Reads some of the arrays of a folder.
+
+    Args:
+      folder: where they are.
+      names: which.
+      size: how many bytes the files have. Arrays that claim to be larger than what they are stored
+        in are not read.
+    """
     import tensorstore
 
     names = list(names)
@@ -96,8 +105,20 @@ def read_arrays(folder: str, names: Iterable[str]) -> dict[str, np.ndarray]:
         tensorstore.open(_spec(folder, name), open=True, context=context, read=True)
         for name in names
     ]
+    _require_room([store.result() for store in stores], size)
     reads = [store.result().read() for store in stores]
     return {name: np.asarray(read.result()) for name, read in zip(names, reads, strict=True)}
+
+
+def _require_room(stores: list[Any], size: int) -> None:
+    claimed = 0
+    for store in stores:
+        piece = math.prod(store.chunk_layout.read_chunk.shape or ())  # read and decoded at once
+        length = math.prod(store.shape)
+        most = max(length, piece) * store.dtype.numpy_dtype.itemsize if length else 0
+        claimed += most if most > _INLINE else 0
+    if claimed > size:
+        raise ValueError(f"the arrays claim to have {claimed} bytes, and the files have {size}")
 
 
 def _storable(array: np.ndarray) -> np.ndarray:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from replicax._errors import CheckpointError, WrongContextError
 from replicax.checkpoints import _job, _restoring
 from replicax.checkpoints._background import finish_all
-from replicax.checkpoints._graph import VARIABLE, Node, is_trackable, walk
+from replicax.checkpoints._graph import OBJECT, VARIABLE, Node, is_trackable, kind_of, walk
+from replicax.checkpoints._paths import as_path, as_target, require_below
 from replicax.checkpoints._saving import Save
 from replicax.checkpoints._status import CheckpointLoadStatus, InitializationOnlyStatus
 from replicax.checkpoints._together import Restoring, restore_needs_all
@@ -51,8 +52,11 @@ class Checkpoint:
         object.__setattr__(self, "_status", None)
         object.__setattr__(self, "_counter", None)
         object.__setattr__(self, "_unfinished", None)
-        if root is not None and not is_trackable(root):
-            raise ValueError(_not_trackable("root", root))
+        if root is not None and kind_of(root, True) != OBJECT:
+            raise ValueError(
+                f"`root` must be an object with attributes, a dictionary or a list; got {root!r}. "
+                "Give anything else a name: rx.train.Checkpoint(step=...)."
+            )
         object.__setattr__(self, "_checkpoint_root", root)
         for name, value in kwargs.items():
             existing = getattr(root, name, value) if root is not None else value
@@ -132,9 +136,8 @@ class Checkpoint:
           file_prefix: the beginning of the path; directories are made as needed.
           options: kept for ported code.
         """
-        prefix = os.fspath(file_prefix)
-        if prefix.endswith("/"):
-            prefix += "ckpt"
+        path = as_path(file_prefix, "file_prefix")
+        prefix = as_target(f"{path}ckpt" if path.endswith("/") else path, "file_prefix")
         self.save_counter.assign_add(1)
         return self._written(f"{prefix}-{int(self.save_counter.numpy())}")
 
@@ -145,7 +148,7 @@ class Checkpoint:
           file_prefix: the path of the checkpoint, which is a directory.
           options: kept for ported code.
         """
-        return self._written(os.fspath(file_prefix))
+        return self._written(as_target(file_prefix, "file_prefix"))
 
     def _written(self, path: str) -> str:
         save = self._save(path)
@@ -157,8 +160,7 @@ class Checkpoint:
     def _save(self, path: str) -> Save:
         """Takes the values; `finish()` of what it returns writes them."""
         self._require_outside("saved")
-        if path.startswith(("gs://", "s3://", "http://", "https://")):
-            raise ValueError(f"Checkpoints are saved to directories; got the address {path!r}.")
+        require_below(path)
         self.sync()
         nodes = walk(self)
         self._require_restored(nodes)
@@ -215,7 +217,7 @@ class Checkpoint:
           rx.errors.CheckpointError: it is not there, is damaged (then also
             `rx.errors.DataLossError`), or does not fit.
         """
-        path = None if save_path is None else os.fspath(save_path)
+        path = None if save_path is None else as_path(save_path, "save_path")
         return self._restore(path, partial, counts=True)
 
     def read(
@@ -226,7 +228,7 @@ class Checkpoint:
         partial: bool = False,
     ) -> CheckpointLoadStatus | InitializationOnlyStatus:
         """As `restore`, for what `write` has written: without the counter of saves."""
-        return self._restore(os.fspath(save_path), partial)
+        return self._restore(as_path(save_path, "save_path"), partial)
 
     def _restore(
         self, path: str | None, partial: bool, counts: bool = False

@@ -2,40 +2,26 @@
 
 It is filled under another name, synced, described in `manifest.json` with the size and checksum of
 every file, and renamed. What a killed program leaves is never taken for a checkpoint: it has the
-wrong name, and nobody holds its lock any more.
+wrong name, and nobody holds the lock any more.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import json
 import os
-import shutil
+import stat
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from replicax.checkpoints import _manifest
+from replicax.checkpoints._leftovers import require_replaceable, settle
+from replicax.checkpoints._lock import PathLock
+from replicax.checkpoints._manifest import Manifest, checksum_of, damaged, open_regular
+from replicax.checkpoints._names import KEPT, LEFTOVERS, MANIFEST, PARTIAL, REPLACED
 from replicax.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
 
-MANIFEST = "manifest.json"
-_FORMAT = "replicax checkpoint"
-_VERSION = 1
-PARTIAL = ".partial"
-_REPLACED = ".replaced"
-_LOCK = "lock"
-_KEPT = "kept"
 _READ_SIZE = 8 << 20
-
-
-class Manifest(NamedTuple):
-    """What a checkpoint says about itself."""
-
-    sequence: int  # of two checkpoints in a folder, the later one has the larger number
-    time: float
-    workers: int
-    files: dict[str, tuple[int, int]]  # size and checksum, by path
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -49,40 +35,31 @@ class PartialFolder:
         self.target = path
         self.path = path + PARTIAL
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.mkdir(self.path)
-        self._lock = open(os.path.join(self.path, _LOCK), "w")
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock = PathLock(path)
+        try:
+            settle(path)
+            require_replaceable(path)
+            os.mkdir(self.path)
+        except BaseException:
+            self._lock.release()
+            raise
 
     def commit(self, files: dict[str, tuple[int, int]], workers: int) -> None:
         """Makes it the checkpoint: everything is on the disk when it has its name."""
         self._require_all_there(files)
         parent = os.path.dirname(self.target)
-        manifest = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "sequence": 1 + max((found.sequence for _, found in checkpoints_in(parent)), default=0),
-            "time": time.time(),
-            "workers": workers,
-            "files": files,
-        }
-        body = json.dumps(manifest).encode()
-        write_file(os.path.join(self.path, MANIFEST), body + b"\n%08x\n" % _checksum(body))
+        last = max((manifest.sequence for _, manifest in checkpoints_in(parent)), default=0)
+        manifest = Manifest(last + 1, time.time(), workers, files)
+        write_file(os.path.join(self.path, MANIFEST), _manifest.manifest_bytes(manifest))
         sync_folder(self.path)
-        if os.path.lexists(self.target):  # saved once more under the same number
-            replaced = self.target + _REPLACED
-            _remove(replaced)
-            os.rename(self.target, replaced)
-            os.rename(self.path, self.target)
-            sync_folder(parent)
-            _remove(replaced)
-        else:
-            os.rename(self.path, self.target)
-            sync_folder(parent)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(self.target, _LOCK))
-        self._lock.close()
+        require_replaceable(self.target)
+        with contextlib.suppress(FileNotFoundError):  # as a rule there is none of this number
+            os.rename(self.target, self.target + REPLACED)
+        os.rename(self.path, self.target)
+        sync_folder(parent)
+        with contextlib.suppress(OSError):  # that an old one is left is no failure of the new
+            settle(self.target)
+        self._lock.release()
 
     def _require_all_there(self, files: dict[str, tuple[int, int]]) -> None:
         for name, (size, _) in files.items():
@@ -97,9 +74,12 @@ class PartialFolder:
                 )
 
     def discard(self) -> None:
-        """Removes it, if it has not become a checkpoint."""
-        self._lock.close()
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Removes it, if it has not become a checkpoint; what it was to replace is there again."""
+        if not self._lock.is_held:
+            return
+        with contextlib.suppress(OSError):
+            settle(self.target)
+        self._lock.release()
 
 
 def write_file(path: str, data: bytes) -> None:
@@ -125,29 +105,23 @@ def sync_and_list(folder: str, part: str) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     path = os.path.join(folder, part)
     if os.path.isfile(path):
-        return {part: _size_and_checksum(path, sync=True)}
+        return {part: _size_and_checksum(folder, part, sync=True)}
     for root, _, names in os.walk(path):
         for name in sorted(names):
-            file = os.path.join(root, name)
-            found[os.path.relpath(file, folder)] = _size_and_checksum(file, sync=True)
+            file = os.path.relpath(os.path.join(root, name), folder)
+            found[file] = _size_and_checksum(folder, file, sync=True)
         sync_folder(root)
     return found
 
 
-def _checksum(data: bytes | memoryview, start: int = 0) -> int:
-    from crc32c import crc32c  # loaded with the first checkpoint
-
-    return crc32c(data, start)
-
-
-def _size_and_checksum(path: str, sync: bool = False) -> tuple[int, int]:
+def _size_and_checksum(folder: str, name: str, sync: bool = False) -> tuple[int, int]:
     checksum, size = 0, 0
-    with open(path, "rb", buffering=0) as file:
+    with open(open_regular(folder, name), "rb", buffering=0) as file:
         if sync:
             os.fsync(file.fileno())
         buffer = memoryview(bytearray(min(_READ_SIZE, max(1, os.fstat(file.fileno()).st_size))))
         while count := file.readinto(buffer):
-            checksum = _checksum(buffer[:count], checksum)
+            checksum = checksum_of(buffer[:count], checksum)
             size += count
     return size, checksum
 
@@ -157,59 +131,47 @@ def _size_and_checksum(path: str, sync: bool = False) -> tuple[int, int]:
 
 def read_manifest(path: str) -> Manifest:
     """The manifest of a checkpoint, checked; `verify` looks at the rest."""
-    try:
-        with open(os.path.join(path, MANIFEST), "rb") as file:
-            data = file.read()
-    except (FileNotFoundError, NotADirectoryError):
-        raise CheckpointNotFoundError(_not_found(path)) from None
-    try:
-        body, checksum, _ = data.split(b"\n")
-        if _checksum(body) != int(checksum, 16):
-            raise ValueError
-        content = json.loads(body)
-    except ValueError:
-        raise _damaged(path, f"the checksum of {MANIFEST} does not fit its content") from None
-    if content.get("format") != _FORMAT or content.get("version") != _VERSION:
-        raise CheckpointNotFoundError(
-            f"{path} was written in version {content.get('version')!r} of the format of "
-            f"checkpoints, and this replicax reads version {_VERSION}. Use the replicax that "
-            "wrote it."
-        )
-    files = {name: (int(size), int(crc)) for name, (size, crc) in content["files"].items()}
-    return Manifest(content["sequence"], content["time"], content["workers"], files)
+    manifest = _manifest.read_manifest(path)
+    if manifest is None:
+        raise CheckpointNotFoundError(_not_found(path))
+    return manifest
 
 
 def mark_of(path: str) -> str | None:
     """A text that is different for different checkpoints; None where there is none."""
     try:
-        with open(os.path.join(path, MANIFEST), "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()
-    except OSError:
+        content = _manifest.manifest_content(path)
+    except (DamagedCheckpointError, OSError):
         return None
+    return None if content is None else hashlib.sha256(content).hexdigest()
 
 
 def verify(path: str) -> Manifest:
     """The manifest of a checkpoint, of which every byte is as it was written."""
     manifest = read_manifest(path)
+    sizes = _sizes(path)
     for name, (size, checksum) in manifest.files.items():
-        try:
-            found, is_checksum = _size_and_checksum(os.path.join(path, name))
-        except FileNotFoundError:
-            raise _damaged(path, f"the file {name} is missing") from None
-        if found != size:
-            raise _damaged(path, f"the file {name} has {found} bytes and should have {size}")
-        if is_checksum != checksum:
-            raise _damaged(path, f"the checksum of the file {name} does not fit its content")
+        if name not in sizes:
+            raise damaged(path, f"the file {name} is missing")
+        if sizes[name] != size:
+            raise damaged(path, f"the file {name} has {sizes[name]} bytes and should have {size}")
+        if _size_and_checksum(path, name) != (size, checksum):
+            raise damaged(path, f"the checksum of the file {name} does not fit its content")
     return manifest
 
 
-def _damaged(path: str, reason: str) -> DamagedCheckpointError:
-    return DamagedCheckpointError(
-        f"The checkpoint {path} is damaged: {reason}. Restore an earlier one: "
-        "rx.train.latest_checkpoint(directory) and CheckpointManager.restore_or_initialize() take "
-        "the latest that is whole.",
-        path=path,
-    )
+def _sizes(path: str) -> dict[str, int]:
+    """The size of each file in a folder; `DamagedCheckpointError` for links, pipes and devices."""
+    found: dict[str, int] = {}
+    for root, folders, names in os.walk(path):
+        for name in (*folders, *names):
+            file = os.path.join(root, name)
+            status = os.lstat(file)
+            if stat.S_ISREG(status.st_mode):
+                found[os.path.relpath(file, path)] = status.st_size
+            elif not stat.S_ISDIR(status.st_mode):
+                raise damaged(path, f"{os.path.relpath(file, path)} is not a regular file")
+    return found
 
 
 def _not_found(path: str) -> str:
@@ -235,77 +197,33 @@ def checkpoints_in(directory: str) -> list[tuple[str, Manifest]]:
     """The checkpoints of a directory, earliest first; those with an unreadable manifest are not."""
     found = []
     for path in folders_in(directory):
-        if not os.path.exists(os.path.join(path, MANIFEST)):
-            continue
         with contextlib.suppress(CheckpointNotFoundError, DamagedCheckpointError, OSError):
-            found.append((path, read_manifest(path)))
+            manifest = _manifest.read_manifest(path)
+            if manifest is not None:
+                found.append((path, manifest))
     return sorted(found, key=lambda pair: pair[1].sequence)
 
 
 def folders_in(directory: str) -> Iterator[str]:
     """The folders that may be checkpoints."""
     try:
-        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+        names = sorted(os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):
         return
-    for entry in entries:
-        if not entry.name.endswith((PARTIAL, _REPLACED)) and entry.is_dir():
-            yield os.path.join(directory, entry.name)
+    for name in names:
+        path = os.path.join(directory, name)
+        if not name.endswith(LEFTOVERS) and os.path.isdir(path):
+            yield path
 
 
-# --- cleaning up ----------------------------------------------------------------------------------
-
-
-def remove_leftovers(directory: str, prefix: str) -> list[str]:
-    """Removes what killed programs left, and what they did not get round to remove."""
-    removed = []
-    with contextlib.suppress(FileNotFoundError):
-        for entry in list(os.scandir(directory)):
-            if not entry.name.startswith(f"{prefix}-"):
-                continue
-            abandoned = entry.name.endswith(PARTIAL) and not _is_locked(entry.path)
-            if abandoned or entry.name.endswith(_REPLACED):
-                whole = entry.path.removesuffix(_REPLACED)
-                if entry.name.endswith(_REPLACED) and not os.path.lexists(whole):
-                    os.rename(entry.path, whole)  # killed between two renames
-                else:
-                    _remove(entry.path)
-                    removed.append(entry.path)
-    return removed
-
-
-def _is_locked(path: str) -> bool:
-    try:
-        with open(os.path.join(path, _LOCK)) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        # Without its manifest first: what is half removed must not look whole.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(path, MANIFEST))
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-
-
-def remove(path: str) -> None:
-    """Removes a checkpoint."""
-    _remove(path)
+# --- keeping --------------------------------------------------------------------------------------
 
 
 def keep(path: str) -> None:
     """Marks a checkpoint as one that is kept for good."""
-    write_file(os.path.join(path, _KEPT), b"")
+    write_file(os.path.join(path, KEPT), b"")
 
 
 def is_kept(path: str) -> bool:
     """Whether a checkpoint is kept for good."""
-    return os.path.exists(os.path.join(path, _KEPT))
+    return os.path.exists(os.path.join(path, KEPT))

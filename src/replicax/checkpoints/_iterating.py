@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from replicax.checkpoints._latest import latest_checkpoint
+from replicax.checkpoints._paths import as_path
 
 _POLL_SECONDS = 1.0
 
@@ -27,10 +28,11 @@ def checkpoints_iterator(
       timeout: seconds to wait for a newer one; None: for ever.
       timeout_fn: called after each `timeout`; the end if it returns True. Without it, the end.
     """
+    directory = as_path(checkpoint_dir, "checkpoint_dir")
     last: str | None = None
     while True:
         began = time.monotonic()
-        path = _next(os.fspath(checkpoint_dir), last, timeout)
+        path = _next(directory, last, timeout)
         if path is None:
             if timeout_fn is None or timeout_fn():
                 return

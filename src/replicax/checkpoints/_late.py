@@ -73,18 +73,19 @@ class LateValues:
         if self in late_value_sources:
             late_value_sources.remove(self)
 
-    def __call__(self, used: Variable) -> None:
+    def __call__(self, used: Any) -> None:
         """Gives their saved values to the variables that have a place by now.
 
         Args:
-          used: the variable that is about to be used. If its saved value does not fit, that is an
-            error; others will be refused when they are used themselves.
+          used: the variable that is about to be used, which may be another library's. If its saved
+            value does not fit, that is an error; others will be refused when they are used
+            themselves.
         """
         top = self._top()
         if top is None:
             self.close()
             return
-        pairs, optimizers = self._found_below(top)
+        pairs, optimizers = self._found_below(top, used)
         status = self._status()
         if optimizers and status is not None:
             status._update()  # their slots will be made from what was saved
@@ -122,7 +123,9 @@ class LateValues:
         nodes = walk(inner)
         return {name: nodes[index].value for name, index in nodes[0].children.items()} | alive
 
-    def _found_below(self, top: dict[str, Any]) -> tuple[list[tuple[Variable, int]], list[Any]]:
+    def _found_below(
+        self, top: dict[str, Any], used: Any
+    ) -> tuple[list[tuple[Variable, int]], list[Any]]:
         """Variables that are awaited, with their saved objects; and optimizers on the way."""
         pairs: list[tuple[Variable, int]] = []
         optimizers: list[Any] = []
@@ -143,6 +146,8 @@ class LateValues:
                         queue.append((child, target))
                 elif isinstance(child, Variable):
                     pairs.append((child._root, target))
+                elif child is used:
+                    raise UnmatchedError(_not_of_a_strategy(used, self._saved, target))
         return pairs, optimizers
 
 
@@ -151,6 +156,14 @@ def _does_not_fit(difference: str, path: str) -> str:
         f"A variable was made after the checkpoint {path} was restored, which does not fit it: "
         f"{difference}. If it is to start anew, restore only the other parts of the model: "
         "rx.train.Checkpoint(part=model.part).restore(path)."
+    )
+
+
+def _not_of_a_strategy(used: Any, saved: _restoring.Saved, target: int) -> str:
+    return (
+        f"{saved.objects[target]['path']} of the checkpoint {saved.path} was to be restored when "
+        f"the model makes it; but {used.path!r} was made outside of a strategy's scope. Make the "
+        "model inside `with strategy.scope():` (rx.distribute.OneDeviceStrategy will do)."
     )
 
 

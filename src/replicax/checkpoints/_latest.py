@@ -7,6 +7,9 @@ import os
 from replicax import _warnings
 from replicax.checkpoints import _folder
 from replicax.checkpoints._background import finish_all
+from replicax.checkpoints._names import MANIFEST, OBJECTS, is_numbered
+from replicax.checkpoints._objects import read_objects
+from replicax.checkpoints._paths import as_path
 from replicax.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
 
 _told: set[str] = set()  # the damaged checkpoints that users know of
@@ -24,6 +27,7 @@ def latest_whole(directory: str, prefix: str | None = None) -> str | None:
     for path in reversed(paths):
         try:
             _folder.verify(path)
+            read_objects(path)
             return path
         except (DamagedCheckpointError, OSError) as error:
             _tell(path, error)
@@ -31,15 +35,15 @@ def latest_whole(directory: str, prefix: str | None = None) -> str | None:
 
 
 def _belongs(path: str, prefix: str | None) -> bool:
-    return prefix is None or os.path.basename(path).startswith(f"{prefix}-")
+    return prefix is None or is_numbered(os.path.basename(path), prefix)
 
 
 def _tell_if_damaged(path: str) -> None:
     try:
         _folder.read_manifest(path)
     except CheckpointNotFoundError:
-        if os.path.exists(os.path.join(path, "objects.json")):
-            _tell(path, f"The checkpoint {path} is damaged: it has no {_folder.MANIFEST}.")
+        if os.path.exists(os.path.join(path, OBJECTS)):
+            _tell(path, f"The checkpoint {path} is damaged: it has no {MANIFEST}.")
     except (DamagedCheckpointError, OSError) as error:
         _tell(path, error)
 
@@ -62,8 +66,9 @@ def latest_checkpoint(
       checkpoint_dir: where checkpoints were saved.
       latest_filename: kept for ported code.
     """
+    directory = as_path(checkpoint_dir, "checkpoint_dir")
     finish_all()
-    return latest_whole(os.path.abspath(checkpoint_dir))
+    return latest_whole(os.path.abspath(directory))
 
 
 def list_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
@@ -74,5 +79,6 @@ def list_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
     Args:
       checkpoint_dir: where checkpoints were saved.
     """
+    directory = as_path(checkpoint_dir, "checkpoint_dir")
     finish_all()
-    return [path for path, _ in _folder.checkpoints_in(os.path.abspath(checkpoint_dir))]
+    return [path for path, _ in _folder.checkpoints_in(os.path.abspath(directory))]

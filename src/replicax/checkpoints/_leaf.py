@@ -116,11 +116,15 @@ def _copied(arrays: list[Any]) -> list[np.ndarray]:
 
 
 def as_saved(array: np.ndarray, look: ArrayLook) -> Any:
-    """A stored array, as what it was before."""
+    """A stored array, as what it was before; `ValueError` if it cannot have been that."""
     if look.keys is not None:
-        return jax.random.wrap_key_data(jnp.asarray(array), impl=look.keys)
-    dtype = np.dtype(look.dtype)
-    return array if array.dtype == dtype else array.view(dtype)
+        value = jax.random.wrap_key_data(jnp.asarray(array), impl=look.keys)
+    else:
+        dtype = np.dtype(look.dtype)
+        value = array if array.dtype == dtype else array.view(dtype)
+    if value.shape != look.shape:
+        raise ValueError(f"an array of the shape {list(value.shape)} is said to be {look}")
+    return value
 
 
 def put_value(node: Node, value: Any, copies: list[Any] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import time
 from collections.abc import Callable
@@ -13,10 +14,45 @@ from replicax.checkpoints import _folder, _job
 from replicax.checkpoints._background import Background
 from replicax.checkpoints._checkpoint import Checkpoint
 from replicax.checkpoints._latest import latest_whole
+from replicax.checkpoints._leftovers import remove, remove_leftovers, why_not_ours
+from replicax.checkpoints._names import is_numbered
+from replicax.checkpoints._paths import as_path, require_plain_name
 from replicax.checkpoints._saving import Save
 from replicax.checkpoints._together import Restoring
 
 _HOUR = 3600.0
+
+
+def _whole_number(given: Any, what: str) -> int:
+    """The number in an integer, or in a variable or array of one."""
+    value = given.numpy() if hasattr(given, "numpy") else given
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"`{what}` must be a whole number, or a variable or array of one; got {given!r}."
+        ) from None
+
+
+def _checkpoint_number(given: Any) -> int:
+    number = _whole_number(given, "checkpoint_number")
+    if number < 0:
+        raise ValueError(
+            f"`checkpoint_number` must be at least 0; got {number}. Leave it out to count the "
+            "saves."
+        )
+    return number
+
+
+def _require_hours(hours: Any) -> None:
+    if hours is None:
+        return
+    if not isinstance(hours, int | float):
+        raise TypeError(
+            f"`keep_checkpoint_every_n_hours` must be a number of hours or None; got {hours!r}."
+        )
+    if not hours >= 0:
+        raise ValueError(f"`keep_checkpoint_every_n_hours` must be at least 0; got {hours}.")
 
 
 class CheckpointManager:
@@ -77,12 +113,14 @@ class CheckpointManager:
                 f"CheckpointManager takes an rx.train.Checkpoint; got {checkpoint!r}. Write "
                 "rx.train.CheckpointManager(rx.train.Checkpoint(model=...), directory)."
             )
+        require_plain_name(checkpoint_name)
         if max_to_keep is not None and (not isinstance(max_to_keep, int) or max_to_keep < 1):
             raise ValueError(f"`max_to_keep` must be a positive number or None; got {max_to_keep}.")
+        _require_hours(keep_checkpoint_every_n_hours)
         if None not in (checkpoint_interval, save_interval):
             raise ValueError("Give `checkpoint_interval` or `save_interval`: they are the same.")
         interval = save_interval if checkpoint_interval is None else checkpoint_interval
-        if interval is not None and interval < 1:
+        if interval is not None and _whole_number(interval, "checkpoint_interval") < 1:
             raise ValueError(f"`checkpoint_interval` must be at least 1; got {interval}.")
         if interval is not None and step_counter is None and not hasattr(checkpoint, "step"):
             raise ValueError(
@@ -90,7 +128,7 @@ class CheckpointManager:
                 "checkpoint has a `step`: rx.train.Checkpoint(model=..., step=step)."
             )
         self._checkpoint = checkpoint
-        self._directory = os.path.abspath(directory)
+        self._directory = os.path.abspath(as_path(directory, "directory"))
         self._max_to_keep = max_to_keep
         self._keep_hours = keep_checkpoint_every_n_hours
         self._name = checkpoint_name
@@ -106,7 +144,7 @@ class CheckpointManager:
         with contextlib.suppress(OSError):  # who saves will be told
             os.makedirs(self._directory, exist_ok=True)
         if _job.current_job().worker == 0:
-            _folder.remove_leftovers(self._directory, self._name)
+            remove_leftovers(self._directory, self._name)
 
     # ------------------------------------------------------------------ what there is
 
@@ -133,7 +171,7 @@ class CheckpointManager:
 
     def _managed(self) -> list[str]:
         found = [path for path, _ in _folder.checkpoints_in(self._written_to)]
-        mine = [path for path in found if os.path.basename(path).startswith(f"{self._name}-")]
+        mine = [path for path in found if is_numbered(os.path.basename(path), self._name)]
         return [path for path in mine if not _folder.is_kept(path)]
 
     @property
@@ -163,6 +201,7 @@ class CheckpointManager:
           check_interval: whether `checkpoint_interval` counts.
           options: kept for ported code.
         """
+        number = None if checkpoint_number is None else _checkpoint_number(checkpoint_number)
         if self._interval is not None:
             step = self._step()
             early = self._last_step is not None and step - self._last_step < self._interval
@@ -172,7 +211,7 @@ class CheckpointManager:
         self.wait()
         counter = self._checkpoint.save_counter
         counter.assign_add(1)
-        number = int(counter.numpy() if checkpoint_number is None else checkpoint_number)
+        number = int(counter.numpy()) if number is None else number
         save = self._checkpoint._save(os.path.join(self._directory, f"{self._name}-{number}"))
         object.__setattr__(self._checkpoint, "_unfinished", self.wait)
         self._written_to = os.path.dirname(save.path)
@@ -209,8 +248,8 @@ class CheckpointManager:
             if hours is not None and times[path] - self._last_kept >= hours * _HOUR:
                 self._last_kept = times[path]
                 _folder.keep(path)
-            else:
-                _folder.remove(path)
+            elif why_not_ours(path) is None:  # else users have put something of theirs into it
+                remove(path)
 
     def wait(self) -> None:
         """Waits until the last save is on the disk; raises its error if it failed."""

@@ -9,11 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from replicax.checkpoints import _folder
 from replicax.checkpoints._background import finish_all
 from replicax.checkpoints._graph import NUMBER
 from replicax.checkpoints._latest import latest_checkpoint, list_checkpoints
 from replicax.checkpoints._leaf import number_from_json
+from replicax.checkpoints._names import MANIFEST
+from replicax.checkpoints._paths import as_path
 from replicax.checkpoints._problems import CheckpointNotFoundError
 from replicax.checkpoints._restoring import Saved
 
@@ -95,9 +96,9 @@ def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReade
     Args:
       ckpt_dir_or_file: the path of a checkpoint, or a directory, for the latest one in it.
     """
+    path = os.path.abspath(as_path(ckpt_dir_or_file, "ckpt_dir_or_file"))
     finish_all()
-    path = os.path.abspath(ckpt_dir_or_file)
-    if os.path.exists(os.path.join(path, _folder.MANIFEST)):
+    if os.path.exists(os.path.join(path, MANIFEST)):
         return CheckpointReader(path)
     latest = latest_checkpoint(path)
     if latest is None:

@@ -7,11 +7,8 @@ fit is found, and told, before anything is changed.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from typing import Any
-
-import numpy as np
 
 from replicax import _errors
 from replicax.checkpoints import _folder, _job
@@ -26,8 +23,10 @@ from replicax.checkpoints._leaf import (
     put_value,
     state_from_json,
 )
-from replicax.checkpoints._problems import DamagedCheckpointError, UnmatchedError
-from replicax.checkpoints._saving import ARRAYS, COPIES, OBJECTS
+from replicax.checkpoints._manifest import damaged
+from replicax.checkpoints._names import ARRAYS, COPIES
+from replicax.checkpoints._objects import read_objects
+from replicax.checkpoints._problems import UnmatchedError
 from replicax.context import get_strategy, has_strategy
 from replicax.training import Optimizer
 
@@ -47,14 +46,12 @@ class Saved:
         self.path = os.path.abspath(path)
         self.mark = _folder.mark_of(path)
         self.manifest = _folder.read_manifest(path) if verified else _folder.verify(path)
-        with open(os.path.join(path, OBJECTS), encoding="utf-8") as file:
-            self.objects: list[dict[str, Any]] = json.load(file)["objects"]
+        self.objects = read_objects(path)
 
     def arrays(self, indices: list[int]) -> dict[int, Any]:
         """The values of arrays, by object."""
-        names = [self.objects[index]["path"] for index in indices]
-        found = self._read(ARRAYS, names)
-        return {i: as_saved(found[n], self.look(i)) for i, n in zip(indices, names, strict=True)}
+        names = {index: [self.objects[index]["path"]] for index in indices}
+        return {index: value for index, (value,) in self._read(ARRAYS, names).items()}
 
     def copies(self, worker: int, indices: list[int]) -> dict[int, list[Any]]:
         """The copies that a worker had, by object."""
@@ -65,20 +62,23 @@ class Saved:
             ]
             for index in indices
         }
-        found = self._read(
-            COPIES.format(worker), [name for each in names.values() for name in each]
-        )
-        return {i: [as_saved(found[n], self.look(i)) for n in each] for i, each in names.items()}
+        return self._read(COPIES.format(worker), names)
 
-    def _read(self, part: str, names: list[str]) -> dict[str, np.ndarray]:
+    def _read(self, part: str, names: dict[int, list[str]]) -> dict[int, list[Any]]:
+        """Arrays of a part, by object: each is what the object says that it is."""
         if not names:
             return {}
+        files = self.manifest.files.items()
+        size = sum(size for file, (size, _) in files if file.startswith(f"{part}/"))
+        wanted = {name for each in names.values() for name in each}
         try:
-            return read_arrays(os.path.join(self.path, part), names)
-        except ValueError as error:
-            raise DamagedCheckpointError(
-                f"The checkpoint {self.path} cannot be read: {error}", path=self.path
-            ) from error
+            stored = read_arrays(os.path.join(self.path, part), wanted, size)
+            return {
+                index: [as_saved(stored[name], self.look(index)) for name in each]
+                for index, each in names.items()
+            }
+        except Exception as error:  # TensorStore's are of many kinds
+            raise damaged(self.path, f"{part} cannot be read: {error}") from error
 
     def look(self, index: int) -> ArrayLook:
         each = self.objects[index]
@@ -256,8 +256,12 @@ class Prepared:
 
     def __init__(self, pairs: list[tuple[Node, int]], saved: Saved):
         job = _job.current_job()
-        self._pairs, self._saved = pairs, saved
         require_own_strategy([node for node, _ in pairs])
+        self._numbers = [
+            (n.put, number_from_json(saved.objects[i]["value"]))
+            for n, i in pairs
+            if n.kind == NUMBER and n.put is not None
+        ]
         self._in_arrays = [(n, i) for n, i in pairs if n.kind in (VARIABLE, ARRAY)]
         self._values = saved.arrays(sorted({index for _, index in self._in_arrays}))
         self._copies = saved.copies(
@@ -270,9 +274,8 @@ class Prepared:
         """Sets the things of the program."""
         for node, index in self._in_arrays:
             put_value(node, self._values[index], self._copies.get(index))
-        for node, index in self._pairs:
-            if node.kind == NUMBER and node.put is not None:
-                node.put(number_from_json(self._saved.objects[index]["value"]))
+        for put, number in self._numbers:
+            put(number)
 
     def undo(self) -> None:
         """Leaves everything as it was."""
@@ -302,15 +305,14 @@ def _set_states(
                     "can be continued by another number of workers."
                 )
             state = state_from_json(states[job.worker if len(states) > 1 else 0])
-            before = node.value.get_state()
+            done.append((node.value, node.value.get_state()))
             try:
                 node.value.set_state(state)
-            except (TypeError, ValueError, KeyError) as error:
+            except Exception as error:  # it is the user's, or given to it is anybody's
                 raise UnmatchedError(
                     f"{node.path}: the position in the checkpoint {saved.path} does not fit this "
                     f"iterator; nothing was restored. {error}"
                 ) from error
-            done.append((node.value, before))
     except BaseException:
         for value, before in done:
             value.set_state(before)

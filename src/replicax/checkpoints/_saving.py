@@ -31,12 +31,10 @@ from replicax.checkpoints._leaf import (
     number_to_json,
     state_to_json,
 )
+from replicax.checkpoints._names import ARRAYS, COPIES, OBJECTS, PARTIAL
 from replicax.checkpoints._problems import SaveFailedError
 from replicax.checkpoints._together import save_needs_all
 
-OBJECTS = "objects.json"
-ARRAYS = "arrays"
-COPIES = "copies-{:05d}"
 _PATIENCE_SECONDS = 7 * 24 * 3600.0
 
 
@@ -181,7 +179,7 @@ class Save:
         return self.path
 
     def _written(self) -> dict[str, tuple[int, int]]:
-        folder = self.path + _folder.PARTIAL
+        folder = self.path + PARTIAL
         files: dict[str, tuple[int, int]] = {}
         if self._copies:
             if not os.path.isdir(folder):

@@ -44,6 +44,11 @@ def look(variable: Any) -> None:
     variable._looks_left = max(0, variable._looks_left - 1) if late_value_sources else 0
 
 
+def is_looking() -> bool:
+    """Whether sources are being asked just now."""
+    return _state["is looking"]
+
+
 @contextlib.contextmanager
 def outside_of_everything() -> Iterator[None]:
     """The default context: no replica, no program that is traced, nobody who sees reads first."""

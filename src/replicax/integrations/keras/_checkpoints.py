@@ -16,6 +16,8 @@ from keras.src.metrics.metric import Metric
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.utils.naming import to_snake_case
 
+from replicax.variable._late_values import is_looking
+
 
 def install() -> None:
     """Lets checkpoints ask Keras objects for what is to be saved of them."""
@@ -34,7 +36,7 @@ def _children(below: Callable[[Any], Iterable[tuple[str, Any]]]) -> Callable[[An
         for name, child in below(owner):
             kind = to_snake_case(type(child).__name__)
             # Names that Keras counted up itself; those of the user stay as they are.
-            name = re.sub(rf"^{re.escape(kind)}_\d+$", kind, name)
+            name = re.sub(rf"^((?:forward_|backward_)?{re.escape(kind)})_\d+$", r"\1", name)
             number = 0
             while (unique := f"{name}_{number}" if number else name) in found:
                 number += 1
@@ -78,6 +80,8 @@ def _below_optimizer(optimizer: Any) -> Iterable[tuple[str, Any]]:
 
 def _variable(variable: Any, owner: Any) -> Any:
     found = getattr(variable, "__rx_variable__", None)
+    if found is None and is_looking():
+        return variable  # it is refused when it is used itself
     if found is None:
         raise ValueError(
             f"{type(owner).__name__} {owner.name!r} cannot be in an rx.train.Checkpoint: its "

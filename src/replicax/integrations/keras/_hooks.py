@@ -52,6 +52,7 @@ from replicax.integrations.keras import (
     _variables,
     _workers,
 )
+from replicax.variable import UPDATING, _late_values
 
 _TESTED = (3, 15)
 
@@ -91,6 +92,8 @@ def _hook_variables() -> None:
             _variables.replicate(variable, value)
         else:
             original(variable, value)
+            if _late_values.late_value_sources:
+                _late_values.expect(variable)  # a checkpoint may have something for it
 
     def next_seed(original: Any, generator: Any, ordered: bool = True) -> Any:
         return _reduction.seed_of_replica(original(generator, ordered))
@@ -115,6 +118,9 @@ def _hook_variables() -> None:
     own_value: Any = JaxVariable.value
 
     def value(variable: Any) -> Any:
+        if variable._looks_left:
+            with UPDATING:
+                _late_values.look(variable)
         if _would_be_kept(variable):
             raise ValueError(
                 f"The Keras variable {variable.path!r} is read in an rx.function, but was made "
@@ -124,6 +130,7 @@ def _hook_variables() -> None:
             )
         return own_value.fget(variable)
 
+    _changes.append((JaxVariable, "_looks_left", 0))
     _changes.append((JaxVariable, "value", property(value, doc=own_value.__doc__)))
     _around(JaxVariable, "_initialize", initialize)
     _around(JaxVariable, "_direct_assign", direct_assign)
@@ -256,13 +263,14 @@ class _Running(threading.local):
 _running = _Running()
 
 
-def strategy_of(model: Any) -> Any:
-    """The strategy in whose scope a model was made, or None."""
-    return vars(model).get("_made_in_strategy")
+def strategy_of(layer: Any) -> Any:
+    """The strategy in whose scope a layer or model was made, or None."""
+    return vars(layer).get("_made_in_strategy")
 
 
 def _hook_models() -> None:
-    _around(JAXTrainer, "__init__", _init)
+    _around(Layer, "__init__", _init)
+    _around(Layer, "_open_name_scope", _built_in_own_strategy)
     for name in ("compile", "train_on_batch", "test_on_batch", "predict_on_batch"):
         _around(Trainer if name == "compile" else JAXTrainer, name, _in_own_strategy)
     for name in ("fit", "evaluate", "predict"):
@@ -280,11 +288,25 @@ def _hook_models() -> None:
         _around(Model, name, _written_once)
 
 
-def _init(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-    original(model, *args, **kwargs)
+def _init(original: Any, layer: Any, *args: Any, **kwargs: Any) -> None:
+    original(layer, *args, **kwargs)
     if has_strategy():
-        # Past Keras's own __setattr__, which keeps track of what a model has.
-        object.__setattr__(model, "_made_in_strategy", get_strategy())
+        # Past Keras's own __setattr__, which keeps track of what a layer has.
+        object.__setattr__(layer, "_made_in_strategy", get_strategy())
+
+
+def _built_in_own_strategy(original: Any, layer: Any) -> Any:
+    """Keras enters this around `build`: wherever that is, the variables are the strategy's."""
+    strategy = strategy_of(layer)
+    if strategy is None or layer.built or has_strategy():
+        return original(layer)
+    return _inside(strategy, original(layer))
+
+
+@contextlib.contextmanager
+def _inside(strategy: Any, name_scope: Any) -> Iterator[None]:
+    with strategy.scope(), name_scope:
+        yield
 
 
 def _in_own_strategy(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:

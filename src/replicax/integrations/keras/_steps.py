@@ -232,6 +232,5 @@ def _require_replicated(model: Any, strategy: Any, variables: list[Any]) -> None
         raise ValueError(
             f"The model {model.name!r} was made in the scope of {strategy!r}, but its variable "
             f"{variable.path!r} was made {where}. Make everything that it has (layers, the "
-            "optimizer, metrics) inside `with strategy.scope():`, and build it there if you build "
-            "it by hand."
+            "optimizer, metrics) inside `with strategy.scope():`."
         )

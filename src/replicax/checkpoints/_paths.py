@@ -1,0 +1,65 @@
+"""Paths and names that users give, checked before anything is done with them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+_ADDRESSES = ("gs://", "s3://", "http://", "https://")
+
+
+def as_path(given: Any, what: str) -> str:
+    """The path that was given as text.
+
+    Args:
+      given: by the user.
+      what: the call and its argument, for the error.
+    """
+    path = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(path, str):
+        raise TypeError(
+            f'`{what}` must be a path, as "run/checkpoints" or a pathlib.Path; got {given!r}, of '
+            f"type {type(given).__name__}."
+        )
+    if "\0" in path or path.startswith(_ADDRESSES):
+        raise ValueError(f"`{what}` must be a path of the file system; got {path!r}.")
+    if "\\" in os.path.abspath(path):
+        # TensorStore would write the arrays somewhere else.
+        raise ValueError(
+            f"`{what}` must be a path without backslashes, which are taken for slashes when arrays "
+            f"are stored; got {path!r}. Rename the folder."
+        )
+    return path
+
+
+def as_target(given: Any, what: str) -> str:
+    """The path of a checkpoint that is to be written, or the beginning of that path."""
+    path = as_path(given, what)
+    if not path or os.path.basename(path) in (".", ".."):
+        raise ValueError(
+            f"`{what}` must end in the name of the checkpoint; got {path!r}. Write, for example, "
+            f"{os.path.join(path, 'ckpt')!r}."
+        )
+    return path
+
+
+def require_below(path: str) -> None:
+    """`ValueError` if a checkpoint would take the place of the working directory or of a parent."""
+    here, there = os.path.realpath(os.getcwd()), os.path.realpath(path)
+    if os.path.commonpath([here, there]) == there:
+        raise ValueError(
+            f"A checkpoint cannot be written to {path!r}: the program works in {here!r}, which "
+            f"it would replace. Write to a new folder, as {os.path.join(path, 'ckpt')!r}."
+        )
+
+
+def require_plain_name(name: Any) -> None:
+    """`checkpoint_name` of a manager must be a name, and not a path."""
+    if not isinstance(name, str):
+        raise TypeError(f'`checkpoint_name` must be a text, as "ckpt"; got {name!r}.')
+    if not name or "/" in name or "\0" in name:
+        raise ValueError(
+            f"`checkpoint_name` must be a name without '/'; got {name!r}. Checkpoints are "
+            '`{directory}/{checkpoint_name}-{number}`: write CheckpointManager(checkpoint, "run/'
+            'checkpoints", checkpoint_name="ckpt").'
+        )
