@@ -47,4 +47,4 @@ def assert_healthy(strategy: Any) -> None:
 
     assert float(strategy.reduce("MEAN", strategy.run(step), axis=None)) == 3.0
     kept = [thread for thread in threading.enumerate() if thread.name.startswith(NAME_PREFIX)]
-    assert len(pool._idle) == len(kept)
+    assert len(pool._free) == len(kept)

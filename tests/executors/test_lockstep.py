@@ -123,17 +123,29 @@ def test_no_threads_are_lost_by_failing_runs():
 
 
 def test_the_pool_keeps_a_bounded_number():
-    pool = _threads.ThreadPool(keep=2)
-    with pool.borrowed(4) as threads:
-        assert len({thread._thread.ident for thread in threads}) == 4
-    assert len(pool._idle) == 2
-    for thread in threads:
-        if thread not in pool._idle:
-            thread._thread.join(5)
-            assert not thread._thread.is_alive()
-    for thread in pool._idle:
-        thread.end()
-        thread._thread.join(5)
+    pool, threads = _threads.ThreadPool(keep=2), []
+
+    def code() -> None:
+        threads.append(threading.current_thread())
+        tasks[len(threads) - 1].pause()
+
+    tasks = [_threads.Task(pool, code) for _ in range(4)]
+    for task in tasks:
+        task.take_thread()
+        task.resume()
+    assert len(set(threads)) == 4
+    for task in tasks:
+        task.end()
+    for thread in threads[2:]:
+        thread.join(5)
+    assert [thread.is_alive() for thread in threads] == [True, True, False, False]
+    pool._keep = 0
+    for thread in threads[1::-1]:
+        task = _threads.Task(pool, lambda: None)
+        task.take_thread()
+        task.resume()
+        thread.join(5)
+        assert not thread.is_alive()
 
 
 # --- exceptions -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax.checkpoints._graph import ARRAY, VARIABLE, Node
+from replicax.context import require_threads
 from replicax.variable import UPDATING, DistributedVariable, Variable
 
 _SHARED_OUT = 1 << 20  # bytes; larger copies are made by several threads
@@ -67,6 +68,7 @@ def host_copies(nodes: list[Node]) -> list[np.ndarray]:
     held. Nor are the variables read in the usual way, after which the next step would have to copy
     them, on all devices.
     """
+    require_threads("A checkpoint")
     with UPDATING:
         arrays = [_bits(_on_device(node)) for node in nodes]
         for array in arrays:

@@ -20,7 +20,7 @@ from replicax.collectives._destinations import component_devices
 from replicax.collectives._fusion import all_reduce_traced
 from replicax.collectives._reduce_op import ReduceOp
 from replicax.context import EACH, is_compiling, thread_state, tracing_replicas
-from replicax.devices import REPLICA_AXIS, ReplicaMesh, put, replica_mesh, replicas_on
+from replicax.devices import ReplicaMesh, over_replicas, put, replica_mesh, replicas_on
 from replicax.values import DistributedValues, Mirrored, PerReplica, ReplicaBuffers, TracedBuffers
 
 
@@ -171,7 +171,7 @@ def concatenate_traced(local: Any, axis: int, replicas: int, what: str) -> jax.A
     axis = checked_axis([local] * replicas, axis, what)
     if local.size == 0:
         return jnp.concatenate([local] * replicas, axis=axis)
-    return jax.lax.all_gather(local, REPLICA_AXIS, axis=axis, tiled=True)
+    return over_replicas(jax.lax.all_gather, local, axis=axis, tiled=True)
 
 
 def _joined(arrays: list[jax.Array], axis: int, device: Device, what: str) -> jax.Array:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from replicax._arrays import for_mean
 from replicax.collectives._reduce_op import ReduceOp
-from replicax.devices import REPLICA_AXIS, ReplicaMesh
+from replicax.devices import ReplicaMesh, over_replicas
 
 DEFAULT_BYTES_PER_PACK = 4 << 20
 
@@ -85,10 +85,10 @@ def all_reduce_traced(
     for positions in plan_packs([arrays[index] for index in sent], bytes_per_pack, packing):
         pack = [sent[position] for position in positions]
         if len(pack) == 1:
-            reduced[pack[0]] = jax.lax.psum(arrays[pack[0]], REPLICA_AXIS)
+            reduced[pack[0]] = over_replicas(jax.lax.psum, arrays[pack[0]])
             continue
         flat = jnp.concatenate([arrays[index].ravel() for index in pack])
-        total = jax.lax.psum(flat, REPLICA_AXIS)
+        total = over_replicas(jax.lax.psum, flat)
         offset = 0
         for index in pack:
             size = arrays[index].size

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from replicax.devices import REPLICA_AXIS, ReplicaMesh
+from replicax.devices import REPLICA_AXIS, ReplicaMesh, over_replicas
 
 
 def part_shape(shape: tuple[int, ...], dim: int, mesh: ReplicaMesh | None) -> tuple[int, ...]:
@@ -31,9 +31,9 @@ def own_part(array: Any, dim: int, mesh: ReplicaMesh | None) -> jax.Array:
 
 def put_together(part: Any, dim: int) -> jax.Array:
     """The whole, for each replica, of what each has a part of."""
-    return jax.lax.all_gather(part, REPLICA_AXIS, axis=dim, tiled=True)
+    return over_replicas(jax.lax.all_gather, part, axis=dim, tiled=True)
 
 
 def scattered_sum(array: Any, dim: int) -> jax.Array:
     """Each replica's part of the sum of what they have."""
-    return jax.lax.psum_scatter(array, REPLICA_AXIS, scatter_dimension=dim, tiled=True)
+    return over_replicas(jax.lax.psum_scatter, array, scatter_dimension=dim, tiled=True)

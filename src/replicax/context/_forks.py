@@ -21,10 +21,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def require_threads(what: str) -> None:
-    """Raises where JAX would wait for ever."""
+    """Raises where JAX would wait forever."""
     if _Process.lost_threads:
         raise WrongContextError(
             f"{what} was called in a process that was forked after JAX had started its devices. "
-            "JAX's threads are not in the child, and it would wait for them for ever. Start "
+            "JAX's threads are not in the child, and it would wait for them forever. Start "
             'processes with multiprocessing.get_context("spawn"), or fork before JAX is used.'
         )

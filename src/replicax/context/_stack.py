@@ -103,15 +103,17 @@ def depth() -> int:
     return len(thread_state.frames)
 
 
-@contextlib.contextmanager
-def entered(frame: Frame) -> Iterator[None]:
-    """Makes `frame` the current context of this thread."""
-    frames = thread_state.frames
-    frames.append(frame)
-    try:
-        yield
-    finally:
-        frames.pop()
+class entered:
+    """Context manager: makes `frame` the current context of this thread."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def __enter__(self) -> None:
+        thread_state.frames.append(self._frame)
+
+    def __exit__(self, *_: object) -> None:
+        thread_state.frames.pop()
 
 
 @contextlib.contextmanager

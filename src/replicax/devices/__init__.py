@@ -21,6 +21,7 @@ from replicax.devices._names import name_this_process as name_this_process
 from replicax.devices._names import resolve as resolve
 from replicax.devices._names import resolve_all as resolve_all
 from replicax.devices._names import short_name as short_name
+from replicax.devices._over_replicas import over_replicas as over_replicas
 from replicax.devices._placement import device as device
 from replicax.devices._placement import device_of as device_of
 from replicax.devices._placement import put as put

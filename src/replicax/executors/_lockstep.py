@@ -22,7 +22,7 @@ from replicax._errors import ReplicaMismatchError, add_note, show_users_part
 from replicax._typing import Device
 from replicax.context import Frame, ReplicaContext, entered, thread_state
 from replicax.devices import replicas_on, short_name
-from replicax.executors._threads import ReplicaThread, pool
+from replicax.executors._threads import Task, pool
 from replicax.values import as_one_of_many, regroup, released, select_replica, take_apart
 
 Handler = Callable[[Any], Any]
@@ -36,25 +36,20 @@ class _State(enum.Enum):
     FAILED = enum.auto()
 
 
-class _ReplicaEnded(BaseException):
-    """Raised inside a replica that waits at a meeting when another one has failed.
-
-    A BaseException, so that a user's `except Exception` does not keep the replica going.
-    """
-
-
 class _Replica:
-    """One replica's run: its thread, where it stands, and what it brought to a meeting."""
+    """One replica's run: its task, where it stands, and what it brought to a meeting."""
 
     def __init__(
         self,
-        thread: ReplicaThread,
+        fn: Callable[..., Any],
+        call: ReplicaCall,
+        inherited: _Inherited,
         strategy: Any,
         device: Device,
         replica_id: int,
         shared: dict[Any, Any],
     ):
-        self.thread = thread
+        self.task = Task(pool, lambda: self._run(fn, call, inherited))
         self.device = device
         self.replica_id = replica_id
         self.state = _State.READY
@@ -65,11 +60,7 @@ class _Replica:
         self.payload: Any = None
         self.handler: Handler | None = None
         self.keep_same = False
-        self.ending = False
         self.context = ReplicaContext(strategy, replica_id, meet=self._meet, shared=shared)
-
-    def begin(self, fn: Callable[..., Any], call: ReplicaCall, inherited: _Inherited) -> None:
-        self.thread.start(lambda: self._run(fn, call, inherited))
 
     def _run(self, fn: Callable[..., Any], call: ReplicaCall, inherited: _Inherited) -> None:
         args, kwargs = call
@@ -88,18 +79,15 @@ class _Replica:
         except BaseException as error:  # handed to the calling thread, whatever it is
             self.error = error
             self.state = _State.FAILED
+        self.context._meet_others = None  # no cycle
 
     def _meet(
         self, key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool
     ) -> Any:
-        if self.ending:
-            raise _ReplicaEnded
         self.key, self.what, self.payload, self.handler = key, what, payload, handler
         self.keep_same = keep_same
         self.state = _State.MEETING
-        self.thread.pause()
-        if self.ending:
-            raise _ReplicaEnded
+        self.task.pause()
         result, self.result = self.result, None
         return result
 
@@ -150,15 +138,18 @@ class LockstepExecutor:
                 "threads no longer run. Call it before the program ends, or from atexit."
             )
         shared: dict[Any, Any] = {}
-        with pool.borrowed(len(calls)) as threads:
-            replicas = [
-                _Replica(thread, strategy, device, index, shared)
-                for index, (thread, device) in enumerate(zip(threads, devices, strict=True))
-            ]
+        inherited = _Inherited()
+        replicas = [
+            _Replica(fn, call, inherited, strategy, device, index, shared)
+            for index, (call, device) in enumerate(zip(calls, devices, strict=True))
+        ]
+        try:
+            return released(_merged(_run_rounds(strategy, replicas)), devices)
+        finally:
             try:
-                return released(_merged(_run_rounds(strategy, replicas, fn, calls)), devices)
-            finally:
                 _end_all(replicas)
+            finally:
+                _abandon_all(replicas)
                 take_apart()
 
     def _run_inline(
@@ -177,12 +168,11 @@ class LockstepExecutor:
 def _run_rounds(
     strategy: Any,
     replicas: Sequence[_Replica],
-    fn: Callable[..., Any],
-    calls: Sequence[ReplicaCall],
 ) -> list[Any]:
-    inherited = _Inherited()
-    for replica, call in zip(replicas, calls, strict=True):
-        replica.begin(fn, call, inherited)
+    for replica in replicas:
+        replica.task.take_thread()
+    for replica in replicas:
+        replica.task.resume()
         _raise_if_failed(replica, strategy.num_replicas_in_sync)
     while True:
         if all(replica.state is _State.DONE for replica in replicas):
@@ -200,7 +190,7 @@ def _run_rounds(
         for index, replica in enumerate(replicas):
             replica.payload = replica.handler = None
             replica.result = select_replica(index, result)
-            replica.thread.resume()
+            replica.task.resume()
             _raise_if_failed(replica, strategy.num_replicas_in_sync)
 
 
@@ -242,16 +232,17 @@ def _end_all(replicas: Sequence[_Replica]) -> None:
     """Brings every replica that still waits at a meeting to its end, running its `finally`s."""
     interruption: BaseException | None = None
     for replica in replicas:
-        replica.ending = True
-    for replica in replicas:
-        if replica.state is _State.MEETING:
-            try:
-                replica.thread.resume()
-            except BaseException as error:  # Ctrl-C in here: the others must end nevertheless
-                interruption = error
-        if replica.state is _State.MEETING:
-            replica.thread.reusable = False
-        # No cycles: results must go when the user drops them, not when Python collects garbage.
-        replica.error = replica.result = replica.context._meet_others = None
+        try:
+            replica.task.end()
+        except BaseException as error:  # Ctrl-C in here: the others must end nevertheless
+            interruption = error
     if interruption is not None:
         raise interruption
+
+
+def _abandon_all(replicas: Sequence[_Replica]) -> None:
+    """Waits for nobody: after a Ctrl-C, replicas may still be at work."""
+    for replica in replicas:
+        replica.task.abandon()
+        # No cycles: results must go when the user drops them, not when Python collects garbage.
+        replica.error = replica.result = None

@@ -22,6 +22,7 @@ from replicax.context import (
     StrategyScope,
     is_compiling,
     require_cross_replica,
+    thread_state,
     tracing_replicas,
 )
 from replicax.data import Dataset
@@ -143,13 +144,17 @@ class Strategy:
         require_cross_replica(
             self, "strategy.run", "Inside a replica function, call the function itself."
         )
-        with self.scope():
-            try:
+        frames = thread_state.frames
+        depth = len(frames)
+        try:
+            with self.scope():
                 return self._extended._call_for_each_replica(fn, args, kwargs)
-            except BaseException as error:
-                _logical_devices.explain(error)
-                show_users_part(error)
-                raise
+        except BaseException as error:
+            _logical_devices.explain(error)
+            show_users_part(error)
+            raise
+        finally:
+            del frames[depth:]  # Ctrl-C may come on the way into a context, or out of it
 
     def experimental_run_v2(
         self,

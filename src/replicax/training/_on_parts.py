@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from replicax import _jax_internals
 from replicax.collectives import own_part, part_shape, put_together
-from replicax.devices import REPLICA_AXIS, ReplicaMesh
+from replicax.devices import REPLICA_AXIS, ReplicaMesh, over_replicas
 
 
 class Part(NamedTuple):
@@ -90,7 +90,7 @@ class _Work:
     def cut(self, part: Part, dim: int | None) -> Any:
         """An array that is cut along `dim`, however it was before."""
         if part.is_summand:
-            part = Part(jax.lax.psum(part.value, REPLICA_AXIS))
+            part = Part(over_replicas(jax.lax.psum, part.value))
         if part.dim == dim:
             return part.value
         whole = part.value if part.dim is None else put_together(part.value, part.dim)
@@ -108,7 +108,7 @@ class _Work:
         def settled(atom: Any) -> Part:
             part = read(atom)
             if part.is_summand:
-                part = known[atom] = Part(jax.lax.psum(part.value, REPLICA_AXIS))
+                part = known[atom] = Part(over_replicas(jax.lax.psum, part.value))
             return part
 
         for equation in jaxpr.eqns:

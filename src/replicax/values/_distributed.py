@@ -84,7 +84,7 @@ class DistributedValues:
         return isinstance(self._buffers, TracedBuffers)
 
     def __repr__(self) -> str:
-        if isinstance(self._buffers, TracedBuffers) and not self._passed_whole:
+        if not self._passed_whole and isinstance(self._buffers, TracedBuffers):
             return f"{type(self).__name__}:{{ on each replica: {self._buffers.local!r} }}"
         rows = ",\n".join(
             textwrap.indent(f"{index}: {value!r}", "  ") for index, value in enumerate(self.values)

@@ -11,7 +11,7 @@ import numpy as np
 
 from replicax._arrays import as_array
 from replicax._typing import Tracer
-from replicax.context import get_strategy, is_compiling, thread_state
+from replicax.context import get_strategy, is_compiling, require_threads, thread_state
 from replicax.values import ArrayLike, PerReplica
 from replicax.variable import _late_values
 
@@ -59,6 +59,7 @@ def variable_creator_scope(variable_creator: Creator) -> Iterator[None]:
 
 def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.Array:
     """The concrete array that a variable starts from."""
+    require_threads("rx.Variable")
     if initial_value is None:
         raise ValueError(
             f"Variable {name!r} needs an `initial_value`: an array, a number, a nested list, or a "

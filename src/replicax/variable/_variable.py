@@ -20,7 +20,13 @@ from replicax._arrays import as_array
 from replicax._jax_internals import staging_trace
 from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
-from replicax.context import EACH, get_replica_context, is_compiling, thread_state
+from replicax.context import (
+    EACH,
+    get_replica_context,
+    is_compiling,
+    require_threads,
+    thread_state,
+)
 from replicax.devices import (
     PLAIN,
     Layout,
@@ -219,6 +225,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
     # Reading.
 
     def _array(self) -> jax.Array:
+        require_threads("A read of a variable")
         if self._looks_left:
             self._catch_up()
         for interceptor in reversed(_interception.active_interceptors()):
@@ -292,6 +299,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         return self._change("assign_sub", delta)
 
     def _change(self, kind: str, value: Any) -> Self:
+        require_threads(f"{kind} of a variable")
         if self._looks_left:
             self._catch_up()
         value = self._coerced(kind, value)
@@ -364,6 +372,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
     def _settled(self) -> Any:
         """Buffers of the variable's own, also where a program has its value among its results."""
+        require_threads("A read of a variable")
         if type(self._stored) is StateSlot:
             with UPDATING:
                 if type(self._stored) is StateSlot:
@@ -439,6 +448,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         return self.__deepcopy__({})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        require_threads("A copy of a variable")
         if is_compiling():
             raise RuntimeError(
                 f"Variable {self._name!r} is copied inside an rx.function. Copy it outside, or "
@@ -540,6 +550,7 @@ def _can_cast(source: Any, target: Any) -> bool:
 
 def _numpy_text(variable: Variable) -> str:
     try:
+        require_threads("A read of a variable")
         if variable._looks_left:
             variable._catch_up()
         value = np.asarray(variable._read())
