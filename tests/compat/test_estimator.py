@@ -305,7 +305,7 @@ def test_predictions_by_key_and_by_batch(tmp_path: Path):
     assert [sorted(each) for each in model.predict(points(2), ["y"])] == [["y"], ["y"]]
     batches = list(model.predict(points(12), yield_single_examples=False))
     assert [each["x"].shape for each in batches] == [(8, 3), (4, 3)]
-    with pytest.raises(ValueError, match=r"None of predict_keys=\['z'\] is among.*: x, y"):
+    with pytest.raises(ValueError, match=r"None of predict_keys=\['z'\] is among.*: y, x"):
         next(model.predict(points(2), ["z"]))
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+from replicax._warnings import warn
 from replicax.functions._captures import Captures
 from replicax.functions._retry import OnlyPython
 
@@ -31,12 +32,22 @@ class FunctionCache:
         fn: Callable[..., Any],
         make: Callable[[Callable[..., Any]], Function],
         call: Callable[[Function], Any],
+        as_python: Callable[[], Any],
     ) -> Any:
-        """What `call` returns for the compiled function that goes with `fn`."""
+        """What `call` returns for the compiled function that goes with `fn`.
+
+        `as_python` is called instead if there is too much to be compared.
+        """
         try:
             key = Captures(fn, inputs=False).key
-        except OnlyPython:  # there is too much to be compared
-            key = object()
+        except OnlyPython as reason:
+            name = getattr(fn, "__qualname__", repr(fn))
+            warn(
+                f"{name!r} runs as plain Python, because {reason}, and whether one of them has "
+                f"changed since it was compiled cannot be told. Decorate {name!r} with "
+                "rx.function, which takes what it captures as it is at the first call."
+            )
+            return as_python()
         return call(self.by_key(key, lambda: make(name_only(fn)))[0])
 
     def by_key(self, key: Hashable, make: Callable[[], Function]) -> tuple[Function, bool]:

@@ -75,7 +75,7 @@ _ONLY_TO_MAKE_OR_SHOW = frozenset(
     __getstate__ __setstate__ __copy__ __deepcopy__""".split()
 )
 _NO_PACKAGES = frozenset(["abc", "builtins", "collections", "enum", "types", "typing"])
-_MOST_OBJECTS = 100_000  # beyond which a walk costs more than it saves
+_MOST_OBJECTS = 20_000  # beyond which a walk costs more than it saves
 _names_met: dict[Any, frozenset[str]] = {}  # by the code of the function that a walk began with
 _UNBOUND = object()  # in the place of what a name is not bound to yet
 
@@ -110,7 +110,10 @@ class Captures:
             self._numbers: dict[tuple[int, Any], int] = {}  # by the object, and how it is reached
             self._alive: list[Any] = []  # some nodes flatten into new objects each time
             self._sees_all = not _DYNAMIC.isdisjoint(self._names)
-            self.key = self._visit(fn, inputs)
+            try:
+                self.key = self._visit(fn, inputs)
+            except RecursionError:
+                raise OnlyPython("it refers to objects that are nested too deeply") from None
             if len(self._names) == known:
                 break
         if code is not None:
@@ -504,7 +507,21 @@ def closure_of(fn: Any) -> list[Any]:
 
 def _globals_of(fn: types.FunctionType) -> list[tuple[str, Any]]:
     scope = fn.__globals__
-    return [(name, scope[name]) for name in _names_in(fn.__code__) if name in scope]
+    return [(name, scope[name]) for name in _global_names(fn.__code__) if name in scope]
+
+
+@functools.lru_cache(maxsize=4096)
+def _global_names(code: types.CodeType) -> tuple[str, ...]:
+    """The names of globals that a function, and the functions defined inside, read."""
+    names = dict.fromkeys(
+        str(each.argval)
+        for each in dis.get_instructions(code)
+        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    )
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(dict.fromkeys(_global_names(constant)))
+    return tuple(names)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -592,7 +609,7 @@ def captured_objects(fn: Any) -> Iterator[Any]:
             found.append(content() if isinstance(content, weakref.ref) else content)
         scope = getattr(fn, "__globals__", {})
         code = getattr(fn, "__code__", None)
-        found += [scope[name] for name in (_names_in(code) if code else ()) if name in scope]
+        found += [scope[name] for name in (_global_names(code) if code else ()) if name in scope]
         fn = getattr(fn, "__wrapped__", None)
     for value in found:
         yield value

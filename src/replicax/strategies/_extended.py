@@ -195,7 +195,10 @@ class StrategyExtended:
                 return compiled._run_on(self._strategy, compiled.python_function, args, kwargs)
             if functions is not None:
                 return functions.call(
-                    fn, Function, lambda found: found._run_on(self._strategy, fn, args, kwargs)
+                    fn,
+                    Function,
+                    lambda found: found._run_on(self._strategy, fn, args, kwargs),
+                    lambda: self._run_replicas(fn, args, kwargs),
                 )
         return self._run_replicas(fn, args, kwargs)
 

@@ -100,6 +100,7 @@ def run_steps(
         fn,
         Function,
         lambda found: found._many(iterator, iterations, last_only=True, body=step),
+        lambda: Function(step)._many(iterator, iterations, last_only=True),
     )
     result._last_step_outputs = outputs
     result._non_tensor_outputs = kept.values
