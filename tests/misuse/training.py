@@ -308,3 +308,19 @@ def micro_batches_of_different_lengths(strategy):
 @misuse(TypeError, r"got 3\.0", r"a function")
 def accumulate_a_number(strategy):
     rx.accumulate_gradients(3.0, [variable(strategy)], jnp.ones(4), steps=2)
+
+
+@misuse(ValueError, r"given twice to Optimizer\.build", r"Pass each one once")
+def build_with_a_variable_twice(strategy):
+    v = variable(strategy)
+    rx.Optimizer(optax.sgd(0.1)).build([v, v])
+
+
+@misuse(TypeError, r"`per_example_loss`.*got 'x'", r"must be an array of numbers")
+def average_loss_of_a_text(strategy):
+    rx.nn.compute_average_loss("x")
+
+
+@misuse(ValueError, r"`regularization_loss`.*got None", r"must be an array of numbers")
+def scale_no_regularization_loss(strategy):
+    rx.nn.scale_regularization_loss(None)
