@@ -31,10 +31,53 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float | complex)
 
 
+class IntegersTooLargeError(ValueError, OverflowError):
+    """Integers do not fit the dtype that they are to have."""
+
+
+def host_integers(value: Any) -> np.ndarray | None:
+    """`value` as an array of the host, if it is made of integers and not JAX's already."""
+    if isinstance(value, jax.Array) or hasattr(value, "__jax_array__"):
+        return None
+    numbers = np.asarray(value)
+    if numbers.dtype.kind == "O" and all(isinstance(each, int) for each in numbers.flat):
+        return numbers  # beyond 64 bits
+    return numbers if numbers.dtype.kind in "iu" else None
+
+
+def _require_fitting(integers: np.ndarray, dtype: Any) -> None:
+    """Refuses what `jnp.asarray` would do without a word: cut off the upper bits of integers."""
+    given = np.dtype(int) if integers.dtype.kind == "O" else integers.dtype
+    wanted = jax.dtypes.canonicalize_dtype(given if dtype is None else dtype)
+    if wanted.kind not in "iu" or np.can_cast(integers.dtype, wanted) or not integers.size:
+        return
+    limits, ends = np.iinfo(wanted), (integers.min(), integers.max())
+    if limits.min <= ends[0] and ends[1] <= limits.max:
+        return
+    wrong = ends[0] if ends[0] < limits.min else ends[1]
+    advice = "Give a wider dtype."
+    if wanted.itemsize >= 4:
+        advice = (
+            "JAX has integers of 32 bits unless told otherwise. Use a floating-point dtype, or "
+            "jax.config.update('jax_enable_x64', True) at the start of the program."
+        )
+    raise IntegersTooLargeError(
+        f"{wrong} does not fit {wanted}, which has the integers from {limits.min} to {limits.max}. "
+        f"{advice}"
+    )
+
+
 def as_array(value: Any, dtype: Any = None) -> jax.Array:
-    """A `jax.Array` of `value`; NumPy arrays are copied, since users may change them later."""
+    """A `jax.Array` of `value`; NumPy arrays are copied, since users may change them later.
+
+    Raises:
+      ValueError: integers that do not fit.
+    """
     if isinstance(value, jax.Array) and (dtype is None or value.dtype == dtype):
         return strong(value)
+    integers = host_integers(value)
+    if integers is not None:
+        _require_fitting(integers, dtype)
     if dtype is not None:  # without x64, int64 means int32, and there is no need to warn each time
         dtype = jax.dtypes.canonicalize_dtype(dtype)
     if isinstance(value, np.ndarray):

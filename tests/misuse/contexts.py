@@ -4,7 +4,15 @@ import pickle
 
 import jax.numpy as jnp
 
-from tests.misuse.table import context, errors, misuse, rx, two_replicas, variable
+from tests.misuse.table import (
+    context,
+    errors,
+    misuse,
+    replica_id,
+    rx,
+    two_replicas,
+    variable,
+)
 
 
 @misuse(errors.WrongContextError, r"replica 0 of 2", r"all_reduce\('SUM', x\)")
@@ -51,10 +59,15 @@ def broadcast_to_in_replica_context(strategy):
     strategy.run(lambda: strategy.extended.broadcast_to(jnp.ones(2), "CPU:0"))
 
 
-@misuse(errors.WrongContextError, r"extended\.update .*replica 0", r"merge_call\(merge_fn")
-def update_in_replica_context(strategy):
+@misuse(ValueError, r"extended\.update.*PerReplica", r"extended\.reduce_to\('SUM'")
+def update_in_replica_context_with_other_values(strategy):
     v = variable(strategy)
-    strategy.run(lambda: strategy.extended.update(v, lambda each: each.assign(2.0)))
+
+    def step():
+        x = 1.0 + replica_id()
+        strategy.extended.update(v, lambda each, x: each.assign(x), args=(x,))
+
+    strategy.run(step)
 
 
 @misuse(errors.WrongContextError, r"update_non_slot.*replica 0", r"merge_call\(merge_fn")

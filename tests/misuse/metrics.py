@@ -45,3 +45,13 @@ def metric_without_an_update(strategy):
         pass
 
     Unfinished().update_state(1.0)
+
+
+@misuse(ValueError, r"`k`.*got 0", r"must be 1 or more")
+def top_0(strategy):
+    rx.metrics.SparseTopKCategoricalAccuracy(k=0)
+
+
+@misuse(TypeError, r"`k`.*got 'x'", r"is a whole number")
+def top_x(strategy):
+    rx.metrics.SparseTopKCategoricalAccuracy(k="x")

@@ -1,6 +1,7 @@
 """Values that cannot be combined, or not in that way."""
 
 import jax.numpy as jnp
+import numpy as np
 
 from tests.misuse.table import ONLY_FIRST, context, misuse, per_replica, rx
 
@@ -106,3 +107,14 @@ def all_reduce_a_captured_per_replica(strategy):
 @misuse(TypeError, r"all_reduce.*'cat' of type str", r"arrays and numbers")
 def all_reduce_strings(strategy):
     strategy.run(lambda: context().all_reduce("SUM", "cat"))
+
+
+@misuse(ValueError, r"ONLY_FIRST_REPLICA.*no reduction", r"rx\.VariableAggregation\.SUM")
+def reduction_from_only_first_replica(strategy):
+    rx.distribute.ReduceOp.from_variable_aggregation(rx.VariableAggregation.ONLY_FIRST_REPLICA)
+
+
+@misuse(ValueError, r"1099511627776 does not fit int32", r"floating-point.*enable_x64")
+def reduce_integers_beyond_32_bits(strategy):
+    large = [np.int64(2**40), np.int64(1)]
+    strategy.reduce("SUM", rx.distribute.PerReplica(large), axis=None)

@@ -1,5 +1,7 @@
 """What `strategy.run` is given, and replicas that disagree."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -153,3 +155,52 @@ def merge_call_in_jit(strategy):
 def all_reduce_of_a_captured_array_in_jit(strategy):
     y = jnp.ones(())
     strategy.run(lambda: jax.jit(lambda x: x * context().all_reduce("SUM", y))(1.0))
+
+
+@misuse(TypeError, r"was given an async function", r"Pass a plain `def` function")
+def run_an_async_function(strategy):
+    async def step():
+        return 1.0
+
+    strategy.run(step)
+
+
+@misuse(TypeError, r"was given a generator function", r"Pass a plain `def` function")
+def run_a_generator_function(strategy):
+    def step():
+        yield 1.0
+
+    strategy.run(functools.partial(step))
+
+
+@misuse(TypeError, r"was given an async generator function", r"Pass a plain `def` function")
+def run_an_async_generator(strategy):
+    class Step:
+        async def __call__(self):
+            yield 1.0
+
+    strategy.run(Step())
+
+
+@misuse(TypeError, r"merge_call was given an async function", r"Pass a plain `def` function")
+def merge_call_of_an_async_function(strategy):
+    async def merge(strategy):
+        return 1.0
+
+    strategy.run(lambda: context().merge_call(merge))
+
+
+@misuse(TypeError, r"keys of `kwargs`.*got 1", r"args=\(x,\)")
+def kwargs_by_number(strategy):
+    strategy.run(lambda **kwargs: 1, kwargs={1: 2})
+
+
+@misuse(TypeError, r"keys of `kwargs`.*got 1", r"args=\(x,\)")
+def merge_call_kwargs_by_number(strategy):
+    strategy.run(lambda: context().merge_call(lambda s, **kwargs: 1, kwargs={1: 2}))
+
+
+@misuse(RuntimeError, r"several replicas.*while JAX traces", r"rx\.function in place of jax\.jit")
+def run_in_a_loop_of_jax(strategy):
+    v = variable(strategy, aggregation=SUM)
+    jax.lax.fori_loop(0, 3, lambda i, x: (strategy.run(lambda: v.assign_add(x)), x)[1], 1.0)

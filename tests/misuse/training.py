@@ -275,3 +275,19 @@ def random_numbers_between_limits_in_the_wrong_order(strategy):
 @misuse(ValueError, r"minval=2 and maxval=2", r"`minval` must be below `maxval`")
 def random_integers_from_no_range(strategy):
     rx.random.Generator(1).uniform((2,), 2, 2, dtype="int32")
+
+
+@misuse(ValueError, r"given twice to Optimizer\.build", r"Pass each one once")
+def build_with_a_variable_twice(strategy):
+    v = variable(strategy)
+    rx.Optimizer(optax.sgd(0.1)).build([v, v])
+
+
+@misuse(TypeError, r"`per_example_loss`.*got 'x'", r"must be an array of numbers")
+def average_loss_of_a_text(strategy):
+    rx.nn.compute_average_loss("x")
+
+
+@misuse(ValueError, r"`regularization_loss`.*got None", r"must be an array of numbers")
+def scale_no_regularization_loss(strategy):
+    rx.nn.scale_regularization_loss(None)

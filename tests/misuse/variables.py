@@ -4,6 +4,7 @@ import pickle
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tests.misuse.table import (
     MEAN,
@@ -153,7 +154,7 @@ def assign_in_jit(strategy):
     jax.jit(traced)(1.0)
 
 
-@misuse(TypeError, r"item assignment", r"assign")
+@misuse(TypeError, r"item assignment", r"v\.assign\(v\.value\(\)\.at\[index\]")
 def set_an_item_of_a_variable(strategy):
     variable(strategy, [1.0, 2.0])[0] = 3.0
 
@@ -180,3 +181,58 @@ def assign_a_captured_array_in_jit(strategy):
         return x
 
     jax.jit(traced)(1.0)
+
+
+@misuse(ValueError, r"1180591620717411303424 does not fit int32", r"floating-point.*enable_x64")
+def integer_beyond_64_bits(strategy):
+    variable(strategy, 2**70)
+
+
+@misuse(ValueError, r"1099511627776 does not fit int32", r"floating-point.*enable_x64")
+def integers_beyond_32_bits(strategy):
+    variable(strategy, np.array([1, 2**40]))
+
+
+@misuse(ValueError, r"assign of variable.*1099511627776 does not fit int32", r"floating-point")
+def assign_integers_beyond_32_bits(strategy):
+    variable(strategy, [1, 2]).assign(np.array([1, 2**40]))
+
+
+@misuse(ValueError, r"assign_add of variable.*300 does not fit int8", r"a wider dtype")
+def assign_integers_beyond_the_dtype(strategy):
+    variable(strategy, 1, dtype="int8").assign_add(300)
+
+
+@misuse(ValueError, r"`dtype`.*got 'floaty'", r"such as 'float32'")
+def unknown_dtype(strategy):
+    variable(strategy, 1.0, dtype="floaty")
+
+
+@misuse(TypeError, r"`dtype`.*got 5", r"such as 'float32'")
+def dtype_as_a_number(strategy):
+    variable(strategy, 1.0, dtype=5)
+
+
+@misuse(RuntimeError, r"is made inside a function that JAX traces", r"outside.*rx\.function")
+def make_a_variable_in_jit(strategy):
+    jax.jit(lambda x: (variable(strategy, 1.0), x)[1])(1.0)
+
+
+@misuse(errors.WrongContextError, r"numpy of variable.*belongs to", r"outside of the other")
+def read_in_the_scope_of_another_strategy(strategy):
+    v = variable(two_replicas())
+    with strategy.scope():
+        v.numpy()
+
+
+@misuse(errors.WrongContextError, r"read_value of variable.*belongs to", r"outside of the other")
+def read_in_a_run_of_another_strategy(strategy):
+    v = variable(two_replicas())
+    strategy.run(v.read_value)
+
+
+@misuse(errors.WrongContextError, r"A read of variable.*belongs to", r"outside of the other")
+def use_copies_in_the_scope_of_another_strategy(strategy):
+    v = variable(two_replicas(), synchronization=ON_READ, aggregation=SUM)
+    with strategy.scope():
+        return v + 1.0

@@ -1,4 +1,4 @@
-"""bfloat16 and float16 on partitioned replicas: XLA's own sum of bfloat16 ends the process."""
+"""bfloat16 and float16 on partitioned replicas, where XLA's sum of bfloat16 ends the process."""
 
 from typing import Any
 

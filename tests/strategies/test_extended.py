@@ -210,3 +210,51 @@ def test_two_strategies_do_not_mix_their_variables():
         v = rx.Variable(1.0)
     assert first.extended.variable_created_in_scope(v)
     assert not second.extended.variable_created_in_scope(v)
+
+
+def test_an_update_in_replica_context_is_one_of_all_replicas(strategy: Any, executor: Any):
+    with strategy.scope():
+        v = rx.Variable(1.0)
+    calls: list[Any] = []
+
+    def add(copy: Any, x: Any, scale: Any) -> Any:
+        calls.append(copy)
+        return copy.assign_add(x * scale).read_value()
+
+    def step() -> Any:
+        return strategy.extended.update(v, add, args=(2.0,), kwargs={"scale": 3.0})
+
+    for part in parts_of(strategy, executor.run(strategy, step)):
+        assert float(part) == 7.0
+    assert float(v.numpy()) == 7.0
+    if executor.name == "eager":
+        assert len(calls) == len(strategy.extended._devices_of(v))
+
+
+@several_replicas
+def test_an_update_in_replica_context_without_grouping(strategy: Any):
+    with strategy.scope():
+        v = rx.Variable(1.0)
+
+    def step() -> Any:
+        add = strategy.extended.update(v, lambda copy: copy.assign_add(1.0).value(), group=False)
+        return len(add)
+
+    assert strategy.run(step) == len(strategy.extended._devices_of(v))
+    assert float(v.numpy()) == 2.0
+
+
+@pytest.mark.parametrize("name", ["SUM", "MEAN"])
+def test_a_reduction_from_an_aggregation(name: str):
+    found = rx.distribute.ReduceOp.from_variable_aggregation(rx.VariableAggregation[name])
+    assert found is rx.distribute.ReduceOp[name]
+
+
+def test_a_variable_in_the_scope_of_another_strategy(strategy: Any):
+    with strategy.scope():
+        v = rx.Variable(2.0)
+    other = mirrored(2)
+    with other.scope():  # as in TensorFlow: used as a number it is one; asked for its value, not
+        assert float(v * 2) == 4.0
+    assert [float(x) for x in parts_of(other, other.run(lambda: v * 2))] == [4.0, 4.0]
+    assert float(v.numpy()) == 2.0

@@ -278,3 +278,22 @@ def test_an_assignment_inside_jit_is_refused():
     with pytest.raises(RuntimeError, match="assign it outside"):
         jax.jit(lambda x: v.assign(x))(2.0)
     assert v.numpy() == 1.0
+
+
+@pytest.mark.parametrize("large", [2**40, np.int64(2**40), np.int64(-(2**40))])
+def test_large_integers_become_floats_without_a_detour(strategy: Any, large: Any):
+    with strategy.scope():
+        v = rx.Variable(large, dtype="float32")
+        w = rx.Variable(0.0)
+        w.assign(large)
+    assert float(v.numpy()) == float(w.numpy()) == float(large)
+
+
+@pytest.mark.parametrize("value", [7, np.int64(7), np.uint64(7), np.array(7), np.int8(7)])
+def test_integers_that_fit(strategy: Any, value: Any):
+    with strategy.scope():
+        v = rx.Variable(value)
+        w = rx.Variable(np.int8(1))
+        w.assign(value)
+    assert v.dtype == jnp.asarray(value).dtype and w.dtype == jnp.int8
+    assert int(v.numpy()) == int(w.numpy()) == 7

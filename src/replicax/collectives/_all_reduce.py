@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from replicax._arrays import as_array, for_mean
+from replicax._arrays import IntegersTooLargeError, as_array, for_mean
 from replicax._errors import PerReplicaValueError
 from replicax._typing import Device, Tracer
 from replicax.collectives._destinations import component_devices
@@ -81,7 +81,7 @@ def array_of(part: Any, what: str) -> jax.Array:
         )
     try:
         return as_array(part)
-    except PerReplicaValueError:
+    except (PerReplicaValueError, IntegersTooLargeError):
         raise
     except (TypeError, ValueError):
         raise TypeError(

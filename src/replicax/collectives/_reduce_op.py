@@ -12,6 +12,20 @@ class ReduceOp(enum.Enum):
     SUM = "SUM"
     MEAN = "MEAN"
 
+    @staticmethod
+    def from_variable_aggregation(aggregation: Any) -> ReduceOp:
+        """The reduction that `rx.VariableAggregation.SUM` or `MEAN` stands for.
+
+        Raises:
+          ValueError: for other aggregations, which are no reductions.
+        """
+        if isinstance(aggregation, enum.Enum) and aggregation.name in ReduceOp.__members__:
+            return ReduceOp[aggregation.name]
+        raise ValueError(
+            f"{aggregation!r} stands for no reduction. Pass rx.VariableAggregation.SUM or "
+            "rx.VariableAggregation.MEAN."
+        )
+
 
 def as_reduce_op(op: Any) -> ReduceOp:
     """A `ReduceOp` from itself, its name in any case, or `VariableAggregation.SUM`/`MEAN`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
 from typing import Any
 
@@ -36,7 +37,7 @@ class StrategyScope:
         )
         require_threads("strategy.scope() or strategy.run")
         _stack.let_libraries_join()
-        _stack.thread_state.frames.append(_stack.Frame(strategy))
+        _stack.thread_state.frames.append(_stack.Frame(strategy, task_scope=_new_task_scope()))
         self._entered.append(True)
         return strategy
 
@@ -51,16 +52,31 @@ class StrategyScope:
                 "This scope was left more often than it was entered. Use `with strategy.scope():`, "
                 "which leaves it once."
             )
-        if self._entered.pop():
-            frames = _stack.thread_state.frames
-            if not frames or frames[-1].strategy is not self._strategy:
-                self._entered.append(True)
-                raise WrongContextError(
-                    "A strategy scope was left on another thread or in another order than it was "
-                    "entered. Use `with strategy.scope():`, which nests by itself."
-                )
-            frames.pop()
-            _stack.let_libraries_join(in_time=False)
+        if not self._entered.pop():
+            return
+        frames, frame = _stack.thread_state.frames, _stack.top()
+        if not frames or frame.strategy is not self._strategy:
+            self._entered.append(True)
+            raise WrongContextError(
+                "A strategy scope was left on another thread or in another order than it was "
+                "entered. Use `with strategy.scope():`, which nests by itself."
+            )
+        frames[:] = [each for each in frames if each is not frame]
+        _stack.let_libraries_join(in_time=False)
+
+
+def _new_task_scope() -> object:
+    """Marks a scope as this asyncio task's own; None where no event loop runs."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return None
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+    mark = object()
+    _stack.scopes_of_task.set((*_stack.scopes_of_task.get(), mark))
+    return mark
 
 
 def experimental_set_strategy(strategy: Any) -> None:

@@ -13,6 +13,7 @@ here how libraries join in.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
@@ -40,6 +41,8 @@ class Frame:
     strategy: Any
     replica_context: ReplicaContext | None = None
     update_replica_id: Any = None
+    # The scope that was entered in an asyncio task, which only this task and those made in it see.
+    task_scope: object = None
 
 
 class ThreadState(threading.local):
@@ -77,10 +80,21 @@ def let_libraries_join(in_time: bool = True) -> None:
         hook(in_time)
 
 
+scopes_of_task: contextvars.ContextVar[tuple[object, ...]] = contextvars.ContextVar(
+    "scopes_of_task", default=()
+)
+"""The scopes that were entered in this asyncio task, and in those that it was made in."""
+
+
 def top() -> Frame:
-    """The current context of this thread."""
+    """The current context of this thread, as this asyncio task sees it."""
     frames = thread_state.frames
-    return frames[-1] if frames else _default_frame[0]
+    if frames and frames[-1].task_scope is None:
+        return frames[-1]
+    for frame in reversed(frames):
+        if frame.task_scope is None or frame.task_scope in scopes_of_task.get():
+            return frame
+    return _default_frame[0]
 
 
 def default_strategy() -> Any:

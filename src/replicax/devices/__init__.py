@@ -10,6 +10,7 @@ from replicax.devices._layout import PLAIN as PLAIN
 from replicax.devices._layout import Layout as Layout
 from replicax.devices._layout import checked_parts as checked_parts
 from replicax.devices._layout import whole_numbers as whole_numbers
+from replicax.devices._memory_maps import require_memory_maps as require_memory_maps
 from replicax.devices._mesh import REPLICA_AXIS as REPLICA_AXIS
 from replicax.devices._mesh import ReplicaMesh as ReplicaMesh
 from replicax.devices._mesh import is_cut_over_replicas as is_cut_over_replicas

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,11 @@ USE_ALL_REDUCE = (
 USE_MERGE_CALL = (
     "Inside strategy.run, switch with rx.distribute.get_replica_context().merge_call(merge_fn)."
 )
+_MAKES_AN_OBJECT = {
+    inspect.CO_COROUTINE: ("an async function", "a coroutine"),
+    inspect.CO_GENERATOR: ("a generator function", "a generator"),
+    inspect.CO_ASYNC_GENERATOR: ("an async generator function", "an async generator"),
+}
 _AXIS_ADVICE = {
     "reduce": "Use axis=None to combine over replicas only.",
     "all_gather": "Give scalars a dimension with x[None], or use all_reduce.",
@@ -32,7 +39,23 @@ def checked_call(
             f"{what} takes the function to run on each replica; got {_tree.describe(fn)}. Pass the "
             f"function itself, without calling it: {what}(step, args=(x,))."
         )
+    require_plain_function(fn, what)
     return as_arguments(args, kwargs, what)
+
+
+def require_plain_function(fn: Any, what: str) -> None:
+    """Refuses functions whose call only makes an object, and runs nothing of them."""
+    plain = fn
+    while isinstance(plain, functools.partial):
+        plain = plain.func
+    code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
+    flags = 0 if code is None else code.co_flags
+    for flag, (kind, result) in _MAKES_AN_OBJECT.items():
+        if flags & flag:
+            raise TypeError(
+                f"{what} was given {kind}, {fn!r}: a call of it makes {result} and runs nothing. "
+                "Pass a plain `def` function that returns its results."
+            )
 
 
 def as_arguments(args: Any, kwargs: Any, what: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -45,6 +68,12 @@ def as_arguments(args: Any, kwargs: Any, what: str) -> tuple[tuple[Any, ...], di
         raise TypeError(
             f"{what}: `kwargs` must be a dict of keyword arguments; got {_tree.describe(kwargs)}."
         )
+    for key in kwargs or {}:
+        if not isinstance(key, str):
+            raise TypeError(
+                f"{what}: the keys of `kwargs` are the names of arguments; got {key!r}. Pass "
+                "positional arguments as args=(x,)."
+            )
     return tuple(args), dict(kwargs or {})
 
 

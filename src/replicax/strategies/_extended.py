@@ -34,6 +34,7 @@ from replicax.context import (
     ReplicaContext,
     entered,
     get_replica_context,
+    has_strategy,
     is_compiling,
     require_cross_replica,
     require_in_scope,
@@ -529,6 +530,8 @@ class StrategyExtended:
     ) -> Any:
         """Calls `fn(copy, *args, **kwargs)` on each device that `var` is on.
 
+        In replica context the replicas meet first, as in a `merge_call`.
+
         Args:
           var: the variable.
           fn: takes the copy of the variable on one device as its first argument.
@@ -539,6 +542,17 @@ class StrategyExtended:
         Returns:
           The merged results; `fn(var, ...)` itself for a variable without copies.
         """
+        context = get_replica_context()
+        if context is not None and context.strategy is self._strategy and has_strategy():
+            if isinstance(var, ComponentVariable):
+                var = var._distributed_container
+
+            def update_together(
+                strategy: Any, var: Any, args: Sequence[Any], kwargs: dict[str, Any] | None
+            ) -> Any:
+                return strategy.extended.update(var, fn, args, kwargs, group)
+
+            return context.merge_call(update_together, (var, args, kwargs))
         self._require_cross_replica("extended.update", USE_MERGE_CALL)
         if not isinstance(var, Variable):
             raise TypeError(f"extended.update needs a variable to update; got {var!r}.")

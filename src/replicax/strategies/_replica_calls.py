@@ -20,7 +20,7 @@ from replicax.collectives import (
     as_reduce_op,
 )
 from replicax.context import ReplicaContext, is_compiling
-from replicax.strategies._arguments import check_axes
+from replicax.strategies._arguments import as_arguments, check_axes, require_plain_function
 from replicax.values import (
     ArrayLike,
     DistributedValues,
@@ -38,6 +38,8 @@ def merge_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
+    require_plain_function(merge_fn, "merge_call")
+    args, kwargs = as_arguments(args, kwargs, "merge_call")
     if extended._num_replicas_in_sync > 1 and not is_compiling():
         leaves = _tree.leaves_of((args, kwargs), is_leaf)
         if any(isinstance(leaf, Tracer) for leaf in leaves):

@@ -69,7 +69,12 @@ def _require_replica(what: str, or_else: str = "") -> None:
 
 
 def _as_floats(value: Any, argument: str) -> jax.Array:
-    array = jnp.asarray(value)
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"`{argument}` must be an array of numbers; got {value!r}: {error}"
+        ) from None
     if not jnp.issubdtype(array.dtype, jnp.inexact):
         if array.dtype == jnp.bool_:
             raise TypeError(f"`{argument}` must be numbers; got booleans. Use x.astype('float32').")

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from replicax._arrays import for_mean
 from replicax._errors import PerReplicaValueError
@@ -198,6 +199,13 @@ class SparseTopKCategoricalAccuracy(MeanMetricWrapper):
         name: str | None = "sparse_top_k_categorical_accuracy",
         dtype: Any = jnp.float32,
     ):
+        if not isinstance(k, int | np.integer) or isinstance(k, bool):
+            raise TypeError(f"SparseTopKCategoricalAccuracy: `k` is a whole number; got {k!r}.")
+        if k < 1:
+            raise ValueError(
+                f"SparseTopKCategoricalAccuracy: `k` counts the best classes, so it must be 1 or "
+                f"more; got {k!r}."
+            )
         super().__init__(_sparse_top_k_match, name, dtype, k=k)
 
 

@@ -66,6 +66,8 @@ def variables_in(structure: Any) -> list[Variable]:
     variables = [variable for variable in variables if variable.trainable] or variables
     if not variables:
         raise ValueError("There are no variables to optimize. Pass at least one rx.Variable.")
+    if len({id(variable) for variable in variables}) != len(variables):
+        raise ValueError("A variable is given twice to Optimizer.build. Pass each one once.")
     return variables
 
 

@@ -67,6 +67,12 @@ class ArrayLike:
         array = np.asarray(self._array(), dtype=dtype)
         return np.array(array) if copy else array
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(
+            f"{type(self).__name__} does not support item assignment, because arrays of JAX do not "
+            "change. Assign a variable as a whole: v.assign(v.value().at[index].set(x))."
+        )
+
     def numpy(self) -> np.ndarray:
         """The current value as a NumPy array."""
         return np.asarray(self._array())

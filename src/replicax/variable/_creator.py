@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from replicax._arrays import as_array
+from replicax._arrays import IntegersTooLargeError, as_array
+from replicax._jax_internals import is_staging
 from replicax._typing import Tracer
 from replicax.context import get_strategy, is_compiling, require_threads, thread_state
 from replicax.values import ArrayLike, PerReplica
@@ -81,8 +82,17 @@ def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.
             "jax.grad, ...), which does not exist yet. Make variables outside of the traced "
             "function, or from a function of no arguments."
         )
+    if is_staging() and not is_compiling():
+        raise RuntimeError(
+            f"Variable {name!r} is made inside a function that JAX traces (jax.jit, lax.scan, "
+            "...), where values do not exist yet. Make variables outside of the traced function, "
+            "or use rx.function in place of jax.jit."
+        )
+    _check_dtype(dtype, name)
     try:
         array = as_array(value, dtype)
+    except IntegersTooLargeError as error:
+        raise ValueError(f"Variable {name!r}: {error}") from None
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(value, str | bytes) else type(error)
         raise kind(
@@ -92,6 +102,17 @@ def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.
     if shape is not None:
         _check_shape(array.shape, shape, name)
     return array
+
+
+def _check_dtype(dtype: Any, name: str) -> None:
+    try:
+        jax.dtypes.canonicalize_dtype(dtype)
+    except TypeError as error:
+        kind = ValueError if isinstance(dtype, str) else TypeError
+        raise kind(
+            f"Variable {name!r}: `dtype` must be a dtype of JAX, such as 'float32' or "
+            f"jnp.bfloat16; got {dtype!r}: {error}"
+        ) from None
 
 
 def _check_shape(actual: tuple[int, ...], declared: Any, name: str) -> None:

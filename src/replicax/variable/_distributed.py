@@ -178,6 +178,24 @@ class DistributedVariable(DistributedValues, Variable):
             return replica_id
         return min(replica_id, self._count - 1)
 
+    def read_value(self) -> jax.Array:
+        """The current value as an array, which later updates do not change."""
+        self._require_own_strategy("read_value")
+        return super().read_value()
+
+    def numpy(self) -> np.ndarray:
+        """The current value as a NumPy array."""
+        self._require_own_strategy("numpy")
+        return super().numpy()
+
+    def _require_own_strategy(self, kind: str) -> None:
+        if get_strategy() is not self._strategy and has_strategy():
+            raise WrongContextError(
+                f"{kind} of variable {self._name!r} in a context of {get_strategy()!r}, but it "
+                f"belongs to {self._strategy!r}. Use it outside of the other strategy's scope, "
+                "or make it in that scope."
+            )
+
     def _read(self) -> jax.Array:
         index = self._local_index()
         if self._layout.replica_dim is not None and not is_compiling():
@@ -190,12 +208,7 @@ class DistributedVariable(DistributedValues, Variable):
             return self._read_all() if index is None else self._buffers.component(index)
 
     def _update(self, kind: str, value: Any) -> None:
-        if get_strategy() is not self._strategy and has_strategy():
-            raise WrongContextError(
-                f"{kind} of variable {self._name!r} in a context of {get_strategy()!r}, but it "
-                f"belongs to {self._strategy!r}. Update it outside of the other strategy's scope, "
-                "or make it in that scope."
-            )
+        self._require_own_strategy(kind)
         if update_replica_id() is not None and self._local_index() is not None:
             self._component(self._local_index())._update(kind, value)
             return
@@ -332,6 +345,7 @@ class SyncOnReadVariable(DistributedVariable):
     _copies_differ: ClassVar[bool] = True
 
     def _read_all(self) -> jax.Array:
+        self._require_own_strategy("A read")
         _policy.require_readable(self._name, self._aggregation)
         if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA or self._copies == 1:
             return self._buffers.component(0)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax import _html
-from replicax._arrays import as_array
+from replicax._arrays import IntegersTooLargeError, as_array, host_integers
 from replicax._jax_internals import staging_trace
 from replicax._typing import Device, Tracer
 from replicax.collectives import default_device
@@ -325,7 +325,12 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
             array = value._array()
         else:
             try:
-                array = value = as_array(value)
+                wanted = None
+                if jnp.issubdtype(self.dtype, jnp.number) and host_integers(value) is not None:
+                    wanted = self.dtype  # at once: 64 bits may fit a float, but not int32
+                array = value = as_array(value, wanted)
+            except IntegersTooLargeError as error:
+                raise ValueError(f"{kind} of variable {self._name!r}: {error}") from None
             except (TypeError, ValueError):
                 raise TypeError(
                     f"{kind} of variable {self._name!r} takes an array or number; got {value!r} "
