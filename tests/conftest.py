@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 # Their tests start processes, which a busy machine may let wait for longer than any limit.
 REAL_PROCESSES = (
     *("checkpoints/test_kills.py", "checkpoints/test_many_workers.py", "cli", "cluster"),
+    *("checkpoints/test_two_programs.py", "executors/test_interruptions.py"),
     *("compat/test_estimator_workers.py", "compat/test_v1_multiprocess.py"),
     *("executors/test_concurrency.py", "multi_worker", "test_examples.py", "test_pairs.py"),
     "test_processes.py",
