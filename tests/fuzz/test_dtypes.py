@@ -101,7 +101,7 @@ class Writer(Picker):
     def result(self) -> str:
         name, other = self.pick(self.names), self.pick([*self.names, "2", "1.5", "True"])
         forms = [f"jnp.multiply({name}, {other})", f"jnp.add({other}, {name})"]
-        forms += [f"jnp.asarray({name})", f"jnp.sum(jnp.asarray({name}))"]
+        forms += [f"jnp.stack([{name}])", f"jnp.sum(jnp.asarray({name}))"]
         forms += [f"jnp.where(True, {name}, {other})", f"jnp.concatenate([jnp.ravel({name})] * 2)"]
         forms += [f"jnp.max(jnp.asarray({name}), initial=0)", f"jnp.asarray({name}) * {other}"]
         if name.startswith("c"):  # NumPy's own arithmetic, in 64 bits
@@ -148,7 +148,7 @@ def _that_run(statements: Sequence[Statement], replicas: int) -> list[Statement]
         if statement.section == "results":
             try:
                 _twice(_eager_step, [*kept, statement], replicas)
-            except (AttributeError, OverflowError, TypeError, ValueError):
+            except (AttributeError, OverflowError, RuntimeWarning, TypeError, ValueError):
                 continue
             kept.append(statement)
     return kept

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from replicax._arrays import IntegersTooLargeError
 from replicax.context import current_frame, get_strategy, is_compiling
 from replicax.functions._arguments import Arguments
 from replicax.functions._cache import FunctionCache, name_only
@@ -53,10 +54,12 @@ class LossCache:
             return run(loss_fn)
         try:
             return self._call(captures, loss_fn, run, key, if_possible)
-        except NumPyNeeded:
+        except (NumPyNeeded, IntegersTooLargeError):
+            if not captures.have_numpy:
+                raise
             self._numpy_constants.add(captures.codes)
-            captures = Captures(loss_fn, numpy_inputs=False)
-            return self._call(captures, loss_fn, run, key, if_possible)
+        captures = Captures(loss_fn, numpy_inputs=False)
+        return self._call(captures, loss_fn, run, key, if_possible)
 
     def _call(
         self, captures: Captures, loss_fn: Any, run: Any, key: Hashable, if_possible: bool

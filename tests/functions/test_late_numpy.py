@@ -1,0 +1,61 @@
+"""NumPy arrays that a compiled loss captures: what JAX gets of them, and what NumPy does."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import replicax as rx
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+USES: dict[str, Callable[[Any, Any], Any]] = {
+    "an operator with a variable": lambda x, w: jnp.sum(x * w) + jnp.sum(w - x),
+    "an operator with an array": lambda x, w: jnp.sum(jnp.ones(4) + x) * w,
+    "an operator with a number": lambda x, w: jnp.sum(x * 2) * w,
+    "two of them": lambda x, w: jnp.sum(x * x - x) * w,
+    "a comparison": lambda x, w: jnp.sum(jnp.where(x > 3, w, 0.0)),
+    "an index": lambda x, w: w * (x[0, 1] + x[-1, 0]),
+    "slices": lambda x, w: w * jnp.sum(x[1:, ::2]),
+    "a mask": lambda x, w: w * jnp.sum(x[x > 3]),
+    "an index array": lambda x, w: w * jnp.sum(x[[0, 2]]),
+    "a new axis": lambda x, w: w * jnp.sum(x[None, ..., 0]),
+    "rows in a loop": lambda x, w: sum(jnp.sum(row * w) for row in x),
+    "len and shape": lambda x, w: w * len(x) * x.shape[1] * x.size * x.ndim,
+    "a method": lambda x, w: w * x.mean(),
+    "a function of NumPy": lambda x, w: w * np.median(x),
+    "float": lambda x, w: w * float(x[0, 1]),
+    "a transpose": lambda x, w: w * jnp.sum(x.T @ jnp.ones(3)),
+    "reshape": lambda x, w: w * jnp.sum(x.reshape(-1, 2)[:, 0]),
+    "astype": lambda x, w: w * jnp.sum(x.astype(np.int32)),
+    "astype of 64 bits": lambda x, w: w * (x.astype(np.float64).sum() + 1e9 - 1e9),
+    "a membership": lambda x, w: w * (5.0 in x),
+    "in place": lambda x, w: w * jnp.sum(np.add(x, 1, out=np.empty_like(x))),
+    "isinstance": lambda x, w: w * jnp.sum(jnp.asarray(x)),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8])
+@pytest.mark.parametrize("use", USES)
+def test_the_numbers_are_those_of_plain_python(use: str, dtype: Any):
+    w = rx.Variable(2.0)
+    for scale in (1, 2):
+        x = (X * scale).astype(dtype)
+        loss = lambda: USES[use](x, w) * 1.0  # noqa: B023, E731
+        expected, gradient = rx.value_and_grad(loss, [w])
+        value, compiled = rx.value_and_grad(loss, [w], compile=True)
+        np.testing.assert_allclose(value, expected, rtol=1e-5)
+        np.testing.assert_allclose(compiled[0], gradient[0], rtol=1e-5)
+
+
+def test_integers_that_jax_has_not_are_those_of_numpy():
+    w, x = rx.Variable(1.0), np.full(2, 2**40 + 1)
+    value, _ = rx.value_and_grad(lambda: w * jnp.sum(x % 1000), [w], compile=True)
+    assert float(value) == 2 * ((2**40 + 1) % 1000)
+
+
+def test_a_wrong_index_is_an_error_as_in_numpy():
+    w = rx.Variable(1.0)
+    with pytest.raises(IndexError, match="out of bounds"):
+        rx.value_and_grad(lambda: w * X[7, 0], [w], compile=True)
