@@ -1,5 +1,7 @@
 """Programs that are killed inside a save (a soak test does many more), and full disks."""
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import replicax as rx
 from tests.checkpoints.kills import kill_inside_saves
 from tests.guards import ROOT
 
@@ -87,3 +90,17 @@ def test_a_full_disk(way: str, tmp_path: Path):
         timeout=250,
     )
     assert result.returncode == 0 and result.stdout.endswith("good\n"), result.stdout
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_directory_that_cannot_be_written_to_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+):
+    def refuse(path: str) -> None:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr("replicax.checkpoints._folder.PathLock", refuse)
+    checkpoint = rx.train.Checkpoint(v=rx.Variable(1.0))
+    wanted = f"{os.strerror(number)}.*; save to a directory that this user can write to. Nothing"
+    with pytest.raises(rx.errors.CheckpointError, match=wanted):
+        checkpoint.save(str(tmp_path / "ckpt"))

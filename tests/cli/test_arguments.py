@@ -1,6 +1,7 @@
 """The command line of `replicax launch`, and the shares of the devices."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,9 @@ def test_key_may_come_from_the_environment_and_is_not_shown(monkeypatch: pytest.
         ("--devices-per-worker 0 x.py", "--devices-per-worker 0: expected 1 or more"),
         ("--node-rank 1 x.py", "`--nodes 2 --node-rank 0 --coordinator host0:12345`"),
         ("--nodes 2 x.py", "several nodes need the address of node 0"),
+        ("--nodes 2 --coordinator host:² x.py", "as in `--coordinator host0:12345`"),
+        ("--nodes 2 --coordinator ::1:12345 x.py", "`--coordinator [2001:db8::1]:12345`"),
+        ("--nodes 2 --coordinator [::1:5 x.py", "several nodes need the address of node 0"),
         ("--nodes 2 --coordinator host0 x.py", "host and free port"),
         ("--nodes 2 --coordinator http://host0:1 x.py", "host and free port"),
         ("--nodes 2 --node-rank 2 --coordinator h:1 x.py", "the nodes are 0 to 1"),
@@ -92,6 +96,18 @@ def test_missing_script_is_said_before_anything_starts(capsys: pytest.CaptureFix
         main(["launch", "no_such_script.py"])
     assert leaving.value.code == 2
     assert "there is no file 'no_such_script.py'" in capsys.readouterr().err
+
+
+def test_script_is_not_found_in_a_folder_that_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(SystemExit):
+        main(["launch", "train.py"])
+    assert "in the working directory, which somebody has removed" in capsys.readouterr().err
 
 
 def test_help_shows_examples(capsys: pytest.CaptureFixture[str]):

@@ -12,12 +12,15 @@ NAMES = {
     "both": ["127.0.1.1", "192.0.2.7"],
     "other": ["192.0.2.99"],
     "everywhere": ["0.0.0.0"],
+    "v6 first": ["2001:db8::7", "192.0.2.7"],
+    "v6": ["2001:db8::7"],
+    "v6 loopback": ["::1"],
 }
 
 
 @pytest.fixture(autouse=True)
 def host_at_192_0_2_7(monkeypatch: pytest.MonkeyPatch):
-    """This host has a loopback and the address 192.0.2.7, and knows the names above."""
+    """This host has loopbacks, 192.0.2.7 and 2001:db8::7, and knows the names above."""
 
     def getaddrinfo(host: str, *_: object, **__: object) -> list[object]:
         if host not in NAMES and not host[0].isdigit():
@@ -25,7 +28,7 @@ def host_at_192_0_2_7(monkeypatch: pytest.MonkeyPatch):
         return [(2, 1, 6, "", (address, 0)) for address in NAMES.get(host, [host])]
 
     def own(address: str) -> bool:
-        return address.startswith("127.") or address == "192.0.2.7"
+        return address.startswith("127.") or address in ("::1", "192.0.2.7", "2001:db8::7")
 
     monkeypatch.setattr("socket.getaddrinfo", getaddrinfo)
     monkeypatch.setattr("replicax.cluster._own_address.is_own", own)
@@ -45,6 +48,12 @@ def host_at_192_0_2_7(monkeypatch: pytest.MonkeyPatch):
         ("everywhere", "127.0.0.1", None),
         ("127.0.0.1", "127.0.0.1", "127.0.0.1"),  # all workers on one host
         ("debian", "127.0.0.1", "127.0.1.1"),
+        ("v6 first", "192.0.2.7", "192.0.2.7"),  # all in the family of the server's address
+        ("v6 first", "2001:db8::7", "2001:db8::7"),
+        ("v6", "192.0.2.7", "192.0.2.7"),
+        ("debian", "2001:db8::7", "2001:db8::7"),
+        ("v6 loopback", "127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1", "::1", "::1"),
     ],
 )
 def test_own_address_is_one_that_others_reach(known_as: str, calls_from: str, expected: str | None):

@@ -45,7 +45,10 @@ def as_target(given: Any, what: str) -> str:
 
 def require_below(path: str) -> None:
     """`ValueError` if a checkpoint would take the place of the working directory or of a parent."""
-    here, there = os.path.realpath(os.getcwd()), os.path.realpath(path)
+    try:
+        here, there = os.path.realpath(os.getcwd()), os.path.realpath(path)
+    except FileNotFoundError:
+        return  # somebody has removed the working directory
     if os.path.commonpath([here, there]) == there:
         raise ValueError(
             f"A checkpoint cannot be written to {path!r}: the program works in {here!r}, which "

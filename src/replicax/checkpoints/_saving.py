@@ -213,7 +213,7 @@ class Save:
     def _raise_if_failed(self, given: list[dict[str, Any]], mine: BaseException | None) -> None:
         if mine is not None:
             if _is_about_writing(mine):
-                raise SaveFailedError(self._failure(f"{mine}{self._space(mine)}")) from mine
+                raise SaveFailedError(self._failure(f"{mine}{self._advice(mine)}")) from mine
             raise mine
         for worker, each in enumerate(given):
             if each["error"] is not None:
@@ -221,7 +221,7 @@ class Save:
 
     def _told(self, error: BaseException | None) -> str | None:
         """What the other workers hear of an error here."""
-        return None if error is None else f"{type(error).__name__}: {error}{self._space(error)}"
+        return None if error is None else f"{type(error).__name__}: {error}{self._advice(error)}"
 
     def _failure(self, reason: str) -> str:
         return (
@@ -229,8 +229,11 @@ class Save:
             "and the checkpoints before it are as they were."
         )
 
-    def _space(self, error: BaseException) -> str:
-        if getattr(error, "errno", None) != errno.ENOSPC and "space left" not in str(error):
+    def _advice(self, error: BaseException) -> str:
+        number = getattr(error, "errno", None)
+        if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return "; save to a directory that this user can write to"
+        if number != errno.ENOSPC and "space left" not in str(error):
             return ""
         needed = sum(array.nbytes for array in (*self._arrays.values(), *self._copies.values()))
         free = shutil.disk_usage(os.path.dirname(self.path)).free

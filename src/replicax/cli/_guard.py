@@ -3,6 +3,9 @@
 When a launcher is killed, the kernel kills its workers (Linux), but not what they have started:
 readers of data, for example. The guard holds a pipe from the launcher, on which it hears which
 groups of processes there are. The pipe closes when the launcher ends, however it ends.
+
+A launcher that leads by a lease can also be stopped, or held up, while another leads by now. So it
+gives the guard a time limit with each renewal, and workers that outlive it are ended.
 """
 
 import contextlib
@@ -11,16 +14,32 @@ import subprocess
 import sys
 
 # `+12` is a group that may live, and `-12` is one that is gone, whose number may be another's soon.
+# `=8.0` is a time limit in seconds, in place of the one before.
 _PROGRAM = """
-import os, signal, sys
-groups = set()
-for line in sys.stdin:
-    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
-for group in groups:
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except OSError:
-        pass
+import math, os, select, signal, sys, time
+clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+groups, limit, rest = set(), math.inf, b""
+def end_all():
+    for group in groups:
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except OSError:
+            pass
+while True:
+    if select.select([0], [], [], None if limit == math.inf else 0.25)[0]:
+        data = os.read(0, 65536)
+        if not data:
+            break
+        *lines, rest = (rest + data).split(b"\\n")
+        for line in lines:
+            if line[:1] == b"=":
+                limit = time.clock_gettime(clock) + float(line[1:])
+            else:
+                (groups.add if line[:1] == b"+" else groups.discard)(int(line[1:]))
+    elif time.clock_gettime(clock) > limit:
+        end_all()
+        limit = math.inf
+end_all()
 """
 _NEEDED = ("LD_", "DYLD_", "PATH", "SYSTEMROOT")
 _SECONDS_TO_END = 5.0
@@ -49,6 +68,10 @@ class Guard:
     def forget(self, group: int) -> None:
         """A group is gone; to be called while its leader is not reaped."""
         self._tell(f"-{group}\n")
+
+    def limit(self, seconds: float) -> None:
+        """Has all groups ended so many seconds from now, unless told otherwise by then."""
+        self._tell(f"={seconds}\n")
 
     def close(self) -> None:
         """Ends the guard, and what it still watches."""

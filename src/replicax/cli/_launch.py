@@ -7,6 +7,7 @@ ends as a whole: nothing of it is left when the next one starts, which has a new
 key.
 """
 
+import math
 import secrets
 import signal
 import time
@@ -101,6 +102,9 @@ class Launch:
         local.serve(self._host, self.note_exit)
         self._local = self._nodes[local.rank] = local
         status = 1 if self._lease is None else None
+        if self._lease is not None:
+            # If this process is stopped, or held up, its workers end all the same.
+            self._lease.on_renewal = local.workers.limit
         try:
             if options.nodes.most > 1:
                 self._others = OtherNodes(options, self._loop, self._nodes, self)
@@ -131,6 +135,7 @@ class Launch:
                 self._others.close(status)
             if self._lease is not None:
                 self._lease.end(status)
+                local.workers.limit(math.inf)
 
     def _first_generation(self) -> int:
         """Returns the number of the first generation; goes on counting where a leader was lost."""

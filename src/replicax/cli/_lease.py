@@ -18,6 +18,7 @@ import os
 import re
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from replicax.cli._options import Usage
@@ -92,6 +93,8 @@ class Lease:
         self._changed_at = self._answered_at = _now()
         self._wish: tuple[Term, bool] | None = None
         self._held: Term | None = None
+        self.on_renewal: Callable[[float], None] = lambda seconds: None
+        """Called in the thread: the lease is good for so many seconds from now."""
         self._file: int | None = None
         self._renewed_at = 0.0
         self._trouble = ""
@@ -217,6 +220,8 @@ class Lease:
             if self._held == term:
                 self._held = None if is_over else term
                 self._written.set()
+                if not is_over:
+                    self.on_renewal(began + _STOP_SECONDS - _now())
 
     def _look(self) -> None:
         numbers = [

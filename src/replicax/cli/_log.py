@@ -32,6 +32,14 @@ def colours_wanted(descriptor: int) -> bool:
     return os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
 
 
+def _standard_output() -> int:
+    """Returns the file descriptor of standard output; if that is closed, one that keeps nothing."""
+    if sys.stdout is None:
+        return os.open(os.devnull, os.O_WRONLY)
+    sys.stdout.flush()
+    return sys.stdout.fileno()
+
+
 class Lines:
     """Cuts a stream of bytes into whole lines."""
 
@@ -76,8 +84,9 @@ class Log:
     """Writes the combined log to a file descriptor, and on a terminal the status line below it."""
 
     def __init__(self, descriptor: int | None = None) -> None:
-        sys.stdout.flush()
-        self._descriptor: int = sys.stdout.fileno() if descriptor is None else descriptor
+        if descriptor is None:
+            descriptor = _standard_output()
+        self._descriptor = descriptor
         self._colours = colours_wanted(self._descriptor)
         self.has_status = os.isatty(self._descriptor) and os.environ.get("TERM") != "dumb"
         self._changed = threading.Condition()

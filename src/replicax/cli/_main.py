@@ -49,8 +49,8 @@ def _launch(options: LaunchOptions, parser: argparse.ArgumentParser) -> int:
     script = options.command[0]
     if script != "-m" and not os.path.isfile(script):
         parser.error(
-            f"there is no file {script!r} in {os.getcwd()}. Name a Python script, or a module "
-            "with -m."
+            f"there is no file {script!r} in {_working_directory()}. Name a Python script, or a "
+            "module with -m."
         )
     if script == "-m" and len(options.command) < 2:
         parser.error("-m: name a module, as in `replicax launch -m project.train`.")
@@ -60,3 +60,10 @@ def _launch(options: LaunchOptions, parser: argparse.ArgumentParser) -> int:
         return (Member if options.node_rank else Launch)(options).run()
     except Usage as error:
         parser.error(str(error))
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "the working directory, which somebody has removed"

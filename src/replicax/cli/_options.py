@@ -7,6 +7,8 @@ read in `_arguments.py`; the options are used in `_launch.py` and `_member.py`.
 import dataclasses
 from typing import NamedTuple
 
+from replicax._errors import ClusterConfigError
+from replicax.cluster._addresses import split_address
 from replicax.cluster.control._settings import DEFAULT_JOIN_TIMEOUT
 
 
@@ -80,8 +82,7 @@ class LaunchOptions:
 
     def coordinator_address(self) -> tuple[str, int]:
         """Returns host and port of `coordinator`."""
-        host, _, port = (self.coordinator or "").rpartition(":")
-        return host.strip("[]"), int(port)
+        return split_address(self.coordinator or "")
 
     def _check_at_least(self, option: str, value: float, least: float) -> None:
         if not value >= least:  # also NaN
@@ -104,12 +105,14 @@ class LaunchOptions:
                 f"--node-rank {self.node_rank}: with --nodes {self.nodes}, the nodes are "
                 f"0 to {self.nodes.most - 1}."
             )
-        host, _, port = (self.coordinator or "").rpartition(":")
-        if not host or "/" in host or not port.isdigit() or not 0 < int(port) < 65536:
+        try:
+            split_address(self.coordinator or "")
+        except ClusterConfigError:
             raise Usage(
                 f"--coordinator {self.coordinator}: several nodes need the address of node 0, as "
-                "every node can reach it: host and free port, as in `--coordinator host0:12345`."
-            )
+                "every node can reach it: host and free port, as in `--coordinator host0:12345` "
+                "or `--coordinator [2001:db8::1]:12345`."
+            ) from None
         if self.shared_folder is not None and not self.max_restarts:
             raise Usage(
                 f"--shared-folder {self.shared_folder} without --max-restarts: a job that may not "

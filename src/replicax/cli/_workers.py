@@ -119,6 +119,15 @@ class LocalWorkers:
         self._process_descriptors: dict[int, int] = {}
         self._guard: Guard | None = None
 
+    def limit(self, seconds: float) -> None:
+        """Has the workers ended so many seconds from now, even if this process cannot do it.
+
+        It may be called from any thread, and again and again to put it off; `math.inf`: never.
+        """
+        guard = self._guard
+        if guard is not None:
+            guard.limit(seconds)
+
     @property
     def running(self) -> list[Worker]:
         """Those that have not ended yet."""

@@ -17,12 +17,14 @@ def own_address(known_as: str, calls_from: str) -> str | None:
       known_as: The host in this worker's address in the cluster: a name or an IP address.
       calls_from: The address from which this host has reached the server of the workers.
     """
-    named = [address for address in _addresses_of(known_as) if is_own(address)]
+    own = [address for address in _addresses_of(known_as) if is_own(address)]
+    # All have called one server: so all have one in the family of its address, IPv4 or IPv6.
+    named = [address for address in own if _version(address) == _version(calls_from)]
     for address in (*named, calls_from):
         if not _is_loopback(address):
             return address
     # All workers are on this host; or it is behind a forwarder, of which nothing is known here.
-    return named[0] if named else None
+    return (named or [calls_from])[0] if own else None
 
 
 def is_own(address: str) -> bool:
@@ -45,6 +47,10 @@ def _addresses_of(host: str) -> list[str]:
     except OSError:
         return []
     return [str(address[0]) for *_, address in found]
+
+
+def _version(address: str) -> int:
+    return ipaddress.ip_address(address).version
 
 
 def _is_loopback(address: str) -> bool:

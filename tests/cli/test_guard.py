@@ -1,0 +1,57 @@
+"""The process that ends workers when their launcher cannot."""
+
+import math
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from replicax.cli._guard import Guard
+
+TIMEOUT = 60.0
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    """A guard, gone when the test ends."""
+    made = Guard()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def worker() -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a group of its own."""
+    command = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def test_workers_end_with_the_guard(guard: Guard, worker: subprocess.Popen[bytes]):
+    guard.watch(worker.pid)
+    guard.close()
+    assert worker.wait(TIMEOUT) == -signal.SIGKILL
+
+
+def test_workers_end_at_their_limit(guard: Guard, worker: subprocess.Popen[bytes]):
+    guard.watch(worker.pid)
+    guard.limit(0.5)
+    assert worker.wait(TIMEOUT) == -signal.SIGKILL
+
+
+def test_limit_can_be_put_off(guard: Guard, worker: subprocess.Popen[bytes]):
+    guard.watch(worker.pid)
+    guard.limit(0.5)
+    guard.limit(math.inf)
+    with pytest.raises(subprocess.TimeoutExpired):
+        worker.wait(1.5)
+
+
+def test_groups_that_are_gone_are_left_alone(guard: Guard, worker: subprocess.Popen[bytes]):
+    guard.watch(worker.pid)
+    guard.forget(worker.pid)
+    guard.close()
+    assert worker.poll() is None
