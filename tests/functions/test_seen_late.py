@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import enum
 import functools
 import itertools
 import sys
@@ -297,11 +298,11 @@ def test_numpy_arrays_that_numpy_computes_with_are_seen_when_they_change(v: Any)
 def test_numpy_arrays_that_jax_computes_with_are_inputs(v: Any):
     traces = itertools.count()
     for step in range(4):
-        x, y = np.full((2, 3), step, np.int64), np.array([1, 2, 3], np.float32)
+        x, y = np.full((2, 3), step, np.int64), np.array([1, 2, 3], np.int32)
 
         def loss() -> Any:
             next(traces)
-            return jnp.sum(v * x[:, 1:].reshape(-1)) + jnp.sum(y.astype(np.int32) * v)  # noqa: B023
+            return jnp.sum(v * x[:, 1:].reshape(-1)) + jnp.sum(y.astype(np.float32) * v)  # noqa: B023
 
         value, _ = rx.value_and_grad(loss, [v], compile=True)
         assert float(value) == 4 * step + 6
@@ -337,6 +338,161 @@ def test_a_registered_class_whose_flattening_leaves_something_out(v: Any):
     assert losses_of(
         lambda: v * lossy.x * lossy.scale, v, [lambda: setattr(lossy, "scale", 5.0)]
     ) == [6, 10]
+
+
+class Attributes(dict):
+    """A dict whose items are attributes, as many libraries have one."""
+
+    __getattr__ = dict.__getitem__
+
+
+class Colour(enum.IntFlag):
+    RED = 1
+    BLUE = 2
+
+    def scaled(self) -> float:
+        return SCALE
+
+
+class Mangled:
+    __slots__ = ("__scale",)
+
+    def __init__(self) -> None:
+        self.__scale = 1.0
+
+    def change(self) -> None:
+        self.__scale = 3.0
+
+    def read(self) -> float:
+        return self.__scale
+
+
+def wrapping(fn: Any) -> Any:
+    @functools.wraps(fn)
+    def inner(*args: Any) -> Any:
+        return fn(*args) * SCALE
+
+    return inner
+
+
+mean = wrapping(jnp.mean)
+
+
+@jax.custom_vjp
+def reversed_gradient(x: Any) -> Any:
+    return x
+
+
+reversed_gradient.defvjp(lambda x: (x, None), lambda _, g: (-SCALE * g,))
+
+
+def test_dicts_whose_items_are_attributes(v: Any):
+    held = Attributes(scale=1.0)
+    assert losses_of(lambda: v * held.scale, v, [lambda: held.update(scale=3.0)]) == [1, 3]
+
+
+def test_slots_with_mangled_names(v: Any):
+    held = Mangled()
+    assert losses_of(lambda: v * held.read(), v, [held.change]) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda v: mean(v * jnp.ones(2)),
+        lambda v: reversed_gradient(v * 1.0) * 1.0,
+        lambda v: v * Colour.RED.scaled(),
+        lambda v: v * (lambda: __import__("math").sqrt(1.0) * SCALE)(),
+    ],
+    ids=["a wrapper of a library's function", "custom_vjp", "a method of an enum", "an import"],
+)
+def test_globals_that_are_read_in_odd_places(read: Any, v: Any, monkeypatch: pytest.MonkeyPatch):
+    change = lambda: monkeypatch.setitem(globals(), "SCALE", 3.0)  # noqa: E731
+    losses_of(lambda: read(v), v, [change])
+
+
+def test_modules_that_the_function_imports(v: Any, package: Any):
+    def loss() -> Any:
+        import outer_package  # type: ignore[import-not-found]
+        from outer_package.settings import SCALE as scale  # type: ignore[import-not-found]
+
+        return v * scale * outer_package.settings.SCALE
+
+    assert losses_of(loss, v, [lambda: setattr(package.settings, "SCALE", 3.0)]) == [1, 9]
+
+
+def test_static_fields_of_modules(v: Any, monkeypatch: pytest.MonkeyPatch):
+    equinox = pytest.importorskip("equinox")
+
+    class Module(equinox.Module):
+        x: Any
+        act: Any = equinox.field(static=True)
+
+    def act(x: Any) -> Any:
+        return x * SCALE
+
+    module = Module(jnp.float32(2), act)
+    change = lambda: monkeypatch.setitem(globals(), "SCALE", 3.0)  # noqa: E731
+    assert losses_of(lambda: v * module.act(module.x), v, [change]) == [2, 6]
+
+
+def test_a_function_that_asks_what_it_captures(v: Any):
+    def prepared(x: Any) -> Any:
+        return jnp.asarray(x) / 4 if isinstance(x, np.ndarray) else x
+
+    x = np.array([4, 8], np.float32)
+    assert losses_of(lambda: v * jnp.sum(prepared(x)), v, [lambda: x.fill(4)]) == [3, 2]
+
+
+OFFSET = jnp.float32(1)
+CALLS = 0
+
+
+def test_a_function_that_assigns_globals_beside_arrays(v: Any):
+    def loss() -> Any:
+        global CALLS
+        CALLS += 1
+        return v * OFFSET * CALLS
+
+    assert [float(rx.value_and_grad(loss, [v], compile=True)[0]) for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_function_that_assigns_an_array_around_it(v: Any):
+    state = jnp.float32(1)
+
+    def loss() -> Any:
+        nonlocal state
+        state = state + 1
+        return v * state
+
+    assert [float(rx.value_and_grad(loss, [v], compile=True)[0]) for _ in range(3)] == [2, 3, 4]
+
+
+def test_numpy_arrays_are_inputs_of_most_of_jax(v: Any):
+    traces = itertools.count()
+    for step in range(3):
+        x, labels = np.full((2, 3), step, np.float32), np.array([0, 1])
+
+        def loss() -> Any:
+            next(traces)
+            total = jnp.sum(x) + jnp.mean(jax.nn.relu(x)) + jax.jit(jnp.sum)(x)  # noqa: B023
+            picked = jnp.take_along_axis(jnp.ones((2, 3)), labels[:, None], 1)  # noqa: B023
+            return v * (total + jax.vmap(jnp.sum)(x)[0] + jnp.sum(picked))  # noqa: B023
+
+        value, _ = rx.value_and_grad(loss, [v], compile=True)
+        assert float(value) == 6 * step + step + 6 * step + 3 * step + 2
+    assert next(traces) == 1
+
+
+def test_a_captured_numpy_array_that_is_returned(v: Any):
+    x = np.ones(2, np.float32)
+    (_, found), _ = rx.value_and_grad(lambda: (v * 1.0, x), [v], has_aux=True, compile=True)
+    assert np.asarray(found).tolist() == [1, 1]
+
+
+def test_flags_without_a_name(v: Any):
+    for flag in (Colour(8), Colour(16)):
+        assert losses_of(lambda flag=flag: v * int(flag), v, []) == [int(flag)]
 
 
 @dataclasses.dataclass

@@ -21,10 +21,15 @@ from __future__ import annotations
 import argparse
 import array
 import collections
+import contextvars
 import dataclasses
 import dis
+import enum
 import functools
 import hashlib
+import importlib.util
+import inspect
+import operator
 import sys
 import sysconfig
 import types
@@ -51,9 +56,18 @@ _INSTALLED_IN = frozenset(["site-packages", "dist-packages"])  # of any environm
 _TAKEN_AS_THEY_ARE = frozenset(
     ["chex", "equinox", "flax", "jax", "jaxlib", "keras", "numpy", "optax", "orbax", "replicax"]
 )
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_MAPPINGS = (
+    dict,
+    types.MappingProxyType,
+    collections.UserDict,
+    collections.ChainMap,
+    weakref.WeakKeyDictionary,
+    weakref.WeakValueDictionary,
+)
+_READS_ANYTHING = (getattr, vars, dir, eval, exec, globals, locals)
 _LOOKED_INTO = (
-    types.SimpleNamespace,
-    argparse.Namespace,
+    *_NAMESPACES,
     functools.cached_property,
     functools.partial,
     functools.partialmethod,
@@ -62,9 +76,13 @@ _LOOKED_INTO = (
 # With one of these in its code a function may read attributes that it does not name.
 _DYNAMIC = frozenset(
     """getattr vars dir globals locals eval exec __dict__ __getattribute__ __getstate__ attrgetter
-    methodcaller asdict astuple fields replace copy deepcopy import_module __import__ modules
-    tree tree_util tree_map tree_flatten tree_leaves dumps""".split()
+    methodcaller getmembers getattr_static asdict astuple fields replace copy deepcopy
+    import_module __import__ modules tree tree_util tree_map tree_flatten tree_leaves
+    dumps""".split()
 )
+_WALKING = frozenset("tree tree_util tree_map tree_flatten tree_leaves map_structure".split())
+_ASKING_FOR_TYPES = frozenset("ndarray type Hashable issubclass".split())
+_SHOWING = frozenset(["str", "repr", "format", "print"])
 _OF_NO_MATTER = frozenset(
     """__dict__ __weakref__ __doc__ __module__ __name__ __qualname__ __spec__ __loader__ __file__
     __cached__ __builtins__ __annotations__ __annotate__ __package__ __path__ __slots__
@@ -76,6 +94,7 @@ _ONLY_TO_MAKE_OR_SHOW = frozenset(
 )
 _NO_PACKAGES = frozenset(["abc", "builtins", "collections", "enum", "types", "typing"])
 _MOST_OBJECTS = 20_000  # beyond which a walk costs more than it saves
+_own_packages: set[str] = set()  # of functions that were handed over: also if they are installed
 _names_met: dict[Any, frozenset[str]] = {}  # by the code of the function that a walk began with
 _UNBOUND = object()  # in the place of what a name is not bound to yet
 
@@ -100,12 +119,15 @@ class Captures:
         self._fn = fn
         self._numpy_inputs = numpy_inputs
         self._rebuilt: list[tuple[Any, list[Any]]] = []
+        self._fixed: set[int] = set()
+        _own_packages.add(_package_of(fn))
         code = getattr(fn, "__code__", None)
         self._names: set[str] = set(_names_met.get(code, ()))
         while True:
             known = len(self._names)
             self.arrays: list[Any] = []
             self.have_tracers = False
+            self._names_here: set[str] = set()  # without those of earlier walks
             self._codes: dict[types.CodeType, None] = {}
             self._numbers: dict[tuple[int, Any], int] = {}  # by the object, and how it is reached
             self._alive: list[Any] = []  # some nodes flatten into new objects each time
@@ -114,9 +136,18 @@ class Captures:
                 self.key = self._visit(fn, inputs)
             except RecursionError:
                 raise OnlyPython("it refers to objects that are nested too deeply") from None
-            if len(self._names) == known:
+            fixed = {
+                id(each)
+                for each in self._alive
+                if type(each) in (list, dict)
+                and {(id(each), True), (id(each), False)} <= self._numbers.keys()
+            }
+            if len(self._names) == known and fixed <= self._fixed:
                 break
+            self._fixed |= fixed  # reached through an object too: it must stay the very same
         if code is not None:
+            if len(_names_met) > 4096:
+                _names_met.clear()
             _names_met[code] = frozenset(self._names)
         self._numbers.clear()
         self._alive.clear()
@@ -130,17 +161,23 @@ class Captures:
         """Whether NumPy arrays are among `arrays`."""
         return any(isinstance(each, np.ndarray) for each in self.arrays)
 
+    @property
+    def ask_for_types(self) -> bool:
+        """Whether the function may ask an array whether it is one of NumPy's."""
+        return not self._names_here.isdisjoint(_ASKING_FOR_TYPES)
+
     def with_arrays(self, arrays: Sequence[Any]) -> Callable[..., Any]:
         """The function with these in the places of its own arrays."""
+        flattens = self._names_here.isdisjoint(_WALKING)
         new = {
-            id(old): LateNumPy(each, old.dtype) if isinstance(old, np.ndarray) else each
+            id(old): LateNumPy(each, old.dtype, flattens) if isinstance(old, np.ndarray) else each
             for old, each in zip(self.arrays, arrays, strict=True)
             if old is not each
         }
         self._rebuilt = []
         if not new:
             return self._fn
-        exchange = _Exchange(self._fn, new)
+        exchange = _Exchange(self._fn, new, any(map(_assigns_globals, self._codes)))
         function = exchange.of(self._fn)
         self._rebuilt = exchange.rebuilt
         return function
@@ -158,7 +195,9 @@ class Captures:
     def _visit(self, value: Any, movable: bool) -> Hashable:
         plain = plain_key(value)
         if plain is not None:
-            return plain
+            is_own = isinstance(value, enum.Enum) and not _from_library(type(value))
+            return (plain, self._type_key(type(value))) if is_own else plain
+        movable = movable and id(value) not in self._fixed
         if isinstance(value, Tracer):
             self.have_tracers = True
             return ByIdentity(value)
@@ -184,8 +223,15 @@ class Captures:
         if node is None:
             return self._object_key(value)
         parts = tuple(self._visit(child, movable) for child in node.children)
+        known = set(map(id, node.children))
+        # What JAX does not take for a part: static fields of modules, for example.
+        others = tuple(
+            (name, self._visit(each, False))
+            for name, each in list(getattr(value, "__dict__", {}).items())
+            if id(each) not in known
+        )
         is_users = not _from_library(type(value))
-        return (node.label, parts, self._type_key(type(value)) if is_users else None)
+        return (node.label, parts, others, self._type_key(type(value)) if is_users else None)
 
     def _number(self, value: Any, how: Any) -> int:
         self._alive.append(value)
@@ -208,14 +254,16 @@ class Captures:
             read.append(self._read_key(code, name, _contents(cell), movable))
         read.append(self._visit(fn.__defaults__, movable))
         read.append(self._visit(fn.__kwdefaults__, movable))
-        read += [(name, self._visit(each, False)) for name, each in vars(fn).items()]
+        read += [(name, self._visit(each, False)) for name, each in list(vars(fn).items())]
         if _from_library(fn):
             return (ByIdentity(code), tuple(read))
         self._codes[code] = None
         self._names.update(_names_in(code))
+        self._names_here.update(_names_in(code))
         for name, each in _globals_of(fn):
             read.append((name, self._read_key(code, name, each, movable)))
-        return (code, id(fn.__globals__), tuple(read))
+        read += [self._visit(each, False) for each in _imports_of(fn)]
+        return (code, tuple(read))
 
     def _read_key(self, code: types.CodeType, name: str, value: Any, movable: bool) -> Hashable:
         """A value that a function has under a name; a list that it only appends to may grow."""
@@ -246,8 +294,8 @@ class Captures:
         if known is not None:
             return ("again", known)
         self._number(value, "type")
-        makes_others = not self._names.isdisjoint(("type", "__class__"))
-        return self._class_key(value, frozenset() if makes_others else _ONLY_TO_MAKE_OR_SHOW)
+        needed = not self._names.isdisjoint(("type", "__class__", *_SHOWING))
+        return self._class_key(value, frozenset() if needed else _ONLY_TO_MAKE_OR_SHOW)
 
     def _class_key(self, value: type, without: frozenset[str] = frozenset()) -> Hashable:
         """A class of the user's: its attributes and methods, and those of its bases."""
@@ -272,22 +320,23 @@ class Captures:
             return (*read, self._visit(value.__self__, False))
         if isinstance(value, weakref.ref):
             return (*read, self._visit(value(), False))
+        if _is_builtin(value) and (type(value) is operator.attrgetter or value in _READS_ANYTHING):
+            self._names.add("getattr")
         try:
-            wrapped = getattr(value, "__wrapped__", None)
             held = list(_items(value))
             sees_all = self._sees_all or _is_used_by_others(value)
             held += [
                 (name, each) for name, each in _attributes(value) if sees_all or name in self._names
             ]
-        except Exception:  # a module that is loaded when it is looked at, and is not there
-            return tuple(read)
-        if isinstance(wrapped, types.FunctionType):  # lru_cache, custom_vjp, jit, ...
-            read.append(self._visit(wrapped, False))
+        except Exception as error:  # of the user's own code, or another thread changes it
+            name = type(value).__name__
+            raise OnlyPython(f"it refers to a {name} that cannot be looked at: {error}") from None
+        read += [self._visit(each, False) for each in _wrapped_functions(value)]
         if not _is_taken_as_it_is(type(value)):
             read.append(self._type_key(type(value)))
         read += [(self._visit(name, False), self._visit(each, False)) for name, each in held]
         if isinstance(value, set | frozenset):
-            read.append(frozenset(self._visit(each, False) for each in value))
+            read.append(frozenset(self._visit(each, False) for each in list(value)))
         return tuple(read)
 
     def _buffer_key(self, value: Any) -> Hashable:
@@ -301,8 +350,9 @@ class Captures:
 class _Exchange:
     """Puts other arrays in the places of some, in all that can be made again with them."""
 
-    def __init__(self, root: Any, new: dict[int, Any]):
+    def __init__(self, root: Any, new: dict[int, Any], assigns_globals: bool):
         self._known = dict(new)
+        self._assigns_globals = assigns_globals
         self._nodes: dict[int, _Node] = {}  # they keep what they are made of alive
         self._cells: dict[int, types.CellType] = {}
         self._scopes: dict[int, dict[str, Any]] = {}
@@ -357,7 +407,11 @@ class _Exchange:
     def _function(self, fn: types.FunctionType) -> Any:
         """A function made again; cells without such arrays are its own ones."""
         cells = tuple(self._cell(cell) for cell in fn.__closure__ or ())
-        scope = self._scopes.setdefault(id(fn.__globals__), dict(fn.__globals__))
+        pairs = zip(fn.__code__.co_freevars, fn.__closure__ or (), cells)
+        others = [name for name, old, new in pairs if old is not new]
+        if not _assigned_names(fn.__code__).isdisjoint(others):
+            raise OnlyPython("it assigns a name of a function around it that has an array")
+        scope = self._scope(fn)
         new = types.FunctionType(fn.__code__, scope, fn.__name__, None, cells)
         self._known[id(fn)] = new  # before looking inside: functions may refer to themselves
         new.__qualname__, new.__module__, new.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
@@ -365,9 +419,19 @@ class _Exchange:
         for old, cell in zip(fn.__closure__ or (), cells):
             if old is not cell:
                 cell.cell_contents = self.of(_contents(old))
-        scope.update({name: self.of(each) for name, each in _globals_of(fn)})
+        if scope is not fn.__globals__:
+            scope.update({name: self.of(each) for name, each in _globals_of(fn)})
         new.__defaults__, new.__kwdefaults__ = self.of(fn.__defaults__), self.of(fn.__kwdefaults__)
         return new
+
+    def _scope(self, fn: types.FunctionType) -> dict[str, Any]:
+        """The globals of a function that is made again: its own, if no array is among them."""
+        values = (id(each) for _, each in _globals_of(fn))
+        if not any(each in self._reaching or each in self._known for each in values):
+            return fn.__globals__
+        if self._assigns_globals:
+            raise OnlyPython("it assigns globals, and has arrays among them")
+        return self._scopes.setdefault(id(fn.__globals__), dict(fn.__globals__))
 
     def _cell(self, cell: types.CellType) -> types.CellType:
         contents = id(_contents(cell))
@@ -453,22 +517,28 @@ def _has_faithful_parts(value: Any) -> bool:
 def _is_array(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         number = jnp.issubdtype(value.dtype, np.number) or value.dtype == np.bool_
-        return type(value) is np.ndarray and number
+        return type(value) in (np.ndarray, np.memmap) and number
     return isinstance(value, jax.Array)
 
 
 def _content(value: np.ndarray) -> Hashable:
     """What is in a NumPy array, which the user may write into."""
-    data = np.ascontiguousarray(np.ma.getdata(value)).tobytes()
-    mask = np.ma.getmaskarray(value).tobytes() if isinstance(value, np.ma.MaskedArray) else b""
-    digest = hashlib.blake2b(data + mask, digest_size=16).digest()
-    return (type(value), value.shape, value.dtype.str, digest)
+    digest = hashlib.blake2b(_bytes_of(np.ma.getdata(value)), digest_size=16)
+    if isinstance(value, np.ma.MaskedArray):
+        digest.update(_bytes_of(np.ma.getmaskarray(value)))
+    return (type(value), value.shape, str(value.dtype), digest.digest())
+
+
+def _bytes_of(value: np.ndarray) -> Any:
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any]]:
     """What a container that is no plain one holds."""
-    if isinstance(value, dict | types.MappingProxyType | collections.UserDict):
+    if isinstance(value, _MAPPINGS):
         yield from list(value.items())
+    elif isinstance(value, contextvars.ContextVar):
+        yield "value", value.get(None)
     elif isinstance(value, list | tuple | collections.deque | collections.UserList):
         yield from enumerate(value)
 
@@ -481,7 +551,11 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     for base in type(value).__mro__:
         slots = base.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+            if name in ("__dict__", "__weakref__"):
+                continue
+            if name.startswith("__") and not name.endswith("__"):
+                name = f"_{base.__name__.lstrip('_')}{name}"
+            if hasattr(value, name):
                 yield name, getattr(value, name)
 
 
@@ -489,7 +563,24 @@ def _unwrapped(member: Any) -> Any:
     """The functions behind a static method, class method or property."""
     if isinstance(member, property):
         return (member.fget, member.fset)
-    return getattr(member, "__func__", member) if not callable(member) else member
+    return member.__func__ if isinstance(member, staticmethod | classmethod) else member
+
+
+def _wrapped_functions(value: Any) -> list[Any]:
+    """The user's functions in an object that wraps them: jit, lru_cache, custom_vjp, ..."""
+    if not _from_library(type(value)):
+        found = [inspect.getattr_static(value, "__wrapped__", None)]
+    else:
+        names = ("__wrapped__", "fwd", "bwd", "jvp")
+        try:
+            found = [getattr(value, name, None) for name in names if callable(value)]
+        except Exception:  # a module that is loaded when it is looked at, and is not there
+            found = []
+    return [each for each in found if isinstance(each, types.FunctionType)]
+
+
+def _is_builtin(value: Any) -> bool:
+    return isinstance(value, types.BuiltinFunctionType | operator.attrgetter)
 
 
 def _contents(cell: types.CellType) -> Any:
@@ -524,6 +615,55 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _imports_of(fn: types.FunctionType) -> list[types.ModuleType]:
+    """The modules that a function imports itself, as far as they are there already."""
+    package = fn.__globals__.get("__package__") or ""
+    names = [
+        importlib.util.resolve_name("." * level + name, package) if level and package else name
+        for name, level in _imported_names(fn.__code__)
+    ]
+    return [sys.modules[name] for name in names if name in sys.modules]
+
+
+@functools.lru_cache(maxsize=4096)
+def _imported_names(code: types.CodeType) -> tuple[tuple[str, int], ...]:
+    found: list[tuple[str, int]] = []
+    constants: list[Any] = []
+    for each in dis.get_instructions(code):
+        if each.opname in ("LOAD_CONST", "LOAD_SMALL_INT"):
+            constants.append(each.argval)
+        elif each.opname == "IMPORT_NAME":
+            levels = [x for x in constants[-2:] if isinstance(x, int)]
+            found.append((str(each.argval), levels[0] if levels else 0))
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found += _imported_names(constant)
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _assigned_names(code: types.CodeType) -> frozenset[str]:
+    """The names of functions around it, and globals, that a function assigns or deletes."""
+    found = {
+        str(each.argval)
+        for each in dis.get_instructions(code)
+        if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF")
+    }
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _assigned_names(constant)
+    return frozenset(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _assigns_globals(code: types.CodeType) -> bool:
+    found = any(
+        each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for each in dis.get_instructions(code)
+    )
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return found or any(map(_assigns_globals, inner))
+
+
 @functools.lru_cache(maxsize=4096)
 def _names_in(code: types.CodeType) -> tuple[str, ...]:
     """The names of globals and attributes in a function, and in the functions defined inside."""
@@ -533,6 +673,8 @@ def _names_in(code: types.CodeType) -> tuple[str, ...]:
             names.update(dict.fromkeys(_names_in(constant)))
         elif isinstance(constant, str) and constant.isidentifier():  # for getattr
             names[constant] = None
+    if any(each.opname.startswith("FORMAT") for each in dis.get_instructions(code)):
+        names["format"] = None
     return tuple(names)
 
 
@@ -556,7 +698,9 @@ def _only_added_to(code: types.CodeType) -> frozenset[str]:
 
 def _from_library(value: Any) -> bool:
     """Whether a function, class or module is not the user's own."""
-    return _is_installed(_package_of(value))
+    package = _package_of(value)
+    own = package in _own_packages and package not in _TAKEN_AS_THEY_ARE
+    return _is_installed(package) and not (own and package not in sys.stdlib_module_names)
 
 
 def _is_taken_as_it_is(kind: type) -> bool:
@@ -565,7 +709,6 @@ def _is_taken_as_it_is(kind: type) -> bool:
     return package in _TAKEN_AS_THEY_ARE or package in sys.stdlib_module_names
 
 
-@functools.lru_cache(maxsize=4096)
 def _is_used_by_package(kind: type) -> bool:
     """Whether a class has a base from a package, whose code may read what the user's does not."""
     return any(_from_library(b) and _package_of(b) not in _NO_PACKAGES for b in kind.__mro__)
@@ -573,14 +716,20 @@ def _is_used_by_package(kind: type) -> bool:
 
 def _is_used_by_others(value: Any) -> bool:
     """Whether code that is not the user's may read attributes of an object."""
+    if isinstance(value, _NAMESPACES):
+        return False
     if isinstance(value, _LOOKED_INTO) or _is_used_by_package(type(value)):
         return True
     return not jax.tree_util.all_leaves([value])  # JAX takes it apart
 
 
 def _package_of(value: Any) -> str:
-    is_module = isinstance(value, types.ModuleType)
-    name = value.__name__ if is_module else getattr(value, "__module__", None)
+    if isinstance(value, types.FunctionType):  # a wrapper may say that it is what it wraps
+        name = value.__globals__.get("__name__")
+    elif isinstance(value, types.ModuleType):
+        name = value.__name__
+    else:
+        name = getattr(value, "__module__", None)
     return (name if isinstance(name, str) else "").partition(".")[0]
 
 
@@ -589,9 +738,11 @@ def _is_installed(package: str) -> bool:
     """Whether a package comes with Python or is installed, and is not the program itself."""
     if package == "__main__" or not package:
         return False
-    if package in sys.stdlib_module_names or package in _TAKEN_AS_THEY_ARE:
+    if package in _TAKEN_AS_THEY_ARE:
         return True
     file = getattr(sys.modules.get(package), "__file__", None) or ""
+    if not file:
+        return package in sys.stdlib_module_names
     return file.startswith(_INSTALLED) or not _INSTALLED_IN.isdisjoint(Path(file).parts)
 
 

@@ -60,7 +60,7 @@ def plain_key(value: Any) -> Hashable:
     if isinstance(value, np.generic) and value.dtype != object:
         return (kind, value.dtype.str, value.tobytes())
     if isinstance(value, enum.Enum):
-        return (kind, value.name)  # its value need not be hashable
+        return (kind, value.name, repr(value._value_))  # its value need not be hashable
     if kind is slice or kind is range:
         span: Any = value
         keys = tuple(map(plain_key, (span.start, span.stop, span.step)))

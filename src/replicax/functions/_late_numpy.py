@@ -18,14 +18,21 @@ from replicax.functions._retry import NumPyNeeded
 class LateNumPy:
     """Stands for a NumPy array; for JAX it is an input of the program."""
 
-    def __init__(self, tracer: Any, dtype: Any):
+    def __init__(self, tracer: Any, dtype: Any, flattens: bool = True):
+        """
+        Args:
+          tracer: the input.
+          dtype: of the NumPy array, which may have more bits.
+          flattens: whether only JAX takes structures apart, and not the user's own code.
+        """
         self._tracer = tracer
         self.dtype = np.dtype(dtype)
+        self._flattens = flattens
 
     shape = property(lambda self: self._tracer.shape)
     ndim = property(lambda self: self._tracer.ndim)
     size = property(lambda self: self._tracer.size)
-    T = property(lambda self: LateNumPy(self._tracer.T, self.dtype))
+    T = property(lambda self: LateNumPy(self._tracer.T, self.dtype, self._flattens))
 
     def __jax_array__(self) -> Any:
         return self._tracer
@@ -39,22 +46,34 @@ class LateNumPy:
             if isinstance(part, bool) or not isinstance(part, int | slice | type(None) | type(...)):
                 raise NumPyNeeded
         np.broadcast_to(np.zeros((), self.dtype), self.shape)[index]  # JAX forgives a wrong index
-        return LateNumPy(self._tracer[index], self.dtype)
+        return LateNumPy(self._tracer[index], self.dtype, self._flattens)
 
     def reshape(self, *shape: Any) -> LateNumPy:
-        return LateNumPy(self._tracer.reshape(*shape), self.dtype)
+        return LateNumPy(self._tracer.reshape(*shape), self.dtype, self._flattens)
 
     def astype(self, dtype: Any) -> LateNumPy:
+        if self.dtype.kind == "f" and np.dtype(dtype).kind != "f":  # out of range they differ
+            raise NumPyNeeded
         for each in (self.dtype, np.dtype(dtype)):
             if jax.dtypes.canonicalize_dtype(each) != each:
                 raise NumPyNeeded
-        return LateNumPy(self._tracer.astype(dtype), dtype)
+        return LateNumPy(self._tracer.astype(dtype), dtype, self._flattens)
 
     def __getattr__(self, name: str) -> Any:
         # JAX asks objects for protocols that arrays do not have.
         if hasattr(np.ndarray, name):
             raise NumPyNeeded
         raise AttributeError(name)
+
+
+def _flattened(array: LateNumPy) -> tuple[tuple[Any], None]:
+    if not array._flattens:
+        raise NumPyNeeded
+    return (array._tracer,), None
+
+
+# To functions that JAX transforms it is an array of JAX's.
+jax.tree_util.register_pytree_node(LateNumPy, _flattened, lambda _, children: children[0])
 
 
 def _refuse(self: LateNumPy, *others: Any) -> Any:

@@ -46,7 +46,8 @@ class LossCache:
             return run(loss_fn)
         try:
             captures = Captures(loss_fn)
-            if captures.have_numpy and captures.codes in self._numpy_constants:
+            by_content = captures.ask_for_types or captures.codes in self._numpy_constants
+            if captures.have_numpy and by_content:
                 captures = Captures(loss_fn, numpy_inputs=False)
         except OnlyPython:
             return run(loss_fn)
