@@ -113,7 +113,7 @@ def test_a_variable_of_another_strategy_is_read_and_set_around_the_run():
 
     @rx.function
     def step(x: Any) -> Any:
-        one.run(lambda x: a.assign_add(x * b.read_value()), (x,))
+        one.run(lambda x: a.assign_add(x * b), (x,))
         b.assign(a.read_value())
         return b.read_value()
 

@@ -106,3 +106,8 @@ def call_a_number_for_each_replica(strategy):
 @misuse(TypeError, r"`args` must be a tuple or list", r"args=\(x,\), with the comma")
 def call_for_each_replica_args_without_a_comma(strategy):
     strategy.extended.call_for_each_replica(lambda x: x, args=3.0)
+
+
+@misuse(TypeError, r"batch_reduce_to.*got 5", r"\(value, destinations\) pairs")
+def batch_reduce_a_number(strategy):
+    strategy.extended.batch_reduce_to("SUM", 5)

@@ -1,5 +1,6 @@
 """Values that cannot be combined, or not in that way."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -118,3 +119,9 @@ def reduction_from_only_first_replica(strategy):
 def reduce_integers_beyond_32_bits(strategy):
     large = [np.int64(2**40), np.int64(1)]
     strategy.reduce("SUM", rx.distribute.PerReplica(large), axis=None)
+
+
+@misuse(TypeError, r"cannot add random keys", r"strategy\.gather\(keys, axis=0\)")
+def reduce_random_keys(strategy):
+    keys = rx.distribute.PerReplica([jax.random.key(0), jax.random.key(1)])
+    strategy.reduce("SUM", keys, axis=None)

@@ -204,3 +204,11 @@ def merge_call_kwargs_by_number(strategy):
 def run_in_a_loop_of_jax(strategy):
     v = variable(strategy, aggregation=SUM)
     jax.lax.fori_loop(0, 3, lambda i, x: (strategy.run(lambda: v.assign_add(x)), x)[1], 1.0)
+
+
+@misuse(TypeError, r"values_from_function was given an async", r"Pass a plain `def` function")
+def distribute_values_of_an_async_function(strategy):
+    async def value(value_context):
+        return 1.0
+
+    strategy.experimental_distribute_values_from_function(value)

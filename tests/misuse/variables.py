@@ -236,3 +236,23 @@ def use_copies_in_the_scope_of_another_strategy(strategy):
     v = variable(two_replicas(), synchronization=ON_READ, aggregation=SUM)
     with strategy.scope():
         return v + 1.0
+
+
+@misuse(ValueError, r"10000000000 out of bounds for int32", r"Give a dtype that it fits")
+def float_beyond_an_integer_dtype(strategy):
+    variable(strategy, 1e10, dtype="int32")
+
+
+@misuse(TypeError, r"`shape`.*got 2\.5", r"a tuple of sizes, such as \(2, None\)")
+def shape_as_a_float(strategy):
+    variable(strategy, [1.0, 2.0], shape=2.5)
+
+
+@misuse(TypeError, r"`name`.*got 5", r"a text, such as 'kernel'")
+def name_as_a_number(strategy):
+    variable(strategy, 1.0, name=5)
+
+
+@misuse(TypeError, r"does not support item deletion", r"jnp\.delete\(v, index\)")
+def delete_an_item_of_a_variable(strategy):
+    del variable(strategy, [1.0, 2.0])[0]

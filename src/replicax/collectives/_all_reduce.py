@@ -47,7 +47,7 @@ def as_components(value: DistributedValues, what: str) -> DistributedValues:
       ValueError: shapes or dtypes differ; the text lists them by replica.
     """
     if value._buffers is not None:
-        _refuse_booleans(value._buffers.assembled, what)
+        _require_summable(value._buffers.assembled, what)
         return value
     parts = [array_of(part, what) for part in value.values]
     first = parts[0]
@@ -58,12 +58,16 @@ def as_components(value: DistributedValues, what: str) -> DistributedValues:
             "replicas have different numbers of rows, as in a last partial batch, reduce over "
             "them as well: strategy.reduce(op, value, axis=0)."
         )
-    _refuse_booleans(first, what)
+    _require_summable(first, what)
     # Inside a trace the value itself is what the program captures.
     return value if tracing_replicas() else PerReplica(parts)
 
 
-def _refuse_booleans(array: Any, what: str) -> None:
+def _require_summable(array: Any, what: str) -> None:
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        raise TypeError(
+            f"{what} cannot add random keys. To join them, use strategy.gather(keys, axis=0)."
+        )
     if array.dtype == jnp.bool_:
         raise TypeError(
             f"{what} cannot add booleans. Convert them first, for example with x.astype(jnp.int32)."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -77,13 +78,15 @@ def as_arguments(args: Any, kwargs: Any, what: str) -> tuple[tuple[Any, ...], di
     return tuple(args), dict(kwargs or {})
 
 
-def as_pair(pair: Any) -> tuple[Any, Any]:
-    if isinstance(pair, tuple | list) and len(pair) == 2:
-        return pair[0], pair[1]
-    raise TypeError(
-        "batch_reduce_to takes (value, destinations) pairs, for example [(gradient, variable), "
-        f"...]; got {_tree.describe(pair)}."
-    )
+def as_pairs(pairs: Any) -> list[tuple[Any, Any]]:
+    found = list(pairs) if isinstance(pairs, Iterable) else [pairs]
+    for pair in found:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(
+                "batch_reduce_to takes (value, destinations) pairs, for example [(gradient, "
+                f"variable), ...]; got {_tree.describe(pair)}."
+            )
+    return [(value, destinations) for value, destinations in found]
 
 
 def refuse_per_replica(structure: Any) -> None:

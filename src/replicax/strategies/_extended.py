@@ -59,7 +59,7 @@ from replicax.strategies._arguments import (
     USE_MERGE_CALL,
     USE_RUN,
     as_arguments,
-    as_pair,
+    as_pairs,
     checked_call,
     refuse_per_replica,
 )
@@ -336,7 +336,7 @@ class StrategyExtended:
         """
         self._require_cross_replica("extended.batch_reduce_to", USE_ALL_REDUCE)
         op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
-        pairs = [as_pair(pair) for pair in value_destination_pairs]
+        pairs = as_pairs(value_destination_pairs)
         results: list[Any] = [self._already_reduced(op, *pair) for pair in pairs]
         open_indices = [index for index, settled in enumerate(results) if settled is None]
         if open_indices:

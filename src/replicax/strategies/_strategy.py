@@ -29,7 +29,12 @@ from replicax.data import Dataset
 from replicax.devices import device_of, groups_of, resolve, short_name
 from replicax.input import DistributedDataset, InputContext, InputOptions, as_input_options
 from replicax.strategies import _logical_devices
-from replicax.strategies._arguments import USE_ALL_REDUCE, check_axes, checked_call
+from replicax.strategies._arguments import (
+    USE_ALL_REDUCE,
+    check_axes,
+    checked_call,
+    require_plain_function,
+)
 from replicax.strategies._extended import StrategyExtended
 from replicax.strategies._value_context import ValueContext
 from replicax.values import (
@@ -281,6 +286,7 @@ class Strategy:
                 "experimental_distribute_values_from_function takes a function of a ValueContext, "
                 f"for example lambda ctx: data[ctx.replica_id_in_sync_group]; got {value_fn!r}."
             )
+        require_plain_function(value_fn, "experimental_distribute_values_from_function")
         require_cross_replica(
             self,
             "strategy.experimental_distribute_values_from_function",

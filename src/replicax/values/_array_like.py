@@ -73,6 +73,12 @@ class ArrayLike:
             "change. Assign a variable as a whole: v.assign(v.value().at[index].set(x))."
         )
 
+    def __delitem__(self, index: Any) -> None:
+        raise TypeError(
+            f"{type(self).__name__} does not support item deletion: shapes stay as they are. Make "
+            "a new array of the items to keep, for example jnp.delete(v, index)."
+        )
+
     def numpy(self) -> np.ndarray:
         """The current value as a NumPy array."""
         return np.asarray(self._array())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
-from replicax._arrays import IntegersTooLargeError, as_array
+from replicax._arrays import as_array
 from replicax._jax_internals import is_staging
 from replicax._typing import Tracer
 from replicax.context import get_strategy, is_compiling, require_threads, thread_state
@@ -91,8 +91,8 @@ def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.
     _check_dtype(dtype, name)
     try:
         array = as_array(value, dtype)
-    except IntegersTooLargeError as error:
-        raise ValueError(f"Variable {name!r}: {error}") from None
+    except OverflowError as error:
+        raise ValueError(f"Variable {name!r}: {error}. Give a dtype that it fits.") from None
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(value, str | bytes) else type(error)
         raise kind(
@@ -116,6 +116,10 @@ def _check_dtype(dtype: Any, name: str) -> None:
 
 
 def _check_shape(actual: tuple[int, ...], declared: Any, name: str) -> None:
+    if isinstance(declared, str) or not isinstance(declared, int | Iterable):
+        raise TypeError(
+            f"Variable {name!r}: `shape` is a tuple of sizes, such as (2, None); got {declared!r}."
+        )
     wanted = tuple(declared) if not isinstance(declared, int) else (declared,)
     fits = len(wanted) == len(actual) and all(w in (None, a) for w, a in zip(wanted, actual))
     if not fits:

@@ -166,6 +166,8 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         aggregation: Any,
         strategy: Any,
     ) -> None:
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"`name` of a variable is a text, such as 'kernel'; got {name!r}.")
         self._name = f"{name or 'Variable'}:0"
         self._synchronization = as_synchronization(synchronization)
         self._aggregation = as_aggregation(aggregation)
