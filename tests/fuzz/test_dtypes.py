@@ -4,6 +4,7 @@ Arguments, per-replica values, captured values and variables meet each other and
 What comes out has the same value, dtype and weak type in every way to run the program.
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -132,9 +133,11 @@ def program(seed: int) -> int:
 def _twice(way: Any, statements: Sequence[Statement], replicas: int) -> list[Any]:
     """Calls before and after captured values have changed."""
     module = _loaded(statements, replicas)
-    first = way(module)
-    exec(_changes(statements), vars(module))
-    return [first, way(module)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of NumPy: overflow in a cast
+        first = way(module)
+        exec(_changes(statements), vars(module))
+        return [first, way(module)]
 
 
 def _changes(statements: Sequence[Statement]) -> str:
