@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -17,7 +16,6 @@ from replicax.context import _scope, _stack, thread_state
 from replicax.executors import _lockstep, _threads
 from replicax.strategies import _strategy
 from tests.replicas import context, mirrored
-from tests.scripts import run_python
 
 MODULES = (_lockstep, _threads, _scope, _stack, _strategy, threading, contextlib)
 FILES = {module.__file__ for module in MODULES}
@@ -162,60 +160,3 @@ def test_ctrl_c_at_every_point_leaves_nothing_for_later_steps(at_end: bool, prin
     if points == 0 and sys.version_info[:2] == (3, 12):
         pytest.skip("Python 3.12 reports no instructions to a trace function that asks for them")
     assert points > 40
-
-
-SIGNALS = """
-import signal
-import replicax as rx
-
-strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-context = rx.distribute.get_replica_context
-current, signals_left, stray = [], 0, []
-
-def interrupt(*_):
-    global signals_left
-    if signals_left:
-        signals_left -= 1
-        raise KeyboardInterrupt
-
-def step(number):
-    if current != [number]:
-        stray.append((number, list(current)))  # code of an earlier step
-    for _ in range(3):
-        context().merge_call(lambda strategy: None)
-
-def good_step():
-    number = context().replica_id_in_sync_group
-    return context().merge_call(lambda strategy, numbers: sum(numbers.values), (number,))
-
-signal.signal(signal.SIGALRM, interrupt)
-interrupted = 0
-for number in range(100):
-    current[:], signals_left = [number], 2
-    try:  # one more than there are signals: one may come at the end of another block
-        try:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0.001 + 0.00003 * number, 0.0002)
-                while signals_left:
-                    strategy.run(step, (number,))
-            except KeyboardInterrupt:
-                pass
-            while signals_left:
-                strategy.run(step, (number,))
-        except KeyboardInterrupt:
-            pass
-        while signals_left:
-            strategy.run(step, (number,))
-    except KeyboardInterrupt:
-        pass
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    assert strategy.run(good_step) == 1, number
-    interrupted += 1
-print("interrupted", interrupted, "stray", stray)
-"""
-
-
-def test_signals_in_pairs_leave_nothing_for_later_steps(tmp_path: Path):
-    # In a process of its own: a signal that comes at the wrong time ends the whole process.
-    (tmp_path / "program.py").write_text(SIGNALS)
-    assert "interrupted 100 stray []" in run_python(["program.py"], tmp_path)

@@ -104,7 +104,7 @@ class Writer(Picker):
         forms = [f"jnp.multiply({name}, {other})", f"jnp.add({other}, {name})"]
         forms += [f"jnp.stack([{name}])", f"jnp.sum(jnp.asarray({name}))"]
         forms += [f"jnp.where(True, {name}, {other})", f"jnp.concatenate([jnp.ravel({name})] * 2)"]
-        forms += [f"jnp.max(jnp.asarray({name}), initial=0)", f"jnp.asarray({name}) * {other}"]
+        forms += [f"jnp.maximum(jnp.asarray({name}), 0)", f"jnp.asarray({name}) * {other}"]
         if name.startswith("c"):  # NumPy's own arithmetic, in 64 bits
             forms += [f"jnp.asarray({name}.sum() - 100000000)", f"jnp.asarray({name} % 1000)"]
         return self.pick(forms)
