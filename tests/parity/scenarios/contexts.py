@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from .._expected import array, mirrored_variable, raises
 from .._library import Library, nothing
-from .._registry import ours, scenario
+from .._registry import scenario
 
 EVERY_KIND = ("default", "one_device", "mirrored1", "mirrored2", "mirrored4", "central2")
 
@@ -250,18 +249,6 @@ def cross_replica_method_in_replica_context(lib: Library, strategy: Any, method:
 
 
 @scenario("mirrored2", "one_device", "central2", method=("update", "colocate_vars_with"))
-@ours(
-    "an update is made from cross-replica context, as its documentation says",
-    lambda strategy, method: {
-        "outcome": raises("RuntimeError"),
-        "variable": {
-            "mirrored2": mirrored_variable(1.0),
-            "one_device": {**array(1.0), "kind": "Variable"},
-            "central2": {**mirrored_variable(1.0, 1), "kind": "AggregatingVariable"},
-        }[strategy],
-    },
-    method="update",
-)
 def variable_method_in_replica_context(lib: Library, strategy: Any, method: str) -> Any:
     with strategy.scope():
         variable = lib.variable(1.0)
