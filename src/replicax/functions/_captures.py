@@ -12,7 +12,7 @@ program. That is slower, and never wrong.
 
 Of objects, classes and modules those attributes count that some code reached so far has the name
 of: a trainer may keep its history in an attribute that the step does not know. Objects of the
-standard library, of JAX, NumPy and the packages in `_TAKEN_AS_THEY_ARE` are not looked into: their
+standard library, of JAX, NumPy and the packages in `TAKEN_AS_THEY_ARE` (`_packages.py`) are not looked into: their
 state is in variables and arrays. `docs/captures.md` has the rule and a table.
 """
 
@@ -22,40 +22,43 @@ import argparse
 import array
 import collections
 import contextvars
-import dataclasses
-import dis
 import enum
 import functools
 import hashlib
-import importlib.util
 import inspect
 import operator
-import sys
-import sysconfig
 import types
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from replicax import _tree
 from replicax._typing import Tracer
 from replicax.context import ReplicaContext
+from replicax.functions._code import (
+    assigns_globals,
+    contents_of,
+    globals_of,
+    imports_of,
+    names_in,
+    only_added_to,
+)
+from replicax.functions._exchange import Exchange, is_array, node_of
 from replicax.functions._keys import ByIdentity, plain_key
 from replicax.functions._late_numpy import LateNumPy
+from replicax.functions._packages import (
+    from_library,
+    is_taken_as_it_is,
+    is_used_by_package,
+    own_packages,
+    package_of,
+)
 from replicax.functions._retry import OnlyPython
 from replicax.values import DistributedValues
 from replicax.variable import Variable
 
-_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
-_INSTALLED_IN = frozenset(["site-packages", "dist-packages"])  # of any environment
-_TAKEN_AS_THEY_ARE = frozenset(
-    ["chex", "equinox", "flax", "jax", "jaxlib", "keras", "numpy", "optax", "orbax", "replicax"]
-)
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 _MAPPINGS = (
     dict,
@@ -92,11 +95,8 @@ _ONLY_TO_MAKE_OR_SHOW = frozenset(
     """__init__ __new__ __post_init__ __init_subclass__ __del__ __repr__ __str__ __reduce__
     __getstate__ __setstate__ __copy__ __deepcopy__""".split()
 )
-_NO_PACKAGES = frozenset(["abc", "builtins", "collections", "enum", "types", "typing"])
 _MOST_OBJECTS = 20_000  # beyond which a walk costs more than it saves
-_own_packages: set[str] = set()  # of functions that were handed over: also if they are installed
 _names_met: dict[Any, frozenset[str]] = {}  # by the code of the function that a walk began with
-_UNBOUND = object()  # in the place of what a name is not bound to yet
 
 
 class Captures:
@@ -120,7 +120,7 @@ class Captures:
         self._numpy_inputs = numpy_inputs
         self._rebuilt: list[tuple[Any, list[Any]]] = []
         self._fixed: set[int] = set()
-        _own_packages.add(_package_of(fn))
+        own_packages.add(package_of(fn))
         code = getattr(fn, "__code__", None)
         self._names: set[str] = set(_names_met.get(code, ()))
         while True:
@@ -177,7 +177,7 @@ class Captures:
         self._rebuilt = []
         if not new:
             return self._fn
-        exchange = _Exchange(self._fn, new, any(map(_assigns_globals, self._codes)))
+        exchange = Exchange(self._fn, new, any(map(assigns_globals, self._codes)))
         function = exchange.of(self._fn)
         self._rebuilt = exchange.rebuilt
         return function
@@ -185,7 +185,7 @@ class Captures:
     def require_unchanged(self) -> None:
         """Gives up if the function changed a container that it was given an exchanged copy of."""
         for node, children in self._rebuilt:
-            now = _node(node)
+            now = node_of(node)
             parts = () if now is None else now.children
             if len(parts) != len(children) or any(a is not b for a, b in zip(parts, children)):
                 raise OnlyPython(f"it changes a {type(node).__name__} that it captures")
@@ -195,13 +195,13 @@ class Captures:
     def _visit(self, value: Any, movable: bool) -> Hashable:
         plain = plain_key(value)
         if plain is not None:
-            is_own = isinstance(value, enum.Enum) and not _from_library(type(value))
+            is_own = isinstance(value, enum.Enum) and not from_library(type(value))
             return (plain, self._type_key(type(value))) if is_own else plain
         movable = movable and id(value) not in self._fixed
         if isinstance(value, Tracer):
             self.have_tracers = True
             return ByIdentity(value)
-        if _is_array(value):
+        if is_array(value):
             return self._array_key(value, movable)
         if isinstance(value, Variable | types.CodeType):
             return ByIdentity(value)
@@ -219,7 +219,7 @@ class Captures:
             return self._module_key(value)
         if isinstance(value, type):
             return self._class_key(value)
-        node = _node(value)
+        node = node_of(value)
         if node is None:
             return self._object_key(value)
         parts = tuple(self._visit(child, movable) for child in node.children)
@@ -230,7 +230,7 @@ class Captures:
             for name, each in list(getattr(value, "__dict__", {}).items())
             if id(each) not in known
         )
-        is_users = not _from_library(type(value))
+        is_users = not from_library(type(value))
         return (node.label, parts, others, self._type_key(type(value)) if is_users else None)
 
     def _number(self, value: Any, how: Any) -> int:
@@ -247,32 +247,32 @@ class Captures:
         return ("array", str(value.dtype) if is_numpy else "", number)
 
     def _function_key(self, fn: types.FunctionType, movable: bool) -> Hashable:
-        movable = movable and not _from_library(fn)
+        movable = movable and not from_library(fn)
         code = fn.__code__
         read: list[Hashable] = []
         for name, cell in zip(code.co_freevars, fn.__closure__ or ()):
-            read.append(self._read_key(code, name, _contents(cell), movable))
+            read.append(self._read_key(code, name, contents_of(cell), movable))
         read.append(self._visit(fn.__defaults__, movable))
         read.append(self._visit(fn.__kwdefaults__, movable))
         read += [(name, self._visit(each, False)) for name, each in list(vars(fn).items())]
-        if _from_library(fn):
+        if from_library(fn):
             return (ByIdentity(code), tuple(read))
         self._codes[code] = None
-        self._names.update(_names_in(code))
-        self._names_here.update(_names_in(code))
-        for name, each in _globals_of(fn):
+        self._names.update(names_in(code))
+        self._names_here.update(names_in(code))
+        for name, each in globals_of(fn):
             read.append((name, self._read_key(code, name, each, movable)))
-        read += [self._visit(each, False) for each in _imports_of(fn)]
+        read += [self._visit(each, False) for each in imports_of(fn)]
         return (code, tuple(read))
 
     def _read_key(self, code: types.CodeType, name: str, value: Any, movable: bool) -> Hashable:
         """A value that a function has under a name; a list that it only appends to may grow."""
-        if type(value) in (list, set) and name in _only_added_to(code):
+        if type(value) in (list, set) and name in only_added_to(code):
             return ByIdentity(value) if type(value) is set else "a list to append to"
         return self._visit(value, movable)
 
     def _module_key(self, module: types.ModuleType) -> Hashable:
-        if _from_library(module):
+        if from_library(module):
             return ByIdentity(module)
         return (ByIdentity(module), self._members_key(vars(module), self._sees_all))
 
@@ -302,9 +302,9 @@ class Captures:
         read: list[Any] = [ByIdentity(value)]
         if type(value) is not type:
             read.append(self._visit(type(value), False))
-        sees_all = self._sees_all or _is_used_by_package(value)
+        sees_all = self._sees_all or is_used_by_package(value)
         for base in value.__mro__:
-            if not _from_library(base):
+            if not from_library(base):
                 read.append(self._members_key(vars(base), sees_all, without))
         return tuple(read)
 
@@ -332,7 +332,7 @@ class Captures:
             name = type(value).__name__
             raise OnlyPython(f"it refers to a {name} that cannot be looked at: {error}") from None
         read += [self._visit(each, False) for each in _wrapped_functions(value)]
-        if not _is_taken_as_it_is(type(value)):
+        if not is_taken_as_it_is(type(value)):
             read.append(self._type_key(type(value)))
         read += [(self._visit(name, False), self._visit(each, False)) for name, each in held]
         if isinstance(value, set | frozenset):
@@ -347,178 +347,7 @@ class Captures:
         return bytes(value)
 
 
-class _Exchange:
-    """Puts other arrays in the places of some, in all that can be made again with them."""
-
-    def __init__(self, root: Any, new: dict[int, Any], assigns_globals: bool):
-        self._known = dict(new)
-        self._assigns_globals = assigns_globals
-        self._nodes: dict[int, _Node] = {}  # they keep what they are made of alive
-        self._cells: dict[int, types.CellType] = {}
-        self._scopes: dict[int, dict[str, Any]] = {}
-        self._reaching = self._that_reach(set(new), root)
-        self.rebuilt: list[tuple[Any, list[Any]]] = []
-
-    def _that_reach(self, arrays: set[int], root: Any) -> set[int]:
-        """The ids of all values that have one of the arrays inside."""
-        parents: dict[int, list[int]] = collections.defaultdict(list)
-        stack, seen = [root], set[int]()
-        while stack:
-            value = stack.pop()
-            if id(value) in seen or plain_key(value) is not None:
-                continue
-            seen.add(id(value))
-            if id(value) in arrays:
-                continue
-            node = self._nodes[id(value)] = _movable(value)
-            for child in node.children:
-                parents[id(child)].append(id(value))
-                stack.append(child)
-        if not seen.issuperset(arrays):
-            raise OnlyPython("it captures a structure that gives other arrays each time")
-        reaching, reached = set[int](), list(arrays)
-        while reached:
-            for parent in parents[reached.pop()]:
-                if parent not in reaching:
-                    reaching.add(parent)
-                    reached.append(parent)
-        return reaching
-
-    def of(self, value: Any) -> Any:
-        """`value` with the other arrays; itself if there are none in it."""
-        if id(value) in self._known:
-            return self._known[id(value)]
-        if id(value) not in self._reaching:
-            return value
-        if isinstance(value, types.FunctionType):
-            return self._function(value)
-        node = self._nodes[id(value)]
-        if type(value) in (list, dict):  # they may contain themselves
-            new = self._known[id(value)] = type(value)()
-            children = [self.of(child) for child in node.children]
-            new.extend(children) if type(value) is list else new.update(zip(value, children))
-        else:
-            children = [self.of(child) for child in node.children]
-            new = self._known[id(value)] = node.rebuild(children)
-        if node.is_mutable:
-            self.rebuilt.append((new, children))
-        return new
-
-    def _function(self, fn: types.FunctionType) -> Any:
-        """A function made again; cells without such arrays are its own ones."""
-        cells = tuple(self._cell(cell) for cell in fn.__closure__ or ())
-        pairs = zip(fn.__code__.co_freevars, fn.__closure__ or (), cells)
-        others = [name for name, old, new in pairs if old is not new]
-        if not _assigned_names(fn.__code__).isdisjoint(others):
-            raise OnlyPython("it assigns a name of a function around it that has an array")
-        scope = self._scope(fn)
-        new = types.FunctionType(fn.__code__, scope, fn.__name__, None, cells)
-        self._known[id(fn)] = new  # before looking inside: functions may refer to themselves
-        new.__qualname__, new.__module__, new.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
-        vars(new).update(vars(fn))
-        for old, cell in zip(fn.__closure__ or (), cells):
-            if old is not cell:
-                cell.cell_contents = self.of(_contents(old))
-        if scope is not fn.__globals__:
-            scope.update({name: self.of(each) for name, each in _globals_of(fn)})
-        new.__defaults__, new.__kwdefaults__ = self.of(fn.__defaults__), self.of(fn.__kwdefaults__)
-        return new
-
-    def _scope(self, fn: types.FunctionType) -> dict[str, Any]:
-        """The globals of a function that is made again: its own, if no array is among them."""
-        values = (id(each) for _, each in _globals_of(fn))
-        if not any(each in self._reaching or each in self._known for each in values):
-            return fn.__globals__
-        if self._assigns_globals:
-            raise OnlyPython("it assigns globals, and has arrays among them")
-        return self._scopes.setdefault(id(fn.__globals__), dict(fn.__globals__))
-
-    def _cell(self, cell: types.CellType) -> types.CellType:
-        contents = id(_contents(cell))
-        if contents not in self._reaching and contents not in self._known:
-            return cell
-        return self._cells.setdefault(id(cell), types.CellType())
-
-
-class _Node(NamedTuple):
-    """A value that can be made again from its parts; `label` says the rest about it."""
-
-    label: Hashable
-    children: Sequence[Any]
-    rebuild: Callable[[Sequence[Any]], Any]
-    is_mutable: bool = False
-
-
-def _movable(value: Any) -> _Node:
-    """The parts of a value that can be exchanged; none for most objects."""
-    if isinstance(value, types.FunctionType):
-        if _from_library(value):
-            return _Node(None, (), lambda parts: value)
-        cells = map(_contents, value.__closure__ or ())
-        scope = (each for _, each in _globals_of(value))
-        parts = [*cells, value.__defaults__, value.__kwdefaults__, *scope]
-        return _Node(None, parts, lambda parts: value)
-    if isinstance(value, Variable | type | types.ModuleType | ReplicaContext):
-        return _Node(None, (), lambda parts: value)
-    return _node(value) or _Node(None, (), lambda parts: value)
-
-
-def _node(value: Any) -> _Node | None:
-    """The parts of a method, a partial or a container; None for what cannot be made again."""
-    if isinstance(value, types.MethodType):
-        return _Node(
-            "method", (value.__func__, value.__self__), lambda p: types.MethodType(p[0], p[1])
-        )
-    if type(value) is functools.partial:
-        return _Node(
-            "partial",
-            (value.func, value.args, value.keywords, vars(value)),
-            lambda p: functools.partial(p[0], *p[1], **p[2]),
-        )
-    kind = type(value)
-    if kind is list or kind is tuple:
-        return _Node(kind, value, kind, kind is list)
-    if isinstance(value, dict):
-        keys = tuple(map(plain_key, value))
-        if kind not in (dict, collections.OrderedDict) or None in keys:
-            return None
-        names = tuple(value)
-        return _Node((kind, keys), list(value.values()), lambda p: kind(zip(names, p)), True)
-    if isinstance(value, list | DistributedValues) or not _has_faithful_parts(value):
-        return None
-    level = _tree.one_level(value)
-    if level is None:
-        return None
-    children, rebuild, label = level
-    try:
-        hash(label)
-    except TypeError:
-        return None
-    return _Node(label, list(children), rebuild, not isinstance(value, tuple))
-
-
-def _has_faithful_parts(value: Any) -> bool:
-    """Whether JAX's or our own walk of a structure is sure to see all that is in it.
-
-    A user's own `tree_flatten` may leave attributes out, which the function may read.
-    """
-    if isinstance(value, tuple):
-        return type(value).__new__ is not object.__new__ and hasattr(value, "_fields")
-    if dataclasses.is_dataclass(value):
-        names = {field.name for field in dataclasses.fields(value)}
-        return not isinstance(value, type) and names.issuperset(getattr(value, "__dict__", names))
-    package_bases = [base for base in type(value).__mro__[:-1] if _from_library(base)]
-    return any(base.__module__.partition(".")[0] in _TAKEN_AS_THEY_ARE for base in package_bases)
-
-
 # ------------------------------------------------------------------ what values refer to
-
-
-def _is_array(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        number = jnp.issubdtype(value.dtype, np.number) or value.dtype == np.bool_
-        return type(value) in (np.ndarray, np.memmap) and number
-    return isinstance(value, jax.Array)
 
 
 def _content(value: np.ndarray) -> Hashable:
@@ -545,7 +374,7 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     """The attributes in `__dict__` and `__slots__`, of an object that is looked into."""
-    if _is_taken_as_it_is(type(value)) and not isinstance(value, _LOOKED_INTO):
+    if is_taken_as_it_is(type(value)) and not isinstance(value, _LOOKED_INTO):
         return
     yield from list(getattr(value, "__dict__", {}).items())
     for base in type(value).__mro__:
@@ -568,7 +397,7 @@ def _unwrapped(member: Any) -> Any:
 
 def _wrapped_functions(value: Any) -> list[Any]:
     """The user's functions in an object that wraps them: jit, lru_cache, custom_vjp, ..."""
-    if not _from_library(type(value)):
+    if not from_library(type(value)):
         found = [inspect.getattr_static(value, "__wrapped__", None)]
     else:
         names = ("__wrapped__", "fwd", "bwd", "jvp")
@@ -583,193 +412,10 @@ def _is_builtin(value: Any) -> bool:
     return isinstance(value, types.BuiltinFunctionType | operator.attrgetter)
 
 
-def _contents(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # its name is not bound yet
-        return _UNBOUND
-
-
-def closure_of(fn: Any) -> list[Any]:
-    """What a function has from the functions around it."""
-    found = map(_contents, getattr(fn, "__closure__", None) or ())
-    return [None if each is _UNBOUND else each for each in found]
-
-
-def _globals_of(fn: types.FunctionType) -> list[tuple[str, Any]]:
-    scope = fn.__globals__
-    return [(name, scope[name]) for name in _global_names(fn.__code__) if name in scope]
-
-
-@functools.lru_cache(maxsize=4096)
-def _global_names(code: types.CodeType) -> tuple[str, ...]:
-    """The names of globals that a function, and the functions defined inside, read."""
-    names = dict.fromkeys(
-        str(each.argval)
-        for each in dis.get_instructions(code)
-        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    )
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.update(dict.fromkeys(_global_names(constant)))
-    return tuple(names)
-
-
-def _imports_of(fn: types.FunctionType) -> list[types.ModuleType]:
-    """The modules that a function imports itself, as far as they are there already."""
-    package = fn.__globals__.get("__package__") or ""
-    names = [
-        importlib.util.resolve_name("." * level + name, package) if level and package else name
-        for name, level in _imported_names(fn.__code__)
-    ]
-    return [sys.modules[name] for name in names if name in sys.modules]
-
-
-@functools.lru_cache(maxsize=4096)
-def _imported_names(code: types.CodeType) -> tuple[tuple[str, int], ...]:
-    found: list[tuple[str, int]] = []
-    constants: list[Any] = []
-    for each in dis.get_instructions(code):
-        if each.opname in ("LOAD_CONST", "LOAD_SMALL_INT"):
-            constants.append(each.argval)
-        elif each.opname == "IMPORT_NAME":
-            levels = [x for x in constants[-2:] if isinstance(x, int)]
-            found.append((str(each.argval), levels[0] if levels else 0))
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found += _imported_names(constant)
-    return tuple(found)
-
-
-@functools.lru_cache(maxsize=4096)
-def _assigned_names(code: types.CodeType) -> frozenset[str]:
-    """The names of functions around it, and globals, that a function assigns or deletes."""
-    found = {
-        str(each.argval)
-        for each in dis.get_instructions(code)
-        if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF")
-    }
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found |= _assigned_names(constant)
-    return frozenset(found)
-
-
-@functools.lru_cache(maxsize=4096)
-def _assigns_globals(code: types.CodeType) -> bool:
-    found = any(
-        each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for each in dis.get_instructions(code)
-    )
-    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return found or any(map(_assigns_globals, inner))
-
-
-@functools.lru_cache(maxsize=4096)
-def _names_in(code: types.CodeType) -> tuple[str, ...]:
-    """The names of globals and attributes in a function, and in the functions defined inside."""
-    names = dict.fromkeys(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.update(dict.fromkeys(_names_in(constant)))
-        elif isinstance(constant, str) and constant.isidentifier():  # for getattr
-            names[constant] = None
-    if any(each.opname.startswith("FORMAT") for each in dis.get_instructions(code)):
-        names["format"] = None
-    return tuple(names)
-
-
-@functools.lru_cache(maxsize=4096)
-def _only_added_to(code: types.CodeType) -> frozenset[str]:
-    """The names that a function, and those inside it, use only to append or add something."""
-    added, used = set[str](), set[str]()
-    instructions = list(dis.get_instructions(code))
-    for this, following in zip(instructions, [*instructions[1:], None]):
-        if this.opname in ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF"):
-            adds = following is not None and following.opname in ("LOAD_METHOD", "LOAD_ATTR")
-            adds = adds and following is not None and following.argval in ("append", "add")
-            (added if adds else used).add(str(this.argval))
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            inside = _only_added_to(constant)
-            added |= inside
-            used |= set(constant.co_names + constant.co_freevars) - inside
-    return frozenset(added - used)
-
-
-def _from_library(value: Any) -> bool:
-    """Whether a function, class or module is not the user's own."""
-    package = _package_of(value)
-    own = package in _own_packages and package not in _TAKEN_AS_THEY_ARE
-    return _is_installed(package) and not (own and package not in sys.stdlib_module_names)
-
-
-def _is_taken_as_it_is(kind: type) -> bool:
-    """Whether objects of a class are not looked into."""
-    package = _package_of(kind)
-    return package in _TAKEN_AS_THEY_ARE or package in sys.stdlib_module_names
-
-
-def _is_used_by_package(kind: type) -> bool:
-    """Whether a class has a base from a package, whose code may read what the user's does not."""
-    return any(_from_library(b) and _package_of(b) not in _NO_PACKAGES for b in kind.__mro__)
-
-
 def _is_used_by_others(value: Any) -> bool:
     """Whether code that is not the user's may read attributes of an object."""
     if isinstance(value, _NAMESPACES):
         return False
-    if isinstance(value, _LOOKED_INTO) or _is_used_by_package(type(value)):
+    if isinstance(value, _LOOKED_INTO) or is_used_by_package(type(value)):
         return True
     return not jax.tree_util.all_leaves([value])  # JAX takes it apart
-
-
-def _package_of(value: Any) -> str:
-    if isinstance(value, types.FunctionType):  # a wrapper may say that it is what it wraps
-        name = value.__globals__.get("__name__")
-    elif isinstance(value, types.ModuleType):
-        name = value.__name__
-    else:
-        name = getattr(value, "__module__", None)
-    return (name if isinstance(name, str) else "").partition(".")[0]
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_installed(package: str) -> bool:
-    """Whether a package comes with Python or is installed, and is not the program itself."""
-    if package == "__main__" or not package:
-        return False
-    if package in _TAKEN_AS_THEY_ARE:
-        return True
-    file = getattr(sys.modules.get(package), "__file__", None) or ""
-    if not file:
-        return package in sys.stdlib_module_names
-    return file.startswith(_INSTALLED) or not _INSTALLED_IN.isdisjoint(Path(file).parts)
-
-
-def captured_objects(fn: Any) -> Iterator[Any]:
-    """What a function refers to: closure, globals, its object and that object's attributes."""
-    found: list[Any] = []
-    while isinstance(fn, functools.partial):
-        found += fn.args
-        fn = fn.func
-    if isinstance(fn, types.MethodType):
-        found.append(fn.__self__)
-        fn = fn.__func__
-    while fn is not None:  # decorated functions too
-        for content in closure_of(fn):
-            found.append(content() if isinstance(content, weakref.ref) else content)
-        scope = getattr(fn, "__globals__", {})
-        code = getattr(fn, "__code__", None)
-        found += [scope[name] for name in (_global_names(code) if code else ()) if name in scope]
-        fn = getattr(fn, "__wrapped__", None)
-    for value in found:
-        yield value
-        if isinstance(value, list | tuple):
-            yield from value[:4]
-        elif isinstance(value, dict):
-            yield from list(value.values())[:4]
-        elif not isinstance(value, type | types.ModuleType) and hasattr(value, "__dict__"):
-            for attribute in list(vars(value).values()):
-                yield attribute
-                if isinstance(attribute, list | tuple):
-                    yield from attribute[:4]

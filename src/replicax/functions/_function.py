@@ -35,7 +35,7 @@ from replicax.context import (
 from replicax.devices import need_mesh
 from replicax.functions._arguments import Arguments, Look, is_stream
 from replicax.functions._cache import FunctionCache
-from replicax.functions._captures import captured_objects
+from replicax.functions._code import captured_objects
 from replicax.functions._explanation import Explanation, Retraces
 from replicax.functions._keys import ByIdentity
 from replicax.functions._many import joined, take_items

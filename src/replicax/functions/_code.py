@@ -1,0 +1,158 @@
+"""What the code of a function names: globals, cells, attributes, imports, and what it assigns."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import importlib.util
+import sys
+import types
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+UNBOUND = object()  # in the place of what a name is not bound to yet
+
+
+def contents_of(cell: types.CellType) -> Any:
+    """What a closure cell holds; `UNBOUND` if it is empty."""
+    try:
+        return cell.cell_contents
+    except ValueError:  # its name is not bound yet
+        return UNBOUND
+
+
+def closure_of(fn: Any) -> list[Any]:
+    """What a function has from the functions around it."""
+    found = map(contents_of, getattr(fn, "__closure__", None) or ())
+    return [None if each is UNBOUND else each for each in found]
+
+
+def globals_of(fn: types.FunctionType) -> list[tuple[str, Any]]:
+    """The names and values of the globals that a function reads, as far as they are there."""
+    scope = fn.__globals__
+    return [(name, scope[name]) for name in _global_names(fn.__code__) if name in scope]
+
+
+@functools.lru_cache(maxsize=4096)
+def _global_names(code: types.CodeType) -> tuple[str, ...]:
+    """The names of globals that a function, and the functions defined inside, read."""
+    names = dict.fromkeys(
+        str(each.argval)
+        for each in dis.get_instructions(code)
+        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    )
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(dict.fromkeys(_global_names(constant)))
+    return tuple(names)
+
+
+def imports_of(fn: types.FunctionType) -> list[types.ModuleType]:
+    """The modules that a function imports itself, as far as they are there already."""
+    package = fn.__globals__.get("__package__") or ""
+    names = [
+        importlib.util.resolve_name("." * level + name, package) if level and package else name
+        for name, level in _imported_names(fn.__code__)
+    ]
+    return [sys.modules[name] for name in names if name in sys.modules]
+
+
+@functools.lru_cache(maxsize=4096)
+def _imported_names(code: types.CodeType) -> tuple[tuple[str, int], ...]:
+    found: list[tuple[str, int]] = []
+    constants: list[Any] = []
+    for each in dis.get_instructions(code):
+        if each.opname in ("LOAD_CONST", "LOAD_SMALL_INT"):
+            constants.append(each.argval)
+        elif each.opname == "IMPORT_NAME":
+            levels = [x for x in constants[-2:] if isinstance(x, int)]
+            found.append((str(each.argval), levels[0] if levels else 0))
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found += _imported_names(constant)
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def assigned_names(code: types.CodeType) -> frozenset[str]:
+    """The names of functions around it, and globals, that a function assigns or deletes."""
+    found = {
+        str(each.argval)
+        for each in dis.get_instructions(code)
+        if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF")
+    }
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= assigned_names(constant)
+    return frozenset(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def assigns_globals(code: types.CodeType) -> bool:
+    found = any(
+        each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for each in dis.get_instructions(code)
+    )
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return found or any(map(assigns_globals, inner))
+
+
+@functools.lru_cache(maxsize=4096)
+def names_in(code: types.CodeType) -> tuple[str, ...]:
+    """The names of globals and attributes in a function, and in the functions defined inside."""
+    names = dict.fromkeys(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(dict.fromkeys(names_in(constant)))
+        elif isinstance(constant, str) and constant.isidentifier():  # for getattr
+            names[constant] = None
+    if any(each.opname.startswith("FORMAT") for each in dis.get_instructions(code)):
+        names["format"] = None
+    return tuple(names)
+
+
+@functools.lru_cache(maxsize=4096)
+def only_added_to(code: types.CodeType) -> frozenset[str]:
+    """The names that a function, and those inside it, use only to append or add something."""
+    added, used = set[str](), set[str]()
+    instructions = list(dis.get_instructions(code))
+    for this, following in zip(instructions, [*instructions[1:], None]):
+        if this.opname in ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF"):
+            adds = following is not None and following.opname in ("LOAD_METHOD", "LOAD_ATTR")
+            adds = adds and following is not None and following.argval in ("append", "add")
+            (added if adds else used).add(str(this.argval))
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            inside = only_added_to(constant)
+            added |= inside
+            used |= set(constant.co_names + constant.co_freevars) - inside
+    return frozenset(added - used)
+
+
+def captured_objects(fn: Any) -> Iterator[Any]:
+    """What a function refers to: closure, globals, its object and that object's attributes."""
+    found: list[Any] = []
+    while isinstance(fn, functools.partial):
+        found += fn.args
+        fn = fn.func
+    if isinstance(fn, types.MethodType):
+        found.append(fn.__self__)
+        fn = fn.__func__
+    while fn is not None:  # decorated functions too
+        for content in closure_of(fn):
+            found.append(content() if isinstance(content, weakref.ref) else content)
+        scope = getattr(fn, "__globals__", {})
+        code = getattr(fn, "__code__", None)
+        found += [scope[name] for name in (_global_names(code) if code else ()) if name in scope]
+        fn = getattr(fn, "__wrapped__", None)
+    for value in found:
+        yield value
+        if isinstance(value, list | tuple):
+            yield from value[:4]
+        elif isinstance(value, dict):
+            yield from list(value.values())[:4]
+        elif not isinstance(value, type | types.ModuleType) and hasattr(value, "__dict__"):
+            for attribute in list(vars(value).values()):
+                yield attribute
+                if isinstance(attribute, list | tuple):
+                    yield from attribute[:4]
