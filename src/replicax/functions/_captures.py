@@ -12,7 +12,7 @@ program. That is slower, and never wrong.
 
 Of objects, classes and modules those attributes count that some code reached so far has the name
 of: a trainer may keep its history in an attribute that the step does not know. Objects of the
-standard library, of JAX, NumPy and the packages in `TAKEN_AS_THEY_ARE` (`_packages.py`) are not looked into: their
+standard library, of JAX, NumPy and the packages in `TAKEN_AS_THEY_ARE` are not looked into: their
 state is in variables and arrays. `docs/captures.md` has the rule and a table.
 """
 
