@@ -152,10 +152,15 @@ class ThreadPool:
         try:
             tasks = self._free.pop()
         except IndexError:
-            tasks = queue.SimpleQueue()
-            name = f"{NAME_PREFIX}{next(_numbers)}"
-            threading.Thread(target=self._serve, args=(tasks,), name=name, daemon=True).start()
-        tasks.put(task)
+            self._start_thread(task)
+        else:
+            tasks.put(task)
+
+    def _start_thread(self, task: Task) -> None:
+        tasks: _Tasks = queue.SimpleQueue()
+        tasks.put(task)  # first: Ctrl-C may come while the thread starts, and it would have none
+        name = f"{NAME_PREFIX}{next(_numbers)}"
+        threading.Thread(target=self._serve, args=(tasks,), name=name, daemon=True).start()
 
     def _serve(self, tasks: _Tasks) -> None:
         stays = True
