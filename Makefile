@@ -91,7 +91,7 @@ setup: $(VENV)/.ready-dev $(VENV)/.ready-demo $(VENV)/.ready-docs
 
 clean:
 	rm -rf $(VENV) $(INTEGRATIONS_VENV) site dist build demo_digits.png example_checkpoints .pytest_cache .ruff_cache .hypothesis
-	rm -f src/replicax/records/librecords.so
+	rm -f src/replicax/_src/records/librecords.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:

@@ -1,4 +1,4 @@
-"""Builds the compiled helper of `replicax.records` when replicax is installed, if that is possible.
+"""Builds the compiled helper for records when replicax is installed, if that is possible.
 
 Without a C compiler, or if it fails, replicax is installed all the same: everything works without
 the helper, only reading records is slower. An editable install has the helper in `src`.
@@ -11,7 +11,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = "src/replicax/records"
+FOLDER = "src/replicax/_src/records"
 
 
 class CustomBuildHook(BuildHookInterface):

@@ -19,9 +19,9 @@ from _input_data import (
 from _input_stream import Pipeline
 
 import replicax as rx
-from replicax.data._blocks import RecordRows
-from replicax.data._files import Files, names_node
-from replicax.records import scan_tfrecords
+from replicax._src.data._blocks import RecordRows
+from replicax._src.data._files import Files, names_node
+from replicax._src.records import scan_tfrecords
 
 
 def example_features(data: Data) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from _input_stream import Cost, Pipeline, Remote, serve
 from _input_worker_pipelines import WORKERS, worker_pipelines
 
 import replicax as rx
-from replicax.input import InputLayout, InputOptions, distributed_dataset
+from replicax._src.data.distributed import InputLayout, InputOptions, distributed_dataset
 
 PIPELINES = ("records FILE", "records DATA", "text FILE", "text DATA", "rows DATA", "half the rows")
 SCRIPTS = {"replicax": "_input_workers.py", "tf.data": "_input_workers_tensorflow.py"}

@@ -26,7 +26,7 @@ case $kind in
   gpu) runs=${BENCH:-"step_gpu keras_fit_gpu"} ;;
   *) echo "the second argument is cpu or gpu, and not '$kind'" >&2; exit 2 ;;
 esac
-"$python" src/replicax/records/_build.py || echo "(without the compiled helper for records)"
+"$python" src/replicax/_src/records/_build.py || echo "(without the compiled helper for records)"
 # shellcheck disable=SC2086  # words
 exec "$python" benchmarks/report.py run $runs --no-peers --results "$out" \
   --limit "${LIMIT:-540}" --rounds "${ROUNDS:-11}" ${ARGS:-}

@@ -1,4 +1,4 @@
-"""Writes docs/old-names.md from the table in src/replicax/_old_names.py.
+"""Writes docs/old-names.md from the table in src/replicax/_src/_old_names.py.
 
 Run `python scripts/old_names_page.py` after a change of the table; a test compares the two.
 """
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import replicax as rx
-from replicax._old_names import OLD_NAMES, OldName
+from replicax._src._old_names import OLD_NAMES, OldName
 
 _OLD = {row.old for rows in OLD_NAMES.values() for row in rows}
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "old-names.md"
 
 HEAD = """# Older names
 
-<!-- Written by scripts/old_names_page.py from src/replicax/_old_names.py. Change those. -->
+<!-- Written by scripts/old_names_page.py from src/replicax/_src/_old_names.py. Change those. -->
 
 For programs that were written for earlier versions of TensorFlow. These names still work; the first
 use of each gives a warning at the line that uses it, with the line to write instead:

@@ -17,7 +17,7 @@ failed=0
 
 wanted() { [[ "$parts" == *" $1 "* ]]; }
 
-"$python" src/replicax/records/_build.py || echo "(without the compiled helper for records)"
+"$python" src/replicax/_src/records/_build.py || echo "(without the compiled helper for records)"
 if wanted accelerator; then
   echo "== the accelerator"
   "$python" scripts/accelerator_check.py || failed=1

@@ -26,14 +26,10 @@ class Floor(NamedTuple):
     what: str
 
 
-# The public namespaces: lists of names from the rooms below.
-NAMESPACES = tuple(
-    """config debug distribute errors experimental io metrics nn random summary tpu train
-    types""".split()
-)
-# Modules at the top of the package whose name starts with an underscore.
-LEAVES = "_leaves"
-TOP = "__init__"
+# The public modules, `replicax` itself among them: lists of names from the rooms below.
+PUBLIC = "public"
+# Modules in `_src` that are in no room.
+LEAVES = "leaves"
 
 # Low to high.
 FLOORS: tuple[Floor, ...] = (
@@ -47,15 +43,14 @@ FLOORS: tuple[Floor, ...] = (
     Floor(
         ("data", "executors", "training"), "pipelines | how replicas run | gradients, optimizers"
     ),
-    Floor(("input",), "what a worker reads, who gets which rows"),
     Floor(("strategies",), "Strategy (users), StrategyExtended (authors)"),
     Floor(("checkpoints", "watching"), "state on the disk | progress, summaries, profiles"),
-    Floor(NAMESPACES, "the public namespaces: lists of names"),
+    Floor(("divergence",), "are the copies of variables equal?"),
     Floor(("cli", "compat", "integrations"), "commands | names of older programs | Keras, Flax"),
-    Floor((TOP,), "replicax itself: the public list"),
+    Floor((PUBLIC,), "the modules that users import: lists of names"),
 )
 # These may use the package as its users do, through its public names.
-MAY_IMPORT_THE_PACKAGE = frozenset({"cli", "compat", "integrations"})
+MAY_IMPORT_THE_PACKAGE = frozenset({"cli", "integrations"})
 
 
 class Edge(NamedTuple):
@@ -82,11 +77,11 @@ def module_name(path: Path) -> str:
 
 
 def room_of(module: str) -> str:
-    """The room of a dotted name: `replicax.values._mirrored` is in `values`."""
+    """The room of a dotted name: `replicax._src.values._mirrored` is in `values`."""
     parts = module.split(".")
-    if len(parts) == 1 or parts[1] == "__main__":
-        return TOP
-    return LEAVES if parts[1].startswith("_") else parts[1]
+    if parts[1:2] != ["_src"]:
+        return PUBLIC
+    return LEAVES if len(parts) == 2 or parts[2].startswith("_") else parts[2]
 
 
 def floor_of(room: str) -> int | None:
@@ -111,7 +106,7 @@ def imported_names(node: ast.AST, importer: str, is_package: bool) -> Iterator[s
             base = ".".join([*parts[:keep], *([node.module] if node.module else [])])
         if base.split(".")[0] == PACKAGE:
             for alias in node.names:
-                # `from replicax.context import _stack` names a module, not the package's content.
+                # `from replicax._src.context import _stack` names a module, not what is in it.
                 submodule = f"{base}.{alias.name}"
                 yield submodule if submodule in MODULES else base
 
@@ -153,17 +148,18 @@ def floors() -> str:
 
 
 def _shown(floor: Floor) -> list[str]:
-    if floor.rooms == (TOP,):
-        return [PACKAGE]
-    if floor.rooms == (LEAVES,):
-        return sorted({name.split(".")[1] for name in MODULES if room_of(name) == LEAVES})
-    return list(floor.rooms)
+    if floor.rooms not in ((PUBLIC,), (LEAVES,)):
+        return list(floor.rooms)
+    place = 1 if floor.rooms == (PUBLIC,) else 2
+    inside = [name.split(".") for name in MODULES if room_of(name) == floor.rooms[0]]
+    names = {parts[place] for parts in inside if len(parts) > place}
+    return sorted(names - {"_src", "__main__"})
 
 
 def imports() -> str:
     """Who imports whom: a mark where the room of a row imports that of a column."""
-    rooms = [(room, level) for level, floor in enumerate(FLOORS) for room in _grouped(floor)]
-    found = {(_group(room_of(edge.importer)), _group(room_of(edge.imported))) for edge in EDGES}
+    rooms = [(room, level) for level, floor in enumerate(FLOORS) for room in floor.rooms]
+    found = {(room_of(edge.importer), room_of(edge.imported)) for edge in EDGES}
 
     def mark(room: str, level: int, other: str, other_level: int) -> str:
         if room == other:
@@ -176,15 +172,6 @@ def imports() -> str:
         marks = "".join(f"{mark(*row, *column):>3}" for column in rooms)
         rows.append(f"{number:>2}  {row[0]:<{width - 4}}{marks}".rstrip())
     return "\n".join(rows)
-
-
-def _grouped(floor: Floor) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(map(_group, floor.rooms)))
-
-
-def _group(room: str) -> str:
-    names = {**dict.fromkeys(NAMESPACES, "namespaces"), LEAVES: "leaves", TOP: PACKAGE}
-    return names.get(room, room)
 
 
 DRAWINGS = {"floors": floors, "imports": imports}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from replicax.context import _stack
+from replicax._src.context import _stack
 
 ROOT = Path(__file__).resolve().parent.parent
 

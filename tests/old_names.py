@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from replicax import _old_names
+from replicax._src import _old_names
 
 # A mark, for tests in which older names are not the point.
 with_old_names = pytest.mark.filterwarnings("ignore::replicax.compat.OldNameWarning")

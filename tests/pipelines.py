@@ -10,7 +10,13 @@ import jax
 import numpy as np
 
 import replicax as rx
-from replicax.input import Exchange, InputLayout, InputOptions, NoOthers, distributed_dataset
+from replicax._src.data.distributed import (
+    Exchange,
+    InputLayout,
+    InputOptions,
+    NoOthers,
+    distributed_dataset,
+)
 
 Dataset: Any = rx.data.Dataset  # untyped, because structures and numbers of all kinds are passed
 POLICY = rx.data.experimental.AutoShardPolicy

@@ -17,6 +17,8 @@ from scripts.rooms import (
     FLOORS,
     MAY_IMPORT_THE_PACKAGE,
     MODULES,
+    PACKAGE,
+    PUBLIC,
     SOURCE,
     Edge,
     floor_of,
@@ -26,9 +28,9 @@ from tests.guards import ROOT
 
 # Imports of our own package inside a function, each with the reason why it cannot be at the top.
 LOCAL_IMPORTS_WITH_A_REASON: dict[str, str] = {
-    "replicax.watching._surfaces": "the part that it imports needs rich, which is an extra",
-    "replicax.integrations.keras": "what it imports needs Keras to run on JAX",
-    "replicax.cli._migrate": "the part that it imports needs libcst, which is an extra",
+    "replicax._src.watching._surfaces": "the part that it imports needs rich, which is an extra",
+    "replicax._src.integrations.keras": "what it imports needs Keras to run on JAX",
+    "replicax._src.cli._migrate": "the part that it imports needs libcst, which is an extra",
 }
 
 # What `import replicax` may not load: it takes time, or is an extra.
@@ -40,12 +42,10 @@ HEAVY = (
 def breaks_the_order(edge: Edge) -> str | None:
     """Returns why an edge is not allowed, or None."""
     importer, imported = room_of(edge.importer), room_of(edge.imported)
-    if importer == "__init__":
-        return None
-    if imported == "__init__":
-        if importer in MAY_IMPORT_THE_PACKAGE:
+    if imported == PUBLIC and importer != PUBLIC:
+        if importer in MAY_IMPORT_THE_PACKAGE and edge.imported == PACKAGE:
             return None
-        return "imports the whole package; name the room that has what you need"
+        return "imports a public module; name the room that has what you need"
     here, there = floor_of(importer), floor_of(imported)
     if here is None or there is None:
         unknown = importer if here is None else imported
@@ -133,12 +133,12 @@ def test_every_module_says_what_lives_in_it():
 @pytest.mark.parametrize(
     ("importer", "imported", "words"),
     [
-        ("replicax.values._mirrored", "replicax.variable", "above"),
-        ("replicax.training._optimizer", "replicax.executors", "beside"),
-        ("replicax.context._stack", "replicax", "whole package"),
-        ("replicax.attic._x", "replicax.values", "no floor"),
-        ("replicax.variable._variable", "replicax.values._mirrored", None),
-        ("replicax.cli._main", "replicax", None),
+        ("replicax._src.values._mirrored", "replicax._src.variable", "above"),
+        ("replicax._src.training._optimizer", "replicax._src.executors", "beside"),
+        ("replicax._src.context._stack", "replicax", "a public module"),
+        ("replicax._src.attic._x", "replicax._src.values", "no floor"),
+        ("replicax._src.variable._variable", "replicax._src.values._mirrored", None),
+        ("replicax._src.cli._main", "replicax", None),
     ],
 )
 def test_the_rule_itself(importer: str, imported: str, words: str | None):

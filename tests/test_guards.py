@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import replicax as rx
-from replicax.context import _stack
+from replicax._src.context import _stack
 from tests import guards
 
 

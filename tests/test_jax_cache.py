@@ -8,7 +8,7 @@ import pytest
 from jax._src import compilation_cache
 from jax._src.lru_cache import LRUCache
 
-from replicax import _jax_cache
+from replicax._src import _jax_cache
 
 WHOLE = compilation_cache.compress_executable(b"a program")
 OTHER = compilation_cache.compress_executable(b"another program")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from replicax.context import thread_state
-from replicax.executors._threads import NAME_PREFIX, pool
+from replicax._src.context import thread_state
+from replicax._src.executors._threads import NAME_PREFIX, pool
 from tests.misuse import MISUSES
 from tests.misuse.table import Misuse, context, replica_id, rx, two_replicas
 from tests.old_names import with_old_names

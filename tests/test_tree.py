@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from replicax import _tree
+from replicax._src import _tree
 
 
 @dataclasses.dataclass(frozen=True)

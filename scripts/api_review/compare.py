@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import replicax as rx
-from replicax.cli.migrate import _lookup
-from replicax.cli.migrate._verdict import Verdict
+from replicax._src.cli.migrate import _lookup
+from replicax._src.cli.migrate._verdict import Verdict
 from scripts.api_review import reasons, record, record_pages, surface
 from scripts.api_review.surface import Described
 

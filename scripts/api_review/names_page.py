@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import replicax as rx
-from replicax._old_names import OLD_NAMES
-from replicax.cli.migrate import _lookup
-from replicax.cli.migrate._verdict import Verdict
+from replicax._src._old_names import OLD_NAMES
+from replicax._src.cli.migrate import _lookup
+from replicax._src.cli.migrate._verdict import Verdict
 from scripts.api_review.public_names import all_public_names
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -1,12 +1,12 @@
 """`rx.config`: which devices there are, and virtual ones."""
 
-from replicax.cluster import experimental_connect_to_cluster as experimental_connect_to_cluster
-from replicax.cluster import experimental_connect_to_host as experimental_connect_to_host
-from replicax.devices import LogicalDevice as LogicalDevice
-from replicax.devices import LogicalDeviceConfiguration as LogicalDeviceConfiguration
-from replicax.devices import PhysicalDevice as PhysicalDevice
-from replicax.devices import list_logical_devices as list_logical_devices
-from replicax.devices import list_physical_devices as list_physical_devices
-from replicax.devices import (
+from replicax._src.cluster import experimental_connect_to_cluster as experimental_connect_to_cluster
+from replicax._src.cluster import experimental_connect_to_host as experimental_connect_to_host
+from replicax._src.devices import LogicalDevice as LogicalDevice
+from replicax._src.devices import LogicalDeviceConfiguration as LogicalDeviceConfiguration
+from replicax._src.devices import PhysicalDevice as PhysicalDevice
+from replicax._src.devices import list_logical_devices as list_logical_devices
+from replicax._src.devices import list_physical_devices as list_physical_devices
+from replicax._src.devices import (
     set_logical_device_configuration as set_logical_device_configuration,
 )

@@ -1,4 +1,4 @@
 """`rx.nn`: losses over the global batch."""
 
-from replicax.training import compute_average_loss as compute_average_loss
-from replicax.training import scale_regularization_loss as scale_regularization_loss
+from replicax._src.training import compute_average_loss as compute_average_loss
+from replicax._src.training import scale_regularization_loss as scale_regularization_loss

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from replicax.checkpoints._leftovers import remove_leftovers
+from replicax._src.checkpoints._leftovers import remove_leftovers
 from tests.guards import ROOT
 
 PROGRAM = """

@@ -16,7 +16,7 @@ import optax
 import pytest
 
 import replicax as rx
-from replicax.checkpoints import _arrays, _folder, _manifest
+from replicax._src.checkpoints import _arrays, _folder, _manifest
 
 pytestmark = pytest.mark.timeout(120)  # a pipe or an endless device may not hold anybody up
 

@@ -99,7 +99,7 @@ def test_directory_that_cannot_be_written_to_is_told_with_what_to_do(
     def refuse(path: str) -> None:
         raise OSError(number, os.strerror(number), path)
 
-    monkeypatch.setattr("replicax.checkpoints._folder.PathLock", refuse)
+    monkeypatch.setattr("replicax._src.checkpoints._folder.PathLock", refuse)
     checkpoint = rx.train.Checkpoint(v=rx.Variable(1.0))
     wanted = f"{os.strerror(number)}.*; save to a directory that this user can write to. Nothing"
     with pytest.raises(rx.errors.CheckpointError, match=wanted):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import replicax as rx
-from replicax.checkpoints import _folder, _saving
+from replicax._src.checkpoints import _folder, _saving
 from tests.scripts import run_python
 
 
@@ -267,7 +267,7 @@ def test_not_in_the_background(checkpoint: rx.train.Checkpoint, gate: Any, tmp_p
 AT_EXIT = """
 import sys
 import replicax as rx
-from replicax.checkpoints import _saving
+from replicax._src.checkpoints import _saving
 
 manager = rx.train.CheckpointManager(rx.train.Checkpoint(v=rx.Variable(1.0)), "here")
 if sys.argv[1] == "fail":

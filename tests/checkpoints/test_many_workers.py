@@ -14,7 +14,7 @@ import optax
 import pytest
 
 import replicax as rx
-from replicax.checkpoints import _saving
+from replicax._src.checkpoints import _saving
 from tests.processes import Worker, result, run_workers
 
 ROWS = 6  # of a global batch: can be split over one, two and three

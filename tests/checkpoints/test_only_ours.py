@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import replicax as rx
-from replicax.checkpoints import _folder
+from replicax._src.checkpoints import _folder
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import optax
 import pytest
 
 import replicax as rx
-from replicax.variable import late_value_sources
+from replicax._src.variable import late_value_sources
 from tests.under_test import STRATEGIES, cpus
 
 

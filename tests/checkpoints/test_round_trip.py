@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import replicax as rx
-from replicax.checkpoints import _arrays
+from replicax._src.checkpoints import _arrays
 from tests.scripts import run_python
 from tests.under_test import EXECUTORS, STRATEGIES, Executor, cpus
 

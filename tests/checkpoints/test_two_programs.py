@@ -12,13 +12,13 @@ from typing import IO, Any
 import pytest
 
 import replicax as rx
-from replicax.checkpoints import _folder
+from replicax._src.checkpoints import _folder
 from tests.guards import ROOT
 
 SAVES = """
 import sys
 import replicax as rx
-from replicax.checkpoints import _folder
+from replicax._src.checkpoints import _folder
 
 checkpoint = rx.train.Checkpoint(v=rx.Variable([2.0] * 1000))
 real = _folder.PartialFolder._require_all_there

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import replicax as rx
-from replicax.checkpoints import _folder, _job, _saving
+from replicax._src.checkpoints import _folder, _job, _saving
 from tests.under_test import cpus
 
 _here = threading.local()
@@ -271,7 +271,7 @@ def test_an_error_of_the_first_one_while_it_looks(tmp_path: Path, monkeypatch: p
     def fail(*args: Any) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("replicax.checkpoints._manager.latest_whole", fail)
+    monkeypatch.setattr("replicax._src.checkpoints._manager.latest_whole", fail)
 
     def work(me: Worker) -> Any:
         checkpoint = rx.train.Checkpoint(v=rx.Variable(0.0))

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from replicax.cli._arguments import add_launch_options, launch_options
-from replicax.cli._launch import Launch
-from replicax.cli._log import Log
-from replicax.cli._member import Member
-from replicax.cli._node import free_addresses
+from replicax._src.cli._arguments import add_launch_options, launch_options
+from replicax._src.cli._launch import Launch
+from replicax._src.cli._log import Log
+from replicax._src.cli._member import Member
+from replicax._src.cli._node import free_addresses
 from tests.cluster.processes import BARE, LIGHT
 from tests.guards import ROOT
 
@@ -27,8 +27,8 @@ _COMMAND = (
     BARE
     + """
 package.__version__ = "0"
-sys.modules["replicax.cluster._runtime"] = types.ModuleType("replicax.cluster._runtime")
-from replicax.cli import main
+sys.modules["replicax._src.cluster._runtime"] = types.ModuleType("replicax._src.cluster._runtime")
+from replicax._src.cli import main
 sys.exit(main())
 """
 )

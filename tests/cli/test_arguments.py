@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from replicax.cli import _devices
-from replicax.cli._arguments import add_launch_options, launch_options
-from replicax.cli._devices import device_environments
-from replicax.cli._main import main
-from replicax.cli._options import LaunchOptions, Range, Usage
+from replicax._src.cli import _devices
+from replicax._src.cli._arguments import add_launch_options, launch_options
+from replicax._src.cli._devices import device_environments
+from replicax._src.cli._main import main
+from replicax._src.cli._options import LaunchOptions, Range, Usage
 
 
 def parse(text: str) -> LaunchOptions:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from replicax.cli._generation import Generation, Result
-from replicax.cluster.control import Event
+from replicax._src.cli._generation import Generation, Result
+from replicax._src.cluster.control import Event
 
 
 class Clock:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from replicax.cli._guard import Guard
+from replicax._src.cli._guard import Guard
 
 TIMEOUT = 60.0
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from replicax.cli._node_messages import End, Signal, Welcome
-from replicax.cli._options import Usage
-from replicax.cluster.control import _framing
+from replicax._src.cli._node_messages import End, Signal, Welcome
+from replicax._src.cli._options import Usage
+from replicax._src.cluster.control import _framing
 from tests.cli.launches import (
     TIMEOUT,
     free_address,

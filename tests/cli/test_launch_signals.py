@@ -7,9 +7,9 @@ import sys
 import threading
 from pathlib import Path
 
-from replicax.cli._launch import Launch
-from replicax.cli._log import Log
-from replicax.cli._options import LaunchOptions, Range
+from replicax._src.cli._launch import Launch
+from replicax._src.cli._log import Log
+from replicax._src.cli._options import LaunchOptions, Range
 from tests.cli.launches import (
     TIMEOUT,
     environment,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from replicax.cli import _generation
+from replicax._src.cli import _generation
 from tests.cli.launches import JOIN, launch, of
 from tests.guards import ROOT
 
@@ -42,7 +42,7 @@ def test_page_on_launching_is_true(tmp_path: Path):
 # Worker 0 is ended as soon as worker 1 is gone: worker 1 goes only when worker 0 has told of it.
 TOLD_FIRST = """
 import atexit
-from replicax.cluster.control import _exits
+from replicax._src.cluster.control import _exits
 _exits._LAST_WORDS_SECONDS = 60
 if rank == 1:
     atexit.register(lambda: open({fifo!r}).read())

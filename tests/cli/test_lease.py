@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from replicax.cli import _lease
-from replicax.cli._lease import Lease
-from replicax.cli._options import Usage
+from replicax._src.cli import _lease
+from replicax._src.cli._lease import Lease
+from replicax._src.cli._options import Usage
 
 SECONDS = 60.0
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from replicax.cli import _log
-from replicax.cli._log import Lines, Log, colours_wanted
+from replicax._src.cli import _log
+from replicax._src.cli._log import Lines, Log, colours_wanted
 
 
 @pytest.mark.parametrize(

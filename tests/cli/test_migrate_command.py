@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from replicax.cli._main import main
-from replicax.cli.migrate import Ported, _command
+from replicax._src.cli._main import main
+from replicax._src.cli.migrate import Ported, _command
 
 MECHANICAL = "import tensorflow as tf\nv = tf.Variable(1.0)\n"
 BY_HAND = "import tensorflow as tf\nwith tf.GradientTape() as tape:\n    pass\n"

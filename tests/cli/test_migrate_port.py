@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicax.cli.migrate import Ported, Unreadable, Verdict, port
-from replicax.cli.migrate._report import as_text
+from replicax._src.cli.migrate import Ported, Unreadable, Verdict, port
+from replicax._src.cli.migrate._report import as_text
 
 
 def ported(program: str) -> Ported:

@@ -15,8 +15,8 @@ from pathlib import Path
 import keras  # noqa: F401  # loaded here, because it sets variables of the environment
 import pytest
 
-from replicax.cli._main import main
-from replicax.cli.migrate import Verdict, port
+from replicax._src.cli._main import main
+from replicax._src.cli.migrate import Verdict, port
 from tests.guards import ROOT
 from tests.scripts import run_python
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import keras
 import pytest
 
-from replicax._old_names import OLD_NAMES
-from replicax.cli.migrate import _lookup, _table
-from replicax.cli.migrate._lookup import (
+from replicax._src._old_names import OLD_NAMES
+from replicax._src.cli.migrate import _lookup, _table
+from replicax._src.cli.migrate._lookup import (
     entries,
     exists,
     is_namespace,
@@ -20,7 +20,7 @@ from replicax.cli.migrate._lookup import (
     methods,
     signature,
 )
-from replicax.cli.migrate._verdict import Verdict
+from replicax._src.cli.migrate._verdict import Verdict
 
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "tensorflow_names.json").read_text())
 NAMES: dict[str, list[str]] = {

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicax.cli import _launch_key
-from replicax.cli._event_loop import EventLoop
-from replicax.cli._node import Node, Plan
-from replicax.cli._node_messages import (
+from replicax._src.cli import _launch_key
+from replicax._src.cli._event_loop import EventLoop
+from replicax._src.cli._node import Node, Plan
+from replicax._src.cli._node_messages import (
     _KINDS,
     Arrival,
     BadMessage,
@@ -32,10 +32,10 @@ from replicax.cli._node_messages import (
     Words,
     understand,
 )
-from replicax.cli._options import LaunchOptions, Range
-from replicax.cli._other_nodes import OtherNode, OtherNodes
-from replicax.cluster.control import dial
-from replicax.cluster.control._dial import Link
+from replicax._src.cli._options import LaunchOptions, Range
+from replicax._src.cli._other_nodes import OtherNode, OtherNodes
+from replicax._src.cluster.control import dial
+from replicax._src.cluster.control._dial import Link
 from tests.cli.launches import TIMEOUT, free_address
 
 ARRIVAL = Arrival(1, "3", "1", "host1", ["host1:1234"], "challenge")

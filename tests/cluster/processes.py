@@ -1,7 +1,7 @@
 """Small clusters of real processes on loopback, for tests of joining and of faults.
 
 Most tests need no JAX, whose import takes longer than everything else: `LIGHT` gives a program the
-real `join` over a stand-in for `replicax.cluster._runtime`. `HEAVY` gives it the real thing.
+real `join` over a stand-in for `replicax._src.cluster._runtime`. `HEAVY` gives it the real thing.
 """
 
 import json
@@ -30,7 +30,7 @@ sys.modules["replicax"] = package
 LIGHT = (
     BARE
     + """
-runtime = types.ModuleType("replicax.cluster._runtime")
+runtime = types.ModuleType("replicax._src.cluster._runtime")
 runtime.versions = lambda: {"jax": os.environ.get("FAKE_JAX", "0.10.2")}
 runtime.backends_started = lambda: False
 runtime.is_started = lambda: False
@@ -39,15 +39,15 @@ class Started:
     def start(self, coordinator, bind_address, workers, worker, address):
         # Like JAX's: the coordinator listens in worker 0, and all wait there for all.
         import socket
-        from replicax.cluster.control import _sockets
+        from replicax._src.cluster.control import _sockets
         if bind_address is not None:
             self.listener = socket.socket()
             self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             self.listener.bind(_sockets.split(bind_address))
             self.listener.listen()
 runtime.start = Started().start
-sys.modules["replicax.cluster._runtime"] = runtime
-from replicax.cluster import join, current_membership
+sys.modules["replicax._src.cluster._runtime"] = runtime
+from replicax._src.cluster import join, current_membership
 """
 )
 
@@ -56,7 +56,7 @@ HEAVY = (
     + """
 import jax, jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
-from replicax.cluster import join, current_membership
+from replicax._src.cluster import join, current_membership
 def all_reduce(m):
     with m.phase("compiling step"):
         mesh = jax.sharding.Mesh(jax.devices(), ("r",))

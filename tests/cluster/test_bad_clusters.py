@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from replicax.cluster import _runtime
-from replicax.cluster.control import ControlServer
-from replicax.cluster.control._sockets import split
+from replicax._src.cluster import _runtime
+from replicax._src.cluster.control import ControlServer
+from replicax._src.cluster.control._sockets import split
 from tests.cluster.processes import HEAVY, LIGHT, Job, config_of, free_addresses
 
 SECONDS = 18.0  # of the 60 for which a worker waits that knows of no mistake

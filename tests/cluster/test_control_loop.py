@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicax.cluster.control import Connection, ControlServer, MessageLoop, _loop, dial
-from replicax.cluster.control._framing import GREETING
+from replicax._src.cluster.control import Connection, ControlServer, MessageLoop, _loop, dial
+from replicax._src.cluster.control._framing import GREETING
 
 WAIT = 60.0
 HELLO = {

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from replicax._errors import ClusterConfigError, WorkerLostError, WorkersMissingError
-from replicax.cluster.control import ControlClient, ControlServer, Event, _reception, dial
-from replicax.cluster.control._meeting import Hello
-from replicax.cluster.control._progress import Progress
-from replicax.cluster.control._types import Cause
+from replicax._src._errors import ClusterConfigError, WorkerLostError, WorkersMissingError
+from replicax._src.cluster.control import ControlClient, ControlServer, Event, _reception, dial
+from replicax._src.cluster.control._meeting import Hello
+from replicax._src.cluster.control._progress import Progress
+from replicax._src.cluster.control._types import Cause
 
 WAIT = 60.0
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from replicax.cluster.control._watchdog import View, is_stalled, report, suspects, verdict
+from replicax._src.cluster.control._watchdog import View, is_stalled, report, suspects, verdict
 
 NOW = 1000.0
 MOVING = View(

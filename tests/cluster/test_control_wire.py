@@ -9,12 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from replicax._errors import ClusterConfigError
-from replicax.cluster.control import _framing, _sockets
-from replicax.cluster.control._dial import NobodyThere, WrongProgram, dial, wait_until_listening
-from replicax.cluster.control._meeting_place import hold_coordinator_port
-from replicax.cluster.control._relay import Relay
-from replicax.cluster.control._settings import listening_host
+from replicax._src._errors import ClusterConfigError
+from replicax._src.cluster.control import _framing, _sockets
+from replicax._src.cluster.control._dial import (
+    NobodyThere,
+    WrongProgram,
+    dial,
+    wait_until_listening,
+)
+from replicax._src.cluster.control._meeting_place import hold_coordinator_port
+from replicax._src.cluster.control._relay import Relay
+from replicax._src.cluster.control._settings import listening_host
 from tests.cluster.processes import free_addresses
 
 WAIT = 60.0

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from replicax.cluster import current_membership
-from replicax.cluster.control import ControlServer, Event
+from replicax._src.cluster import current_membership
+from replicax._src.cluster.control import ControlServer, Event
 from tests.cluster.processes import LIGHT, TOUCH, Job, config_of, free_addresses
 
 START = LIGHT + TOUCH + "m = join()\n"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import replicax as rx
-from replicax import cluster
+from replicax._src import cluster
 from tests.cluster.questions import QUESTIONS, answer
 
 resolvers = rx.distribute.cluster_resolver

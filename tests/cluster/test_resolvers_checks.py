@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import replicax as rx
-from replicax.cluster import WorkerView, checked_cluster, split_address
+from replicax._src.cluster import WorkerView, checked_cluster, split_address
 from tests.cluster.questions import environment
 
 resolvers = rx.distribute.cluster_resolver

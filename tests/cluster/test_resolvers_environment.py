@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import replicax as rx
-from replicax.cluster import checked_cluster, resolver_from_environment
-from replicax.cluster.resolvers import _slurm
+from replicax._src.cluster import checked_cluster, resolver_from_environment
+from replicax._src.cluster.resolvers import _slurm
 from tests.cluster.questions import environment
 from tests.guards import ROOT
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import replicax as rx
-from replicax.cluster.resolvers import _host_lists, _slurm
+from replicax._src.cluster.resolvers import _host_lists, _slurm
 from tests.cluster.questions import environment
 
 Slurm = rx.distribute.cluster_resolver.SlurmClusterResolver

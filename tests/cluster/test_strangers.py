@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from replicax.cluster.control._framing import GREETING
-from replicax.cluster.control._sockets import split
+from replicax._src.cluster.control._framing import GREETING
+from replicax._src.cluster.control._sockets import split
 from tests.cluster.processes import LIGHT, TOUCH, Job
 
 WAIT = 60.0

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import replicax as rx
-from replicax.collectives import ReduceOp, _all_reduce
-from replicax.devices import replica_mesh
+from replicax._src.collectives import ReduceOp, _all_reduce
+from replicax._src.devices import replica_mesh
 from tests.replicas import by_replica, context, mirrored, on_devices, parts_of, several_replicas
 
 NUMBERS = st.integers(-50, 50)

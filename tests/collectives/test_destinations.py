@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import replicax as rx
-from replicax.collectives import destination_devices, mirror
+from replicax._src.collectives import destination_devices, mirror
 from tests.replicas import mirrored
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import replicax as rx
-from replicax.collectives._fusion import (
+from replicax._src.collectives._fusion import (
     BETWEEN_WORKERS,
     DEFAULT_BYTES_PER_PACK,
     IN_ONE_PROCESS,

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import replicax
-from replicax import _old_names
-from replicax._old_names import OLD_NAMES, OldName
+from replicax._src import _old_names
+from replicax._src._old_names import OLD_NAMES, OldName
 from tests.old_names import warns_of, with_old_names
 from tests.replicas import mirrored
 from tests.under_test import Executor

@@ -13,7 +13,7 @@ import warnings
 
 import jax.numpy as jnp
 import replicax as rx
-from replicax.variable._variable import UPDATING
+from replicax._src.variable._variable import UPDATING
 
 warnings.simplefilter("ignore")  # Python and JAX warn of forks
 strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import replicax as rx
-from replicax.context import thread_state
+from replicax._src.context import thread_state
 from tests.replicas import mirrored
 
 

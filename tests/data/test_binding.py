@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import replicax as rx
-from replicax.data._binding import bound_now
+from replicax._src.data._binding import bound_now
 
 Dataset = rx.data.Dataset
 SCALE = 3

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import replicax as rx
-from replicax.data._node import Run, take_all
+from replicax._src.data._node import Run, take_all
 from tests.pipelines import Calls, Dataset, elements, plain, text_files
 from tests.scripts import run_python
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import replicax as rx
-from replicax.devices import DeviceAssignment, DeviceOrderMode, Topology, topology_of
-from replicax.devices._core_order import ring
+from replicax._src.devices import DeviceAssignment, DeviceOrderMode, Topology, topology_of
+from replicax._src.devices._core_order import ring
 
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "device_assignments.json").read_text())
 TOPOLOGIES = {

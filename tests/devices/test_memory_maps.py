@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from replicax.devices import _memory_maps
+from replicax._src.devices import _memory_maps
 
 
 def few_maps(folder: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import jax
 
-from replicax.devices import ReplicaDevices, replica_mesh
+from replicax._src.devices import ReplicaDevices, replica_mesh
 
 
 class Notes:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import replicax as rx
-from replicax.devices import canonical_name, resolve, resolve_all, short_name
+from replicax._src.devices import canonical_name, resolve, resolve_all, short_name
 
 FORMS = [
     "{kind}:{index}",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import replicax as rx
-from replicax.devices import device_of, put
+from replicax._src.devices import device_of, put
 
 
 def test_arrays_made_inside_are_there():

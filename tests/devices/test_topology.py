@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import replicax as rx
-from replicax.devices import topology_of
-from replicax.devices._topology import virtual_mesh_shape
+from replicax._src.devices import topology_of
+from replicax._src.devices._topology import virtual_mesh_shape
 
 Topology = rx.tpu.experimental.Topology
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "device_assignments.json").read_text())

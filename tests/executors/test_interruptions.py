@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from replicax.context import _scope, _stack, thread_state
-from replicax.executors import _lockstep, _threads
-from replicax.strategies import _strategy
+from replicax._src.context import _scope, _stack, thread_state
+from replicax._src.executors import _lockstep, _threads
+from replicax._src.strategies import _strategy
 from tests.replicas import context, mirrored
 
 MODULES = (_lockstep, _threads, _scope, _stack, _strategy, threading, contextlib)

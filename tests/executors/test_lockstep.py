@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import replicax as rx
-from replicax import _jax_internals
-from replicax.executors import _threads
+from replicax._src import _jax_internals
+from replicax._src.executors import _threads
 from tests.replicas import context, mirrored, parts_of, several_replicas
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicax.training import _gradients
+from replicax._src.training import _gradients
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import optax
 import pytest
 
 import replicax as rx
-from replicax.context import thread_state
+from replicax._src.context import thread_state
 from tests.replicas import by_replica, context, few_replicas, mirrored, on_devices, parts_of
 
 ON_READ = rx.VariableSynchronization.ON_READ

@@ -18,7 +18,7 @@ import pytest
 from jax import lax
 
 import replicax as rx
-from replicax.context import thread_state
+from replicax._src.context import thread_state
 from tests.replicas import by_replica, context, mirrored, parts_of, two_replicas
 from tests.under_test import STRATEGIES
 

@@ -15,8 +15,8 @@ import optax
 import pytest
 
 import replicax as rx
-from replicax.context import thread_state
-from replicax.devices import replica_mesh
+from replicax._src.context import thread_state
+from replicax._src.devices import replica_mesh
 from tests.replicas import mirrored, parts_of
 
 

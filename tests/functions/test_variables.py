@@ -13,7 +13,7 @@ import optax
 import pytest
 
 import replicax as rx
-from replicax.context import thread_state
+from replicax._src.context import thread_state
 from tests.replicas import by_replica, context, few_replicas, mirrored, parts_of, two_replicas
 
 ON_READ = rx.VariableSynchronization.ON_READ

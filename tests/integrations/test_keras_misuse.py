@@ -169,7 +169,7 @@ print(len(caught), caught[0].message)
 def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch):
     with mirrored(2).scope():
         pass  # so that the hooks are there already
-    from replicax.integrations.keras import _hooks
+    from replicax._src.integrations.keras import _hooks
 
     monkeypatch.setattr(keras, "__version__", "9.1.0")
     for name in [name for name in vars(_hooks) if name.startswith("_hook_")]:

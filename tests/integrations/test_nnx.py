@@ -12,7 +12,7 @@ import pytest
 from flax import nnx
 
 import replicax as rx
-from replicax.integrations import nnx as ours
+from replicax._src.integrations import nnx as ours
 from tests.replicas import by_replica, context, mirrored, parts_of, two_replicas
 from tests.under_test import Executor
 

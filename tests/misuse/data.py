@@ -30,7 +30,7 @@ def on_workers(dataset, workers=2):
     """Distributes over simulated workers."""
     import jax
 
-    from replicax.input import InputLayout, InputOptions, distributed_dataset
+    from replicax._src.data.distributed import InputLayout, InputOptions, distributed_dataset
 
     layout = InputLayout(tuple(jax.devices("cpu")[:2]), workers, 0)
     return distributed_dataset(dataset, layout, InputOptions())

@@ -11,8 +11,8 @@ import numpy as np
 import optax
 
 import replicax as rx
-from replicax.data._node import DatasetSpec
-from replicax.input._spec import PerReplicaSpec
+from replicax._src.data._node import DatasetSpec
+from replicax._src.data.distributed._spec import PerReplicaSpec
 
 from ..under_test import Executor
 from ._library import Library, nearest_builtin

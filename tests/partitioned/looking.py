@@ -7,7 +7,7 @@ from unittest import mock
 
 import jax
 
-from replicax.devices import replica_mesh
+from replicax._src.devices import replica_mesh
 
 
 def compiled_by(fn: Any, *args: Any) -> jax.stages.Compiled:

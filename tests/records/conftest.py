@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from replicax.records import _build, _native
+from replicax._src.records import _build, _native
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replicax._arrays import STRING
-from replicax.records import (
+from replicax._src._arrays import STRING
+from replicax._src.records import (
     Example,
     Feature,
     FixedLenFeature,

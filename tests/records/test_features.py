@@ -6,8 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from replicax._arrays import STRING
-from replicax.records import FixedLenFeature, FixedLenSequenceFeature, VarLenFeature, parse_example
+from replicax._src._arrays import STRING
+from replicax._src.records import (
+    FixedLenFeature,
+    FixedLenSequenceFeature,
+    VarLenFeature,
+    parse_example,
+)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from replicax._src.records import scan_fixed
 from replicax.errors import DataLossError
-from replicax.records import scan_fixed
 
 PACK = {None: bytes, "GZIP": gzip.compress, "ZLIB": zlib.compress}
 # content, record_bytes, header_bytes, footer_bytes, and what TensorFlow 2.21 makes of it.

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replicax._src.records import scan_lines
 from replicax.errors import DataLossError
-from replicax.records import scan_lines
 
 # Recorded from TensorFlow 2.21.
 TEXTS: dict[bytes, list[bytes]] = {

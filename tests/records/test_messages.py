@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from replicax.records import BytesList, Example, Feature, Features, FloatList, Int64List
+from replicax._src.records import BytesList, Example, Feature, Features, FloatList, Int64List
 
 # tf.train.Example(...).SerializeToString(), of TensorFlow 2.21.
 RECORDED = b"\n\x10\n\x0e\n\x01x\x12\t\x1a\x07\n\x05\x01\xac\x02\xff\x01"
@@ -59,7 +59,7 @@ def test_wrong_fields_and_values():
 
 def test_import_loads_neither_protobuf_nor_crc32c():
     program = (
-        "import sys, replicax.io; from replicax.records import Example, TFRecordWriter; "
+        "import sys, replicax.io; from replicax._src.records import Example, TFRecordWriter; "
         "print(*[name for name in ('google.protobuf', 'crc32c') if name in sys.modules])"
     )
     result = subprocess.run(

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicax.records import (
+from replicax._src.records import (
     FixedLenFeature,
     FixedLenSequenceFeature,
     Records,
@@ -26,10 +26,10 @@ from replicax.records import (
     parse_single_example,
     scan_tfrecords,
 )
-from replicax.records._frames import find_frames
-from replicax.records._layout import find_lists
-from replicax.records._regular import make_regular
-from replicax.records._values import FLOAT32, INT64, STRING, read_lists
+from replicax._src.records._frames import find_frames
+from replicax._src.records._layout import find_lists
+from replicax._src.records._regular import make_regular
+from replicax._src.records._values import FLOAT32, INT64, STRING, read_lists
 from tests.records.wire import entry, example, field, packed_floats, record
 
 VARYING = {
@@ -153,7 +153,7 @@ def test_nothing_behind_the_buffer_is_read(library: _native.Library | None):
     if library is None or not sys.platform.startswith("linux"):
         pytest.skip("needs a C compiler, and pages of Linux")
     program = (
-        "import sys; from pathlib import Path; from replicax.records import _native; "
+        "import sys; from pathlib import Path; from replicax._src.records import _native; "
         "from tests.records import test_native; "
         f"test_native.read_at_the_edge(_native.Library(Path({str(library.path)!r})))"
     )
@@ -281,7 +281,7 @@ def test_library_that_cannot_be_loaded(
     monkeypatch.setattr(_native, "_load", load)
     assert _native.library(None) is None
     assert parse_example([SEEDS[0]], FIXED)["s"].tolist() == [b"abc"]
-    with pytest.raises(RuntimeError, match="not there.*replicax.records._build"):
+    with pytest.raises(RuntimeError, match="not there.*replicax._src.records._build"):
         next(scan_tfrecords(__file__, native=True))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replicax.records import (
+from replicax._src.records import (
     FixedLenFeature,
     FixedLenSequenceFeature,
     SparseTensor,

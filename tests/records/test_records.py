@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicax.records import Records
+from replicax._src.records import Records
 
 CONTENTS = [b"one", b"", b"three", b"\x00\x00"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from replicax._src.records import TFRecordWriter, scan_tfrecords
+from replicax._src.records._checksum import crc32c, masked, of_lengths, plain
+from replicax._src.records._native import Library
 from replicax.errors import DataLossError
-from replicax.records import TFRecordWriter, scan_tfrecords
-from replicax.records._checksum import crc32c, masked, of_lengths, plain
-from replicax.records._native import Library
 
 # What TensorFlow's writer writes for b"abc", b"" and b"defgh".
 CONTENTS = [b"abc", b"", b"defgh"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import replicax as rx
-from replicax.records import TFRecordOptions, TFRecordWriter, scan_tfrecords
+from replicax._src.records import TFRecordOptions, TFRecordWriter, scan_tfrecords
 from tests.records.test_tfrecord import CONTENTS, FILE
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from replicax.records import (
+from replicax._src.records import (
     BytesList,
     Example,
     Feature,

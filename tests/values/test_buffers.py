@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from replicax.devices import replica_mesh
-from replicax.values import ReplicaBuffers
+from replicax._src.devices import replica_mesh
+from replicax._src.values import ReplicaBuffers
 
 DTYPES = ["float32", "bfloat16", "float16", "int8", "int32", "complex64", "bool"]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import replicax as rx
-from replicax.values import ReplicaBuffers
+from replicax._src.values import ReplicaBuffers
 from tests.replicas import mirrored
 
 WRONG_USES: dict[str, Callable[[Any], Any]] = {

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import replicax as rx
-from replicax import _tree
-from replicax.values import is_leaf, regroup, select_replica
+from replicax._src import _tree
+from replicax._src.values import is_leaf, regroup, select_replica
 from tests.replicas import mirrored, several_replicas
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import replicax as rx
-from replicax.watching import _held_values
-from replicax.watching._held_values import is_one_number, is_there, number_as_text, rows_of
+from replicax._src.watching import _held_values
+from replicax._src.watching._held_values import is_one_number, is_there, number_as_text, rows_of
 
 
 @pytest.mark.parametrize(

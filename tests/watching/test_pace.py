@@ -2,8 +2,8 @@
 
 import pytest
 
-from replicax.watching import _pace
-from replicax.watching._pace import Pace, duration
+from replicax._src.watching import _pace
+from replicax._src.watching._pace import Pace, duration
 
 
 class Clock:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import replicax as rx
-from replicax.watching import _profile
+from replicax._src.watching import _profile
 
 
 def _events(profile: Any) -> list[dict[str, Any]]:

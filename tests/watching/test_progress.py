@@ -18,7 +18,7 @@ import rich
 from rich.console import Console
 
 import replicax as rx
-from replicax.watching import _surfaces
+from replicax._src.watching import _surfaces
 from tests.guards import ROOT
 
 from .test_pace import Clock

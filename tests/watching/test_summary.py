@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import replicax as rx
-from replicax.watching import _event_file
+from replicax._src.watching import _event_file
 from tests.scripts import run_python
 from tests.under_test import Executor
 

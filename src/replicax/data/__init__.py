@@ -1,17 +1,17 @@
 """`rx.data`: input pipelines, under the names of `tf.data`."""
 
+from replicax._src.data import AUTOTUNE as AUTOTUNE
+from replicax._src.data import INFINITE as INFINITE_CARDINALITY
+from replicax._src.data import UNKNOWN as UNKNOWN_CARDINALITY
+from replicax._src.data import ArrayRecordDataset as ArrayRecordDataset
+from replicax._src.data import Dataset as Dataset
+from replicax._src.data import DatasetIterator as Iterator
+from replicax._src.data import FixedLengthRecordDataset as FixedLengthRecordDataset
+from replicax._src.data import Options as Options
+from replicax._src.data import ParquetDataset as ParquetDataset
+from replicax._src.data import TextLineDataset as TextLineDataset
+from replicax._src.data import TFRecordDataset as TFRecordDataset
 from replicax.data import experimental as experimental
-from replicax.data._dataset import Dataset as Dataset
-from replicax.data._file_datasets import ArrayRecordDataset as ArrayRecordDataset
-from replicax.data._file_datasets import FixedLengthRecordDataset as FixedLengthRecordDataset
-from replicax.data._file_datasets import ParquetDataset as ParquetDataset
-from replicax.data._file_datasets import TextLineDataset as TextLineDataset
-from replicax.data._file_datasets import TFRecordDataset as TFRecordDataset
-from replicax.data._iterator import DatasetIterator as Iterator
-from replicax.data._node import INFINITE as INFINITE_CARDINALITY
-from replicax.data._node import UNKNOWN as UNKNOWN_CARDINALITY
-from replicax.data._options import AUTOTUNE as AUTOTUNE
-from replicax.data._options import Options as Options
 
 __all__ = [
     "AUTOTUNE",

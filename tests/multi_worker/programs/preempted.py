@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import replicax as rx
-from replicax.checkpoints import _preemption
+from replicax._src.checkpoints import _preemption
 
 PreemptionCheckpointHandler = rx.distribute.experimental.PreemptionCheckpointHandler
 TerminationConfig = rx.distribute.experimental.TerminationConfig

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 
 import replicax as rx
-from replicax.checkpoints import _folder
+from replicax._src.checkpoints import _folder
 from tests.multi_worker.programs.audit import Book
 from tests.multi_worker.programs.faults import FILLER, Faults
 

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from replicax._old_names import old_attribute as _old_attribute
-from replicax.checkpoints import PreemptionCheckpointHandler as PreemptionCheckpointHandler
-from replicax.checkpoints import TerminationConfig as TerminationConfig
-from replicax.collectives import CollectiveHints as CollectiveHints
-from replicax.collectives import CommunicationImplementation as CommunicationImplementation
-from replicax.collectives import CommunicationOptions as CommunicationOptions
-from replicax.strategies import CentralStorageStrategy as CentralStorageStrategy
-from replicax.strategies import (
+from replicax._src._old_names import old_attribute as _old_attribute
+from replicax._src.checkpoints import PreemptionCheckpointHandler as PreemptionCheckpointHandler
+from replicax._src.checkpoints import TerminationConfig as TerminationConfig
+from replicax._src.collectives import CollectiveHints as CollectiveHints
+from replicax._src.collectives import CommunicationImplementation as CommunicationImplementation
+from replicax._src.collectives import CommunicationOptions as CommunicationOptions
+from replicax._src.strategies import CentralStorageStrategy as CentralStorageStrategy
+from replicax._src.strategies import (
     ExperimentalMultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
 )
-from replicax.strategies import ExperimentalTPUStrategy as TPUStrategy
-from replicax.strategies import ValueContext as ValueContext
+from replicax._src.strategies import ExperimentalTPUStrategy as TPUStrategy
+from replicax._src.strategies import ValueContext as ValueContext
 
 __all__ = [
     "CentralStorageStrategy",

@@ -1,4 +1,4 @@
 """`rx.types.experimental`: the two kinds of distributed values."""
 
-from replicax.values import Mirrored as Mirrored
-from replicax.values import PerReplica as PerReplica
+from replicax._src.values import Mirrored as Mirrored
+from replicax._src.values import PerReplica as PerReplica

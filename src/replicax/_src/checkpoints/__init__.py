@@ -1,0 +1,18 @@
+"""Checkpoints: what a program has to remember, on the disk and back."""
+
+from replicax._src.checkpoints._checkpoint import Checkpoint as Checkpoint
+from replicax._src.checkpoints._iterating import checkpoints_iterator as checkpoints_iterator
+from replicax._src.checkpoints._latest import latest_checkpoint as latest_checkpoint
+from replicax._src.checkpoints._latest import list_checkpoints as list_checkpoints
+from replicax._src.checkpoints._manager import CheckpointManager as CheckpointManager
+from replicax._src.checkpoints._preemption import (
+    PreemptionCheckpointHandler as PreemptionCheckpointHandler,
+)
+from replicax._src.checkpoints._preemption import TerminationConfig as TerminationConfig
+from replicax._src.checkpoints._reading import CheckpointReader as CheckpointReader
+from replicax._src.checkpoints._reading import CheckpointState as CheckpointState
+from replicax._src.checkpoints._reading import get_checkpoint_state as get_checkpoint_state
+from replicax._src.checkpoints._reading import list_variables as list_variables
+from replicax._src.checkpoints._reading import load_checkpoint as load_checkpoint
+from replicax._src.checkpoints._reading import load_variable as load_variable
+from replicax._src.checkpoints._status import CheckpointLoadStatus as CheckpointLoadStatus

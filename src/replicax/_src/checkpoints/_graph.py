@@ -1,0 +1,212 @@
+"""What a program has to save: its objects, from the root along names to the things with a value.
+
+As TensorFlow's walk over trackable objects: attributes of users' objects, items of dictionaries,
+lists and tuples lead further; variables, the positions of iterators and, where they are given to
+the checkpoint itself, arrays and numbers are what there is to save. An object that is reached by
+two names is one object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from replicax._src._arrays import is_number
+from replicax._src.training import Optimizer
+from replicax._src.training._metrics import Metric
+from replicax._src.variable import Variable
+
+_OPAQUE = frozenset(sys.stdlib_module_names) | {
+    *{"builtins", "jax", "jaxlib", "ml_dtypes", "numpy", "optax", "replicax", "tensorstore"}
+}
+
+CALL_COUNTER = "checkpointed_runs"  # of preemption handlers; TensorFlow's name in a checkpoint
+OBJECT, VARIABLE, ARRAY, NUMBER, STATE = "object", "variable", "array", "number", "state"
+
+
+@dataclasses.dataclass
+class Slot:
+    """A variable of an optimizer's state."""
+
+    owner: int | None  # the node of the variable it belongs to, if that is in the graph
+    position: int | None  # of that variable among those of the optimizer
+    label: str  # which part of the state
+    node: int
+
+
+@dataclasses.dataclass
+class Node:
+    """An object of the program, or something in it that has a value."""
+
+    kind: str
+    value: Any
+    path: str
+    children: dict[str, int] = dataclasses.field(default_factory=dict)
+    slots: list[Slot] = dataclasses.field(default_factory=list)
+    put: Callable[[Any], None] | None = None  # sets it anew where it cannot be changed itself
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.kind != OBJECT
+
+
+def walk(root: Any) -> list[Node]:
+    """The nodes reachable from `root`, which is the first; nearer ones before farther ones."""
+    nodes = [Node(OBJECT, root, "")]
+    known: dict[int, int] = {id(root): 0}
+    alive: list[Any] = []  # what was made on the way keeps its identity until we are done
+    # `plain`: only dictionaries and lists lie between the checkpoint and here.
+    queue = deque([(0, isinstance(root, dict | list) or _is_checkpoint(root))])
+    while queue:
+        index, plain = queue.popleft()
+        parent = nodes[index]
+        for name, child, put in children_of(parent.value):
+            kind = kind_of(child, plain)
+            if kind is None:
+                continue
+            alive.append(child)
+            if kind == VARIABLE:
+                child = child._root
+            identity = id(child)
+            one_of_many = kind == NUMBER or isinstance(child, jax.Array)  # immutable: no identity
+            if one_of_many or identity not in known:
+                path = f"{parent.path}/{_escaped(name)}" if parent.path else _escaped(name)
+                known[identity] = len(nodes)
+                nodes.append(Node(kind, child, path, put=put))
+                if kind == OBJECT:
+                    inner = plain and isinstance(child, dict | list) or _is_checkpoint(child)
+                    queue.append((known[identity], inner))
+            parent.children[name] = known[identity]
+    _add_slots(nodes, known)
+    return _without_empty_branches(nodes)
+
+
+def children_of(value: Any) -> Iterator[tuple[str, Any, Callable[[Any], None] | None]]:
+    """What is directly below an object: name, child, and how to put another in its place."""
+    own = getattr(type(value), "_checkpoint_children", None)
+    if own is not None:
+        put = getattr(type(value), "_checkpoint_put", setattr)
+        for name, child in own(value).items():
+            yield name, child, lambda new, name=name: put(value, name, new)
+    elif isinstance(value, dict):
+        names: dict[str, Any] = {}
+        for key, child in list(value.items()):
+            name = str(key)
+            if names.setdefault(name, key) is not key and names[name] != key:
+                raise ValueError(
+                    f"A dictionary has the keys {names[name]!r} and {key!r}, which are the same "
+                    "in a checkpoint. Rename one of them."
+                )
+            yield name, child, lambda new, key=key: value.__setitem__(key, new)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield str(index), child, lambda new, index=index: value.__setitem__(index, new)
+    elif isinstance(value, tuple):
+        fields = getattr(value, "_fields", None) or map(str, range(len(value)))
+        for name, child in zip(fields, value):
+            yield name, child, None
+    else:
+        for name, child in _attributes(value):
+            yield name, child, lambda new, name=name: setattr(value, name, new)
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    yield from list(getattr(value, "__dict__", {}).items())
+    for cls in type(value).__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                yield name, getattr(value, name)
+
+
+def kind_of(value: Any, plain: bool) -> str | None:
+    """What a value is to a checkpoint; None if there is nothing to save in it."""
+    if isinstance(value, Variable):
+        return VARIABLE
+    if isinstance(value, jax.Array | np.ndarray):
+        return ARRAY if plain and (isinstance(value, jax.Array) or is_number(value)) else None
+    if is_number(value):
+        return NUMBER if plain else None
+    if has_state(value):
+        return STATE
+    if isinstance(value, dict | list | tuple | Optimizer | Metric | types.SimpleNamespace):
+        return OBJECT
+    if hasattr(type(value), "_checkpoint_children"):
+        return OBJECT
+    return OBJECT if _is_users(value) else None
+
+
+def has_state(value: Any) -> bool:
+    """Whether an object says its state itself, as iterators over data sets do."""
+    kind = type(value)
+    return callable(getattr(kind, "get_state", None)) and callable(getattr(kind, "set_state", None))
+
+
+def is_trackable(value: Any) -> bool:
+    """Whether a value can be given to a checkpoint."""
+    return kind_of(value, True) is not None
+
+
+def _is_users(value: Any) -> bool:
+    kind = type(value)
+    if isinstance(value, type | types.ModuleType):
+        return False
+    if kind.__module__.partition(".")[0] in _OPAQUE:  # functions are of `builtins`
+        return False
+    return hasattr(value, "__dict__") or hasattr(kind, "__slots__")
+
+
+def _is_checkpoint(value: Any) -> bool:
+    return bool(getattr(type(value), "_is_checkpoint", False))
+
+
+def _escaped(name: str) -> str:
+    return name.replace(".", "..").replace("/", ".S")
+
+
+def _add_slots(nodes: list[Node], known: dict[int, int]) -> None:
+    for node in [each for each in nodes if isinstance(each.value, Optimizer)]:
+        for owner, position, label, variable in node.value._slots():
+            owned_by = None if owner is None else known.get(id(owner))
+            named = position if owned_by is None else nodes[owned_by].path
+            path = f"{node.path}/{label}" + ("" if named is None else f"/{named}")
+            slot = known.setdefault(id(variable), len(nodes))
+            if slot == len(nodes):
+                nodes.append(Node(VARIABLE, variable, path))
+            node.slots.append(Slot(owned_by, position, label, slot))
+
+
+def _without_empty_branches(nodes: list[Node]) -> list[Node]:
+    """Drops objects that lead to nothing; the root stays."""
+    parents: dict[int, list[int]] = {}
+    for index, node in enumerate(nodes):
+        for child in node.children.values():
+            parents.setdefault(child, []).append(index)
+    wanted = {0}
+    pending = [
+        index
+        for index, node in enumerate(nodes)
+        if node.is_leaf or isinstance(node.value, Optimizer)
+    ]
+    while pending:
+        index = pending.pop()
+        if index not in wanted:
+            wanted.add(index)
+            pending += parents.get(index, ())
+    new = {old: position for position, old in enumerate(sorted(wanted))}
+    kept = []
+    for old in sorted(wanted):
+        node = nodes[old]
+        node.children = {n: new[c] for n, c in node.children.items() if c in new}
+        for slot in node.slots:
+            slot.owner = None if slot.owner is None else new[slot.owner]
+            slot.node = new[slot.node]
+        kept.append(node)
+    return kept

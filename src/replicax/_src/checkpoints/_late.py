@@ -1,0 +1,174 @@
+"""What a checkpoint still has for variables that the program makes after `restore`.
+
+`variable/_late_values.py` says when to look. To look is cheap: only along names on which something
+is missing. Nothing of the program is kept alive for it, nor need the user keep the `Checkpoint`:
+`rx.train.Checkpoint(model=model).restore(path)` is enough for a model that is built later.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from replicax._src.checkpoints import _restoring
+from replicax._src.checkpoints._graph import OBJECT, VARIABLE, Node, children_of, kind_of, walk
+from replicax._src.checkpoints._problems import UnmatchedError
+from replicax._src.training import Optimizer
+from replicax._src.variable import Variable, late_value_sources
+
+_MISSING = object()
+
+
+class LateValues:
+    """The saved values of one restored checkpoint that have no variable yet."""
+
+    def __init__(self, root: Any, status: Any, saved: _restoring.Saved):
+        """
+        Args:
+          root: the `Checkpoint` that was restored.
+          status: what `restore` returned; is told of what is restored later.
+          saved: the checkpoint on the disk.
+        """
+        self._checkpoint = weakref.ref(root)
+        self._status = weakref.ref(status)
+        self._saved = saved
+        inner = root._checkpoint_root
+        self._inner = _weak(inner) if inner is not None else None
+        self._children = {
+            name: _weak(child)
+            for name, child in root._tracked.items()
+            if kind_of(child, False) == OBJECT
+        }
+        self._awaited: set[int] = set()
+        self._on_the_way: set[int] = set()
+
+    def await_all_but(self, placed: set[int]) -> None:
+        """Sets which saved objects have a place in the program; the other variables are awaited."""
+        objects = self._saved.objects
+        slots = {node for each in objects for *_, node in each.get("slots", [])}
+        self._awaited = {
+            index
+            for index, each in enumerate(objects)
+            if each["kind"] == VARIABLE
+            and not (index in placed or index in slots or _restoring.is_counter(each["path"]))
+        }
+        self._on_the_way = set(self._awaited)
+        grows = True
+        while grows:  # by a level each time
+            found = {
+                index
+                for index, each in enumerate(objects)
+                if not self._on_the_way.isdisjoint(each.get("children", {}).values())
+            }
+            grows = not found <= self._on_the_way
+            self._on_the_way |= found
+        if self._awaited and self not in late_value_sources:
+            late_value_sources.append(self)
+        elif not self._awaited:
+            self.close()
+
+    def close(self) -> None:
+        """Waits no more."""
+        if self in late_value_sources:
+            late_value_sources.remove(self)
+
+    def __call__(self, used: Any) -> None:
+        """Gives their saved values to the variables that have a place by now.
+
+        Args:
+          used: the variable that is about to be used, which may be another library's. If its saved
+            value does not fit, that is an error; others will be refused when they are used
+            themselves.
+        """
+        top = self._top()
+        if top is None:
+            self.close()
+            return
+        pairs, optimizers = self._found_below(top, used)
+        status = self._status()
+        if optimizers and status is not None:
+            status._update()  # their slots will be made from what was saved
+            return
+        if not pairs:
+            return
+        fitting = []
+        for variable, index in pairs:
+            node = Node(VARIABLE, variable, self._saved.objects[index]["path"])
+            difference = _restoring.difference(node, self._saved, index)
+            if difference is None:
+                fitting.append((node, index))
+            elif variable is used:
+                raise UnmatchedError(_does_not_fit(difference, self._saved.path))
+        _restoring.Prepared(fitting, self._saved).commit()
+        for node, index in fitting:
+            node.value._looks_left = 0
+            if status is not None:
+                status._note(node.value, index)
+        placed = {index for _, index in fitting}
+        if placed:
+            everything = set(range(len(self._saved.objects)))
+            self.await_all_but(everything - self._awaited | placed)
+
+    def _top(self) -> dict[str, Any] | None:
+        """What the checkpoint holds, by name; None if all of it is gone."""
+        checkpoint = self._checkpoint()
+        if checkpoint is not None:
+            return checkpoint._checkpoint_children()
+        inner = None if self._inner is None else self._inner()
+        children = {name: child() for name, child in self._children.items()}
+        alive = {name: child for name, child in children.items() if child is not None}
+        if inner is None:
+            return alive or None
+        nodes = walk(inner)
+        return {name: nodes[index].value for name, index in nodes[0].children.items()} | alive
+
+    def _found_below(
+        self, top: dict[str, Any], used: Any
+    ) -> tuple[list[tuple[Variable, int]], list[Any]]:
+        """Variables that are awaited, with their saved objects; and optimizers on the way."""
+        pairs: list[tuple[Variable, int]] = []
+        optimizers: list[Any] = []
+        seen = {0}
+        queue: list[tuple[Any, int]] = [(top, 0)]
+        for value, index in queue:
+            wanted = self._saved.objects[index].get("children", {})
+            here = {name: child for name, child, _ in children_of(value)}
+            for name, target in wanted.items():
+                child = here.get(name, _MISSING)
+                if child is _MISSING or target in seen or target not in self._on_the_way:
+                    continue
+                seen.add(target)
+                if isinstance(child, Optimizer):
+                    optimizers.append(child)
+                elif target not in self._awaited:
+                    if kind_of(child, False) == OBJECT:
+                        queue.append((child, target))
+                elif isinstance(child, Variable):
+                    pairs.append((child._root, target))
+                elif child is used:
+                    raise UnmatchedError(_not_of_a_strategy(used, self._saved, target))
+        return pairs, optimizers
+
+
+def _does_not_fit(difference: str, path: str) -> str:
+    return (
+        f"A variable was made after the checkpoint {path} was restored, which does not fit it: "
+        f"{difference}. If it is to start anew, restore only the other parts of the model: "
+        "rx.train.Checkpoint(part=model.part).restore(path)."
+    )
+
+
+def _not_of_a_strategy(used: Any, saved: _restoring.Saved, target: int) -> str:
+    return (
+        f"{saved.objects[target]['path']} of the checkpoint {saved.path} was to be restored when "
+        f"the model makes it; but {used.path!r} was made outside of a strategy's scope. Make the "
+        "model inside `with strategy.scope():` (rx.distribute.OneDeviceStrategy will do)."
+    )
+
+
+def _weak(value: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(value)
+    except TypeError:  # dictionaries, lists: these are found while the checkpoint itself exists
+        return lambda: None

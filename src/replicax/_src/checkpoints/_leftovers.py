@@ -1,0 +1,97 @@
+"""Removing checkpoints, and only checkpoints; and putting in order what killed programs left.
+
+What is removed or replaced first gets a name that tells so. Whoever comes after a kill knows from
+the names what is left to do, and leaves alone what has none of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+
+from replicax._src.checkpoints._lock import PathLock
+from replicax._src.checkpoints._names import (
+    LEFTOVERS,
+    PARTIAL,
+    REMOVED,
+    REPLACED,
+    is_like_a_checkpoint,
+    is_numbered,
+    strangers,
+)
+
+
+def why_not_ours(path: str) -> str | None:
+    """What is at a path, if it may not be removed; None for a checkpoint, or if nothing is lost."""
+    if os.path.islink(path):
+        return f"a symbolic link to {os.readlink(path)}"
+    if not os.path.lexists(path):
+        return None
+    if not os.path.isdir(path):
+        return "a file"
+    names = os.listdir(path)
+    if not names or is_like_a_checkpoint(names):
+        return None
+    if others := strangers(names):
+        return f"a folder with {others[0]!r} in it, which is not of a checkpoint"
+    return "a folder that is no checkpoint"
+
+
+def require_replaceable(path: str) -> None:
+    """`FileExistsError` if there is something else than a checkpoint at a path."""
+    reason = why_not_ours(path)
+    if reason is not None:
+        raise FileExistsError(
+            f"at that path there is {reason}. Only a checkpoint is replaced, and nothing was "
+            "touched. Save to another path, or move it away first"
+        )
+
+
+def remove(path: str) -> None:
+    """Removes a checkpoint. If the process is killed meanwhile, `remove_leftovers` goes on."""
+    _remove_as(path, path + REMOVED)
+
+
+def _remove_as(path: str, removed: str) -> None:
+    with contextlib.suppress(FileNotFoundError):  # another process was faster
+        shutil.rmtree(removed, ignore_errors=True)
+        os.rename(path, removed)
+        shutil.rmtree(removed, ignore_errors=True)
+
+
+def settle(target: str) -> None:
+    """Removes what was left beside a checkpoint; under its lock.
+
+    If the process was killed when the old checkpoint had lost its name and the new one had not got
+    it, the old one gets it back.
+    """
+    for ending in (PARTIAL, REMOVED):
+        shutil.rmtree(target + ending, ignore_errors=True)
+    if os.path.lexists(target + REPLACED):
+        if os.path.lexists(target):
+            _remove_as(target + REPLACED, target + REMOVED)
+        else:
+            os.rename(target + REPLACED, target)
+
+
+def remove_leftovers(directory: str, prefix: str) -> None:
+    """Puts in order what killed programs left of the checkpoints `{prefix}-{number}`."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for name in _with_leftovers(os.listdir(directory), prefix):
+            with contextlib.suppress(OSError):  # who is at work there does it
+                lock = PathLock(os.path.join(directory, name))
+                try:
+                    settle(os.path.join(directory, name))
+                finally:
+                    lock.release()
+
+
+def _with_leftovers(names: list[str], prefix: str) -> set[str]:
+    found = set()
+    for name in names:
+        for ending in LEFTOVERS:
+            whole = name.removesuffix(ending)
+            if whole != name and is_numbered(whole, prefix):
+                found.add(whole)
+    return found

@@ -1,0 +1,299 @@
+"""`CheckpointManager`: the checkpoints of a training run, in one directory."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+from replicax._src._errors import add_note
+from replicax._src.checkpoints import _folder, _job
+from replicax._src.checkpoints._background import Background
+from replicax._src.checkpoints._checkpoint import Checkpoint
+from replicax._src.checkpoints._latest import latest_whole
+from replicax._src.checkpoints._leftovers import remove, remove_leftovers, why_not_ours
+from replicax._src.checkpoints._names import is_numbered
+from replicax._src.checkpoints._paths import as_path, require_plain_name
+from replicax._src.checkpoints._saving import Save
+from replicax._src.checkpoints._together import Restoring
+
+_HOUR = 3600.0
+
+
+def _whole_number(given: Any, what: str) -> int:
+    """The number in an integer, or in a variable or array of one."""
+    value = given.numpy() if hasattr(given, "numpy") else given
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"`{what}` must be a whole number, or a variable or array of one; got {given!r}."
+        ) from None
+
+
+def _checkpoint_number(given: Any) -> int:
+    number = _whole_number(given, "checkpoint_number")
+    if number < 0:
+        raise ValueError(
+            f"`checkpoint_number` must be at least 0; got {number}. Leave it out to count the "
+            "saves."
+        )
+    return number
+
+
+def _require_hours(hours: Any) -> None:
+    if hours is None:
+        return
+    if not isinstance(hours, int | float):
+        raise TypeError(
+            f"`keep_checkpoint_every_n_hours` must be a number of hours or None; got {hours!r}."
+        )
+    if not hours >= 0:
+        raise ValueError(f"`keep_checkpoint_every_n_hours` must be at least 0; got {hours}.")
+
+
+class CheckpointManager:
+    """Saves a checkpoint again and again, keeps the last few, and finds the latest.
+
+    `save` returns as soon as the values are copied, and the rest happens in the background. A
+    failure there is raised by whatever comes next: `save`, `wait`, `close`, `latest_checkpoint`; at
+    the end of the program it is printed. Checkpoints appear whole or not at all. What a killed
+    program left half-written is removed by the next manager; a damaged checkpoint is passed over.
+
+    In a job of many workers all of them make the manager and call `save`; the first one writes,
+    to its own directory.
+
+    >>> import tempfile, replicax as rx
+    >>> step = rx.Variable(0)
+    >>> checkpoint = rx.train.Checkpoint(step=step)
+    >>> with rx.train.CheckpointManager(checkpoint, tempfile.mkdtemp(), max_to_keep=2) as manager:
+    ...     path = manager.restore_or_initialize()  # None: there is nothing yet
+    ...     for _ in range(3):
+    ...         _ = step.assign_add(1)
+    ...         path = manager.save()
+    >>> [path.rpartition("/")[2] for path in manager.checkpoints]
+    ['ckpt-2', 'ckpt-3']
+
+    Args:
+      checkpoint: what to save.
+      directory: where; the same for all workers.
+      max_to_keep: how many to keep; None for all.
+      keep_checkpoint_every_n_hours: of those that would be removed, keep one in so many hours.
+      checkpoint_name: the checkpoints are `{checkpoint_name}-{number}`.
+      step_counter: a variable with the number of steps, for `checkpoint_interval`; by default the
+        checkpoint's `step`.
+      checkpoint_interval: `save` does nothing until so many steps have passed since the last time.
+      init_fn: called by `restore_or_initialize` if there is no checkpoint.
+      last_checkpoint_step: the step at which it was last saved, for `checkpoint_interval`, where a
+        program goes on that this manager has not restored.
+      save_interval: a shorter name of `checkpoint_interval`.
+      asynchronous: whether `save` writes in the background.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        directory: str | os.PathLike[str],
+        max_to_keep: int | None = 5,
+        keep_checkpoint_every_n_hours: float | None = None,
+        checkpoint_name: str = "ckpt",
+        step_counter: Any = None,
+        checkpoint_interval: int | None = None,
+        init_fn: Callable[[], Any] | None = None,
+        last_checkpoint_step: int | None = None,
+        *,
+        save_interval: int | None = None,
+        asynchronous: bool = True,
+    ):
+        if not isinstance(checkpoint, Checkpoint):
+            raise TypeError(
+                f"CheckpointManager takes an rx.train.Checkpoint; got {checkpoint!r}. Write "
+                "rx.train.CheckpointManager(rx.train.Checkpoint(model=...), directory)."
+            )
+        require_plain_name(checkpoint_name)
+        if max_to_keep is not None and (not isinstance(max_to_keep, int) or max_to_keep < 1):
+            raise ValueError(f"`max_to_keep` must be a positive number or None; got {max_to_keep}.")
+        _require_hours(keep_checkpoint_every_n_hours)
+        if None not in (checkpoint_interval, save_interval):
+            raise ValueError("Give `checkpoint_interval` or `save_interval`: they are the same.")
+        interval = save_interval if checkpoint_interval is None else checkpoint_interval
+        if interval is not None and _whole_number(interval, "checkpoint_interval") < 1:
+            raise ValueError(f"`checkpoint_interval` must be at least 1; got {interval}.")
+        if interval is not None and step_counter is None and not hasattr(checkpoint, "step"):
+            raise ValueError(
+                "`step_counter` should be passed if `checkpoint_interval` is not None, unless the "
+                "checkpoint has a `step`: rx.train.Checkpoint(model=..., step=step)."
+            )
+        self._checkpoint = checkpoint
+        self._directory = os.path.abspath(as_path(directory, "directory"))
+        self._max_to_keep = max_to_keep
+        self._keep_hours = keep_checkpoint_every_n_hours
+        self._name = checkpoint_name
+        self._step_counter = step_counter
+        self._interval = interval
+        self._init_fn = init_fn
+        self._asynchronous = asynchronous
+        self._background = Background()
+        self._last_step = last_checkpoint_step
+        self._last_kept = time.time()
+        self._verified: str | None = None  # the path of the latest one, if it is known to be whole
+        self._written_to = self._directory  # by the first worker
+        with contextlib.suppress(OSError):  # who saves will be told
+            os.makedirs(self._directory, exist_ok=True)
+        if _job.current_job().worker == 0:
+            remove_leftovers(self._directory, self._name)
+
+    # ------------------------------------------------------------------ what there is
+
+    @property
+    def directory(self) -> str:
+        """Where the checkpoints are."""
+        return self._directory
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What is saved."""
+        return self._checkpoint
+
+    @property
+    def checkpoint_interval(self) -> int | None:
+        """How many steps lie between two saves."""
+        return self._interval
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """The paths of the checkpoints that it manages, earliest first."""
+        self.wait()
+        return self._managed()
+
+    def _managed(self) -> list[str]:
+        found = [path for path, _ in _folder.checkpoints_in(self._written_to)]
+        mine = [path for path in found if is_numbered(os.path.basename(path), self._name)]
+        return [path for path in mine if not _folder.is_kept(path)]
+
+    @property
+    def latest_checkpoint(self) -> str | None:
+        """The path of the latest checkpoint that is whole; None if there is none."""
+        self.wait()
+        if self._verified is not None and os.path.isdir(self._verified):
+            return self._verified
+        self._verified = latest_whole(self._written_to, self._name)
+        return self._verified
+
+    # ------------------------------------------------------------------ saving
+
+    def save(
+        self,
+        checkpoint_number: Any = None,
+        check_interval: bool = True,
+        options: Any = None,
+    ) -> str | None:
+        """Saves, and returns the path; None if it is too early by `checkpoint_interval`.
+
+        Returns when no later update can reach what is saved. If the save before is still being
+        written, it is waited for first.
+
+        Args:
+          checkpoint_number: for the name; by default the number of saves so far.
+          check_interval: whether `checkpoint_interval` counts.
+          options: kept for ported code.
+        """
+        number = None if checkpoint_number is None else _checkpoint_number(checkpoint_number)
+        if self._interval is not None:
+            step = self._step()
+            early = self._last_step is not None and step - self._last_step < self._interval
+            if check_interval and early:
+                return None
+            self._last_step = step
+        self.wait()
+        counter = self._checkpoint.save_counter
+        counter.assign_add(1)
+        number = int(counter.numpy()) if number is None else number
+        save = self._checkpoint._save(os.path.join(self._directory, f"{self._name}-{number}"))
+        object.__setattr__(self._checkpoint, "_unfinished", self.wait)
+        self._written_to = os.path.dirname(save.path)
+        if save.is_others:
+            self._verified = None
+            return save.path
+        if self._asynchronous:
+            self._background.start(lambda: self._finish(save), f"rx.checkpoint {number}")
+        else:
+            self._finish(save)
+        return save.path
+
+    def _finish(self, save: Save) -> None:
+        with save.phase("saving", True):
+            save.finish(self._sweep)
+        self._verified = save.path
+
+    def _step(self) -> int:
+        counter = self._step_counter
+        if counter is None:
+            counter = getattr(self._checkpoint, "step")  # noqa: B009  # named by the user
+        return int(counter.numpy() if hasattr(counter, "numpy") else counter)
+
+    def _sweep(self) -> None:
+        if self._max_to_keep is not None:
+            with contextlib.suppress(OSError):  # that old ones are left is no failure of the new
+                self._remove_all_but(self._max_to_keep)
+
+    def _remove_all_but(self, count: int) -> None:
+        found = _folder.checkpoints_in(self._directory)
+        times = {path: manifest.time for path, manifest in found}
+        for path in self._managed()[:-count]:
+            hours = self._keep_hours
+            if hours is not None and times[path] - self._last_kept >= hours * _HOUR:
+                self._last_kept = times[path]
+                _folder.keep(path)
+            elif why_not_ours(path) is None:  # else users have put something of theirs into it
+                remove(path)
+
+    def wait(self) -> None:
+        """Waits until the last save is on the disk; raises its error if it failed."""
+        self._background.wait()
+
+    sync = wait
+
+    def close(self) -> None:
+        """Waits for the last save. The manager can be used again afterwards."""
+        self.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        try:
+            self.close()
+        except BaseException as failure:
+            if error is None:
+                raise
+            add_note(error, f"A checkpoint could not be saved either: {failure}")
+
+    # ------------------------------------------------------------------ restoring
+
+    def restore_or_initialize(self) -> str | None:
+        """Restores the latest checkpoint that is whole; without one, calls `init_fn`.
+
+        In a job of many workers the first one says which checkpoint it is.
+
+        Returns:
+          The path of what was restored, or None.
+        """
+        self.wait()
+        job = _job.current_job()
+        with job.phase("restoring", True):
+            path = _job.told_by_first(job, "latest", lambda: self.latest_checkpoint)
+            if path is not None:
+                self._checkpoint._require_outside("restored")
+                _ = self._checkpoint.save_counter
+                self._checkpoint._restored(path, False, Restoring(job), verified=True)
+                self._written_to = os.path.dirname(path)
+                if self._interval is not None:
+                    self._last_step = self._step()
+                return path
+        if self._init_fn is not None:
+            self._init_fn()
+        return None

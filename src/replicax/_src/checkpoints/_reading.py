@@ -1,0 +1,154 @@
+"""Looking into a checkpoint without a program that fits it: names, shapes and values."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import jax
+import numpy as np
+
+from replicax._src.checkpoints._background import finish_all
+from replicax._src.checkpoints._graph import NUMBER
+from replicax._src.checkpoints._latest import latest_checkpoint, list_checkpoints
+from replicax._src.checkpoints._leaf import number_from_json
+from replicax._src.checkpoints._names import MANIFEST
+from replicax._src.checkpoints._paths import as_path
+from replicax._src.checkpoints._problems import CheckpointNotFoundError
+from replicax._src.checkpoints._restoring import Saved
+
+# How TensorFlow's programs spell names of variables: in a checkpoint, and in a graph.
+_SUFFIXES = ("/.ATTRIBUTES/VARIABLE_VALUE", ":0")
+
+
+class CheckpointReader:
+    """What is in a checkpoint, by name: variables, arrays and numbers. See `load_checkpoint`."""
+
+    def __init__(self, path: str, verified: bool = False):
+        self._saved = Saved(path, verified)
+        objects = enumerate(self._saved.objects)
+        self._found = {
+            each["path"]: i for i, each in objects if "shape" in each or each["kind"] == NUMBER
+        }
+
+    def has_tensor(self, tensor_str: str) -> bool:
+        """Whether something of this name is saved."""
+        return _plain(tensor_str) in self._found
+
+    def get_tensor(self, tensor_str: str) -> np.ndarray:
+        """The value of this name; of random keys their numbers, as `jax.random.key_data` gives."""
+        name = _plain(tensor_str)
+        if name not in self._found:
+            raise KeyError(
+                f"There is no {name!r} in the checkpoint {self._saved.path}. There are: "
+                f"{', '.join(sorted(self._found))}."
+            )
+        index = self._found[name]
+        if self._is_number(index):
+            return np.asarray(number_from_json(self._saved.objects[index]["value"]))
+        (value,) = self._saved.arrays([index]).values()
+        if self._saved.look(index).keys is not None:
+            value = jax.random.key_data(value)
+        return np.asarray(value)
+
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        """The shapes, by name."""
+        objects = self._saved.objects
+        return {
+            name: list(objects[index].get("shape", ()))
+            for name, index in sorted(self._found.items())
+        }
+
+    def get_variable_to_dtype_map(self) -> dict[str, Any]:
+        """The dtypes, by name; "key" for random keys."""
+        return {name: self._dtype(index) for name, index in sorted(self._found.items())}
+
+    def _is_number(self, index: int) -> bool:
+        return self._saved.objects[index]["kind"] == NUMBER
+
+    def _dtype(self, index: int) -> Any:
+        if self._is_number(index):
+            return np.asarray(number_from_json(self._saved.objects[index]["value"])).dtype
+        look = self._saved.look(index)
+        return look.dtype if look.keys is not None else np.dtype(look.dtype)
+
+
+def _plain(name: str) -> str:
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name
+
+
+def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReader:
+    """A reader of the values in a checkpoint.
+
+    >>> import tempfile
+    >>> import replicax as rx
+    >>> folder = tempfile.mkdtemp()
+    >>> path = rx.train.Checkpoint(w=rx.Variable([1.0, 2.0]), step=3).save(folder + "/ckpt")
+    >>> reader = load_checkpoint(folder)
+    >>> reader.get_variable_to_shape_map()
+    {'save_counter': [], 'step': [], 'w': [2]}
+    >>> reader.get_tensor("w")
+    array([1., 2.], dtype=float32)
+
+    Args:
+      ckpt_dir_or_file: the path of a checkpoint, or a directory, for the latest one in it.
+    """
+    path = os.path.abspath(as_path(ckpt_dir_or_file, "ckpt_dir_or_file"))
+    finish_all()
+    if os.path.exists(os.path.join(path, MANIFEST)):
+        return CheckpointReader(path)
+    latest = latest_checkpoint(path)
+    if latest is None:
+        raise CheckpointNotFoundError(
+            f"There is no checkpoint at {path}, and none in it. Pass what save() returned, or the "
+            "directory that checkpoints were saved to."
+        )
+    return CheckpointReader(latest, verified=True)
+
+
+def load_variable(ckpt_dir_or_file: str | os.PathLike[str], name: str) -> np.ndarray:
+    """The value of this name in a checkpoint.
+
+    Args:
+      ckpt_dir_or_file: the path of a checkpoint, or a directory, for the latest one in it.
+      name: as `list_variables` tells it.
+    """
+    return load_checkpoint(ckpt_dir_or_file).get_tensor(name)
+
+
+def list_variables(ckpt_dir_or_file: str | os.PathLike[str]) -> list[tuple[str, list[int]]]:
+    """The names and shapes of what is saved in a checkpoint.
+
+    Args:
+      ckpt_dir_or_file: the path of a checkpoint, or a directory, for the latest one in it.
+    """
+    return list(load_checkpoint(ckpt_dir_or_file).get_variable_to_shape_map().items())
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointState:
+    """The checkpoints of a directory.
+
+    Attributes:
+      model_checkpoint_path: the path of the latest.
+      all_model_checkpoint_paths: the paths of all, earliest first.
+    """
+
+    model_checkpoint_path: str
+    all_model_checkpoint_paths: list[str]
+
+
+def get_checkpoint_state(
+    checkpoint_dir: str | os.PathLike[str], latest_filename: str | None = None
+) -> CheckpointState | None:
+    """The checkpoints of a directory; None if there are none.
+
+    Args:
+      checkpoint_dir: where checkpoints were saved.
+      latest_filename: kept for ported code.
+    """
+    latest = latest_checkpoint(checkpoint_dir)
+    return None if latest is None else CheckpointState(latest, list_checkpoints(checkpoint_dir))

@@ -1,0 +1,328 @@
+"""Restoring: find for each thing of the program what was saved of it, then set everything.
+
+Names are followed from the root, in the program and in the checkpoint at once. All that does not
+fit is found, and told, before anything is changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+from replicax._src import _errors
+from replicax._src.checkpoints import _folder, _job
+from replicax._src.checkpoints._arrays import read_arrays
+from replicax._src.checkpoints._graph import (
+    ARRAY,
+    CALL_COUNTER,
+    NUMBER,
+    OBJECT,
+    STATE,
+    VARIABLE,
+    Node,
+)
+from replicax._src.checkpoints._leaf import (
+    ArrayLook,
+    as_saved,
+    differing_copies,
+    look_of,
+    number_from_json,
+    put_value,
+    state_from_json,
+)
+from replicax._src.checkpoints._manifest import damaged
+from replicax._src.checkpoints._names import ARRAYS, COPIES
+from replicax._src.checkpoints._objects import read_objects
+from replicax._src.checkpoints._problems import UnmatchedError
+from replicax._src.context import get_strategy, has_strategy
+from replicax._src.training import Optimizer
+
+_LISTED = 40  # how many differences an error shows
+
+
+class Saved:
+    """A checkpoint on the disk."""
+
+    def __init__(self, path: str, verified: bool = False):
+        """Opens it.
+
+        Args:
+          path: where it is.
+          verified: whether every byte has been checked just now.
+        """
+        self.path = os.path.abspath(path)
+        self.mark = _folder.mark_of(path)
+        self.manifest = _folder.read_manifest(path) if verified else _folder.verify(path)
+        self.objects = read_objects(path)
+
+    def arrays(self, indices: list[int]) -> dict[int, Any]:
+        """The values of arrays, by object."""
+        names = {index: [self.objects[index]["path"]] for index in indices}
+        return {index: value for index, (value,) in self._read(ARRAYS, names).items()}
+
+    def copies(self, worker: int, indices: list[int]) -> dict[int, list[Any]]:
+        """The copies that a worker had, by object."""
+        names = {
+            index: [
+                f"{self.objects[index]['path']}/{copy}"
+                for copy in range(self.objects[index]["copies"][worker])
+            ]
+            for index in indices
+        }
+        return self._read(COPIES.format(worker), names)
+
+    def _read(self, part: str, names: dict[int, list[str]]) -> dict[int, list[Any]]:
+        """Arrays of a part, by object: each is what the object says that it is."""
+        if not names:
+            return {}
+        files = self.manifest.files.items()
+        size = sum(size for file, (size, _) in files if file.startswith(f"{part}/"))
+        wanted = {name for each in names.values() for name in each}
+        try:
+            stored = read_arrays(os.path.join(self.path, part), wanted, size)
+            return {
+                index: [as_saved(stored[name], self.look(index)) for name in each]
+                for index, each in names.items()
+            }
+        except Exception as error:  # TensorStore's are of many kinds
+            raise damaged(self.path, f"{part} cannot be read: {error}") from error
+
+    def look(self, index: int) -> ArrayLook:
+        each = self.objects[index]
+        return ArrayLook(each["dtype"], tuple(each["shape"]), each["keys"])
+
+    def leaves(self) -> list[int]:
+        return [i for i, each in enumerate(self.objects) if each["kind"] != OBJECT]
+
+    def describe(self, index: int) -> str:
+        each = self.objects[index]
+        if each["kind"] in (VARIABLE, ARRAY):
+            return str(self.look(index))
+        if each["kind"] == NUMBER:
+            return f"the number {number_from_json(each['value'])!r}"
+        return "the position of an iterator" if each["kind"] == STATE else "an object"
+
+
+@dataclasses.dataclass
+class Match:
+    """How the program and a checkpoint go together."""
+
+    pairs: list[tuple[Node, int]]  # leaves, and the saved object of each
+    missing: list[Node]  # leaves without one
+    differences: list[str]  # leaves whose saved object is something else
+    unbuilt: list[tuple[Optimizer, int]]  # optimizers without a state yet, of which one was saved
+    reset: list[Optimizer]  # optimizers with a state, of which none was saved
+    bound: dict[int, int]  # saved objects by the identity of the program's
+    used: set[int]  # saved objects with a place in the program
+
+
+def match(nodes: list[Node], saved: Saved) -> Match:
+    """Follows the names in both at once."""
+    found = Match([], [], [], [], [], {}, set())
+    of_node = {0: 0}
+    queue = [0]
+    for index in queue:
+        children = saved.objects[of_node[index]].get("children", {})
+        for name, child in nodes[index].children.items():
+            target = children.get(name)
+            if target is None:
+                continue
+            if child not in of_node:
+                of_node[child] = target
+                queue.append(child)
+            elif of_node[child] != target and nodes[child].is_leaf:
+                theirs = [saved.objects[i]["path"] for i in (of_node[child], target)]
+                found.differences.append(
+                    f"{nodes[child].path}: one here, but two in the checkpoint: {theirs[0]} and "
+                    f"{theirs[1]}"
+                )
+    for index, node in enumerate(nodes):
+        if isinstance(node.value, Optimizer) and index in of_node:
+            _match_slots(index, nodes, saved, of_node, found)
+    fresh = {id(optimizer) for optimizer in found.reset}
+    skipped = {slot.node for node in nodes if id(node.value) in fresh for slot in node.slots}
+    for index, node in enumerate(nodes):
+        target = of_node.get(index)
+        if target is not None:
+            found.bound[id(node.value)] = target
+            found.used.add(target)
+        if not node.is_leaf or index in skipped:
+            continue
+        if target is None:
+            if not is_counter(node.path):
+                found.missing.append(node)
+        elif (text := difference(node, saved, target)) is not None:
+            found.differences.append(text)
+        else:
+            found.pairs.append((node, target))
+    return found
+
+
+def is_counter(path: str) -> bool:
+    """Whether it is one of our own counts, which a checkpoint may be without.
+
+    Of the saves: `write` may come before there is one. Of the calls: there may have been no
+    `PreemptionCheckpointHandler`.
+    """
+    return path.rpartition("/")[2] in ("save_counter", CALL_COUNTER)
+
+
+def _match_slots(
+    index: int, nodes: list[Node], saved: Saved, of_node: dict[int, int], found: Match
+) -> None:
+    node, target = nodes[index], of_node[index]
+    theirs = saved.objects[target].get("slots", [])
+    if node.slots and not theirs:
+        found.reset.append(node.value)
+    elif theirs and not node.slots:
+        found.unbuilt.append((node.value, target))
+    table = slot_table(theirs)
+    for slot in node.slots:
+        owner = None if slot.owner is None else of_node.get(slot.owner)
+        name = (owner, slot.label) if owner is not None else (None, slot.position, slot.label)
+        if name in table:
+            of_node[slot.node] = table[name]
+
+
+def slot_table(slots: list[list[Any]]) -> dict[tuple[Any, ...], int]:
+    """The saved slots: by owner and label, and by the owner's position and label."""
+    table: dict[tuple[Any, ...], int] = {}
+    for owner, position, label, node in slots:
+        table[None, position, label] = node
+        if owner is not None:
+            table[owner, label] = node
+    return table
+
+
+def difference(node: Node, saved: Saved, target: int) -> str | None:
+    """In what a thing of the program and a saved one differ."""
+    theirs = saved.objects[target]["kind"]
+    mine = describe(node)
+    same_kind = node.kind == theirs or {node.kind, theirs} <= {VARIABLE, ARRAY}
+    if same_kind and (
+        node.kind not in (VARIABLE, ARRAY) or look_of(node.value) == saved.look(target)
+    ):
+        return None
+    return f"{node.path}: saved {saved.describe(target)}, wanted {mine}"
+
+
+def describe(node: Node) -> str:
+    """What the program has there, for messages."""
+    if node.kind in (VARIABLE, ARRAY):
+        return str(look_of(node.value))
+    if node.kind == NUMBER:
+        return f"a number (now {node.value!r})"
+    return "the position of an iterator"
+
+
+# --- applying -------------------------------------------------------------------------------------
+
+
+def require_fit(found: Match, saved: Saved, partial: bool) -> None:
+    """`CheckpointError` that lists everything that does not fit."""
+    lines = list(found.differences)
+    if not partial:
+        lines += [f"{n.path}: not in the checkpoint, wanted {describe(n)}" for n in found.missing]
+    if not lines:
+        return
+    unused = [
+        f"{saved.objects[index]['path']}: {saved.describe(index)}"
+        for index in saved.leaves()
+        if index not in found.used
+    ]
+    text = f"The checkpoint {saved.path} does not fit the program; nothing was restored.\n  "
+    text += "\n  ".join(_shortened(lines))
+    if unused and found.missing:
+        text += "\nIn the checkpoint and not in the program:\n  " + "\n  ".join(_shortened(unused))
+    if not found.differences:
+        text += "\nTo leave what is missing as it is, write restore(path, partial=True)."
+    raise UnmatchedError(text)
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    if len(lines) <= _LISTED:
+        return lines
+    return [*lines[:_LISTED], f"... and {len(lines) - _LISTED} more"]
+
+
+def require_own_strategy(nodes: list[Node]) -> None:
+    """Variables of another strategy than the current one cannot be set."""
+    if not has_strategy():
+        return
+    for node in nodes:
+        strategy = node.kind == VARIABLE and node.value.distribute_strategy
+        if strategy and strategy is not get_strategy():
+            raise _errors.WrongContextError(
+                f"The checkpoint holds {node.path}, a variable of {strategy!r}, and cannot be "
+                f"restored in the scope of {get_strategy()!r}. Restore outside of scopes."
+            )
+
+
+class Prepared:
+    """Everything is read, and positions are set, which are the only ones that may refuse."""
+
+    def __init__(self, pairs: list[tuple[Node, int]], saved: Saved):
+        job = _job.current_job()
+        require_own_strategy([node for node, _ in pairs])
+        self._numbers = [
+            (n.put, number_from_json(saved.objects[i]["value"]))
+            for n, i in pairs
+            if n.kind == NUMBER and n.put is not None
+        ]
+        self._in_arrays = [(n, i) for n, i in pairs if n.kind in (VARIABLE, ARRAY)]
+        self._values = saved.arrays(sorted({index for _, index in self._in_arrays}))
+        self._copies = saved.copies(
+            job.worker,
+            [i for n, i in self._in_arrays if _same_copies(n, saved.objects[i], job.workers)],
+        )
+        self._before = _set_states([(n, i) for n, i in pairs if n.kind == STATE], saved, job)
+
+    def commit(self) -> None:
+        """Sets the things of the program."""
+        for node, index in self._in_arrays:
+            put_value(node, self._values[index], self._copies.get(index))
+        for put, number in self._numbers:
+            put(number)
+
+    def undo(self) -> None:
+        """Leaves everything as it was."""
+        for value, before in self._before:
+            value.set_state(before)
+
+
+def _same_copies(node: Node, saved: dict[str, Any], workers: int) -> bool:
+    """Whether each copy can have its own value again: the replicas are those of the save."""
+    mine = len(differing_copies(node.value)) if node.kind == VARIABLE else 0
+    return mine > 0 and saved.get("copies") == [mine] * workers
+
+
+def _set_states(
+    pairs: list[tuple[Node, int]], saved: Saved, job: _job.Job
+) -> list[tuple[Any, Any]]:
+    """Sets positions; returns the iterators, and where they were."""
+    done: list[tuple[Any, Any]] = []
+    try:
+        for node, index in pairs:
+            states = saved.objects[index]["states"]
+            if len(states) > 1 and len(states) != job.workers:
+                raise UnmatchedError(
+                    f"{node.path}: the checkpoint {saved.path} has a position of its own for each "
+                    f"of {len(states)} workers, and this job has {job.workers}. Only data sets of "
+                    "which every worker takes its part of global batches (AutoShardPolicy.DATA) "
+                    "can be continued by another number of workers."
+                )
+            state = state_from_json(states[job.worker if len(states) > 1 else 0])
+            done.append((node.value, node.value.get_state()))
+            try:
+                node.value.set_state(state)
+            except Exception as error:  # it is the user's, or given to it is anybody's
+                raise UnmatchedError(
+                    f"{node.path}: the position in the checkpoint {saved.path} does not fit this "
+                    f"iterator; nothing was restored. {error}"
+                ) from error
+    except BaseException:
+        for value, before in done:
+            value.set_state(before)
+        raise
+    return done

@@ -1,0 +1,216 @@
+"""What `restore` returns: did everything find its place? And what is still to be restored."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from replicax._src.checkpoints import _restoring
+from replicax._src.checkpoints._graph import VARIABLE, Node, walk
+from replicax._src.checkpoints._late import LateValues
+from replicax._src.checkpoints._leaf import look_of
+from replicax._src.checkpoints._problems import UnmatchedError
+from replicax._src.training import Optimizer
+from replicax._src.variable import Variable, outside_of_everything
+
+
+class CheckpointLoadStatus:
+    """What `Checkpoint.restore` and `read` return. Its methods raise, or return the status.
+
+    The errors are `rx.errors.CheckpointError`, and `AssertionError` as in TensorFlow.
+    """
+
+    def __init__(self, root: Any, saved: _restoring.Saved, partial: bool):
+        self._root = root
+        self._saved = saved
+        self._partial = partial
+        self._done: dict[Any, Any] = {}  # what was restored; held, so that identities stay
+        self._late_values = LateValues(root, self, saved)
+        nodes = walk(root)
+        self._found = _restoring.match(nodes, saved)
+        _restoring.require_fit(self._found, saved, partial)
+        self._prepared = _Prepared(self, self._found)
+
+    def _commit(self) -> None:
+        """Restores; nothing but positions has been changed before."""
+        self._prepared.commit()
+        del self._prepared
+        self._late_values.await_all_but(self._found.used)
+
+    def _undo(self) -> None:
+        """Leaves everything as it was before."""
+        self._prepared.undo()
+
+    def _slots_of(self, index: int) -> _DeferredSlots:
+        slots = self._saved.objects[index]["slots"]
+        values = self._saved.arrays([node for *_, node in slots])
+        return _DeferredSlots(self, slots, values)
+
+    def _update(self) -> None:
+        """Restores what the program has made since."""
+        found = _restoring.match(walk(self._root), self._saved)
+        _restoring.require_fit(found, self._saved, partial=True)
+        found.reset = []
+        known = {id(optimizer) for optimizer, _ in self._found.unbuilt}
+        found.unbuilt = [pair for pair in found.unbuilt if id(pair[0]) not in known]
+        _Prepared(self, found).commit()
+        found.unbuilt += self._found.unbuilt
+        self._found = found
+        self._late_values.await_all_but(found.used)
+
+    def _note(self, variable: Variable, index: int) -> None:
+        """A variable that was made later has been restored."""
+        self._done[id(variable)] = variable
+        self._found.bound[id(variable)] = index
+        self._found.used.add(index)
+
+    def _awaits(self, name: str) -> bool:
+        """Whether the checkpoint has something of this name that has no place in the program."""
+        index = self._saved.objects[0].get("children", {}).get(name)
+        return index is not None and index not in self._found.used
+
+    def _late(self, nodes: list[Node]) -> list[str]:
+        """Variables that were made after restoring and have not got their saved values."""
+        if self._partial:
+            return []
+        late = [
+            n for n, _ in _restoring.match(nodes, self._saved).pairs if _key(n) not in self._done
+        ]
+        return [node.path for node in late if not _restoring.is_counter(node.path)]
+
+    def assert_consumed(self) -> Self:
+        """Everything in the checkpoint has been restored, and everything in the program was."""
+        self.assert_existing_objects_matched()
+        unused = [i for i in self._saved.leaves() if i not in self._found.used]
+        unused = [i for i in unused if not _restoring.is_counter(self._saved.objects[i]["path"])]
+        if unused:
+            lines = [f"{self._saved.objects[i]['path']}: {self._saved.describe(i)}" for i in unused]
+            raise UnmatchedError(
+                f"The checkpoint {self._saved.path} has values that the program has no place for:"
+                "\n  " + "\n  ".join(lines[:40]) + "\nIf that is meant, do not call "
+                "assert_consumed(): assert_existing_objects_matched() asks for less."
+            )
+        return self
+
+    def assert_existing_objects_matched(self) -> Self:
+        """Everything that the program has by now was in the checkpoint.
+
+        What the program has made since `restore` is restored first.
+        """
+        self._update()
+        _restoring.require_fit(self._found, self._saved, partial=False)
+        return self
+
+    def assert_nontrivial_match(self) -> Self:
+        """At least something was restored, apart from the save counter."""
+        self._update()
+        if all(_restoring.is_counter(node.path) for node, _ in self._found.pairs):
+            raise UnmatchedError(
+                f"Nothing of the checkpoint {self._saved.path} has a place in the program. Give "
+                "the checkpoint the names that were saved: rx.train.Checkpoint(model=...)."
+            )
+        return self
+
+    def expect_partial(self) -> Self:
+        """Says that parts of the checkpoint will not be used, and that this is meant."""
+        self._partial = True
+        return self
+
+    def initialize_or_restore(self, session: Any = None) -> None:
+        """Kept for ported code; everything is restored already."""
+
+    run_restore_ops = initialize_or_restore
+
+
+class _Prepared:
+    """What is to be restored, all of it at hand."""
+
+    def __init__(self, status: CheckpointLoadStatus, found: _restoring.Match):
+        self._status, self._found = status, found
+        done = status._done
+        self._fresh = [(node, index) for node, index in found.pairs if _key(node) not in done]
+        self._deferred = [(each, status._slots_of(index)) for each, index in found.unbuilt]
+        self._values = _restoring.Prepared(self._fresh, status._saved)
+
+    def commit(self) -> None:
+        self._values.commit()
+        for optimizer in self._found.reset:
+            optimizer._reset_slots()
+        for optimizer, slots in self._deferred:
+            optimizer._initial_slots = slots
+        for node, _ in self._fresh:
+            self._status._done[_key(node)] = node.value
+
+    def undo(self) -> None:
+        self._values.undo()
+
+
+class InitializationOnlyStatus:
+    """What `restore(None)` returns: nothing is restored, and asking for more is an error."""
+
+    def _refuse(self) -> Any:
+        raise UnmatchedError("No checkpoint was given (None), so nothing was restored.")
+
+    assert_consumed = _refuse
+    assert_existing_objects_matched = _refuse
+    assert_nontrivial_match = _refuse
+
+    def expect_partial(self) -> Self:
+        """Does nothing."""
+        return self
+
+    def initialize_or_restore(self, session: Any = None) -> None:
+        """Kept for ported code."""
+
+    run_restore_ops = initialize_or_restore
+
+    def _late(self, nodes: list[Node]) -> list[str]:
+        return []
+
+
+class _DeferredSlots:
+    """The saved state of an optimizer, for when it makes its own."""
+
+    def __init__(
+        self, status: CheckpointLoadStatus, slots: list[list[Any]], values: dict[int, Any]
+    ):
+        self._status = status
+        self._table = _restoring.slot_table(slots)
+        self._values = values
+
+    def __call__(self, owner: Variable | None, position: int | None, label: str, new: Any) -> Any:
+        """The value that a new slot starts from."""
+        bound = self._status._found.bound
+        if owner is not None and id(owner) not in bound:
+            with outside_of_everything():  # it may be a program that is being traced
+                self._status._update()  # its variable was made after restoring
+            bound = self._status._found.bound
+        owned_by = None if owner is None else bound.get(id(owner))
+        name = (owned_by, label) if owned_by is not None else (None, position, label)
+        index = self._table.get(name)
+        saved = self._status._saved
+        what = f"{label} of {'the optimizer' if owner is None else owner.name}"
+        if index is None:
+            if self._status._partial:
+                return new
+            raise UnmatchedError(
+                f"The checkpoint {saved.path} has no {what}, which the optimizer wants as "
+                f"{look_of(new)}. It was saved with another optimizer or other variables. To start "
+                "that anew, write restore(path, partial=True)."
+            )
+        if saved.look(index) != look_of(new):
+            raise UnmatchedError(
+                f"The checkpoint {saved.path} does not fit the optimizer: {what}: saved "
+                f"{saved.describe(index)}, wanted {look_of(new)}."
+            )
+        return self._values[index]
+
+    def made(self, optimizer: Optimizer) -> None:
+        """The optimizer has its state; it counts as restored."""
+        self._values = {}
+        for _, _, _, variable in optimizer._slots():
+            self._status._done[id(variable)] = variable
+
+
+def _key(node: Node) -> Any:
+    """What tells things of the program apart: identity, or for immutable ones the place."""
+    return id(node.value) if node.kind == VARIABLE else node.path

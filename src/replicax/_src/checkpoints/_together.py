@@ -1,0 +1,102 @@
+"""What the workers of a job have to do together, and what one of them can do alone.
+
+A save is worker 0's business alone if nothing in it is different on the other workers. To restore
+different things would make them diverge, so there the first worker says what it is, and all of
+them do it or none.
+"""
+
+from __future__ import annotations
+
+import os
+
+from replicax._src import _warnings
+from replicax._src._errors import CheckpointError
+from replicax._src.checkpoints import _folder, _job
+from replicax._src.checkpoints._graph import CALL_COUNTER, STATE, VARIABLE, Node
+from replicax._src.checkpoints._leaf import has_parts_elsewhere
+from replicax._src.data.distributed import DistributedIterator
+from replicax._src.devices import replica_mesh
+
+
+def save_needs_all(nodes: list[Node]) -> bool:
+    """Whether a checkpoint of these things has parts that only other workers have."""
+    return any(_differs_over_workers(node) for node in nodes)
+
+
+def _differs_over_workers(node: Node) -> bool:
+    if node.kind == STATE:
+        # Where every worker takes its part of global batches, all are at the same place.
+        is_global = isinstance(node.value, DistributedIterator)
+        return not is_global or "workers" in node.value._tied_to()
+    if node.path == CALL_COUNTER:
+        return True  # a save before all leave: nobody may go while another one writes
+    return node.kind == VARIABLE and has_parts_elsewhere(node.value)
+
+
+def restore_needs_all(nodes: list[Node]) -> bool:
+    """Whether these things must be the same on all workers.
+
+    Plain variables need not: a worker may restore a model of its own, to look at it. Where there is
+    nothing yet, a model is built later.
+    """
+    leaves = [node for node in nodes if node.is_leaf]
+    return not leaves or any(_belongs_to_all(node) for node in leaves)
+
+
+def _belongs_to_all(node: Node) -> bool:
+    if node.kind != VARIABLE:
+        return node.kind == STATE
+    strategy = node.value.distribute_strategy
+    mesh = None if strategy is None else replica_mesh(strategy.extended._replica_devices)
+    return mesh is not None and mesh.spans_workers
+
+
+class Restoring:
+    """One `restore` of a job: the workers agree on what, and whether it went well."""
+
+    def __init__(self, job: _job.Job):
+        self._job = job
+        self._topic = _job.topic(job)
+
+    def chosen(self, path: str | None) -> str | None:
+        """What to restore: what the first worker was told to, or an equal copy of it here."""
+        path = None if path is None else os.path.abspath(path)
+        mark = None if path is None else _folder.mark_of(path)
+        words = self._job.exchange(f"{self._topic}-restore", [path, mark])
+        first, first_mark = words[0]
+        if first is None:
+            other = next((worker for worker, (it, _) in enumerate(words) if it is not None), None)
+            if other is None:
+                return None
+            raise CheckpointError(
+                f"Worker 0 is to restore nothing (None), and worker {other} {words[other][0]}: "
+                "their variables would differ. All workers restore the same, and the first one "
+                "says what. If it has lost its directory, use one that all workers share."
+            )
+        if mark is not None and mark == first_mark:
+            return path
+        if path != first:
+            _warnings.warn(
+                f"Worker {self._job.worker} was to restore {path or 'nothing (None)'}. It restores "
+                f"{first}, as worker 0 does: all workers restore the same. Save to a directory "
+                "that all workers share, and use manager.restore_or_initialize()."
+            )
+        return first
+
+    def agree(self, error: Exception | None, mark: str | None) -> None:
+        """Raises on all workers if one of them could not, or has read something else."""
+        told = None if error is None else f"{type(error).__name__}: {error}"
+        words = self._job.exchange(f"{self._topic}-restored", [told, mark])
+        if error is not None:
+            raise error
+        for worker, (text, other) in enumerate(words):
+            if text is not None:
+                raise CheckpointError(
+                    f"Nothing was restored, because worker {worker} failed: {text}"
+                )
+            if other != mark:
+                raise CheckpointError(
+                    f"Nothing was restored: worker {worker} has read another checkpoint under the "
+                    f"same name than worker {self._job.worker}. Save to a directory that all "
+                    "workers share."
+                )

@@ -1,0 +1,149 @@
+"""Reads the command line of `replicax launch`: our options, then the script and what is its own."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from replicax._src._errors import ClusterConfigError
+from replicax._src.cli import _launch_key
+from replicax._src.cli._options import LaunchOptions, Range, Usage
+from replicax._src.cluster.control._settings import Settings
+
+_DESCRIPTION = """\
+Runs a script in several worker processes that train together: on this host, or with one launcher on
+each of several hosts. Every worker finds its place in TF_CONFIG. If one fails, all of them end, and
+with --max-restarts they start again, to go on from their last checkpoint."""
+
+_EXAMPLES = """\
+examples:
+  replicax launch train.py --epochs 3              one worker with all devices of this host
+  replicax launch --workers 4 train.py             four workers
+  replicax launch --workers 2 --devices-per-worker 2 --max-restarts 3 -m project.train
+  replicax launch --workers 2:4 --max-restarts 10 train.py
+                                                   four workers; goes on with two if it must
+  replicax launch --nodes 2 --node-rank 0 --coordinator host0:12345 --workers 8 train.py
+                                                   on host0; the same with --node-rank 1 on host1
+
+exit status: 0 if all workers finish; that of the worker that failed first; 128 + the signal that
+killed it; 42 if the launcher was told to end (SIGTERM) and the workers have saved; 130 after
+Ctrl-C."""
+
+# All of them take a value, which `_split` relies on.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "--workers": {
+        "metavar": "N",
+        "default": "1",
+        "help": "workers on this host. The default is 1: one worker with all devices of the host. "
+        "MIN:MAX starts with MAX; a worker that is killed sits out the next generation, as long as "
+        "MIN remain, and returns in the one after it",
+    },
+    "--devices-per-worker": {
+        "metavar": "K",
+        "type": int,
+        "help": "devices of each worker: K GPUs each, or the CPU cut into K. Without it, GPUs are "
+        "shared out evenly",
+    },
+    "--max-restarts": {
+        "metavar": "R",
+        "type": int,
+        "default": 0,
+        "help": "how many times to start all workers again after a fault (default: 0)",
+    },
+    "--stall-timeout": {
+        "metavar": "S",
+        "type": float,
+        "help": "seconds without progress, compiling apart, after which the workers are stuck: "
+        "what each was doing is printed, and they are ended. 0: never (default: "
+        f"REPLICAX_STALL_TIMEOUT, or {LaunchOptions.stall_timeout:g})",
+    },
+    "--join-timeout": {
+        "metavar": "S",
+        "type": float,
+        "help": "seconds to wait for all workers and nodes to arrive (default: "
+        f"REPLICAX_JOIN_TIMEOUT, or {LaunchOptions.join_timeout:g})",
+    },
+    "--grace-period": {
+        "metavar": "S",
+        "type": float,
+        "default": LaunchOptions.grace_period,
+        "help": "seconds for the workers to save and leave on SIGTERM (default: %(default)g)",
+    },
+    "--nodes": {
+        "metavar": "M",
+        "default": "1",
+        "help": "hosts, each with a launcher of its own; or MIN:MAX, to go on when some are lost",
+    },
+    "--node-rank": {
+        "metavar": "I",
+        "type": int,
+        "default": 0,
+        "help": "which of the hosts this is, from 0",
+    },
+    "--coordinator": {
+        "metavar": "HOST:PORT",
+        "help": "where the launcher of node 0 listens for the others",
+    },
+    "--key": {
+        "metavar": "TEXT",
+        "help": "the same secret on all nodes: node 0 lets in only launchers that have it "
+        f"(default: {_launch_key.VARIABLE}, which other users of the host cannot see)",
+    },
+    "--shared-folder": {
+        "metavar": "DIR",
+        "help": "a folder that all hosts see, for this job alone: when the first host is lost, the "
+        "launchers that are left agree there on which of them leads, and go on",
+    },
+    "-m": {"metavar": "MODULE", "dest": "module", "help": "run a module instead of a script"},
+}
+
+
+def add_launch_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `replicax launch` to a parser."""
+    parser.usage = "replicax launch [options] script.py [arguments of the script]"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = _DESCRIPTION
+    parser.epilog = _EXAMPLES
+    for name, settings in _OPTIONS.items():
+        parser.add_argument(name, **settings)
+
+
+def launch_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> LaunchOptions:
+    """Returns the options; leaves with status 2 and one line of advice if they cannot be right."""
+    ours, command = _split(arguments)
+    parsed = parser.parse_args(ours)
+    try:
+        said = Settings.from_environment()
+        stall = parsed.stall_timeout
+        if stall is None:
+            stall = said.stall_timeout or 0.0  # None: turned off
+        return LaunchOptions(
+            command=command,
+            workers=Range.parse(parsed.workers, "--workers"),
+            devices_per_worker=parsed.devices_per_worker,
+            max_restarts=parsed.max_restarts,
+            stall_timeout=stall,
+            join_timeout=said.join_timeout if parsed.join_timeout is None else parsed.join_timeout,
+            grace_period=parsed.grace_period,
+            nodes=Range.parse(parsed.nodes, "--nodes"),
+            node_rank=parsed.node_rank,
+            coordinator=parsed.coordinator,
+            key=os.environ.get(_launch_key.VARIABLE) or None if parsed.key is None else parsed.key,
+            shared_folder=parsed.shared_folder,
+        )
+    except (Usage, ClusterConfigError) as error:
+        parser.error(str(error))
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Returns our options, and the command: from the script or `-m` on, all is the script's own."""
+    position = 0
+    while position < len(arguments):
+        argument = arguments[position]
+        if argument == "-m" or not argument.startswith("-"):
+            break
+        if argument == "--":
+            return list(arguments[:position]), tuple(arguments[position + 1 :])
+        takes_the_next = argument not in ("-h", "--help") and "=" not in argument
+        position += 2 if takes_the_next else 1
+    return list(arguments[:position]), tuple(arguments[position:])

@@ -1,0 +1,69 @@
+"""The command `replicax`.
+
+`launch` runs workers, `doctor` looks at the machine and the cluster, `migrate` ports programs.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from replicax import __version__
+from replicax._src.cli._arguments import add_launch_options, launch_options
+from replicax._src.cli._doctor import doctor
+from replicax._src.cli._launch import Launch
+from replicax._src.cli._member import Member
+from replicax._src.cli._migrate import add_migrate_options, migrate
+from replicax._src.cli._options import LaunchOptions, Usage
+from replicax._src.cli._succession import Succession
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line `replicax <arguments>`; returns the exit status."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="replicax", description="The programming model of tf.distribute, on JAX."
+    )
+    parser.add_argument("--version", action="version", version=f"replicax {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    launching = commands.add_parser("launch", help="run a script in several workers")
+    add_launch_options(launching)
+    doctoring = commands.add_parser(
+        "doctor", help="look at devices, versions, network and cluster; say what is wrong"
+    )
+    doctoring.add_argument("--json", action="store_true", help="print what was found as JSON")
+    migrating = commands.add_parser("migrate", help="port programs that use tf.distribute")
+    add_migrate_options(migrating)
+
+    if arguments[:1] == ["launch"]:
+        # Not through `parser`: what follows the script is the script's own.
+        return _launch(launch_options(launching, arguments[1:]), launching)
+    parsed = parser.parse_args(arguments)
+    try:
+        return migrate(parsed) if parsed.command == "migrate" else doctor(as_json=parsed.json)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _launch(options: LaunchOptions, parser: argparse.ArgumentParser) -> int:
+    script = options.command[0]
+    if script != "-m" and not os.path.isfile(script):
+        parser.error(
+            f"there is no file {script!r} in {_working_directory()}. Name a Python script, or a "
+            "module with -m."
+        )
+    if script == "-m" and len(options.command) < 2:
+        parser.error("-m: name a module, as in `replicax launch -m project.train`.")
+    try:
+        if options.shared_folder is not None:
+            return Succession(options).run()
+        return (Member if options.node_rank else Launch)(options).run()
+    except Usage as error:
+        parser.error(str(error))
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "the working directory, which somebody has removed"

@@ -1,0 +1,303 @@
+"""A launcher that does not lead: it starts and ends workers as the leader says.
+
+The leader is the launcher of node 0, or another that took its place (`_succession.py`).
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from replicax._src.cli import _launch_key
+from replicax._src.cli._event_loop import EventLoop
+from replicax._src.cli._log import Log
+from replicax._src.cli._node import LocalNode, Plan
+from replicax._src.cli._node_messages import (
+    Arrival,
+    BadMessage,
+    Challenge,
+    End,
+    Exit,
+    Message,
+    Proof,
+    Ready,
+    Refused,
+    Say,
+    Signal,
+    Start,
+    Welcome,
+    Words,
+    understand,
+)
+from replicax._src.cli._options import LaunchOptions
+from replicax._src.cluster.control import RESTART_STATUS, dial
+from replicax._src.cluster.control._dial import Link, NobodyThere, WrongProgram
+
+_SECONDS_AFTER_CTRL_C = 3.0
+
+
+class _ToldToEnd(Exception):
+    """The launcher was told to end while it waited, or another leads the job by now."""
+
+
+class Member:
+    """Takes part in a job: joins its leader, and does what it says until the job ends.
+
+    Args:
+      options: What to run, and how; `coordinator` is where the leader listens.
+      log: Where the lines of all workers go; by default, to standard output.
+      environment: What the environments of the workers start from; by default, this process's.
+      loop: The launcher's loop; by default, a new one.
+      leader: The node that leads.
+      still_leads: Asked all the time whether that node still leads; None: nobody else can.
+      took_part: Whether this launcher has been in the job before.
+    """
+
+    def __init__(
+        self,
+        options: LaunchOptions,
+        log: Log | None = None,
+        environment: Mapping[str, str] | None = None,
+        loop: EventLoop | None = None,
+        leader: int = 0,
+        still_leads: Callable[[], bool] | None = None,
+        took_part: bool = False,
+    ) -> None:
+        self._options = options
+        self._environment = environment
+        self._log = log or Log()
+        self._loop = loop or EventLoop()
+        self._leader = f"node {leader}"
+        self._still_leads = still_leads
+        self._took_part = took_part
+        self._generation = 0
+        self._status: int | None = None
+        self._is_lost = False
+        self._exits: dict[int, int] = {}
+        self._own_challenge = _launch_key.new_challenge()
+        self._challenge: str | None = None
+        """Of the leader, if it asks for a key."""
+        self.is_in = False
+        """Whether the leader has let it in."""
+        self.host = ""
+        """The address by which the leader knows this host."""
+
+    def run(self) -> int:
+        """Runs until the job ends; returns its exit status."""
+        try:
+            with self._loop:
+                local = LocalNode(self._options, self._loop, self._log, self._environment)
+                try:
+                    status = self.follow(local)
+                finally:
+                    local.close()
+        finally:
+            self._log.close(timeout=60.0 if self._loop.told_to_end is None else 2.0)
+        return 1 if status is None else status
+
+    def follow(self, local: LocalNode) -> int | None:
+        """Runs until the job ends; returns its exit status, or None if the leader is lost."""
+        options = self._options
+        self._log.say(
+            f"node {options.node_rank}: connecting to the launcher of {self._leader} at "
+            f"{options.coordinator} (at most {options.join_timeout:g} s)"
+        )
+        host, port = options.coordinator_address()
+        try:
+            link = self._link = dial(host, port, options.join_timeout, self._check_told)
+        except NobodyThere as error:
+            self._log.say(
+                f"{self._leader} does not answer at {options.coordinator} after "
+                f"{options.join_timeout:g} s ({error}). {self._how_to_mend_it()}"
+            )
+            return 1
+        except WrongProgram as error:
+            self._log.say(f"{error}. Choose another port for --coordinator, on all nodes.")
+            return 1 if self._still_leads is None else None
+        except _ToldToEnd:
+            told = self._loop.told_to_end
+            return None if told is None else 128 + told
+        self._local = local
+        self.host = link.local_address
+        local.serve(link.local_address, self._exited)
+        self._send(
+            Arrival(
+                rank=options.node_rank,
+                nodes=str(options.nodes),
+                workers=str(options.workers),
+                host=link.local_address,
+                addresses=self._local.addresses or [],
+                challenge=self._own_challenge,
+            )
+        )
+        thread = threading.Thread(target=self._receive, name="replicax-node", daemon=True)
+        thread.start()
+        try:
+            self._obey_until_the_end()
+        finally:
+            local.workers.end()
+            link.hang_up()
+            thread.join(5)
+            link.close()
+        return self._status
+
+    def _how_to_mend_it(self) -> str:
+        if self._still_leads is not None:
+            return "See that this host can reach it."
+        return (
+            "Start its launcher with --node-rank 0 and the same --coordinator, see that the port "
+            "can be reached from here, or wait longer with --join-timeout."
+        )
+
+    def _obey_until_the_end(self) -> None:
+        leave_at: float | None = None
+        welcome_by = time.monotonic() + self._options.join_timeout
+        while self._status is None and not self._is_lost:
+            if self._still_leads is not None and not self._still_leads():
+                self._lose_leader(f"{self._leader} leads the job no more")
+                return
+            if not self.is_in and time.monotonic() >= welcome_by:
+                self._leave(
+                    f"{self._leader} at {self._options.coordinator} has not answered in "
+                    f"{self._options.join_timeout:g} s. Is its launcher stopped?",
+                    1,
+                )
+                return
+            workers = self._local.workers
+            self._log.wait_for_room(0.02)
+            self._loop.wait(leave_at, often=workers.needs_polling)
+            workers.reap()
+            told = self._loop.told_to_end
+            if self._log.reader_is_gone:
+                told, self._loop.hurry = signal.SIGPIPE, True
+            if told is None:
+                continue
+            if leave_at is None:
+                terminated = told == signal.SIGTERM
+                seconds = self._options.grace_period if terminated else _SECONDS_AFTER_CTRL_C
+                self._log.say(f"{signal.Signals(told).name}: ending the workers of this node")
+                workers.signal(signal.SIGTERM if terminated else signal.SIGINT)
+                leave_at = time.monotonic() + seconds
+            if not workers.running or self._loop.hurry or time.monotonic() >= leave_at:
+                saved = RESTART_STATUS in self._exits.values()
+                self._status = RESTART_STATUS if saved else 128 + told
+
+    # --- messages --------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        """Runs in a thread: hands the messages of the leader to the loop."""
+        link: Link = self._link
+        try:
+            while True:
+                message = link.receive(60.0)
+                if message is not None:
+                    self._loop.call_soon(lambda message=message: self._heard(message))
+        except (EOFError, OSError, ValueError):
+            self._loop.call_soon(self._lost_connection)
+
+    def _heard(self, message: Message) -> None:
+        if self._status is not None:
+            return
+        try:
+            words = understand(message)
+            if isinstance(words, Refused):
+                self._refused(words.text)
+            elif self.is_in:
+                self._obey(words)
+            else:
+                self._introduce(words)
+        except BadMessage as error:
+            self._leave(
+                f"what listens at {self._options.coordinator} does not talk like a launcher "
+                f"({error}). Install the same version of replicax on all nodes.",
+                1,
+            )
+
+    def _introduce(self, words: Words) -> None:
+        """Before this node is let in: proves to the leader that it has the key, as it must too."""
+        key, leader = self._options.key, f"{self._leader} at {self._options.coordinator}"
+        if isinstance(words, Challenge):
+            if key is None:
+                self._leave(f"{leader} asks for a key. {_launch_key.HOW_TO_GIVE_ONE}", 2)
+                return
+            self._challenge = words.challenge
+            self._send(Proof(self._proof(key, f"node {self._options.node_rank}")))
+        elif isinstance(words, Welcome):
+            if key is not None and not (
+                self._challenge is not None
+                and _launch_key.is_proof(words.proof, self._proof(key, _launch_key.LEADER))
+            ):
+                self._leave(
+                    f"{leader} has not shown that it has the key that this launcher has. "
+                    f"{_launch_key.HOW_TO_GIVE_ONE}",
+                    2,
+                )
+                return
+            self.is_in = True
+        else:
+            raise BadMessage(f"{words.op!r} before a welcome")
+
+    def _proof(self, key: str, who: str) -> str:
+        return _launch_key.proof(key, who, self._challenge or "", self._own_challenge)
+
+    def _obey(self, words: Words) -> None:
+        if isinstance(words, Start):
+            self._generation = words.generation
+            self._exits.clear()
+            places, ranks = range(self._options.workers.most), range(len(words.cluster))
+            if not all(place in places and rank in ranks for place, rank in words.seats):
+                raise BadMessage(f"{words.seats!r:.60} are not workers of this node")
+            self._local.start(Plan(words.cluster, words.environment, words.seats))
+        elif isinstance(words, Signal):
+            self._local.signal(words.number)
+            # One that was told to end leaves; it is not ready for another generation.
+            if words.number == signal.SIGKILL and self._loop.told_to_end is None:
+                self._send(Ready(self._generation, self._local.addresses or []))
+        elif isinstance(words, Say):
+            self._log.say(words.text)
+        elif isinstance(words, End):
+            self._status = words.status
+        else:
+            raise BadMessage(f"a leader does not say {words.op!r} to a member")
+
+    def _leave(self, text: str, status: int) -> None:
+        self._log.say(text)
+        self._status = status
+
+    def _lost_connection(self) -> None:
+        gone = f"the launcher of {self._leader} ({self._options.coordinator}) is gone"
+        if self._still_leads is not None:
+            self._lose_leader(gone)
+        elif self._status is None:
+            self._leave(f"{gone}; ending the workers of this node", 1)
+
+    def _refused(self, text: str) -> None:
+        # One that was lost for a while may be there twice, until the leader has noticed the loss.
+        if self._still_leads is not None and (self._took_part or self.is_in):
+            self._lose_leader(text)
+        else:
+            self._leave(text, 2)
+
+    def _lose_leader(self, text: str) -> None:
+        if self._status is None and not self._is_lost:
+            self._log.say(f"{text}; ending the workers of this node")
+            self._is_lost = True
+
+    def _exited(self, rank: int, status: int) -> None:
+        self._exits[rank] = status
+        self._send(Exit(self._generation, rank, status))
+
+    def _send(self, words: Words) -> None:
+        try:
+            self._link.send(words.message)
+        except OSError:
+            # The thread that receives tells of the end, after all that has come before it: the
+            # leader may have said that the job is over.
+            self._link.hang_up()
+
+    def _check_told(self) -> None:
+        self._loop.run_calls()
+        if self._loop.told_to_end is not None:
+            raise _ToldToEnd
+        if self._still_leads is not None and not self._still_leads():
+            raise _ToldToEnd

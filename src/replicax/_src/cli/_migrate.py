@@ -1,0 +1,59 @@
+"""Reads the command line of `replicax migrate`; what it does is in `migrate/`, with libcst."""
+
+import argparse
+import importlib.util
+import io
+import os
+import signal
+import sys
+
+_DESCRIPTION = """\
+Ports programs that use tf.distribute. Reads Python files and reports, line by line, what carries
+over as it is, what only changes its spelling, what needs thought, and what is not supported. With
+--write, what only changes its spelling is changed, and the rest gets a comment: TODO(replicax)."""
+
+_EPILOG = """\
+examples:
+  replicax migrate train.py              what there is to do
+  replicax migrate --diff src/           what --write would change
+  replicax migrate --write src/          change it; to do so twice changes nothing more
+
+exit status: 0 if nothing is left to be done by hand, 1 if something is, 2 if a file does not exist,
+is not Python 3, or cannot be read or written; other files are done all the same."""
+
+
+def add_migrate_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `replicax migrate` to a parser."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, or a folder of files")
+    parser.add_argument("--write", action="store_true", help="change the files")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--diff", action="store_true", help="print what changes, as a diff")
+    output.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+def migrate(arguments: argparse.Namespace) -> int:
+    """Runs `replicax migrate`; returns the exit status."""
+    if importlib.util.find_spec("libcst") is None:
+        print(
+            "replicax migrate needs the package libcst, which is not installed. Run: pip install "
+            'libcst (or, in a clone of replicax, pip install ".[migrate]")',
+            file=sys.stderr,
+        )
+        return 2
+    from replicax._src.cli.migrate import _command
+
+    for stream in (sys.stdout, sys.stderr):  # of lines and names that a terminal has no letters for
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = _command.run(
+            arguments.paths, write=arguments.write, diff=arguments.diff, as_json=arguments.json
+        )
+        sys.stdout.flush()
+    except BrokenPipeError:  # as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return status

@@ -1,0 +1,238 @@
+"""What launchers say to each other. Whatever comes from a network is checked here, before use.
+
+A member says `Arrival` (here I am), `Proof` (of the key, if the leader asks for it), `Ready` (my
+workers are gone; new addresses) and `Exit` (a worker has ended). The leader says `Challenge`,
+`Welcome` or `Refused`, `Start`, `Signal`, `Say` and `End`.
+"""
+
+import dataclasses
+import signal
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+from replicax._src.cluster.control._sockets import split
+
+Message = dict[str, Any]
+Said = TypeVar("Said", bound="Words")
+
+_LONGEST_LINE = 300
+_LONGEST_TEXT = 1 << 20
+_MOST = 1 << 20
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+# What a leader may set in the environment of a member's workers: with any variable at all, such as
+# PYTHONPATH, it could have them run anything.
+_PREFIX = "REPLICAX_"
+
+
+class BadMessage(ValueError):
+    """What came is not what launchers say to each other."""
+
+
+# Each of these returns the value, as it should be, or raises BadMessage.
+
+
+def _number(least: int, most: int) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if type(value) is not int or not least <= value <= most:  # True is no number here
+            raise BadMessage(f"{value!r:.60} is not a whole number from {least} to {most}")
+        return value
+
+    return check
+
+
+def _text(longest: int) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or len(value) > longest:
+            raise BadMessage(f"{value!r:.60} is not a text of at most {longest} characters")
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # JSON can have halves of characters
+            raise BadMessage(f"{value!r:.60} is not a text") from None
+        return value
+
+    return check
+
+
+def _line(value: Any) -> str:
+    line = _text(_LONGEST_LINE)(value)
+    if not line.isprintable():
+        raise BadMessage(f"{line!r:.60} is not a line")
+    return line
+
+
+def _list(of: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    def check(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise BadMessage(f"{value!r:.60} is not a list")
+        return [of(each) for each in value]
+
+    return check
+
+
+def _address(value: Any) -> str:
+    address = _line(value)
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal() and len(port) < 6):
+        raise BadMessage(f"{value!r:.60} is not an address")
+    if not 0 < split(address)[1] < 65536:
+        raise BadMessage(f"{value!r:.60} has no port")
+    return address
+
+
+def _seat(value: Any) -> tuple[int, int]:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise BadMessage(f"{value!r:.60} is not a place and a rank")
+    return _number(0, _MOST)(value[0]), _number(0, _MOST)(value[1])
+
+
+def _environment(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise BadMessage(f"{value!r:.60} is not an environment")
+    return {_line(name): _line(each) for name, each in value.items() if name.startswith(_PREFIX)}
+
+
+def _signal(value: Any) -> int:
+    if _number(1, 64)(value) not in _SIGNALS:
+        raise BadMessage(f"{value} is not a signal that launchers send")
+    return value
+
+
+def _field(check: Callable[[Any], Any]) -> Any:
+    return dataclasses.field(metadata={"check": check})
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """One kind of message."""
+
+    op: ClassVar[str]
+
+    @property
+    def message(self) -> Message:
+        """For the wire."""
+        return {"op": self.op, **dataclasses.asdict(self)}
+
+    @classmethod
+    def of(cls: type[Said], message: Message) -> Said:
+        """From the wire; BadMessage if it is not of this kind."""
+        if message.get("op") != cls.op:
+            raise BadMessage(f"{message.get('op')!r:.60} came in place of {cls.op!r}")
+        try:
+            return cls(
+                **{
+                    field.name: field.metadata["check"](message[field.name])
+                    for field in dataclasses.fields(cls)
+                }
+            )
+        except KeyError as error:
+            raise BadMessage(f"{cls.op!r} without {error}") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrival(Words):
+    """A launcher says which node it is, and with what options it was started."""
+
+    op = "node"
+    rank: int = _field(_number(0, _MOST))
+    nodes: str = _field(_line)
+    workers: str = _field(_line)
+    host: str = _field(_line)
+    addresses: list[str] = _field(_list(_address))
+    challenge: str = _field(_line)
+
+
+@dataclasses.dataclass(frozen=True)
+class Proof(Words):
+    """It has the key."""
+
+    op = "proof"
+    proof: str = _field(_line)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ready(Words):
+    """Its workers are gone, and new ones can have these addresses."""
+
+    op = "ready"
+    generation: int = _field(_number(0, 1 << 62))
+    addresses: list[str] = _field(_list(_address))
+
+
+@dataclasses.dataclass(frozen=True)
+class Exit(Words):
+    """A worker of it has ended: the status is as `Popen.returncode`."""
+
+    op = "exit"
+    generation: int = _field(_number(0, 1 << 62))
+    rank: int = _field(_number(0, _MOST))
+    status: int = _field(_number(-255, 255))
+
+
+@dataclasses.dataclass(frozen=True)
+class Challenge(Words):
+    """The leader asks for a proof of the key."""
+
+    op = "challenge"
+    challenge: str = _field(_line)
+
+
+@dataclasses.dataclass(frozen=True)
+class Welcome(Words):
+    """The leader takes a launcher in, and proves that it has the key too; "" if it has none."""
+
+    op = "welcome"
+    proof: str = _field(_line)
+
+
+@dataclasses.dataclass(frozen=True)
+class Refused(Words):
+    """The leader does not take a launcher in, or has given it up."""
+
+    op = "refused"
+    text: str = _field(_text(_LONGEST_TEXT))
+
+
+@dataclasses.dataclass(frozen=True)
+class Start(Words):
+    """Start your workers of a generation; see `Plan`."""
+
+    op = "start"
+    generation: int = _field(_number(0, 1 << 62))
+    cluster: list[str] = _field(_list(_address))
+    environment: dict[str, str] = _field(_environment)
+    seats: list[tuple[int, int]] = _field(_list(_seat))
+
+
+@dataclasses.dataclass(frozen=True)
+class Signal(Words):
+    """Send your workers a signal."""
+
+    op = "signal"
+    number: int = _field(_signal)
+
+
+@dataclasses.dataclass(frozen=True)
+class Say(Words):
+    """Add lines to your log."""
+
+    op = "say"
+    text: str = _field(_text(_LONGEST_TEXT))
+
+
+@dataclasses.dataclass(frozen=True)
+class End(Words):
+    """The job is over, with this exit status."""
+
+    op = "end"
+    status: int = _field(_number(0, 255))
+
+
+_KINDS: dict[str, type[Words]] = {kind.op: kind for kind in Words.__subclasses__()}
+
+
+def understand(message: Message) -> Words:
+    """Returns what a message says; BadMessage if no launcher says that."""
+    kind = _KINDS.get(str(message.get("op")))
+    if kind is None:
+        raise BadMessage(f"{message.get('op')!r:.60} is nothing that launchers say")
+    return kind.of(message)

@@ -1,0 +1,242 @@
+"""Calls whose arguments change with the name, and calls that replicax does not take as they are."""
+
+import inspect
+from collections.abc import Callable
+from typing import Protocol
+
+import libcst as cst
+
+from replicax._src.cli.migrate import _lookup
+from replicax._src.cli.migrate._edits import Edits
+from replicax._src.cli.migrate._source import Source, dotted
+
+_OPTIONS = "rx.distribute.experimental.CommunicationOptions"
+
+
+class Desk(Protocol):
+    """What a rule works with."""
+
+    source: Source
+    edits: Edits
+
+    def spelled(self, name: str) -> str:
+        """Returns a name as this file writes it, and sees to it that it is imported."""
+        ...
+
+
+Rule = Callable[[cst.Call, Desk], str | None]
+"""Changes the arguments of a call; returns what is left to be done by hand, or None."""
+
+
+def rule_for(name: str) -> Rule | None:
+    """The rule for calls of something, by its older name."""
+    return _RULES.get(name) or _RULES.get(name.replace(".compat.v1.", "."))
+
+
+# --- arguments that change with the name ----------------------------------------------------------
+
+
+def _is_starred(call: cst.Call) -> bool:
+    return any(each.star for each in call.args)
+
+
+def _run_with_iterator(call: cst.Call, desk: Desk) -> str | None:
+    """`experimental_run(fn, iterator)` is `run(fn, args=(iterator.get_next(),))`."""
+    if _is_starred(call):
+        return "strategy.run(fn, args=(next(iterator),))"
+    for index, argument in enumerate(call.args):
+        keyword = argument.keyword.value if argument.keyword else None
+        if keyword == "input_iterator" or (keyword is None and index == 1):
+            _wrap_value(argument, desk, "(", ".get_next(),)", keyword="args")
+    return None
+
+
+def _iterator_of(call: cst.Call, desk: Desk) -> str | None:
+    """`make_dataset_iterator(x)` is `iter(experimental_distribute_dataset(x))`."""
+    if _is_starred(call):
+        return "iter(strategy.distribute_datasets_from_function(input_fn))"
+    start, end = desk.source.start(call), desk.source.end(call)
+    desk.edits.wrap(start, end, "iter(", ")")
+    problem = None
+    for before, argument in zip([None, *call.args], call.args):
+        keyword = argument.keyword.value if argument.keyword else None
+        if keyword == "input_fn":
+            _rename_keyword(argument, desk, "dataset_fn")
+        elif before is not None:
+            if (dotted(argument.value) or "").endswith(".PER_WORKER"):  # there is no other mode
+                _, before_it = outside(before.value, desk.source)
+                _, after_it = outside(argument.value, desk.source)
+                desk.edits.replace(before_it, after_it, "")
+            else:
+                problem = "there is one pipeline for each worker: leave out the mode"
+    return problem
+
+
+def _reduction(call: cst.Call, desk: Desk) -> str | None:
+    """`reduce(op, value)` had an axis by default."""
+    given = [each.keyword.value if each.keyword else None for each in call.args]
+    if _is_starred(call) or "axis" in given or len(given) >= 3 or not given:
+        return None
+    _, end = outside(call.args[-1].value, desk.source)
+    desk.edits.wrap(end, end, "", ", axis=None")
+    return None
+
+
+def _communication(call: cst.Call, desk: Desk) -> str | None:
+    """`communication=X` is `communication_options=CommunicationOptions(implementation=X)`."""
+    if _is_starred(call):
+        return f"communication_options={_OPTIONS}(implementation=...)"
+    for index, argument in enumerate(call.args):
+        name = argument.keyword.value if argument.keyword else None
+        if name == "communication" or (name is None and index == 0):
+            before = f"{desk.spelled(_OPTIONS)}(implementation="
+            _wrap_value(argument, desk, before, ")", keyword="communication_options")
+        elif name is None and index == 1:
+            start = desk.source.start(argument.value)
+            desk.edits.wrap(start, start, "cluster_resolver=", "")
+    return None
+
+
+def _without_call(call: cst.Call, desk: Desk) -> str | None:
+    """`f()` has become a constant."""
+    desk.edits.replace(desk.source.end(call.func), desk.source.end(call), "")
+    return None
+
+
+def _iterator_of_receiver(call: cst.Call, desk: Desk) -> str | None:
+    """`x.f()` is `iter(x)`."""
+    around_receiver(call, desk, "iter")
+    return None
+
+
+_RULES: dict[str, Rule] = {
+    "Dataset.make_one_shot_iterator": _iterator_of_receiver,
+    "Strategy.experimental_run": _run_with_iterator,
+    "Strategy.make_dataset_iterator": _iterator_of,
+    "Strategy.make_input_fn_iterator": _iterator_of,
+    "Strategy.reduce": _reduction,
+    "tf.distribute.experimental.MultiWorkerMirroredStrategy": _communication,
+    "tf.distribute.get_loss_reduction": _without_call,
+}
+
+
+def around_receiver(call: cst.Call, desk: Desk, function: str) -> None:
+    """Makes `x.f()` into `function(x)`."""
+    assert isinstance(call.func, cst.Attribute)
+    receiver = call.func.value
+    start, end = outside(receiver, desk.source)
+    if receiver.lpar:  # its parentheses become those of the call
+        desk.edits.wrap(start, end, function, "")
+        desk.edits.replace(end, desk.source.end(call), "")
+    else:
+        desk.edits.wrap(start, end, f"{function}(", "")
+        desk.edits.replace(end, desk.source.end(call), ")")
+
+
+def outside(node: cst.BaseExpression, source: Source) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where an expression begins and ends with the parentheses around it."""
+    start = source.start(node.lpar[0]) if node.lpar else source.start(node)
+    end = source.end(node.rpar[-1]) if node.rpar else source.end(node)
+    return start, end
+
+
+def _wrap_value(argument: cst.Arg, desk: Desk, before: str, after: str, keyword: str) -> None:
+    """Puts text around the value of an argument and gives it a keyword."""
+    start, end = outside(argument.value, desk.source)
+    simple = cst.Name | cst.Attribute | cst.Call | cst.Subscript
+    if after.startswith(".") and not isinstance(argument.value, simple):
+        before, after = f"{before}(", f"){after}"
+    if argument.keyword is not None:
+        _rename_keyword(argument, desk, keyword)
+        desk.edits.wrap(start, end, before, after)
+    else:
+        desk.edits.wrap(start, end, f"{keyword}={before}", after)
+
+
+def _rename_keyword(argument: cst.Arg, desk: Desk, keyword: str) -> None:
+    assert argument.keyword is not None
+    start, end = desk.source.start(argument.keyword), desk.source.end(argument.keyword)
+    desk.edits.replace(start, end, keyword)
+
+
+# --- arguments of today that mean something else --------------------------------------------------
+
+
+def _file_of_keras(call: cst.Call) -> str | None:
+    """Keras 3 tells by the name of a file what is in it."""
+    for index, argument in enumerate(call.args):
+        name = argument.keyword.value if argument.keyword else None
+        if name == "filepath" or (name is None and index == 0):
+            value = argument.value
+            text = str(value.evaluated_value) if isinstance(value, cst.SimpleString) else ".keras"
+            if not text.endswith((".h5", ".keras")):
+                return 'the name must end in ".keras"; that of a file of weights in ".weights.h5"'
+    return None
+
+
+def _shape_first(call: cst.Call) -> str | None:
+    """It was `add_weight(name, shape)`."""
+    if call.args and not call.args[0].keyword and isinstance(call.args[0].value, cst.SimpleString):
+        return "the shape comes first: add_weight(shape=..., initializer=..., name=...)"
+    return None
+
+
+_CHECKS: dict[str, Callable[[cst.Call], str | None]] = {
+    "keras.Model.load_weights": _file_of_keras,
+    "keras.Model.save": _file_of_keras,
+    "keras.Model.save_weights": _file_of_keras,
+    "keras.callbacks.ModelCheckpoint": _file_of_keras,
+    "keras.layers.Layer.add_weight": _shape_first,
+    "keras.models.load_model": _file_of_keras,
+}
+
+
+# --- any call -------------------------------------------------------------------------------------
+
+
+def rename_keywords(call: cst.Call, called: str, desk: Desk) -> bool:
+    """Gives keywords their names of today; returns whether there were any others."""
+    renamed = False
+    for argument in call.args:
+        if argument.keyword is not None:
+            if new := _lookup.new_keyword(called, argument.keyword.value):
+                _rename_keyword(argument, desk, new)
+                renamed = True
+    return renamed
+
+
+def refused_arguments(call: cst.Call, called: str) -> str | None:
+    """Says which arguments of a call replicax does not take; None if it takes all.
+
+    Args:
+      call: the call.
+      called: what is called, in replicax, JAX or Keras.
+    """
+    for argument in call.args:
+        name = argument.keyword.value if argument.keyword else ""
+        if instead := _lookup.refused_keyword(called, name):
+            return f"takes no {name}=: {instead}"
+    if called in _CHECKS and (problem := _CHECKS[called](call)):
+        return problem
+    signature = _lookup.signature(called)
+    if signature is None:
+        return None
+    parameters = list(signature.parameters.values())
+    kinds = {each.kind for each in parameters}
+    positional = [
+        each
+        for each in parameters
+        if each.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    given = [each for each in call.args if each.keyword is None and not each.star]
+    if len(given) > len(positional) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return f"takes {len(positional)} positional arguments, not {len(given)}"
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        return None
+    for argument in call.args:
+        if argument.keyword is not None:
+            name = argument.keyword.value
+            name = _lookup.new_keyword(called, name) or name
+            if name not in signature.parameters:
+                return f"takes no {name}=; leave it out if it is not needed"
+    return None

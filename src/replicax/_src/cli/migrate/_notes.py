@@ -1,0 +1,92 @@
+"""What was found in a file, and the marks that are left in it."""
+
+from collections.abc import Collection
+
+import libcst as cst
+
+from replicax._src.cli.migrate._edits import Edits
+from replicax._src.cli.migrate._lookup import for_numpy
+from replicax._src.cli.migrate._source import Source
+from replicax._src.cli.migrate._verdict import MARK, Finding, Verdict
+
+
+class Notes:
+    """Collects findings; what is to be done by hand is marked in the text."""
+
+    def __init__(
+        self, source: Source, edits: Edits, map_functions: Collection[cst.CSTNode]
+    ) -> None:
+        """Begins with nothing.
+
+        Args:
+          source: the file.
+          edits: where the marks go.
+          map_functions: functions of data sets, which work on NumPy arrays.
+        """
+        self._source = source
+        self._edits = edits
+        self._map_functions = map_functions
+        self._findings: dict[tuple[int, str], Finding] = {}
+        self._seen_marks: set[int] = set()
+
+    def add(
+        self, node: cst.CSTNode, verdict: Verdict, name: str, new: str = "", advice: str = ""
+    ) -> None:
+        """Notes what was found at a node. Of one name in one line, the worst is kept."""
+        if verdict.by_hand and self.is_in_map_function(node):
+            new = for_numpy(new)
+        line, column = self._source.start(node)
+        finding = Finding(line, column, verdict, name, new, advice)
+        known = self._findings.get((line, name))
+        if known is None or known.verdict.severity <= verdict.severity:
+            self._findings[line, name] = finding
+        if verdict.by_hand:
+            self._mark(self._source.statement_line(node), f"{MARK}{finding.text}")
+
+    def keep_comments(self) -> None:
+        """Puts comments that the edits have dropped above the statements that they were in."""
+        for line, comment in self._edits.dropped:
+            self._add_above(self._source.statement_line_at(line), comment)
+
+    def add_old_marks(self, marks: Collection[cst.Comment]) -> None:
+        """Notes the marks of an earlier time that stand for nothing that was found now."""
+        for comment in marks:
+            line, column = self._source.start(comment)
+            if line not in self._seen_marks:
+                text = comment.value.removeprefix(MARK)
+                finding = Finding(line, column, Verdict.THOUGHT, "TODO(replicax)", advice=text)
+                self._findings[line, finding.text] = finding
+
+    def settle(self) -> None:
+        """Makes what was found agree with the edits: which lines change, and which do not."""
+        for place, found in self._findings.items():
+            if found.verdict is Verdict.CHANGES and self._edits.new_line(found.line) is None:
+                self._findings[place] = found._replace(verdict=Verdict.SAME, new="")
+        changing = {each.line for each in self._findings.values() if each.verdict != Verdict.SAME}
+        for first, last in self._edits.changed_lines():
+            if changing.isdisjoint(range(first, last + 1)):  # an argument on a line of its own
+                self._findings[first, ""] = Finding(first, 0, Verdict.CHANGES, "arguments")
+
+    def findings(self) -> list[Finding]:
+        """All findings, in the order of the file."""
+        return sorted(self._findings.values(), key=lambda each: each[:2])
+
+    def is_in_map_function(self, node: cst.CSTNode) -> bool:
+        """Whether a node is in a function that a data set calls."""
+        at: cst.CSTNode | None = node
+        while at is not None and at not in self._map_functions:
+            at = self._source.parent(at)
+        return at is not None
+
+    def _mark(self, line: int, mark: str) -> None:
+        above = line - 1
+        while (comment := self._edits.line(above).strip()).startswith("#"):
+            if comment == mark:
+                self._seen_marks.add(above)
+                return
+            above -= 1
+        self._add_above(line, mark)
+
+    def _add_above(self, line: int, comment: str) -> None:
+        text = self._edits.line(line)
+        self._edits.add_line_above(line, text[: len(text) - len(text.lstrip())] + comment)

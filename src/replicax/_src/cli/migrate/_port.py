@@ -1,0 +1,429 @@
+"""Ports a file: decides what becomes of each use of TensorFlow, and notes it.
+
+The mechanical part is collected as edits of the text; the rest is marked with comments. Running it
+over its own result changes nothing more.
+"""
+
+import dataclasses
+import re
+from collections import defaultdict
+
+import libcst as cst
+
+from replicax._src.cli.migrate import _calls
+from replicax._src.cli.migrate._edits import Edits
+from replicax._src.cli.migrate._imports import (
+    ImportStatement,
+    Modules,
+    after_the_head,
+    can_be_imported,
+    is_of_tensorflow,
+    remove_statement,
+)
+from replicax._src.cli.migrate._keras import WithReplicax, is_name_for_keras
+from replicax._src.cli.migrate._lookup import exists, for_numpy, is_module, lookup, lookup_method
+from replicax._src.cli.migrate._names import Binding, Names, imported
+from replicax._src.cli.migrate._notes import Notes
+from replicax._src.cli.migrate._reader import MethodUse, Reader, Use
+from replicax._src.cli.migrate._remarks import remark
+from replicax._src.cli.migrate._source import Source, dotted
+from replicax._src.cli.migrate._table import CLASSES, TELLING
+from replicax._src.cli.migrate._tapes import Tapes
+from replicax._src.cli.migrate._verdict import MARK, Finding, Verdict
+
+
+@dataclasses.dataclass(frozen=True)
+class Ported:
+    """A file, read and ported."""
+
+    old: str
+    new: str
+    """The whole text after the mechanical part, with marks."""
+    encoding: str
+    findings: tuple[Finding, ...]
+    """In the order of the lines."""
+    new_lines: dict[int, str]
+    """What becomes of lines that change, by their number; empty if a line goes."""
+
+    @property
+    def left(self) -> int:
+        """How many lines have something that is to be done by hand."""
+        return len({each.line for each in self.findings if each.verdict.by_hand})
+
+
+# A chain of names in a string.
+_NAME = re.compile(r"(?<![\w.])[^\W\d]\w*(?:\.\w+)*")
+
+# Of most files of a project it can be told at a glance that there is nothing in them.
+_SIGNS = re.compile(
+    "|".join(["tensorflow", "keras", re.escape(MARK.strip("# :")), *TELLING]).encode()
+)
+
+
+def may_use_tensorflow(content: bytes) -> bool:
+    """Whether it is worth while to read a file."""
+    return _SIGNS.search(content) is not None
+
+
+def port(content: bytes) -> Ported:
+    """Reads a file and ports it.
+
+    Raises:
+      Unreadable: It is not Python 3.
+    """
+    return _Port(Source(content)).result()
+
+
+class _Port:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.edits = Edits(source.text)
+        self._names = Names(source)
+        self._modules = Modules(self._names)
+        self._reader = Reader(source, self._names)
+        source.module.visit(self._reader)
+        self._notes = Notes(source, self.edits, self._reader.map_functions)
+        self._tapes = Tapes(source)
+        self._going: set[Use] = set()
+        self._needed_by_methods: set[str] = set()
+        self._uses: dict[Binding, list[Use]] = defaultdict(list)
+        for use in self._reader.uses:
+            for binding in use.bindings:
+                self._uses[binding].append(use)
+        self._statements = [
+            ImportStatement(node, source, self.edits)
+            for node in self._reader.imports
+            if is_of_tensorflow(node)
+        ]
+        # Lines that give a name which is not understood everywhere: they stay.
+        self._fixed = {each for _, bindings in self._reader.unclear for each in bindings}
+        self._with_replicax = WithReplicax(
+            "estimator.Estimator" in source.text, self._reader.trains_own_variables
+        )
+        self._take_names_of_keras()
+
+    def _take_names_of_keras(self) -> None:
+        """Finds what Keras will be called in the file: as `tf.keras` was, where it had a name."""
+        for statement in self._statements:
+            for binding in self._bindings_of(statement):
+                if binding.target == "tf.keras" and statement.is_global and self._rebinds(binding):
+                    self._modules.know("keras", binding.local)
+        for use in self._reader.uses:
+            if is_name_for_keras(use) and self._new_name(use):
+                self._modules.need("keras")
+
+    def spelled(self, name: str) -> str:
+        """Returns a name as this file writes it, and sees to it that it is imported."""
+        return self._modules.spelled(name)
+
+    def result(self) -> Ported:
+        for use in self._reader.uses:
+            self._use(use)
+        before = set(self._modules.missing())
+        for method in self._reader.methods:
+            if self._statements or not method.is_guess:
+                self._method(method)
+        if self._statements:  # in a file that never saw TensorFlow, it is somebody else's .numpy()
+            for call in self._reader.conversions:
+                self._conversion(call)
+            for call, owner, entry in self._reader.called:
+                self._notes.add(call, entry.verdict, owner, entry.new, entry.advice)
+        self._needed_by_methods = set(self._modules.missing()) - before
+        for name, _ in self._reader.unclear:
+            advice = "it is something else as well in this file: use two names"
+            self._notes.add(name, Verdict.THOUGHT, name.value, advice=advice)
+        for node, name in self._reader.loops:
+            self._notes.add(node, Verdict.SAME, name)
+        for string in self._reader.annotations:
+            self._annotation(string)
+        for node, name, entry in self._reader.old_keras:
+            self._notes.add(node, entry.verdict, name[3:], entry.new, entry.advice)
+        for word in self._reader.cluster_variables:
+            self._notes.add(word, Verdict.SAME, "TF_CONFIG")
+        self._imports()
+        self._notes.add_old_marks(self._reader.marks)
+        self._notes.keep_comments()
+        self._notes.settle()
+        findings = self._notes.findings()
+        if not self._statements and all(each.verdict is Verdict.SAME for each in findings):
+            findings = []
+        lines = {each.line for each in findings if each.verdict is not Verdict.SAME}
+        new_lines = {
+            line: text for line in lines if (text := self.edits.new_line(line)) is not None
+        }
+        new = self.edits.result()
+        if new != self.source.text:
+            cst.parse_module(new)  # whatever was changed: it is never written if it is not Python
+        return Ported(self.source.text, new, self.source.encoding, tuple(findings), new_lines)
+
+    # --- names ------------------------------------------------------------------------------------
+
+    def _new_name(self, use: Use) -> str | None:
+        """What takes the place of a used name by itself; None if somebody has to think."""
+        entry = use.match.entry
+        if entry.verdict is not Verdict.CHANGES or not entry.new:
+            return None
+        if use.defines is not None and not self._rebinds(use.defines):
+            return None
+        if use.rest and self._attribute_problem(use):
+            return None
+        if self._notes.is_in_map_function(use.node):
+            return for_numpy(entry.new)
+        return self._with_replicax.new_name(entry.new)
+
+    def _attribute_problem(self, use: Use) -> str | None:
+        """Says what is wrong with the attributes of a name: `tf.data.Dataset.load`."""
+        attribute = use.rest.partition(".")[0]
+        owner = next((kind for kind, name in CLASSES.items() if name == use.match.entry.new), None)
+        if owner is not None:
+            entry = lookup_method(owner, attribute)
+            return entry.advice if entry is not None and entry.verdict.by_hand else None
+        if attribute in ("min", "max") and use.match.entry.new.startswith("jnp."):
+            kind = "iinfo" if "int" in use.match.entry.new else "finfo"
+            return f"jnp.{kind}({use.match.entry.new}).{attribute}"
+        if not exists(f"{use.match.entry.new}.{attribute}"):
+            return f"{use.match.entry.new} has no {attribute}"
+        return None
+
+    def _rebinds(self, binding: Binding) -> bool:
+        """Whether a line that names something can name ours instead, for all of its uses."""
+        match = lookup(binding.target)
+        new = _whole_new_name(binding.target)
+        if new is None or match.entry.verdict is not Verdict.CHANGES or binding in self._fixed:
+            return False
+        if binding.is_import and not can_be_imported(new):
+            return False
+        if new.startswith("keras") and is_module(new):  # what is not there is marked
+            return True
+        return all(self._new_name(use) is not None for use in self._uses[binding])
+
+    def _use(self, use: Use) -> None:
+        name = ".".join(filter(None, [use.match.name, use.rest]))
+        new = self._new_name(use)
+        if new is None:
+            if self._goes(use):
+                self._remove(use)
+            elif use.defines is not None and self._uses[use.defines]:
+                self._notes.add(use.node, Verdict.SAME, name, advice="stays: other lines need it")
+            elif problem := use.rest and self._attribute_problem(use):
+                self._notes.add(use.node, Verdict.THOUGHT, name, advice=problem)
+            else:
+                self._by_hand(use, name)
+            return
+        if is_name_for_keras(use):
+            self._remove(use)  # its import has this name
+            return
+        whole = ".".join(filter(None, [new, use.rest]))
+        changed = not self._is_rebound(use, new)
+        if changed:
+            self._respell(use.node, self.spelled(new))
+        if use.call is not None:
+            changed |= self._called(use.call, use.match.name, whole)
+        verdict = Verdict.CHANGES if changed else Verdict.SAME
+        advice = remark(use.match.name, self.source.text)
+        self._notes.add(use.node, verdict, name, whole if changed else "", advice)
+
+    def _by_hand(self, use: Use, name: str) -> None:
+        entry = use.match.entry
+        verdict = entry.verdict if entry.verdict.by_hand else Verdict.THOUGHT
+        new, advice = entry.new, entry.advice
+        if entry.verdict is Verdict.CHANGES and not entry.new:
+            advice = "leave it out"
+        if entry.verdict is Verdict.CHANGES and self._with_replicax.new_name(entry.new) is None:
+            new, advice = self._with_replicax.advice(entry.new)
+        if name.startswith("tf.keras") and all(map(self._rebinds, use.bindings)):
+            name = name[3:]  # so it is called the next time
+        elif name in ("tf", "tf.compat.v1"):
+            advice = "the module itself is used here"
+        elif name == "tf.GradientTape":
+            advice = self._tapes.block(use.node) or advice
+        elif use.call is not None and entry.new == "jnp.arange":
+            if isinstance(self.source.parent(use.call), cst.For):
+                new, advice = "range", "or jax.lax.fori_loop, in a compiled function"
+        self._notes.add(use.node, verdict, name, new, advice)
+
+    def _respell(self, node: cst.Name | cst.Attribute, new: str) -> None:
+        """Writes a name in the place of a chain of names; no more of it than is different."""
+        rest = new.split(".")
+        part: cst.BaseExpression = node
+        while isinstance(part, cst.Attribute) and len(rest) > 1 and rest[-1] == part.attr.value:
+            part = part.value
+            rest.pop()
+        start, end = self.source.start(part), self.source.end(part)
+        self.edits.replace(start, end, ".".join(rest))
+
+    def _is_rebound(self, use: Use, new: str) -> bool:
+        """Whether a use stays as it is written, because the line that gives it its name changes."""
+        written = dotted(use.node) or ""
+        for binding in use.bindings:
+            base = _whole_new_name(binding.target)
+            if base is None or not self._rebinds(binding):
+                return False
+            if base + written[len(binding.local) :] != new:
+                return False
+        return True
+
+    def _called(self, call: cst.Call, old: str, new: str) -> bool:
+        """Changes and checks the arguments of a call; returns whether any changed."""
+        rule = _calls.rule_for(old)
+        if rule is not None:
+            if problem := rule(call, self):
+                self._notes.add(call, Verdict.THOUGHT, new, advice=problem)
+            return True
+        changed = _calls.rename_keywords(call, new, self)
+        if problem := _calls.refused_arguments(call, new):
+            self._notes.add(call, Verdict.THOUGHT, f"{new}()", advice=problem)
+        return changed
+
+    def _goes(self, use: Use) -> bool:
+        """Whether nothing of a use is left that needs its import."""
+        if self._new_name(use) is not None:
+            return True
+        if use.defines is not None:  # tf = tf.compat.v1
+            self._going.add(use)  # two such lines are uses of each other
+            others = [each for each in self._uses[use.defines] if each not in self._going]
+            goes = bool(others) and all(self._goes(each) for each in others)
+            self._going.discard(use)
+            return goes
+        is_needless = use.match.entry.verdict is Verdict.CHANGES and not use.match.entry.new
+        return is_needless and isinstance(self._statement_of(use), cst.Expr)
+
+    def _remove(self, use: Use) -> None:
+        """Takes out the statement that a use is all of."""
+        statement = self._statement_of(use)
+        assert isinstance(statement, cst.BaseSmallStatement)
+        remove_statement(statement, self.source, self.edits)
+        self._notes.add(use.node, Verdict.CHANGES, use.match.name)
+
+    def _statement_of(self, use: Use) -> cst.CSTNode | None:
+        return use.defines.statement if use.defines else self.source.parent(use.call or use.node)
+
+    # --- methods ----------------------------------------------------------------------------------
+
+    def _method(self, use: MethodUse) -> None:
+        entry = use.entry
+        if entry.verdict.by_hand:
+            advice = entry.advice
+            if use.name == "GradientTape.gradient" and use.call is not None:
+                advice = self._tapes.gradient(use.call)
+            self._notes.add(use.node.attr, entry.verdict, use.name, entry.new, advice)
+            return
+        rule = _calls.rule_for(use.name)
+        before = self.edits.changes
+        if use.call is not None and rule is not None:
+            if problem := rule(use.call, self):
+                self._notes.add(use.node.attr, Verdict.THOUGHT, use.name, entry.new, problem)
+                if self.edits.changes == before:  # a new name alone would be a lie
+                    return
+        changed = entry.verdict is Verdict.CHANGES
+        start, end = self.source.start(use.node.attr), self.source.end(use.node.attr)
+        if entry.new.startswith("rx."):  # no method any more
+            if dotted(use.node.value) is None:
+                self._notes.add(use.node.attr, Verdict.THOUGHT, use.name, entry.new)
+                return
+            start = self.source.start(use.node)
+            self.edits.replace(start, end, self.spelled(entry.new))
+        elif "." in entry.new:
+            self.edits.replace(start, end, entry.new.rpartition(".")[2])
+        if use.call is not None:
+            owner, _, method = (entry.new or use.name).rpartition(".")
+            owner = CLASSES.get(owner, owner)
+            if rule is None and exists(f"{owner}.{method}") and not use.is_guess:
+                self._called(use.call, use.name, f"{owner}.{method}")
+        verdict = Verdict.CHANGES if changed or self.edits.changes > before else Verdict.SAME
+        self._notes.add(use.node.attr, verdict, use.name, entry.new)
+
+    def _conversion(self, call: cst.Call) -> None:
+        _calls.around_receiver(call, self, self.spelled("np.asarray"))
+        self._notes.add(call, Verdict.CHANGES, "Tensor.numpy", "np.asarray")
+
+    def _annotation(self, string: cst.SimpleString) -> None:
+        """Changes names in an annotation that is a string."""
+        known = {
+            binding.local: binding
+            for statement in self._statements
+            for binding in self._bindings_of(statement)
+        }
+        row, column = self.source.start(string)
+        for found in _NAME.finditer(string.value):
+            local, dot, rest = found[0].partition(".")
+            if (binding := known.get(local)) is None or not dot:
+                continue
+            full = f"{binding.target}.{rest}"
+            new = _whole_new_name(full)
+            if new is None or "\n" in string.value or binding in self._fixed:
+                self._notes.add(string, Verdict.THOUGHT, full, new or "", "it is in a string")
+            elif not self._rebinds(binding):
+                start, end = column + found.start(), column + found.end()
+                self.edits.replace((row, start), (row, end), self.spelled(new))
+                self._notes.add(string, Verdict.CHANGES, full, new)
+
+    # --- imports ----------------------------------------------------------------------------------
+
+    def _imports(self) -> None:
+        for statement in self._statements:
+            self._import(statement)
+        missing = self._modules.missing()
+        anchors = [each for each in self._statements if each.is_global][:1]
+        everywhere: list[str] = []
+        if not anchors:  # imports in functions: there goes what takes the place of what they import
+            everywhere = [each for each in missing if each in self._needed_by_methods]
+            missing = [each for each in missing if each not in everywhere]
+            changing = [each for each in self._statements if self._has_changed_uses(each)]
+            anchors = changing or self._statements
+        needs_backend = not self._reader.sets_backend
+        for statement in self._statements:
+            is_anchor = statement in anchors
+            new = missing if is_anchor else []
+            if needs_backend and statement.imports_keras(new):
+                statement.set_backend(has_os=self._names.imports_before(statement.line, "os"))
+                needs_backend = not statement.is_first_of_all
+            statement.write(new)
+            if not statement.is_kept or (is_anchor and missing):
+                self._notes.add(statement.node, Verdict.CHANGES, "import")
+        line = after_the_head(self.source.module, self.source)
+        while self.edits.line(line + 1).startswith("#"):
+            line += 1
+        for module in everywhere if anchors else [*everywhere, *missing]:
+            self.edits.add_line_below(line, f"import {module}")
+
+    def _import(self, statement: ImportStatement) -> None:
+        """Decides what becomes of the parts of an import."""
+        if not statement.aliases:
+            advice = "name what is used: what comes from here is not looked at"
+            self._notes.add(statement.node, Verdict.THOUGHT, "import *", advice=advice)
+            return
+        for binding in self._bindings_of(statement):
+            assert binding.alias is not None
+            name = f"import of {binding.local}"
+            uses = self._uses[binding]
+            if self._rebinds(binding):
+                statement.rebind(binding.alias, _whole_new_name(binding.target) or "")
+            elif uses and binding not in self._fixed and all(self._goes(use) for use in uses):
+                statement.drop(binding.alias)
+            elif uses or binding in self._fixed:
+                advice = "stays: lines below need it"
+                self._notes.add(statement.node, Verdict.SAME, name, advice=advice)
+            else:
+                advice = "nothing in this file uses it: leave it out if nobody else does"
+                self._notes.add(statement.node, Verdict.THOUGHT, name, advice=advice)
+
+    def _bindings_of(self, statement: ImportStatement) -> list[Binding]:
+        return [
+            binding
+            for local, _, alias in imported(statement.node)
+            for binding in self._names.imported_by(statement.node, local)
+            if binding.alias is alias and not binding.target.startswith("rx")
+        ]
+
+    def _has_changed_uses(self, statement: ImportStatement) -> bool:
+        uses = [use for binding in self._bindings_of(statement) for use in self._uses[binding]]
+        return any((new := self._new_name(use)) and not self._is_rebound(use, new) for use in uses)
+
+
+def _whole_new_name(target: str) -> str | None:
+    """What a name of TensorFlow, with all its attributes, is in replicax; None if nothing."""
+    match = lookup(target)
+    if not match.entry.new or match.entry.verdict is not Verdict.CHANGES:
+        return None
+    return match.entry.new + target[len(match.name) :]

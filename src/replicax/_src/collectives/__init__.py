@@ -1,0 +1,37 @@
+"""Combining the values of replicas: reductions, gathers, and the classes that carry them out."""
+
+from replicax._src.collectives._across_workers import gather_across as gather_across
+from replicax._src.collectives._across_workers import numbers_everywhere as numbers_everywhere
+from replicax._src.collectives._across_workers import of_first_replica as of_first_replica
+from replicax._src.collectives._across_workers import of_first_worker as of_first_worker
+from replicax._src.collectives._all_reduce import array_of as array_of
+from replicax._src.collectives._all_reduce import as_components as as_components
+from replicax._src.collectives._all_reduce import concatenate as concatenate
+from replicax._src.collectives._cross_device_ops import CrossDeviceOps as CrossDeviceOps
+from replicax._src.collectives._cross_device_ops import (
+    HierarchicalCopyAllReduce as HierarchicalCopyAllReduce,
+)
+from replicax._src.collectives._cross_device_ops import NcclAllReduce as NcclAllReduce
+from replicax._src.collectives._cross_device_ops import ReductionToOneDevice as ReductionToOneDevice
+from replicax._src.collectives._destinations import component_devices as component_devices
+from replicax._src.collectives._destinations import default_device as default_device
+from replicax._src.collectives._destinations import destination_devices as destination_devices
+from replicax._src.collectives._destinations import mirror as mirror
+from replicax._src.collectives._differentiable import (
+    all_gather_with_gradient as all_gather_with_gradient,
+)
+from replicax._src.collectives._differentiable import (
+    all_reduce_with_gradient as all_reduce_with_gradient,
+)
+from replicax._src.collectives._options import CollectiveHints as CollectiveHints
+from replicax._src.collectives._options import (
+    CommunicationImplementation as CommunicationImplementation,
+)
+from replicax._src.collectives._options import CommunicationOptions as CommunicationOptions
+from replicax._src.collectives._options import as_options as as_options
+from replicax._src.collectives._parts import own_part as own_part
+from replicax._src.collectives._parts import part_shape as part_shape
+from replicax._src.collectives._parts import put_together as put_together
+from replicax._src.collectives._parts import scattered_sum as scattered_sum
+from replicax._src.collectives._reduce_op import ReduceOp as ReduceOp
+from replicax._src.collectives._reduce_op import as_reduce_op as as_reduce_op

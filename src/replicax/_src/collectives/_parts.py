@@ -1,0 +1,39 @@
+"""Arrays of which each replica has a part, inside a traced program: taking apart, putting together.
+
+State that is cut over the replicas (`Layout.replica_dim`) is put together where it is used, and
+what is added up to change it is scattered at once: each replica gets the sum of its own part only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, over_replicas
+
+
+def part_shape(shape: tuple[int, ...], dim: int, mesh: ReplicaMesh | None) -> tuple[int, ...]:
+    """The shape of each replica's part."""
+    assert mesh is not None
+    return (*shape[:dim], shape[dim] // mesh.size, *shape[dim + 1 :])
+
+
+def own_part(array: Any, dim: int, mesh: ReplicaMesh | None) -> jax.Array:
+    """Each replica's part of an array that all of them have."""
+    assert mesh is not None
+    size, rest = divmod(jnp.shape(array)[dim], mesh.size)
+    assert rest == 0
+    start = jax.lax.axis_index(REPLICA_AXIS) * size
+    return jax.lax.dynamic_slice_in_dim(array, start, size, dim)
+
+
+def put_together(part: Any, dim: int) -> jax.Array:
+    """The whole, for each replica, of what each has a part of."""
+    return over_replicas(jax.lax.all_gather, part, axis=dim, tiled=True)
+
+
+def scattered_sum(array: Any, dim: int) -> jax.Array:
+    """Each replica's part of the sum of what they have."""
+    return over_replicas(jax.lax.psum_scatter, array, scatter_dimension=dim, tiled=True)

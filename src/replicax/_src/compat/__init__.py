@@ -1,0 +1,1 @@
+"""Strategies and settings for programs that were written for TensorFlow 1."""

@@ -1,0 +1,174 @@
+"""`rx.compat.v1.distribute.Strategy`: the current one, with the methods of TensorFlow 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from replicax._src import _old_names, strategies
+from replicax._src.compat._input_iterator import InputIterator, dataset_iterator, input_fn_iterator
+from replicax._src.compat._session_config import copied
+from replicax._src.data import Dataset
+from replicax._src.data.distributed import InputContext, InputReplicationMode
+
+
+class Strategy(strategies.Strategy):
+    """`rx.distribute.Strategy` with the methods that programs for TensorFlow 1 call.
+
+    >>> import replicax as rx
+    >>> strategy = rx.compat.v1.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    >>> value = strategy.run(lambda: rx.constant(3.0))
+    >>> strategy.reduce(rx.compat.v1.distribute.ReduceOp.SUM, value)
+    Array(6., dtype=float32)
+
+    Args:
+      extended: a `StrategyExtended`, which holds all the logic.
+    """
+
+    def experimental_run(
+        self, fn: Callable[..., Any], input_iterator: InputIterator | None = None
+    ) -> Any:
+        """Calls `fn` on each replica with its part of the next value of `input_iterator`.
+
+        Args:
+          fn: the replica function; without an iterator it takes no arguments.
+          input_iterator: what `make_dataset_iterator` or `make_input_fn_iterator` returned, or any
+            object with a `get_next()`.
+
+        Returns:
+          What the replicas return, merged as by `run`.
+
+        Raises:
+          rx.errors.OutOfRangeError: there is no more data.
+        """
+        _old_names.warn_of("Strategy.experimental_run")
+        if input_iterator is not None and not hasattr(input_iterator, "get_next"):
+            raise TypeError(
+                "experimental_run takes an iterator with a get_next(), for example that of "
+                f"strategy.make_dataset_iterator(dataset); got {input_iterator!r}. Values go to "
+                "strategy.run(fn, args=(value,))."
+            )
+        with self.scope():
+            args = () if input_iterator is None else (input_iterator.get_next(),)
+        return self.run(fn, args=args)
+
+    def make_dataset_iterator(self, dataset: Any) -> InputIterator:
+        """An iterator over `dataset`, of which every replica gets its share of each batch.
+
+        Args:
+          dataset: batched by the *global* batch size.
+        """
+        _old_names.warn_of("Strategy.make_dataset_iterator")
+        return dataset_iterator(self, dataset)
+
+    def make_input_fn_iterator(
+        self,
+        input_fn: Callable[[InputContext], Any],
+        replication_mode: InputReplicationMode = InputReplicationMode.PER_WORKER,
+    ) -> InputIterator:
+        """An iterator over what `input_fn` makes; replicas take successive batches of it.
+
+        Batches at the end that are not enough for all replicas are left out.
+
+        Args:
+          input_fn: takes an `InputContext` and returns a data set that is batched by the batch
+            size of *one replica*, or a function without arguments that returns a replica's value.
+          replication_mode: `InputReplicationMode.PER_WORKER`; there is no other here.
+        """
+        _old_names.warn_of("Strategy.make_input_fn_iterator")
+        if replication_mode is not InputReplicationMode.PER_WORKER:
+            raise ValueError(
+                "make_input_fn_iterator calls `input_fn` once for each worker, so "
+                f"`replication_mode` must be InputReplicationMode.PER_WORKER; got "
+                f"{replication_mode!r}. For a data set for each replica write "
+                "strategy.distribute_datasets_from_function(input_fn, rx.distribute.InputOptions("
+                "experimental_replication_mode=rx.distribute.InputReplicationMode.PER_REPLICA))."
+            )
+        if not callable(input_fn):
+            raise TypeError(
+                "make_input_fn_iterator takes a function that takes an InputContext and returns a "
+                f"data set; got {input_fn!r}. A data set itself goes to make_dataset_iterator."
+            )
+        return input_fn_iterator(self, input_fn)
+
+    def experimental_make_numpy_dataset(self, numpy_input: Any, session: Any = None) -> Dataset:
+        """A data set of the rows of arrays.
+
+        Args:
+          numpy_input: a structure of arrays; lists of arrays are stacked.
+          session: kept for ported code.
+        """
+        return super().experimental_make_numpy_dataset(numpy_input)
+
+    def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
+        """Combines a per-replica value into one array; by default over the replicas only.
+
+        Args:
+          reduce_op: `ReduceOp.SUM` or `MEAN`, or the name.
+          value: a per-replica value, or a nested structure of them.
+          axis: the dimension to combine over as well, typically 0 for the batch; None for none.
+        """
+        return super().reduce(reduce_op, value, axis)
+
+    def update_config_proto(self, config_proto: Any) -> Any:
+        """A copy of `config_proto`, with what TensorFlow's strategy of this name sets in it.
+
+        Nothing here reads it.
+
+        Args:
+          config_proto: a `tf.compat.v1.ConfigProto`, or an `rx.compat.v1.ConfigProto`.
+        """
+        _old_names.warn_of("Strategy.update_config_proto")
+        config = copied(config_proto)
+        self._adapt(config)
+        return config
+
+    def _adapt(self, config: Any) -> None:
+        """Sets in a configuration what the strategy needs."""
+
+    def configure(
+        self,
+        session_config: Any = None,
+        cluster_spec: Any = None,
+        task_type: str | None = None,
+        task_id: int | None = None,
+    ) -> None:
+        """Kept for ported code: a strategy is told of its cluster when it is made.
+
+        Args:
+          session_config: is changed to what `update_config_proto` returns.
+          cluster_spec: must be None, as the following.
+          task_type: the kind of this task.
+          task_id: its number.
+        """
+        _old_names.warn_of("Strategy.configure")
+        if (cluster_spec, task_type, task_id) != (None, None, None):
+            raise ValueError(
+                "A strategy cannot be told of a cluster after it was made. Write "
+                "rx.distribute.MultiWorkerMirroredStrategy(cluster_resolver), with "
+                "rx.distribute.cluster_resolver.SimpleClusterResolver(cluster_spec, "
+                f"task_type={task_type!r}, task_id={task_id!r})."
+            )
+        if session_config is not None:
+            self._adapt(session_config)
+
+    def colocate_vars_with(self, colocate_with_variable: Any) -> AbstractContextManager[None]:
+        """The older place of `extended.colocate_vars_with`.
+
+        Args:
+          colocate_with_variable: a variable of this strategy.
+        """
+        _old_names.warn_of("Strategy.colocate_vars_with")
+        return self.extended.colocate_vars_with(colocate_with_variable)
+
+    def unwrap(self, value: Any) -> tuple[Any, ...]:
+        """The older name of `experimental_local_results`."""
+        _old_names.warn_of("Strategy.unwrap")
+        return self.experimental_local_results(value)
+
+    def group(self, value: Any, name: str | None = None) -> Any:
+        """Kept for ported code: what `value` depends on has been done. None, or the only value."""
+        _old_names.warn_of("Strategy.group")
+        results = self.experimental_local_results(value)
+        return results[0] if len(results) == 1 else None

@@ -1,0 +1,1 @@
+"""`tf.estimator`; `_model.py` makes compiled steps of a function that built a graph."""

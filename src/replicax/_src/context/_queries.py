@@ -1,0 +1,97 @@
+"""Asking which context one is in: the public functions, and the checks that use them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from replicax._src._errors import WrongContextError
+from replicax._src.context import _stack
+
+if TYPE_CHECKING:
+    from replicax._src.context._replica import ReplicaContext
+
+
+def get_strategy() -> Any:
+    """The current strategy: that of the innermost `scope` or `run`, else the default strategy."""
+    return _stack.top().strategy
+
+
+def has_strategy() -> bool:
+    """Whether the current strategy is another than the default one."""
+    return get_strategy() is not _stack.default_strategy()
+
+
+def get_replica_context() -> ReplicaContext | None:
+    """The current `ReplicaContext`, or None in cross-replica context.
+
+    Outside any scope there is a replica context too, that of the default strategy's one replica.
+
+    >>> import replicax as rx
+    >>> rx.distribute.get_replica_context().replica_id_in_sync_group
+    0
+    """
+    return _stack.top().replica_context
+
+
+def in_cross_replica_context() -> bool:
+    """Whether code here speaks for all replicas at once: in a scope, a merge_fn or an update."""
+    return get_replica_context() is None
+
+
+def update_replica_id() -> Any:
+    """The copy that `extended.update` is working on, or None outside it."""
+    return _stack.top().update_replica_id
+
+
+def replica_id_for(strategy: Any) -> Any:
+    """Which replica of `strategy` code here speaks for: replica and update context, else None."""
+    frame = _stack.top()
+    if frame.strategy is not strategy:
+        return None
+    if frame.update_replica_id is not None:
+        return frame.update_replica_id
+    if frame.replica_context is not None:
+        return frame.replica_context._replica_id
+    return None
+
+
+def require_cross_replica(strategy: Any, what: str, instead: str) -> None:
+    """`WrongContextError` unless `what` is called in cross-replica context of `strategy`.
+
+    The default context counts: the strategy's methods enter their scope by themselves.
+    """
+    frame = _stack.top()
+    if frame.strategy is not strategy and frame.strategy is not _stack.default_strategy():
+        raise _mixed(frame.strategy, strategy, what)
+    context = frame.replica_context
+    if context is None or frame.strategy is not strategy:
+        return
+    if strategy is _stack.default_strategy():
+        return
+    which = f"{context._number} of {context.num_replicas_in_sync}"
+    if context._replica_id is not _stack.EACH:
+        which = f"replica {which}"
+    raise WrongContextError(
+        f"{what} was called in replica context ({which}). It speaks for all replicas at once, so "
+        f"it needs cross-replica context. {instead}"
+    )
+
+
+def require_in_scope(strategy: Any, what: str) -> None:
+    """`WrongContextError` unless `strategy` is the current one (in any of its contexts)."""
+    current = get_strategy()
+    if current is strategy:
+        return
+    if current is not _stack.default_strategy():
+        raise _mixed(current, strategy, what)
+    raise WrongContextError(
+        f"{what} needs the strategy to be in scope. Write `with strategy.scope():` around it."
+    )
+
+
+def _mixed(current: Any, wanted: Any, what: str) -> WrongContextError:
+    return WrongContextError(
+        f"{what}: mixing different strategies. The current strategy is {current!r}, but this call "
+        f"belongs to {wanted!r}. Leave the scope of the one before using the other, or use one "
+        "strategy object throughout."
+    )

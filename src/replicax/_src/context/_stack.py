@@ -1,0 +1,140 @@
+"""Which context this thread is in: a stack of frames, one stack per thread.
+
+There are four contexts: *default* (the stack is empty: one replica under the default strategy),
+*cross-replica* (`strategy.scope()`, or inside a `merge_call`), *replica* (inside `strategy.run`)
+and *update* (inside `extended.update`). A new thread inherits nothing: whoever starts one hands it
+its frames.
+
+The default strategy lives above this room. It fills the slot below when it is imported, which is
+the one upward link in the package (see `strategies/_default.py`). Likewise `integrations` leaves
+here how libraries join in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from replicax._src.context._replica import ReplicaContext
+
+
+class _Each:
+    """The type of `EACH`."""
+
+    def __repr__(self) -> str:
+        return "each replica"
+
+
+EACH = _Each()
+"""Stands for a replica's number where one traced program speaks for all replicas at once."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frame:
+    """One context: the strategy, and the replica if there is a single one to speak of."""
+
+    strategy: Any
+    replica_context: ReplicaContext | None = None
+    update_replica_id: Any = None
+    # The scope that was entered in an asyncio task, which only this task and those made in it see.
+    task_scope: object = None
+
+
+class ThreadState(threading.local):
+    """Everything that replicax keeps per thread."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.creators: list[Any] = []  # rx.variable_creator_scope and colocate_vars_with
+        self.interceptors: list[Any] = []  # who sees variable reads and writes first
+        self.set_strategy: Any = None  # the scope entered by experimental_set_strategy
+        # The compiled program that is being traced (a `function._trace.ProgramTrace`), if one is.
+        self.program: Any = None
+        # Where `strategy.run` looks for compiled steps, inside an `rx.function` that is a loop.
+        self.compiled_runs: Any = None
+        # Whether losses are compiled unasked, inside a call of an `rx.function` that is none.
+        self.compiles_losses = False
+
+
+thread_state = ThreadState()
+_default_frame: list[Frame] = []
+
+
+def fill_default_slot(frame: Frame) -> None:
+    """Called once, by `strategies/_default.py`."""
+    _default_frame[:] = [frame]
+
+
+joining_hooks: list[Callable[[bool], None]] = []
+"""Libraries that were imported meanwhile join in: before a strategy is entered or a function is
+traced (True), and when a strategy is left (False)."""
+
+
+def let_libraries_join(in_time: bool = True) -> None:
+    for hook in joining_hooks:
+        hook(in_time)
+
+
+scopes_of_task: contextvars.ContextVar[tuple[object, ...]] = contextvars.ContextVar(
+    "scopes_of_task", default=()
+)
+"""The scopes that were entered in this asyncio task, and in those that it was made in."""
+
+
+def top() -> Frame:
+    """The current context of this thread, as this asyncio task sees it."""
+    frames = thread_state.frames
+    if frames and frames[-1].task_scope is None:
+        return frames[-1]
+    for frame in reversed(frames):
+        if frame.task_scope is None or frame.task_scope in scopes_of_task.get():
+            return frame
+    return _default_frame[0]
+
+
+def default_strategy() -> Any:
+    return _default_frame[0].strategy
+
+
+def is_compiling() -> bool:
+    """Whether an `rx.function` is being traced on this thread."""
+    return thread_state.program is not None
+
+
+def tracing_replicas() -> bool:
+    """Whether a program that speaks for several replicas is being traced on this thread."""
+    program = thread_state.program
+    return program is not None and program.mesh is not None
+
+
+def depth() -> int:
+    """How many contexts are entered on this thread; 0 in the default context."""
+    return len(thread_state.frames)
+
+
+class entered:
+    """Context manager: makes `frame` the current context of this thread."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def __enter__(self) -> None:
+        thread_state.frames.append(self._frame)
+
+    def __exit__(self, *_: object) -> None:
+        thread_state.frames.pop()
+
+
+@contextlib.contextmanager
+def compiling_losses() -> Iterator[None]:
+    """Inside, `rx.value_and_grad` compiles what it can: the user asked for a compiled step."""
+    before, thread_state.compiles_losses = thread_state.compiles_losses, True
+    try:
+        yield
+    finally:
+        thread_state.compiles_losses = before

@@ -1,0 +1,129 @@
+"""Checks of what users pass to the operations of a data set, where they pass it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from replicax._src._arrays import STRING, is_string
+from replicax._src._tensor_spec import TensorSpec
+from replicax._src.data._binding import bound_now
+from replicax._src.data._elements import Structure, leaves_with_names, map_leaves
+from replicax._src.data._node import Node
+
+
+def as_count(value: Any, where: str, least: int | None = None) -> int:
+    """`value` as an integer of at least `least`."""
+    try:
+        number = operator.index(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{where} takes an integer; got {value!r}.") from None
+    if least is not None and number < least:
+        raise ValueError(f"{where} takes an integer of at least {least}; got {number}.")
+    return number
+
+
+def as_function(fn: Any, where: str, example: str) -> Callable[..., Any]:
+    """A function of the user's, bound to what it sees now."""
+    if not callable(fn):
+        raise TypeError(f"{where} takes a function of an element, such as {example}; got {fn!r}.")
+    return bound_now(fn)
+
+
+def as_signature(types: Any, shapes: Any, signature: Any) -> Any:
+    """What the elements of a generator look like, from the newer or the older arguments."""
+    if signature is not None:
+        if types is not None or shapes is not None:
+            raise TypeError(
+                "from_generator takes either output_signature, or the older output_types and "
+                "output_shapes; got both."
+            )
+        for name, leaf in leaves_with_names(signature):
+            if not isinstance(leaf, TensorSpec):
+                raise TypeError(
+                    f"output_signature{name} must be an rx.TensorSpec(shape, dtype); got {leaf!r}."
+                )
+        return map_leaves(lambda leaf: TensorSpec.on_host(leaf.shape, leaf.dtype), signature)
+    if types is None:
+        if shapes is not None:
+            raise TypeError("from_generator takes output_shapes together with output_types.")
+        return None
+    structure = Structure(types)
+    dtypes = structure.leaves(types)
+    given = [None] * len(dtypes) if shapes is None else flat_shapes(shapes, len(dtypes))
+    return structure.build(
+        [
+            TensorSpec.on_host(shape, STRING if is_string(dtype) else np.dtype(dtype))
+            for shape, dtype in zip(given, dtypes)
+        ]
+    )
+
+
+def flat_shapes(shapes: Any, count: int) -> list[Any]:
+    """One shape for each leaf; a shape is a list or tuple of numbers and Nones."""
+    found: list[Any] = []
+
+    def walk(value: Any) -> None:
+        if value is None or _is_shape(value):
+            found.append(None if value is None else _shape(value))
+        elif isinstance(value, dict):
+            for child in value.values():
+                walk(child)
+        elif isinstance(value, list | tuple):
+            for child in value:
+                walk(child)
+        else:
+            raise TypeError(f"A shape is a list of sizes, with None for any; got {value!r}.")
+
+    walk(shapes)
+    if len(found) != count:
+        raise ValueError(
+            f"There must be a shape for each of the {count} array(s) of an element; got {shapes!r}."
+        )
+    return found
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(
+        size is None or isinstance(size, int | np.integer) for size in value
+    )
+
+
+def _shape(value: Any) -> tuple[int | None, ...]:
+    return tuple(None if size is None or size < 0 else int(size) for size in value)
+
+
+def flat_padding(shapes: Any, values: Any, node: Node) -> tuple[list[Any] | None, list[Any] | None]:
+    """`padded_shapes` and `padding_values` of `padded_batch`, one for each leaf."""
+    if shapes is None and values is None:
+        return None, None
+    count = len(leaves_with_names(node.spec))
+    flat = None if shapes is None else flat_shapes(_in_order_of(node.spec, shapes), count)
+    if values is None:
+        return flat, None
+    if count > 1 and not isinstance(values, tuple | dict | list):
+        return flat, [values] * count
+    padding = [leaf for _, leaf in leaves_with_names(_in_order_of(node.spec, values))]
+    if len(padding) != count:
+        raise ValueError(
+            f"There must be a padding value for each of the {count} array(s) of an element; got "
+            f"{values!r}."
+        )
+    return flat, [value.encode() if isinstance(value, str) else value for value in padding]
+
+
+def _in_order_of(spec: Any, given: Any) -> Any:
+    """`given` with the items of its dicts in the order of the elements'."""
+    if isinstance(spec, dict) and isinstance(given, dict):
+        if set(spec) != set(given):
+            raise ValueError(
+                f"The keys {sorted(map(str, given))} are not those of the elements, "
+                f"{sorted(map(str, spec))}."
+            )
+        return {key: _in_order_of(spec[key], given[key]) for key in spec}
+    if isinstance(spec, tuple) and isinstance(given, tuple) and len(spec) == len(given):
+        return tuple(_in_order_of(a, b) for a, b in zip(spec, given))
+    return given

@@ -1,0 +1,106 @@
+"""Tables of Arrow, as Parquet files and Hugging Face have them. It is not imported here."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from replicax._src._arrays import STRING
+from replicax._src._tensor_spec import TensorSpec
+from replicax._src.data._blocks import Block, Columns, Held
+from replicax._src.data._elements import Structure
+from replicax._src.data._indexed import Column, Table, table_of_dicts
+
+
+def arrow_spec(schema: Any) -> dict[str, TensorSpec] | None:
+    """The spec of the rows of tables with this schema; None if some columns are no arrays."""
+    found = {field.name: _arrow_look(field.type) for field in schema}
+    if any(look is None for look in found.values()):
+        return None
+    return {name: TensorSpec.on_host(*look) for name, look in found.items() if look is not None}
+
+
+def _arrow_look(kind: Any) -> tuple[tuple[int | None, ...], Any] | None:
+    """The shape and dtype of one value of an Arrow type."""
+    types = sys.modules["pyarrow"].types
+    if hasattr(kind, "storage_type"):  # an extension type: arrays of a shape
+        inner = _arrow_look(kind.storage_type) if hasattr(kind, "shape") else None
+        return None if inner is None else (tuple(kind.shape), inner[1])
+    if types.is_dictionary(kind):
+        return _arrow_look(kind.value_type)
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+        return (), kind.to_pandas_dtype()
+    if _is_text(kind):
+        return (), STRING
+    if not _is_list(kind):
+        return None
+    inner = _arrow_look(kind.value_type)
+    return None if inner is None else ((getattr(kind, "list_size", None), *inner[0]), inner[1])
+
+
+def _is_text(kind: Any) -> bool:
+    return str(kind).removeprefix("large_") in ("string", "binary") or "_binary[" in str(kind)
+
+
+def _is_list(kind: Any) -> bool:
+    return str(kind).startswith(("list<", "large_list<", "fixed_size_list<"))
+
+
+def arrow_column(column: Any, name: str) -> Column:
+    """A column of an Arrow table: an array, or a list of arrays where they have other lengths."""
+    array = column.combine_chunks() if hasattr(column, "chunks") else column
+    kind = array.type
+    look = _arrow_look(kind)
+    if look is None:
+        raise TypeError(
+            f"The column {name!r} is {kind}, which is no array of numbers or text. Leave it out, "
+            "or convert it."
+        )
+    if array.null_count and not sys.modules["pyarrow"].types.is_floating(kind):
+        raise ValueError(
+            f"The column {name!r} ({kind}) has missing values, for which arrays have no place. "
+            "Fill them in, or leave the column out."
+        )
+    if hasattr(kind, "storage_type"):
+        values = arrow_column(array.storage, name)
+        if isinstance(values, np.ndarray) and None not in look[0]:
+            return values.reshape(len(values), *look[0])
+        return values
+    if hasattr(array, "dictionary_decode"):
+        return arrow_column(array.dictionary_decode(), name)
+    if _is_list(kind):
+        return _arrow_lists(array, name)
+    if _is_text(kind):
+        binary = "large_binary" if str(kind).startswith("large") else "binary"
+        return array.cast(binary).to_numpy(zero_copy_only=False)
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _arrow_lists(array: Any, name: str) -> Column:
+    values = arrow_column(array.flatten(), name)
+    lengths = array.value_lengths().to_numpy(zero_copy_only=False)
+    if not isinstance(values, np.ndarray):
+        raise ValueError(
+            f"The column {name!r} holds lists of lists of different lengths, which are no arrays. "
+            "Leave it out, or fill them up."
+        )
+    if len(lengths) == 0 or (lengths == lengths[0]).all():
+        length = int(lengths[0]) if len(lengths) else 0
+        return values.reshape(len(lengths), length, *values.shape[1:])
+    return np.split(values, np.cumsum(lengths)[:-1])
+
+
+def arrow_table(table: Any) -> Table:
+    """The rows of an Arrow table."""
+    return table_of_dicts({name: arrow_column(table[name], name) for name in table.column_names})
+
+
+def arrow_block(table: Any) -> Block:
+    """The rows of an Arrow table, as a block."""
+    columns, build = arrow_table(table)
+    arrays = [column for column in columns if isinstance(column, np.ndarray)]
+    if len(arrays) == len(columns):
+        return Columns(arrays, Structure(build(arrays)))
+    return Held([build(row) for row in zip(*columns)])

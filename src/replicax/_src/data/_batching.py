@@ -1,0 +1,378 @@
+"""Elements into batches and back: batch, padded_batch, unbatch, rebatch, window."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from replicax._src._arrays import STRING
+from replicax._src._tensor_spec import TensorSpec
+from replicax._src.data._blocks import EMPTY, Batched, Block, Broken, Columns, Held
+from replicax._src.data._elements import Structure, leaves_with_names, map_leaves, refuse_sparse
+from replicax._src.data._joining import concatenate
+from replicax._src.data._node import (
+    INFINITE,
+    UNKNOWN,
+    DatasetSpec,
+    OneInput,
+    Peekable,
+    Pulled,
+    Reader,
+    batched_spec,
+    take_all,
+)
+from replicax._src.data._ordering import Repeat
+from replicax._src.data._run import Run
+from replicax._src.data._sources import BlockNode, OneElement, TensorSlices
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Batch(OneInput):
+    """`batch_size` elements as one."""
+
+    batch_size: int
+    drop_remainder: bool
+    label: ClassVar[str] = "BatchDataset"
+    stacks_elements: ClassVar[bool] = True
+
+    def open(self, run: Run) -> Reader:
+        return BatchReader(self.input.open(run), self.batch_size, self.drop_remainder)
+
+    def _cardinality(self) -> int:
+        return batches_of(self.input.cardinality, self.batch_size, self.drop_remainder)
+
+    def _spec(self) -> Any:
+        return batched_spec(self.input.spec, self.batch_size if self.drop_remainder else None)
+
+    def details(self) -> str:
+        return f"{self.batch_size}, drop_remainder" if self.drop_remainder else f"{self.batch_size}"
+
+
+def batches_of(elements: int, size: int, drop_remainder: bool) -> int:
+    if elements < 0:
+        return elements
+    return elements // size if drop_remainder else -(-elements // size)
+
+
+class BatchReader(Reader):
+    """A walk in batches."""
+
+    def __init__(self, reader: Reader, size: int, drop_remainder: bool):
+        self._reader = reader
+        self._size = size
+        self._drop_remainder = drop_remainder
+        self._partial: Block = EMPTY
+
+    def take(self, count: int) -> Block:
+        if len(self._partial):
+            last, self._partial = self._partial, EMPTY
+            return Batched(last, len(last))
+        block = take_all(self._reader, count * self._size)
+        extra = len(block) % self._size
+        if extra == 0:
+            return Batched(block, self._size)
+        whole = len(block) - extra
+        if not self._drop_remainder:
+            self._partial = block.select(slice(whole, len(block)))
+        if whole:
+            return Batched(block.select(slice(0, whole)), self._size)
+        return self.take(count)
+
+    def skip(self, count: int) -> int:
+        gone = self._reader.skip(count * self._size)
+        extra = gone % self._size
+        if len(self._partial) and gone < count * self._size:
+            self._partial = EMPTY
+            return 1
+        return gone // self._size + (1 if extra and not self._drop_remainder else 0)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PaddedBatch(OneInput):
+    """`batch_size` elements as one, each filled up to the longest of them."""
+
+    batch_size: int
+    padded_shapes: Any  # a structure of tuples (None: the longest), or None for all
+    padding_values: Any  # a structure of numbers, or None for zeros
+    drop_remainder: bool
+    label: ClassVar[str] = "PaddedBatchDataset"
+    stacks_elements: ClassVar[bool] = True
+
+    def open(self, run: Run) -> Reader:
+        return Pulled(self._blocks(self.input.open(run)))
+
+    def _blocks(self, reader: Reader) -> Generator[Block]:
+        try:
+            while len(block := take_all(reader, self.batch_size)):
+                if self.drop_remainder and len(block) < self.batch_size:
+                    return
+                try:
+                    batch = self._padded(block.rows())
+                except Exception as error:
+                    yield Broken(error)
+                    continue
+                yield Held([batch])
+        finally:
+            reader.close()
+
+    def _padded(self, elements: Sequence[Any]) -> Any:
+        structure = Structure(elements[0])
+        columns = structure.columns(elements)
+        names = [name for name, _ in leaves_with_names(elements[0])]
+        shapes = _spread(self.padded_shapes, len(columns))
+        values = _spread(self.padding_values, len(columns))
+        return structure.build(
+            [
+                _padded_column(column, shape, value, name)
+                for column, shape, value, name in zip(columns, shapes, values, names)
+            ]
+        )
+
+    def _cardinality(self) -> int:
+        return batches_of(self.input.cardinality, self.batch_size, self.drop_remainder)
+
+    def _spec(self) -> Any:
+        shapes = iter(_spread(self.padded_shapes, len(leaves_with_names(self.input.spec))))
+        size = self.batch_size if self.drop_remainder else None
+
+        def padded(leaf: Any) -> Any:
+            wanted = next(shapes)
+            if wanted is None:
+                wanted = None if leaf.shape is None else leaf.shape
+            return TensorSpec.on_host(None if wanted is None else (size, *wanted), leaf.dtype)
+
+        return map_leaves(padded, self.input.spec)
+
+    def details(self) -> str:
+        return str(self.batch_size)
+
+
+def _spread(given: list[Any] | None, count: int) -> list[Any]:
+    return [None] * count if given is None else given
+
+
+def _padded_column(leaves: Sequence[Any], wanted: Any, value: Any, name: str) -> np.ndarray:
+    arrays = [np.asarray(leaf) if not isinstance(leaf, bytes) else _text(leaf) for leaf in leaves]
+    rank = arrays[0].ndim
+    if any(array.ndim != rank for array in arrays):
+        raise ValueError(
+            f"padded_batch() needs elements with one number of dimensions; element{name} has "
+            f"shapes {sorted({array.shape for array in arrays})}."
+        )
+    longest = [max(sizes) for sizes in zip(*[array.shape for array in arrays])]
+    shape = (
+        longest
+        if wanted is None
+        else [most if want is None else want for want, most in zip(wanted, longest)]
+    )
+    if wanted is not None and (len(wanted) != rank or any(a < b for a, b in zip(shape, longest))):
+        raise ValueError(
+            f"padded_batch() was told to fill element{name} up to {tuple(wanted)}, but one of "
+            f"the elements has the shape {tuple(longest)}, which does not fit."
+        )
+    dtype = arrays[0].dtype
+    fill: Any = (b"" if dtype == STRING else 0) if value is None else value
+    batch = np.full((len(arrays), *shape), fill, dtype)
+    for index, array in enumerate(arrays):
+        batch[(index, *[slice(size) for size in array.shape])] = array
+    return batch
+
+
+def _text(leaf: bytes) -> np.ndarray:
+    array = np.empty((), object)
+    array[()] = leaf
+    return array
+
+
+def row_block(block: Block, what: str = "unbatch()") -> Block:
+    """The rows of the batches in `block`."""
+    if isinstance(block, Batched):
+        return block.inner
+    return concatenate([rows_of(element, what) for element in block.rows()])
+
+
+def rows_of(element: Any, what: str) -> Block:
+    """The rows of one batch."""
+    refuse_sparse(element, what)
+    leaves = leaves_with_names(element)
+    for name, leaf in leaves:
+        if not isinstance(leaf, np.ndarray) or leaf.ndim == 0:
+            raise ValueError(
+                f"{what} takes a data set of batches, but element{name} is a single value without "
+                f"rows: {leaf!r}. Call .batch(...) first."
+            )
+    sizes = {len(leaf) for _, leaf in leaves}
+    if len(sizes) > 1:
+        found = ", ".join(f"element{name} has {len(leaf)}" for name, leaf in leaves)
+        raise ValueError(
+            f"{what} takes a data set of batches, whose arrays have as many rows each; but {found}."
+        )
+    return Columns([leaf for _, leaf in leaves], Structure(element))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Unbatch(OneInput):
+    """The rows of the batches."""
+
+    label: ClassVar[str] = "UnbatchDataset"
+
+    def open(self, run: Run) -> Reader:
+        return Pulled(unbatched(self.input.open(run)))
+
+    def _cardinality(self) -> int:
+        return rows_in(self.input)
+
+    def _spec(self) -> Any:
+        def row(leaf: Any) -> Any:
+            if leaf.shape is not None and not leaf.shape:
+                raise ValueError(
+                    f"unbatch() takes a data set of batches, but the elements are {leaf!r}, which "
+                    "have no rows. Call .batch(...) first."
+                )
+            return TensorSpec.on_host(None if leaf.shape is None else leaf.shape[1:], leaf.dtype)
+
+        return map_leaves(row, self.input.spec)
+
+
+def unbatched(reader: Reader, what: str = "unbatch()") -> Generator[Block]:
+    """The rows of the batches that a reader has."""
+    try:
+        while len(block := reader.take(1)):
+            try:
+                rows = row_block(block, what)
+            except Exception as error:
+                rows = Broken(error)
+            yield rows
+    finally:
+        reader.close()
+
+
+def rows_in(node: Any) -> int:
+    """How many rows a data set of batches has, where that is known."""
+    if isinstance(node, Batch | PaddedBatch):
+        rows = node.input.cardinality
+        return rows - rows % node.batch_size if node.drop_remainder and rows > 0 else rows
+    if isinstance(node, Repeat) and node.count > 0:
+        rows = rows_in(node.input)
+        return rows * node.count if rows > 0 else rows
+    if node.cardinality in (0, INFINITE):
+        return node.cardinality
+    if isinstance(node, TensorSlices | OneElement):  # which may be batches already
+        _, first = leaves_with_names(node.spec)[0]
+        return node.cardinality * first.shape[0] if first.shape else UNKNOWN
+    return rows_in(node.input) if node.keeps_elements else UNKNOWN
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rebatch(OneInput):
+    """Batches of other sizes: those of `sizes`, in turn."""
+
+    sizes: tuple[int, ...]
+    drop_remainder: bool
+    label: ClassVar[str] = "RebatchDataset"
+    stacks_elements: ClassVar[bool] = True
+
+    def open(self, run: Run) -> Reader:
+        return Pulled(self._blocks(self.input.open(run)))
+
+    def _blocks(self, reader: Reader) -> Generator[Block]:
+        rows = Peekable(Pulled(unbatched(reader)))
+        try:
+            for size in itertools.cycle(self.sizes):
+                if size == 0 and (one := rows.peek()) is not None:
+                    yield Held([map_leaves(lambda leaf: leaf[:0], one.stacked())])
+                    continue
+                block = take_all(rows, size)
+                if len(block) == 0 or (self.drop_remainder and len(block) < size):
+                    return
+                yield Batched(block, len(block))
+        finally:
+            rows.close()
+
+    def _cardinality(self) -> int:
+        rows = rows_in(self.input)
+        if len(self.sizes) > 1:
+            return rows if rows == INFINITE else UNKNOWN
+        return batches_of(rows, min(self.sizes), self.drop_remainder)
+
+    def _spec(self) -> Any:
+        size = min(self.sizes) if len(set(self.sizes)) == 1 else None
+        whole = {leaf.shape[0] for _, leaf in leaves_with_names(self.input.spec) if leaf.shape}
+        divides = size is not None and None not in whole and all(n % size == 0 for n in whole)
+        static = size is not None and (self.drop_remainder or divides)
+        return batched_spec(Unbatch(self.input).spec, size if static else None)
+
+    def details(self) -> str:
+        return ", ".join(map(str, self.sizes))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Window(OneInput):
+    """Data sets of `size` consecutive elements each, one for each leaf of an element."""
+
+    size: int
+    shift: int
+    stride: int
+    drop_remainder: bool
+    make_data_set: Callable[[Any], Any]  # Dataset, which is made of nodes and so comes later
+    label: ClassVar[str] = "WindowDataset"
+
+    def open(self, run: Run) -> Reader:
+        return Pulled(self._blocks(self.input.open(run)))
+
+    def _blocks(self, reader: Reader) -> Generator[Block]:
+        extent = (self.size - 1) * self.stride + 1
+        held: Block = EMPTY
+        try:
+            while True:
+                # Computed once, though windows overlap.
+                more = take_all(reader, max(extent - len(held), 0))
+                try:
+                    held = concatenate([held, Held(more.rows())])
+                except Exception as error:
+                    yield Broken(error)
+                    continue
+                if len(held) == 0 or (self.drop_remainder and len(held) < extent):
+                    return
+                stop = min(extent, len(held))
+                yield Held([self._window(held.select(slice(0, stop, self.stride)))])
+                if self.shift >= len(held):
+                    missing = self.shift - len(held)
+                    held = EMPTY
+                    if missing and reader.skip(missing) < missing:
+                        return
+                else:
+                    held = held.select(slice(self.shift, len(held)))
+        finally:
+            reader.close()
+
+    def _window(self, block: Block) -> Any:
+        spec = self.input.spec
+        structure = Structure(spec)
+        if structure.text == ".":
+            return self.make_data_set(BlockNode(block, spec))
+        columns = structure.columns(block.rows())
+        specs = structure.leaves(spec)
+        return structure.build(
+            [self.make_data_set(BlockNode(Held(c), s)) for c, s in zip(columns, specs)]
+        )
+
+    def _cardinality(self) -> int:
+        size = self.input.cardinality
+        if size < 0:
+            return size
+        extent = (self.size - 1) * self.stride + 1 if self.drop_remainder else 1
+        return 0 if size < extent else (size - extent) // self.shift + 1
+
+    def _spec(self) -> Any:
+        return map_leaves(DatasetSpec, self.input.spec)
+
+    def details(self) -> str:
+        return f"size {self.size}, shift {self.shift}, stride {self.stride}"

@@ -1,0 +1,436 @@
+"""The file of `cache(filename)`: arrays as bytes, described by JSON. Reading it runs nothing.
+
+A file is a first line, how long the description is, the checksum of that, the description, and
+sections of bytes. An element is taken apart into leaves; the same leaf of all elements is a column.
+A column has a section that names, for each element, which of its *looks* (kind, dtype and shape)
+the leaf has, and then for each look a section with all leaves that have it, one after the other.
+
+What is read is not trusted: sizes are compared with the file before memory is taken, checksums
+before anything is made of the bytes. Classes of containers are not looked up by name: where
+elements have any but tuples and dicts, the data set itself says which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import stat
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable, Sequence
+from typing import IO, Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from replicax._src._arrays import STRING
+from replicax._src.data._elements import (
+    Structure,
+    aligned,
+    map_leaves,
+    object_array,
+    plain,
+    read_only,
+)
+from replicax._src.data._indexed import NUMBERS
+from replicax._src.records import SparseTensor
+
+_FIRST_LINE = b"replicax cache 1\n"
+_SIZES = struct.Struct("<QI")  # the length of the description, and its checksum
+_ALIGNMENT = 64
+_MOST_DESCRIPTION = 1 << 28  # bytes
+
+
+class Look(NamedTuple):
+    """What a leaf looks like.
+
+    Attributes:
+      kind: "array"; "scalar" for NumPy's; "bytes" for a text that stands alone.
+      dtype: its name, or "string".
+      shape: the dimensions.
+    """
+
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+# ------------------------------------------------------------------ writing
+
+
+def check_can_be_kept(element: Any) -> None:
+    """Refuses what has no place in a file, before all of it is computed."""
+    for leaf in Structure(element).leaves(element):
+        _look(leaf)
+
+
+def write(filename: str, elements: Sequence[Any], seeds: tuple[int, ...]) -> None:
+    """Writes a file; it is there whole or not at all.
+
+    Args:
+      filename: of the file.
+      elements: of the data set.
+      seeds: that decided their order, of the operations that draw one for themselves.
+    """
+    folder = os.path.dirname(os.path.abspath(filename))
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".rx-cache-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            _write(file, [plain(element) for element in elements], seeds)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, filename)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _write(file: IO[bytes], elements: list[Any], seeds: tuple[int, ...]) -> None:
+    columns: list[list[Look]] = []
+    sections: list[bytes] = []
+    for column in Structure(elements[0]).columns(elements) if elements else ():
+        looks, parts = _encoded(column)
+        columns.append(looks)
+        sections += parts
+    description = {
+        "elements": len(elements),
+        "structure": _described(elements[0]) if elements else None,
+        "seeds": seeds,
+        "columns": columns,
+        "sections": [[len(section), zlib.crc32(section)] for section in sections],
+    }
+    text = json.dumps(description).encode()
+    file.write(_FIRST_LINE + _SIZES.pack(len(text), zlib.crc32(text)) + text)
+    for section in sections:
+        file.write(bytes(-file.tell() % _ALIGNMENT))
+        file.write(section)
+
+
+def _encoded(column: Sequence[Any]) -> tuple[list[Look], list[bytes]]:
+    """The looks of a column's leaves, and its sections."""
+    groups: dict[Look, list[Any]] = {}
+    which: list[int] = []
+    numbers: dict[Look, int] = {}
+    for leaf in column:
+        look = _look(leaf)
+        which.append(numbers.setdefault(look, len(numbers)))
+        groups.setdefault(look, []).append(leaf)
+    sections = [np.array(which, "<i4").tobytes()]
+    for look, leaves in groups.items():
+        sections.append(_texts(leaves) if look.dtype == "string" else _numbers(leaves))
+    return list(groups), sections
+
+
+def _numbers(leaves: Sequence[Any]) -> bytes:
+    return b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in leaves)
+
+
+def _texts(leaves: Sequence[Any]) -> bytes:
+    texts: list[bytes] = []
+    for leaf in leaves:
+        texts += [leaf] if isinstance(leaf, bytes) else leaf.ravel().tolist()
+    return np.array(list(map(len, texts)), "<i8").tobytes() + b"".join(texts)
+
+
+def _look(leaf: Any) -> Look:
+    if isinstance(leaf, bytes):
+        return Look("bytes", "string", ())
+    if hasattr(leaf, "_data_set_node"):
+        raise TypeError(
+            "cache(filename) cannot keep data sets, such as the windows of window(), in a file. "
+            "Make arrays of them first: .flat_map(lambda window: window.batch(size)). cache() "
+            "without a file name keeps them in memory."
+        )
+    name = "string" if leaf.dtype == STRING else leaf.dtype.name
+    if name != "string" and _dtype(name) != leaf.dtype:
+        raise TypeError(
+            f"cache(filename) keeps arrays of numbers and of text; it was given one of {leaf.dtype}"
+            ". Take it apart in map() first. cache() without a file name keeps it in memory."
+        )
+    return Look("array" if isinstance(leaf, np.ndarray) else "scalar", name, leaf.shape)
+
+
+def _dtype(name: Any) -> np.dtype | None:
+    """The dtype of numbers with this name, if there is one."""
+    if not isinstance(name, str) or not name.isidentifier():
+        return None
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        return None
+    numbers = dtype.kind in NUMBERS and dtype.type is not np.void
+    return dtype if numbers and dtype.name == name else None
+
+
+def _described(element: Any) -> Any:
+    """The structure as JSON, where it is of tuples and dicts; as a text otherwise."""
+    described = _nested(map_leaves(lambda _: 0, element))
+    return Structure(element).text if described is None else described
+
+
+def _nested(like: Any) -> Any:
+    kind = type(like)
+    if kind is int:
+        return []
+    if kind is dict and all(type(key) is str for key in like):
+        parts = [[key, _nested(child)] for key, child in like.items()]
+        return None if any(part is None for _, part in parts) else ["dict", *parts]
+    if kind is tuple or kind is SparseTensor:
+        children = [_nested(child) for child in like]
+        name = "tuple" if kind is tuple else "sparse"
+        return None if any(child is None for child in children) else [name, *children]
+    return None
+
+
+# ------------------------------------------------------------------ reading
+
+
+class _Damaged(Exception):
+    """Internal: what is wrong with a file."""
+
+
+def read_seeds(filename: str) -> tuple[int, ...]:
+    """The seeds of a file, without its elements."""
+    with _opened(filename) as file:
+        return _Description.read(file).seeds
+
+
+def read(filename: str, seeds: tuple[int, ...], spec: Callable[[], Any]) -> list[Any] | None:
+    """The elements in a file; None if their order was decided by other seeds.
+
+    Args:
+      filename: of the file.
+      seeds: what it must have been written with.
+      spec: gives that of the elements; called if they have containers but tuples and dicts.
+
+    Raises:
+      ValueError: it is no such file, or it is damaged.
+    """
+    with _opened(filename) as file:
+        description = _Description.read(file)
+        if description.seeds != seeds:
+            return None
+        build = _builder(description, spec)
+        sections = iter([_section(file, *section) for section in description.sections])
+        columns = [_decoded(looks, sections, description.elements) for looks in description.columns]
+        if next(sections, None) is not None:
+            raise _Damaged("it has more sections than columns")
+        return [build(row) for row in zip(*columns)]
+
+
+@contextlib.contextmanager
+def _opened(filename: str) -> Any:
+    """A file for reading; whatever is found wrong in it becomes one error."""
+    handle = os.open(filename, os.O_RDONLY | os.O_NONBLOCK)  # or a pipe would wait for a writer
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        _refuse(filename, "it is no regular file")
+    with open(handle, "rb", buffering=0) as file:
+        try:
+            yield file
+        except _Damaged as error:
+            _refuse(filename, str(error))
+
+
+def _refuse(filename: str, why: str) -> NoReturn:
+    raise ValueError(
+        f"{filename!r} is no cache file of a data set that can be used: {why}. Delete it, so that "
+        "the elements are computed again, or name another file in cache()."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Description:
+    """The description in a file, checked."""
+
+    elements: int
+    structure: Any
+    seeds: tuple[int, ...]
+    columns: list[list[Look]]
+    sections: list[tuple[int, int]]
+
+    @classmethod
+    def read(cls, file: IO[bytes]) -> _Description:
+        first = _bytes(file, len(_FIRST_LINE))
+        if first[:1] == b"\x80":
+            raise _Damaged(
+                "it is a pickle, as older versions of replicax wrote, and a pickle can run any "
+                "code when it is read"
+            )
+        if first != _FIRST_LINE:
+            raise _Damaged("it does not begin as such files of this version do")
+        length, checksum = _SIZES.unpack(_bytes(file, _SIZES.size))
+        if length > _MOST_DESCRIPTION:
+            raise _Damaged(f"its description claims {length} bytes")
+        text = _bytes(file, length)
+        if zlib.crc32(text) != checksum:
+            raise _Damaged("its description does not match its checksum")
+        try:
+            found = json.loads(text)
+            return cls(
+                _count(found["elements"]),
+                found["structure"],
+                tuple(_integer(seed) for seed in found["seeds"]),
+                [[_checked_look(*look) for look in looks] for looks in found["columns"]],
+                [(_count(size), _integer(crc)) for size, crc in found["sections"]],
+            )
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            raise _Damaged(f"its description cannot be understood ({error!r:.80})") from None
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r:.40} is no integer")
+    return value
+
+
+def _count(value: Any) -> int:
+    if _integer(value) < 0:
+        raise ValueError(f"{value} is below 0")
+    return value
+
+
+def _checked_look(kind: Any, dtype: Any, shape: Any) -> Look:
+    if kind not in ("array", "scalar", "bytes") or (dtype != "string" and _dtype(dtype) is None):
+        raise ValueError(f"{kind!r:.40} of {dtype!r:.40}")
+    if (kind == "bytes" and dtype != "string") or (kind != "array" and shape != []):
+        raise ValueError(f"{kind} of {dtype} and shape {shape!r:.40}")
+    return Look(kind, dtype, tuple(_count(size) for size in shape))
+
+
+def _bytes(file: IO[bytes], count: int) -> bytes:
+    """The next bytes; memory is taken only for those that there are."""
+    if count > os.fstat(file.fileno()).st_size - file.tell():
+        raise _Damaged("it ends too early")
+    found = file.read(count)
+    if len(found) != count:
+        raise _Damaged("it ends too early")
+    return found
+
+
+def _section(file: IO[bytes], size: int, checksum: int) -> np.ndarray:
+    file.seek(-file.tell() % _ALIGNMENT, os.SEEK_CUR)
+    if size > os.fstat(file.fileno()).st_size - file.tell():
+        raise _Damaged("it ends too early")
+    section = aligned((size,), np.uint8)
+    view, done = section.data, 0
+    while done < size:
+        now = file.readinto(view[done:])  # type: ignore[attr-defined]
+        if not now:
+            raise _Damaged("it ends too early")
+        done += now
+    if zlib.crc32(view) != checksum:
+        raise _Damaged("its content does not match its checksum")
+    return read_only(section)
+
+
+def _decoded(looks: Sequence[Look], sections: Any, count: int) -> list[Any]:
+    """The leaves of one column."""
+    which = _next(sections)
+    if which.size != 4 * count or count == 0:
+        raise _Damaged("a column does not have a leaf for each element")
+    which = which.view("<i4")
+    if which.min() < 0 or which.max() >= len(looks):
+        raise _Damaged("a leaf has a look that is not described")
+    found: list[Any] = []
+    for look, number in zip(looks, np.bincount(which, minlength=len(looks)).tolist()):
+        decode = _texts_in if look.dtype == "string" else _numbers_in
+        found += decode(_next(sections), look, number)
+    leaves: list[Any] = [None] * count
+    for leaf, place in zip(found, np.argsort(which, kind="stable").tolist()):
+        leaves[place] = leaf
+    return leaves
+
+
+def _next(sections: Any) -> np.ndarray:
+    section = next(sections, None)
+    if section is None:
+        raise _Damaged("it has fewer sections than columns")
+    return section
+
+
+def _numbers_in(section: np.ndarray, look: Look, count: int) -> list[Any]:
+    dtype = np.dtype(look.dtype)
+    if section.size != count * math.prod(look.shape) * dtype.itemsize:
+        raise _Damaged(f"a column of {count} leaves {look} has {section.size} bytes")
+    if dtype == np.bool_ and section.size and section.max() > 1:
+        raise _Damaged("a bool is neither True nor False")
+    array = _reshaped(section.view(dtype), (count, *look.shape))
+    if look.kind == "scalar":
+        return list(array)
+    return [array[index, ...] for index in range(count)]  # an array also where it has 0 dimensions
+
+
+def _texts_in(section: np.ndarray, look: Look, count: int) -> list[Any]:
+    each = math.prod(look.shape)
+    texts = count * each
+    if 8 * texts > section.size:
+        raise _Damaged(f"a column of {count} leaves {look} has {section.size} bytes")
+    lengths = section[: 8 * texts].view("<i8")
+    content = section[8 * texts :].tobytes()
+    if (lengths < 0).any() or sum(lengths.tolist()) != len(content):
+        raise _Damaged("the lengths of texts are not those of their bytes")
+    ends = np.cumsum(lengths).tolist()
+    flat = [content[end - size : end] for end, size in zip(ends, lengths.tolist())]
+    if look.kind == "bytes":
+        return flat
+    array = _reshaped(object_array(flat), (count, *look.shape))
+    return [read_only(array[index, ...]) for index in range(count)]
+
+
+def _reshaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        return array.reshape(shape)
+    except (ValueError, OverflowError) as error:
+        raise _Damaged(f"its arrays have an impossible shape ({error})") from None
+
+
+def _builder(description: _Description, spec: Callable[[], Any]) -> Callable[[Sequence[Any]], Any]:
+    """Puts elements together of their leaves."""
+    described, count = description.structure, len(description.columns)
+    if described is None or count == 0:
+        if description.elements or count:
+            raise _Damaged("its elements have no structure, or no columns")
+        return tuple
+    like = spec() if isinstance(described, str) else _like(described)
+    structure = Structure(like)
+    leaves = len(structure.leaves(like))
+    if isinstance(described, str) and structure.text != described:
+        raise _Damaged(
+            f"its elements are {described:.200}, and those of the data set are {structure.text}"
+        )
+    if leaves != count:
+        raise _Damaged(f"its elements have {leaves} leaves, and it has {count} columns")
+    return structure.build
+
+
+def _like(described: Any) -> Any:
+    """A structure with numbers in the place of its leaves."""
+    try:
+        return _unnested(described)
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise _Damaged("its description has a structure that cannot be understood") from None
+
+
+def _unnested(described: list[Any]) -> Any:
+    if not described:
+        return 0
+    kind, *parts = described
+    match kind:
+        case "dict":
+            return {_key(key): _unnested(child) for key, child in parts}
+        case "tuple":
+            return tuple(_unnested(child) for child in parts)
+        case "sparse":
+            return SparseTensor(*[_unnested(child) for child in parts])
+    raise ValueError(f"{kind!r:.40} is no container")
+
+
+def _key(key: Any) -> str:
+    if type(key) is not str:
+        raise TypeError(f"{key!r:.40} is no text")
+    return key

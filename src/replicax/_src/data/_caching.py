@@ -1,0 +1,188 @@
+"""How elements are read, which stay the same: cache, prefetch, with_options."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from replicax._src.data import _cache_file
+from replicax._src.data._blocks import Block, Held
+from replicax._src.data._elements import Structure, map_leaves, own, read_only
+from replicax._src.data._node import Node, OneInput, Reader, Slices, drawing_nodes, walk
+from replicax._src.data._options import Options
+from replicax._src.data._run import Run
+
+
+class Store:
+    """The elements of a cache, once a walk has reached the end."""
+
+    def __init__(self) -> None:
+        self.block: Block | None = None
+        self.seeds: dict[int, int] = {}  # `Run.other_seeds` of that walk
+        self.lock = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return Store, ()  # the other process fills its own
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cache(OneInput):
+    """The elements, computed in the first walk and kept, in memory or in a file.
+
+    Shuffles before it may draw their seeds. A walk that continues a state has those of the state:
+    what was kept with others is in another order, and not used.
+    """
+
+    filename: str
+    store: Store = dataclasses.field(default_factory=Store, init=False)
+    label: ClassVar[str] = "CacheDataset"
+    keeps_elements: ClassVar[bool] = True
+    passes_on: ClassVar[bool] = True
+
+    def open(self, run: Run) -> Reader:
+        folder = os.path.dirname(os.path.abspath(self.filename))
+        if self.filename and not os.path.isdir(folder):
+            raise FileNotFoundError(
+                f"cache({self.filename!r}): there is no folder {folder!r} to keep the elements in."
+            )
+        with self.store.lock:
+            block = self._kept(run)
+        if block is not None:
+            return Slices(block)
+        # What is computed once must not depend on the iteration in which that happens.
+        return CacheReader(self, self.input.open(run.from_the_start()), run)
+
+    def _kept(self, run: Run) -> Block | None:
+        """What is kept of a walk with the seeds of this one."""
+        store = self.store
+        if store.block is not None and store.seeds == self._other_seeds(run):
+            return store.block
+        if self.filename and os.path.exists(self.filename):
+            elements = _cache_file.read(self.filename, self._seeds(run), lambda: self.input.spec)
+            if elements is not None:
+                store.block, store.seeds = Kept(elements), self._other_seeds(run)
+                return store.block
+        return None
+
+    def keep(self, elements: list[Any], run: Run) -> None:
+        """Called when a walk has reached the end."""
+        with self.store.lock:
+            if self._kept(run) is None:
+                if self.filename:
+                    _cache_file.write(self.filename, elements, self._seeds(run))
+                self.store.block, self.store.seeds = Kept(elements), self._other_seeds(run)
+
+    def seeds_of_file(self) -> dict[int, int]:
+        """The seeds with which the file was written, by those that the nodes drew."""
+        drawing = drawing_nodes(self.input)
+        if not drawing or not self.filename or not os.path.exists(self.filename):
+            return {}
+        seeds = _cache_file.read_seeds(self.filename)
+        if len(seeds) != len(drawing):  # the file is of another pipeline
+            return {}
+        return {node.drawn: seed for node, seed in zip(drawing, seeds)}
+
+    def _seeds(self, run: Run) -> tuple[int, ...]:
+        return tuple(run.seed_of(node.drawn) for node in drawing_nodes(self.input))
+
+    def _other_seeds(self, run: Run) -> dict[int, int]:
+        return run.other_seeds if drawing_nodes(self.input) else {}
+
+    def details(self) -> str:
+        return self.filename or "in memory"
+
+
+class Kept(Held):
+    """Elements that are handed out again and again, each time in containers of their own."""
+
+    __slots__ = ()
+
+    def rows(self) -> list[Any]:
+        if not self.elements:
+            return []
+        structure = Structure(self.elements[0])
+        return [structure.build(row) for row in zip(*structure.columns(self.elements))]
+
+
+class CacheReader(Reader):
+    """The first walk, which fills the cache if it is not broken off."""
+
+    def __init__(self, node: Cache, reader: Reader, run: Run):
+        self._node = node
+        self._reader = reader
+        self._run = run
+        self._elements: list[Any] = []
+        self._whole = not run.is_look
+
+    def take(self, count: int) -> Block:
+        try:
+            rows = [map_leaves(read_only, own(row)) for row in self._reader.take(count).rows()]
+            if rows and not self._elements and self._node.filename:
+                _cache_file.check_can_be_kept(rows[0])
+        except BaseException:
+            self._whole = False  # an element is missing
+            raise
+        if rows:
+            self._elements += rows
+        elif self._whole:
+            self._node.keep(self._elements, self._run)
+        return Kept(rows)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def seeds_of_files(nodes: Sequence[Node]) -> dict[int, int]:
+    """The seeds with which files of caches were written: an iteration that starts here has them."""
+    seeds: dict[int, int] = {}
+    for node in nodes:
+        for each in walk(node):
+            if isinstance(each, Cache):
+                seeds |= each.seeds_of_file()
+    return seeds
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prefetch(OneInput):
+    """The same elements; at the end of a pipeline, read ahead by a thread.
+
+    Further up it changes nothing: what stands at the end reads ahead for the whole pipeline.
+    """
+
+    buffer_size: int
+    label: ClassVar[str] = "PrefetchDataset"
+    keeps_elements: ClassVar[bool] = True
+    passes_on: ClassVar[bool] = True
+
+    def open(self, run: Run) -> Reader:
+        return self.input.open(run)
+
+    def details(self) -> str:
+        return str(self.buffer_size) if self.buffer_size >= 0 else "AUTOTUNE"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WithOptions(OneInput):
+    """The same elements, with options for those who distribute them."""
+
+    options: Options
+    label: ClassVar[str] = "OptionsDataset"
+    keeps_elements: ClassVar[bool] = True
+    passes_on: ClassVar[bool] = True
+
+    def open(self, run: Run) -> Reader:
+        return self.input.open(run)
+
+    def details(self) -> str:
+        return f"auto_shard_policy {self.options.experimental_distribute.auto_shard_policy.name}"
+
+
+def options_of(node: Node) -> Options:
+    """The options of a pipeline: those nearest to the sink count."""
+    options = Options()
+    for each in node.inputs:
+        options = options.merge(options_of(each))
+    return options.merge(node.options) if isinstance(node, WithOptions) else options

@@ -1,0 +1,497 @@
+"""`Dataset`: the operations of `tf.data`, as methods that put nodes together."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import glob
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
+
+import numpy as np
+
+from replicax._src.data._arguments import as_count, as_function, as_signature, flat_padding
+from replicax._src.data._batching import Batch, PaddedBatch, Rebatch, Unbatch, Window
+from replicax._src.data._caching import Cache, Prefetch, WithOptions, options_of
+from replicax._src.data._combining import Concatenate, Enumerate, Zip
+from replicax._src.data._elements import Structure, as_element
+from replicax._src.data._files import names_node
+from replicax._src.data._interleaving import Interleave
+from replicax._src.data._iterator import DatasetIterator, refuse_in_trace
+from replicax._src.data._mapping import ON_DEVICE, PER_ELEMENT, VECTORIZED, Filter, Map
+from replicax._src.data._node import INFINITE, UNKNOWN, Node, NoElements, merged_specs
+from replicax._src.data._options import AUTOTUNE, Options
+from replicax._src.data._ordering import Repeat, Shard, Shuffle, Skip, Take
+from replicax._src.data._report import benchmark, html_tree, one_line, text_tree
+from replicax._src.data._run import Iterations
+from replicax._src.data._sources import (
+    Numbers,
+    OneElement,
+    PythonIterator,
+    TensorSlices,
+    start_generator,
+)
+from replicax._src.data.foreign import foreign_node
+
+
+class Dataset:
+    """A sequence of elements, described by how to make them; nothing runs before it is iterated.
+
+    The operations are those of `tf.data.Dataset`. Elements are tuples and dicts of NumPy arrays;
+    `strategy.experimental_distribute_dataset` puts them on devices.
+
+    >>> import replicax as rx
+    >>> dataset = rx.data.Dataset.range(5).map(lambda x: x * x).batch(2)
+    >>> list(dataset)
+    [array([0, 1]), array([4, 9]), array([16])]
+    """
+
+    def __init__(self, node: Node):
+        if not isinstance(node, Node):
+            raise TypeError(
+                "A data set is made by a function such as rx.data.Dataset.from_tensor_slices("
+                "arrays), not by Dataset(...)."
+            )
+        self._data_set_node = node
+        self._iterations = Iterations()
+
+    # ------------------------------------------------------------------ sources
+
+    @staticmethod
+    def from_tensor_slices(tensors: Any, name: str | None = None) -> Dataset:
+        """The rows of an array, or of a structure of arrays with as many rows.
+
+        The arrays are not copied (also not those of `np.memmap`): do not change them meanwhile.
+        """
+        return Dataset(TensorSlices.of(tensors))
+
+    @staticmethod
+    def from_tensors(tensors: Any, name: str | None = None) -> Dataset:
+        """One element: `tensors`."""
+        return Dataset(OneElement.of(tensors))
+
+    @staticmethod
+    def range(*args: Any, output_type: Any = np.int64, name: str | None = None) -> Dataset:
+        """The numbers of `range(*args)`, as `int64` unless `output_type` says otherwise."""
+        if not 1 <= len(args) <= 3:
+            raise ValueError(
+                "Dataset.range takes `stop`, `start, stop` or `start, stop, step`; got "
+                f"{len(args)} arguments."
+            )
+        limits = [as_count(arg, "range") for arg in args]
+        if len(limits) == 3 and limits[2] == 0:
+            raise ValueError("Dataset.range takes a step that is not 0.")
+        numbers = range(*limits)
+        most = abs(numbers.stop - numbers.start) // abs(numbers.step)
+        if any(not -(2**63) <= limit < 2**63 for limit in limits) or most >= 2**63:
+            raise ValueError(
+                f"Dataset.range takes integers of 64 bits, and yields fewer than 2**63; got "
+                f"{numbers}. For numbers without end use Dataset.range(n).repeat()."
+            )
+        return Dataset(Numbers(numbers, np.dtype(output_type)))
+
+    @staticmethod
+    def from_generator(
+        generator: Callable[..., Iterable[Any]],
+        output_types: Any = None,
+        output_shapes: Any = None,
+        args: Any = None,
+        output_signature: Any = None,
+        name: str | None = None,
+    ) -> Dataset:
+        """What the iterator that `generator()` returns yields; it is called for each iteration.
+
+        Args:
+          generator: a function that returns an iterable.
+          output_types: the older way to say what the elements look like: a structure of dtypes,
+          output_shapes: and one of shapes.
+          args: arguments for `generator`.
+          output_signature: a structure of `rx.TensorSpec`. Elements that do not fit are refused.
+            Without it, the first elements show what they look like.
+        """
+        if not callable(generator):
+            raise TypeError(
+                "from_generator takes a function that returns an iterator, so that the data can "
+                f"be read more than once; got {generator!r}. For a generator g(): "
+                "from_generator(g), without the parentheses."
+            )
+        arguments = () if args is None else tuple(args)
+        signature = as_signature(output_types, output_shapes, output_signature)
+        source = f"from_generator({getattr(generator, '__qualname__', repr(generator))})"
+        make = functools.partial(start_generator, generator, arguments, source)
+        return Dataset(PythonIterator(make, signature, UNKNOWN, source))
+
+    @staticmethod
+    def from_source(source: Any) -> Dataset:
+        """The elements of another library's data set: Grain, torch, Hugging Face, `tf.data`.
+
+        Also those of any iterable. What can be read by index is: `shuffle` and sharding then cost
+        nothing.
+        """
+        return Dataset(foreign_node(source))
+
+    @staticmethod
+    def list_files(
+        file_pattern: Any,
+        shuffle: bool | None = None,
+        seed: int | None = None,
+        name: str | None = None,
+    ) -> Dataset:
+        """The names of the files that match a pattern or patterns, shuffled unless told not to."""
+        patterns = (
+            [file_pattern] if isinstance(file_pattern, str | bytes | os.PathLike) else file_pattern
+        )
+        names: list[str] = []
+        for pattern in patterns:
+            pattern = os.fsdecode(pattern)
+            found = sorted(glob.glob(pattern, recursive=True))
+            if not found:
+                raise FileNotFoundError(
+                    f"No files match the pattern {pattern!r} (in {os.getcwd()!r})."
+                )
+            names += found
+        names.sort()
+        files = Dataset(names_node(names))
+        return files.shuffle(len(names), seed) if shuffle or shuffle is None else files
+
+    @staticmethod
+    def zip(*args: Any, datasets: Any = None, name: str | None = None) -> Dataset:
+        """The elements of several data sets side by side: `zip(a, b)`, or `zip({"x": a})`."""
+        if datasets is not None:
+            args = (datasets,)
+        if not args:
+            raise TypeError("Dataset.zip takes data sets: zip(a, b), or zip((a, b)).")
+        nest: Any = args[0] if len(args) == 1 else args
+        if isinstance(nest, list):
+            raise TypeError(
+                "Dataset.zip takes data sets, or a tuple or dict of them; got a list. Write "
+                "zip(*datasets)."
+            )
+        structure = Structure(nest)
+        parts = structure.leaves(nest)
+        for part in parts:
+            if not isinstance(part, Dataset):
+                raise TypeError(f"Dataset.zip takes data sets; got {part!r}.")
+        return Dataset(Zip(tuple(part._data_set_node for part in parts), structure))
+
+    # ------------------------------------------------------------------ functions of elements
+
+    def map(
+        self,
+        map_func: Callable[..., Any],
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        synchronous: bool | None = None,
+        use_unbounded_threadpool: bool = False,
+        name: str | None = None,
+        *,
+        vectorized: bool = False,
+        on_device: bool = False,
+    ) -> Dataset:
+        """A function of each element. If an element is a tuple, the function gets its items.
+
+        Args:
+          map_func: gets NumPy arrays, and may use NumPy, JAX or anything else. Not called for
+            elements that this process does not use.
+          num_parallel_calls: how many threads call it at a time: for functions that wait, or that
+            release Python's lock. `AUTOTUNE` is one.
+          deterministic: kept for ported code, as the next three: the order is always kept.
+          vectorized: the function gets many elements at once, as the rows of arrays, and returns
+            as many rows. Much faster, where it can be written so.
+          on_device: the function runs under `jax.jit` on the replicas' devices, after the data
+            was placed there. At the end of a pipeline, or before a last `batch`.
+        """
+        map_func = as_function(map_func, "map()", "lambda x: ...")
+        if vectorized and on_device:
+            raise ValueError(
+                "map() takes either vectorized=True (on the host, many elements at once) or "
+                "on_device=True (under jax.jit), not both."
+            )
+        parallel = 1
+        if num_parallel_calls is not None and num_parallel_calls != AUTOTUNE:
+            parallel = as_count(num_parallel_calls, "map(num_parallel_calls=...)", 1)
+        mode = VECTORIZED if vectorized else ON_DEVICE if on_device else PER_ELEMENT
+        return Dataset(Map(self._data_set_node, map_func, mode, parallel))
+
+    def filter(self, predicate: Callable[..., Any], name: str | None = None) -> Dataset:
+        """The elements for which `predicate` returns True."""
+        predicate = as_function(predicate, "filter()", "lambda x: x > 0")
+        return Dataset(Filter(self._data_set_node, predicate))
+
+    def flat_map(self, map_func: Callable[..., Any], name: str | None = None) -> Dataset:
+        """The elements of the data sets that `map_func` makes of each element, in turn."""
+        example = "lambda x: rx.data.Dataset.from_tensor_slices(x)"
+        map_func = as_function(map_func, "flat_map()", example)
+        return Dataset(Interleave(self._data_set_node, map_func, 1, 1, "flat_map()"))
+
+    def interleave(
+        self,
+        map_func: Callable[..., Any],
+        cycle_length: int | None = None,
+        block_length: int | None = None,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        name: str | None = None,
+    ) -> Dataset:
+        """As `flat_map`, with `cycle_length` data sets taking turns of `block_length` elements.
+
+        `cycle_length` is 16 by default (in TensorFlow it depends on the machine).
+        """
+        map_func = as_function(map_func, "interleave()", "rx.data.TFRecordDataset")
+        cycle = 16 if cycle_length in (None, AUTOTUNE) else cycle_length
+        block = 1 if block_length is None else block_length
+        return Dataset(
+            Interleave(
+                self._data_set_node,
+                map_func,
+                as_count(cycle, "interleave(cycle_length=...)", 1),
+                as_count(block, "interleave(block_length=...)", 1),
+                "interleave()",
+            )
+        )
+
+    # ------------------------------------------------------------------ batches
+
+    def batch(
+        self,
+        batch_size: int,
+        drop_remainder: bool = False,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        name: str | None = None,
+    ) -> Dataset:
+        """`batch_size` elements as one; the last batch may be smaller, or is dropped."""
+        size = as_count(batch_size, "batch()", 1)
+        return Dataset(Batch(self._data_set_node, size, bool(drop_remainder)))
+
+    def padded_batch(
+        self,
+        batch_size: int,
+        padded_shapes: Any = None,
+        padding_values: Any = None,
+        drop_remainder: bool = False,
+        name: str | None = None,
+    ) -> Dataset:
+        """As `batch`, for elements of different lengths: all are filled up to one shape.
+
+        Args:
+          batch_size: how many elements.
+          padded_shapes: a structure of shapes; None or -1 in one stands for the longest.
+          padding_values: a structure of numbers to fill with; zeros, or empty text, by default.
+          drop_remainder: whether to drop a smaller last batch.
+        """
+        size = as_count(batch_size, "padded_batch()", 1)
+        shapes, values = flat_padding(padded_shapes, padding_values, self._data_set_node)
+        return Dataset(PaddedBatch(self._data_set_node, size, shapes, values, bool(drop_remainder)))
+
+    def unbatch(self, name: str | None = None) -> Dataset:
+        """The rows of the batches, one by one."""
+        return Dataset(Unbatch(self._data_set_node))
+
+    def rebatch(
+        self, batch_size: Any, drop_remainder: bool = False, name: str | None = None
+    ) -> Dataset:
+        """Batches of another size, or of the sizes in a list, in turn."""
+        given = batch_size if isinstance(batch_size, list | tuple | np.ndarray) else [batch_size]
+        sizes = tuple(as_count(size, "rebatch()", 0 if len(given) > 1 else 1) for size in given)
+        if not any(sizes):
+            raise ValueError(f"rebatch() needs a size above 0; got {batch_size!r}.")
+        return Dataset(Rebatch(self._data_set_node, sizes, bool(drop_remainder)))
+
+    def window(
+        self,
+        size: int,
+        shift: int | None = None,
+        stride: int = 1,
+        drop_remainder: bool = False,
+        name: str | None = None,
+    ) -> Dataset:
+        """Data sets of `size` elements each, `stride` apart, starting every `shift` elements."""
+        count = as_count(size, "window()", 1)
+        return Dataset(
+            Window(
+                self._data_set_node,
+                count,
+                count if shift is None else as_count(shift, "window(shift=...)", 1),
+                as_count(stride, "window(stride=...)", 1),
+                bool(drop_remainder),
+                Dataset,
+            )
+        )
+
+    # ------------------------------------------------------------------ order and number
+
+    def shuffle(
+        self,
+        buffer_size: int,
+        seed: int | None = None,
+        reshuffle_each_iteration: bool | None = True,
+        name: str | None = None,
+    ) -> Dataset:
+        """A random order.
+
+        Args:
+          buffer_size: from how many elements the next one is drawn. As large as the data set for
+            an even shuffle, which costs nothing extra for arrays in memory.
+          seed: makes the order the same in every run of the program.
+          reshuffle_each_iteration: whether each iteration, and each repetition of `repeat`, has
+            another order.
+        """
+        size = UNKNOWN if buffer_size in (None, UNKNOWN) else as_count(buffer_size, "shuffle()", 1)
+        node = self._data_set_node
+        if size == UNKNOWN and node.cardinality == INFINITE:
+            raise ValueError(
+                "shuffle() of everything needs a data set that ends; this one repeats for ever. "
+                "Call shuffle before repeat, or name a buffer_size."
+            )
+        chosen = None if seed is None else as_count(seed, "shuffle(seed=...)", None)
+        reshuffle = True if reshuffle_each_iteration is None else bool(reshuffle_each_iteration)
+        return Dataset(Shuffle(node, size, chosen, reshuffle))
+
+    def repeat(self, count: int | None = None, name: str | None = None) -> Dataset:
+        """The data set `count` times over; for ever by default."""
+        times = -1 if count is None else as_count(count, "repeat()", None)
+        return Dataset(Repeat(self._data_set_node, max(times, -1)))
+
+    def take(self, count: int, name: str | None = None) -> Dataset:
+        """The first `count` elements; all of them if it is negative."""
+        number = as_count(count, "take()", None)
+        return Dataset(Take(self._data_set_node, number)) if number >= 0 else self
+
+    def skip(self, count: int, name: str | None = None) -> Dataset:
+        """All elements but the first `count`; none of them if it is negative."""
+        number = as_count(count, "skip()", None)
+        if number < 0:
+            return self.take(0)
+        return Dataset(Skip(self._data_set_node, number))
+
+    def shard(self, num_shards: int, index: int, name: str | None = None) -> Dataset:
+        """Every `num_shards`-th element, from number `index` on."""
+        shards, number = as_count(num_shards, "shard()", None), as_count(index, "shard()", None)
+        if not (shards == number == -1) and not 0 <= number < shards:
+            raise ValueError(
+                f"shard(num_shards, index) needs an index from 0 to num_shards - 1; got "
+                f"shard({num_shards}, {index})."
+            )
+        return Dataset(Shard(self._data_set_node, shards, number))
+
+    def concatenate(self, dataset: Dataset, name: str | None = None) -> Dataset:
+        """The elements of this data set, then those of another that looks like it."""
+        if not isinstance(dataset, Dataset):
+            raise TypeError(f"concatenate() takes a data set; got {dataset!r}.")
+        nodes = (self._data_set_node, dataset._data_set_node)
+        merged = None
+        with contextlib.suppress(NoElements):  # of nothing, nothing can be said
+            merged = merged_specs(nodes[0].spec, nodes[1].spec)
+            if merged is None:
+                raise TypeError(
+                    "concatenate() takes a data set with elements of the same structure and "
+                    f"dtypes: these are {nodes[0].spec!r}, those are {nodes[1].spec!r}."
+                )
+        first = nodes[0].parts if isinstance(nodes[0], Concatenate) else nodes[:1]
+        return Dataset(Concatenate((*first, nodes[1]), merged))
+
+    def enumerate(self, start: int = 0, name: str | None = None) -> Dataset:
+        """Pairs of a number, counting from `start`, and an element."""
+        return Dataset(Enumerate(self._data_set_node, as_count(start, "enumerate()", None)))
+
+    # ------------------------------------------------------------------ the way it is read
+
+    def cache(self, filename: str = "", name: str | None = None) -> Dataset:
+        """The same elements, computed once: kept in memory, or in a file if one is named."""
+        if not isinstance(filename, str | os.PathLike):
+            raise TypeError(f"cache() takes a file name, or nothing; got {filename!r}.")
+        return Dataset(Cache(self._data_set_node, os.fspath(filename)))
+
+    def prefetch(self, buffer_size: int, name: str | None = None) -> Dataset:
+        """The same elements; at the end of a pipeline, a thread reads `buffer_size` of them ahead.
+
+        A distributed data set reads ahead by itself.
+        """
+        size = -1 if buffer_size in (None, AUTOTUNE) else as_count(buffer_size, "prefetch()", 0)
+        return Dataset(Prefetch(self._data_set_node, size))
+
+    def with_options(self, options: Options, name: str | None = None) -> Dataset:
+        """The same elements, with `rx.data.Options`."""
+        if not isinstance(options, Options):
+            raise TypeError(f"with_options() takes rx.data.Options; got {options!r}.")
+        return Dataset(WithOptions(self._data_set_node, self.options().merge(options)))
+
+    def options(self) -> Options:
+        """The options that `with_options` set."""
+        return options_of(self._data_set_node)
+
+    def apply(self, transformation_func: Callable[[Dataset], Dataset]) -> Dataset:
+        """`transformation_func(self)`, to be chained."""
+        made = transformation_func(self)
+        if not isinstance(made, Dataset):
+            raise TypeError(f"The function of apply() must return a data set; got {made!r}.")
+        return made
+
+    def reduce(
+        self, initial_state: Any, reduce_func: Callable[..., Any], name: str | None = None
+    ) -> Any:
+        """`state = reduce_func(state, element)` over all elements; the last state."""
+        state = as_element(initial_state)
+        for element in self:
+            state = as_element(reduce_func(state, element))
+        return state
+
+    # ------------------------------------------------------------------ looking at it
+
+    @property
+    def element_spec(self) -> Any:
+        """What the elements look like: a structure of `rx.TensorSpec`."""
+        return self._data_set_node.spec
+
+    def cardinality(self) -> int:
+        """The number of elements, or `INFINITE_CARDINALITY`, or `UNKNOWN_CARDINALITY`."""
+        return self._data_set_node.cardinality
+
+    def __len__(self) -> int:
+        size = self.cardinality()
+        if size == INFINITE:
+            raise TypeError("The data set repeats for ever, so that it has no length.")
+        if size == UNKNOWN:
+            raise TypeError(
+                "The length of the data set is not known before it is read. Count its elements: "
+                "sum(1 for _ in dataset)."
+            )
+        return size
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> DatasetIterator:
+        refuse_in_trace()
+        iterations = self._iterations
+        return DatasetIterator([self._data_set_node], iterations.begin(), iterations.resume)
+
+    def as_numpy_iterator(self) -> Iterator[Any]:
+        """An iterator over the elements, as NumPy arrays."""
+        return iter(self)
+
+    def benchmark(self, elements: int = 100, warm_up: int = 5) -> Any:
+        """Where the time goes: reads `elements` elements up to each operation of the pipeline.
+
+        Prints as a table, shows as one in a notebook.
+        """
+        return benchmark(self._data_set_node, elements, warm_up)
+
+    def __repr__(self) -> str:
+        return one_line(self._data_set_node)
+
+    def __str__(self) -> str:
+        return text_tree(self._data_set_node)
+
+    def _repr_html_(self) -> str:
+        return html_tree(self._data_set_node)
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+
+def cardinality(dataset: Dataset) -> int:
+    """The older spelling of `dataset.cardinality()`."""
+    return dataset.cardinality()

@@ -1,0 +1,227 @@
+"""Iterating over a data set on the host, and taking the position along."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, Self
+
+from replicax._src._errors import OutOfRangeError
+from replicax._src.context import is_compiling
+from replicax._src.data._ahead import Ahead, Failed
+from replicax._src.data._caching import Prefetch, WithOptions, seeds_of_files
+from replicax._src.data._elements import plain
+from replicax._src.data._interleaving import Interleave
+from replicax._src.data._node import Node, Reader, chunk_of, walk
+from replicax._src.data._optional import Optional
+from replicax._src.data._parsed_records import yields_records
+from replicax._src.data._run import Run
+from replicax._src.data._state import run_from, state_of
+from replicax._src.functions import NotOneProgram
+
+
+def refuse_in_trace() -> None:
+    """A compiled function that reads data is a loop: Python, with compiled steps."""
+    if is_compiling():
+        raise NotOneProgram("it reads from a data set")
+
+
+class Feed(Protocol):
+    """Where an iterator gets its values."""
+
+    def get(self) -> Any:
+        """The next value, or `Failed` in its place; raises StopIteration at the end."""
+        ...
+
+    def close(self) -> None: ...
+
+
+_live: weakref.WeakSet[PositionedIterator] = weakref.WeakSet()
+
+
+def positions_now() -> weakref.WeakKeyDictionary[PositionedIterator, int]:
+    """Where each iterator of the program is."""
+    return weakref.WeakKeyDictionary({each: each.position for each in tuple(_live)})
+
+
+class PositionedIterator:
+    """An iterator that knows how much of its data the user has received.
+
+    That number, with the seeds, is its whole state: to continue is to skip, which every reader
+    does without computing what it skips.
+    """
+
+    def __init__(self, nodes: Sequence[Node], run: Run, on_resume: Callable[[Run], None]):
+        self._nodes = nodes
+        self._run = run.with_defaults(seeds_of_files(nodes))
+        self._on_resume = on_resume
+        self._position = 0
+        self.started_at = 0  # where `set_state` put it
+        self._feed: Feed | None = None
+        self._lock = threading.RLock()  # threads may share an iterator
+        _live.add(self)
+
+    def _start(self) -> Feed:
+        """Starts a walk at `self._position`."""
+        raise NotImplementedError
+
+    def _tied_to(self) -> dict[str, Any]:
+        """What else must be the same where a state is continued, by name."""
+        return {}
+
+    @property
+    def element_spec(self) -> Any:
+        """What the elements look like."""
+        return self._nodes[0].spec
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        refuse_in_trace()
+        with self._lock:
+            try:
+                if self._feed is None:
+                    self._feed = self._start()
+                value = self._feed.get()
+                self._position += 1
+            except Exception:
+                raise
+            except BaseException:  # Ctrl-C came somewhere: start anew, from what was received
+                feed, self._feed = self._feed, None
+                if isinstance(feed, Ahead):
+                    feed.close(wait=False)
+                elif feed is not None:
+                    feed.close()
+                raise
+        if isinstance(value, Failed):  # it is passed; what could not be read, above, is not
+            raise value.error
+        return value
+
+    def get_next(self) -> Any:
+        """The next element; raises `rx.errors.OutOfRangeError` at the end."""
+        try:
+            return next(self)
+        except StopIteration:
+            raise OutOfRangeError(
+                f"The data set has no more elements: all {self._position} were read."
+            ) from None
+
+    def get_next_as_optional(self) -> Optional:
+        """The next element, or an `rx.experimental.Optional` without a value at the end."""
+        try:
+            return Optional(next(self), lambda: self.element_spec)
+        except StopIteration:
+            return Optional(Optional._NOTHING, lambda: self.element_spec)
+
+    @property
+    def position(self) -> int:
+        """How many elements the user has received."""
+        return self._position
+
+    @contextlib.contextmanager
+    def as_of(self, position: int) -> Iterator[None]:
+        """Inside the block `get_state` tells of an earlier position.
+
+        For a checkpoint that is saved between taking a batch and using it.
+        """
+        with self._lock:
+            now, self._position = self._position, position
+            try:
+                yield
+            finally:
+                self._position = now
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the user is: what was received, not what was read ahead.
+
+        Small, and made of numbers and texts only: it can be written as JSON.
+        """
+        return state_of(self._nodes, self._run, self._position) | self._tied_to()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues from a state of `get_state`: the same elements follow, in the same order.
+
+        Also in another process. Later iterations over the data set are those that would have
+        followed.
+        """
+        run, position = run_from(self._nodes, state)
+        mine = self._tied_to()
+        theirs = {name: state[name] for name in ("split", "replicas", "workers") if name in state}
+        if mine != theirs:
+            raise ValueError(
+                f"The state cannot be continued here: it is of a data set with {theirs}, and this "
+                f"one has {mine}. Only global batches of which every worker takes its part "
+                "(AutoShardPolicy.DATA) can be continued by another number of replicas or workers, "
+                "and batches that are split by one rule not by the other."
+            )
+        self.close()
+        self._run, self._position = run, position
+        self.started_at = position
+        self._on_resume(run)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "An iterator over a data set cannot be pickled. Take its get_state() along, and give "
+            "it to set_state() of an iterator over the same data set."
+        )
+
+    def close(self) -> None:
+        """Closes files and generators, and ends the thread that reads ahead."""
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
+
+
+class DatasetIterator(PositionedIterator):
+    """What `iter(dataset)` gives: elements as NumPy arrays.
+
+    `get_state` and `set_state` take the position along, into another process too.
+    """
+
+    def _start(self) -> Feed:
+        sink = self._nodes[0]
+        ahead = 0
+        while isinstance(sink, Prefetch | WithOptions):
+            if isinstance(sink, Prefetch) and not ahead:
+                ahead = sink.buffer_size if sink.buffer_size >= 0 else 2
+            sink = sink.input
+        reader = sink.open(self._run.anew())
+        feed = _Feed(reader, chunk_of(sink), self._position, _may_have_records(sink))
+        return Ahead(feed.get, ahead, feed.close) if ahead else feed
+
+
+class _Feed:
+    """Elements from blocks."""
+
+    def __init__(self, reader: Reader, chunk: int, position: int, has_records: bool):
+        self._reader = reader
+        self._has_records = has_records  # whose batches are no plain arrays, for our own use
+        self._chunk = chunk
+        self._position = position  # to start at
+        self._rows: list[Any] = []
+
+    def get(self) -> Any:
+        if not self._rows:
+            if self._position:
+                position, self._position = self._position, 0
+                self._reader.skip(position)
+            block = self._reader.take(self._chunk)
+            if len(block) == 0:
+                raise StopIteration
+            try:
+                self._rows = block.rows()
+            except Exception as error:
+                return Failed(error)
+            self._rows.reverse()
+        return plain(self._rows.pop()) if self._has_records else self._rows.pop()
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _may_have_records(node: Node) -> bool:
+    """Whether records of files are read somewhere, also in data sets that are made on the way."""
+    return any(isinstance(each, Interleave) or yields_records(each) for each in walk(node))

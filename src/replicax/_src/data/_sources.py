@@ -1,0 +1,275 @@
+"""Where elements come from: arrays in memory, numbers, Python's iterators."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from replicax._src._arrays import STRING
+from replicax._src._errors import add_note
+from replicax._src._tensor_spec import TensorSpec
+from replicax._src.data._blocks import Block, Counted, Held, Rows, Table
+from replicax._src.data._elements import (
+    Structure,
+    as_element,
+    as_leaf,
+    leaves_with_names,
+    map_leaves,
+    own,
+    read_only,
+)
+from replicax._src.data._node import (
+    UNKNOWN,
+    Node,
+    Pulled,
+    Reader,
+    Slices,
+    observed_spec,
+    spec_of,
+)
+from replicax._src.data._run import Run
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TensorSlices(Node):
+    """The rows of arrays."""
+
+    table: Table
+    size: int
+    label: ClassVar[str] = "TensorSliceDataset"
+
+    @classmethod
+    def of(cls, tensors: Any) -> TensorSlices:
+        element = as_element(tensors)
+        leaves = leaves_with_names(element)
+        if not leaves:
+            raise ValueError("from_tensor_slices takes at least one array; got none.")
+        for name, leaf in leaves:
+            if not isinstance(leaf, np.ndarray) or leaf.ndim == 0:
+                raise ValueError(
+                    f"from_tensor_slices takes arrays and yields their rows, but tensors{name} is "
+                    f"a single value without rows: {leaf!r}. For a data set of one element use "
+                    "from_tensors."
+                )
+        sizes = {len(leaf) for _, leaf in leaves}
+        if len(sizes) > 1:
+            found = ", ".join(f"tensors{name} has {len(leaf)}" for name, leaf in leaves)
+            raise ValueError(
+                "from_tensor_slices yields the rows of all arrays together, so they must have as "
+                f"many rows; but {found}."
+            )
+        return cls(Table([leaf for _, leaf in leaves], Structure(element)), sizes.pop())
+
+    def open(self, run: Run) -> Reader:
+        return Slices(Rows(self.table, range(self.size)))
+
+    def _cardinality(self) -> int:
+        return self.size
+
+    def _spec(self) -> Any:
+        columns = self.table.columns
+        return self.table.structure.build([row_spec(column) for column in columns])
+
+    def details(self) -> str:
+        return f"{self.size} rows"
+
+
+def row_spec(column: np.ndarray) -> TensorSpec:
+    return TensorSpec.on_host(column.shape[1:], column.dtype)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OneElement(Node):
+    """A data set of one element."""
+
+    element: Any
+    label: ClassVar[str] = "TensorDataset"
+
+    def open(self, run: Run) -> Reader:
+        return Slices(Held([self.element]))
+
+    def _cardinality(self) -> int:
+        return 1
+
+    def _spec(self) -> Any:
+        return spec_of(self.element)
+
+    @classmethod
+    def of(cls, tensors: Any) -> OneElement:
+        return cls(map_leaves(read_only, as_element(tensors)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Numbers(Node):
+    """The numbers of a Python range."""
+
+    numbers: range
+    dtype: Any = np.dtype(np.int64)
+    label: ClassVar[str] = "RangeDataset"
+
+    def open(self, run: Run) -> Reader:
+        return Slices(Counted(self.numbers, self.dtype))
+
+    def _cardinality(self) -> int:
+        return len(self.numbers)
+
+    def _spec(self) -> Any:
+        return TensorSpec.on_host((), self.dtype)
+
+    def details(self) -> str:
+        return str(self.numbers)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockNode(Node):
+    """The elements of a block: a window."""
+
+    block: Block
+    element_spec: Any
+    label: ClassVar[str] = "WindowDataset"
+
+    def open(self, run: Run) -> Reader:
+        return Slices(self.block)
+
+    def _cardinality(self) -> int:
+        return len(self.block)
+
+    def _spec(self) -> Any:
+        return self.element_spec
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PythonIterator(Node):
+    """What an iterator of the user's yields; `make` starts it anew."""
+
+    make: Callable[[], Iterator[Any]]
+    signature: Any = None
+    size: int = UNKNOWN
+    source: str = "from_generator"
+    label: ClassVar[str] = "GeneratorDataset"
+    runs_user_code: ClassVar[bool] = True
+    pulls_user_code: ClassVar[bool] = True
+
+    def open(self, run: Run) -> Reader:
+        return Pulled(self._blocks(run))
+
+    def _blocks(self, run: Run) -> Generator[Block]:
+        look = getattr(self.make, "look", None) if run.is_look else None
+        iterator = self.make() if look is None else look()
+        index = 0
+        try:
+            while True:
+                try:
+                    element = self._own(iterator, index)
+                except StopIteration:
+                    return
+                yield Held([element])
+                del element
+                index += 1
+        finally:
+            if hasattr(iterator, "close"):
+                iterator.close()  # type: ignore[attr-defined]
+
+    def _own(self, iterator: Iterator[Any], index: int) -> Any:
+        # No name for the item: `own` looks at whether somebody else holds it.
+        return own(self._checked(self._next(iterator, index), index))
+
+    def _next(self, iterator: Iterator[Any], index: int) -> Any:
+        try:
+            return next(iterator)
+        except StopIteration:
+            raise
+        except Exception as error:
+            add_note(error, f"Raised by the iterator of {self.source}, at item {index}.")
+            raise
+
+    def _checked(self, value: Any, index: int) -> Any:
+        if value is None:
+            raise TypeError(f"The iterator of {self.source} yielded None as item {index}.")
+        if self.signature is None:
+            try:
+                return as_element(value)
+            except (TypeError, ValueError) as error:
+                add_note(error, f"Yielded by the iterator of {self.source}, as item {index}.")
+                raise
+        return fitted(value, self.signature, self._structure, f"item {index} of {self.source}")
+
+    @functools.cached_property
+    def _structure(self) -> Structure:
+        return Structure(self.signature)
+
+    def _cardinality(self) -> int:
+        return self.size
+
+    def _spec(self) -> Any:
+        return observed_spec(self) if self.signature is None else self.signature
+
+    def details(self) -> str:
+        return self.source
+
+
+def start_generator(
+    generator: Callable[..., Any], arguments: tuple[Any, ...], source: str
+) -> Iterator[Any]:
+    """The iterator of a user's generator function."""
+    made = generator(*arguments)
+    try:
+        return iter(made)
+    except TypeError:
+        raise TypeError(
+            f"The function of {source} must return something to iterate over; it returned {made!r}."
+        ) from None
+
+
+def fitted(value: Any, signature: Any, structure: Structure, what: str) -> Any:
+    """`value` with the structure and dtypes of `signature`."""
+    if isinstance(value, list) and isinstance(signature, tuple):
+        value = tuple(value)
+    values = [value] if structure.text == "." else structure.leaves_like(value)
+    if values is None:
+        raise TypeError(
+            f"{what} does not have the structure of the output_signature: it is "
+            f"{Structure(value).text}, and the signature is {structure.text} "
+            "(each . is an array)."
+        )
+    leaves: list[Any] = []
+    for spec, leaf in zip(structure.leaves(signature), values):
+        try:
+            leaves.append(_fitted_leaf(leaf, spec, what))
+        except TypeError:
+            name = leaves_with_names(signature)[len(leaves)][0]
+            _fitted_leaf(leaf, spec, what + name)
+            raise
+    return structure.build(leaves)
+
+
+def _fitted_leaf(value: Any, spec: Any, what: str) -> Any:
+    if hasattr(value, "_data_set_node"):
+        return value
+    leaf = as_leaf(value)
+    if not isinstance(leaf, bytes) and leaf.dtype != spec.dtype:
+        empty_list = isinstance(value, list | tuple) and leaf.size == 0  # of no type of its own
+        text = STRING in (leaf.dtype, spec.dtype)
+        convertible = not text and np.can_cast(leaf.dtype, spec.dtype, "same_kind")
+        if not convertible and not empty_list:
+            raise TypeError(
+                f"{what} is {leaf.dtype}, which does not convert to the {spec.dtype} of the "
+                f"output_signature: {leaf!r}."
+            )
+        leaf = np.asarray(leaf).astype(spec.dtype)[()]
+    elif isinstance(leaf, bytes) and spec.dtype != STRING:
+        raise TypeError(f"{what} is text, and the output_signature says {spec.dtype}: {leaf!r}.")
+    shape = () if isinstance(leaf, bytes) else leaf.shape
+    if spec.shape is not None and (
+        len(shape) != len(spec.shape)
+        or any(want is not None and want != have for want, have in zip(spec.shape, shape))
+    ):
+        raise TypeError(
+            f"{what} has the shape {shape}, and the output_signature says {spec.shape}. None "
+            "stands for any size."
+        )
+    return leaf

@@ -1,0 +1,112 @@
+"""What can be told about the batches of a data set before they are read."""
+
+from __future__ import annotations
+
+from replicax._src.data._batching import Batch, PaddedBatch, Rebatch, Window
+from replicax._src.data._caching import Prefetch, WithOptions
+from replicax._src.data._combining import Concatenate, Zip
+from replicax._src.data._elements import leaves_with_names
+from replicax._src.data._files import Files
+from replicax._src.data._indexed import Indexed
+from replicax._src.data._interleaving import Interleave
+from replicax._src.data._mapping import Filter, Map
+from replicax._src.data._node import Node, NoElements, walk
+from replicax._src.data._ordering import Repeat, Shard, Skip, Take
+from replicax._src.data._sources import Numbers, OneElement, PythonIterator, TensorSlices
+
+
+def batch_size_of(node: Node, may_run: bool = True) -> int | None:
+    """The global batch size where it can be seen, as TensorFlow sees it.
+
+    Through a `map` after `batch` it cannot be seen, unless the shapes say it. To know those, the
+    function may have to run.
+    """
+    while isinstance(node, Repeat | Take | Skip | Shard | Filter) or node.keeps_elements:
+        node = node.inputs[0]
+    if isinstance(node, Batch | PaddedBatch):
+        return node.batch_size
+    if isinstance(node, Zip | Concatenate):
+        sizes = {batch_size_of(part, may_run) for part in node.parts}
+        return sizes.pop() if len(sizes) == 1 else None
+    if not may_run:
+        return batch_size_of(node.input, may_run) if isinstance(node, Map) else None
+    if not _shapes_can_be_told(node):
+        return None
+    sizes = set()
+    try:
+        specs = leaves_with_names(node.spec)
+    except NoElements:
+        return None
+    for _, spec in specs:
+        sizes.add(spec.shape[0] if getattr(spec, "shape", None) else None)
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _shapes_can_be_told(node: Node) -> bool:
+    """Whether the first elements tell the shapes of all; those of a generator tell theirs."""
+    if isinstance(node, Interleave):
+        made = node.first_made
+        if made is None or not _shapes_can_be_told(made):
+            return False
+    if isinstance(node, PythonIterator):
+        return node.signature is not None
+    return not isinstance(node, Indexed) and all(map(_shapes_can_be_told, node.inputs))
+
+
+def has_static_shapes(node: Node) -> bool:
+    """Whether all elements are known to have one shape, without reading any."""
+    match node:
+        case TensorSlices() | Numbers() | OneElement():
+            return True
+        case PythonIterator():
+            if node.signature is None:
+                return False
+            specs = [spec for _, spec in leaves_with_names(node.signature)]
+            return all(spec.shape is not None and None not in spec.shape for spec in specs)
+        case Files():
+            return node.yields_records
+        case Batch():
+            return node.drop_remainder and has_static_shapes(node.input)
+        case PaddedBatch():
+            known = node.padded_shapes is not None and all(
+                shape is not None and None not in shape for shape in node.padded_shapes
+            )
+            return node.drop_remainder and (known or has_static_shapes(node.input))
+        case Map() | Rebatch() | Window() | Interleave() | Indexed():
+            return False
+    return all(has_static_shapes(each) for each in node.inputs)
+
+
+def all_whole_but_the_last(node: Node) -> bool:
+    while isinstance(node, Prefetch | WithOptions):
+        node = node.inputs[0]
+    return isinstance(node, Batch)
+
+
+_ROWS = (TensorSlices, Numbers, Files, Indexed)
+
+
+def refuse_unbatched(node: Node) -> None:
+    """Data sets whose elements are rows: nobody said how many make a batch."""
+    each = node
+    while isinstance(each, Map | Filter | Repeat | Take | Skip | Shard) or each.keeps_elements:
+        each = each.inputs[0]
+    row_source = isinstance(each, _ROWS) and not getattr(each, "may_be_batches", False)
+    if row_source and not _may_be_batches(node, each):
+        line = "Call .batch(global_batch_size)"
+        if isinstance(each, Indexed):  # its own library may have a batch() that does something else
+            line = "Write rx.data.Dataset.from_source(data_set).batch(global_batch_size)"
+        raise ValueError(
+            f"The data set is not batched: its elements are the single rows of {each.label}. "
+            f"{line}, and each batch is split over the replicas."
+        )
+
+
+def _may_be_batches(node: Node, source: Node) -> bool:
+    """Whether functions in between make batches of rows, as those that read a file each do."""
+    if not any(isinstance(each, Map) for each in walk(node)):
+        return False
+    # File names and numbers of batches do; a function of images or sentences is one of rows.
+    return isinstance(source, Files | Indexed | Numbers) or all(
+        not spec.shape for _, spec in leaves_with_names(source.spec)
+    )

@@ -1,0 +1,133 @@
+"""`DistributedIterator`: for each step, a value with a part for each replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from replicax._src._errors import WrongContextError
+from replicax._src.context import default_strategy, get_replica_context
+from replicax._src.data._ahead import Ahead, Failed
+from replicax._src.data._blocks import EMPTY
+from replicax._src.data._iterator import Feed, PositionedIterator
+from replicax._src.data._node import Node
+from replicax._src.data._run import Run
+from replicax._src.data.distributed._options import Exchange
+from replicax._src.data.distributed._splitting import Step, Steps
+from replicax._src.data.distributed._unevenness import differ, mark_uneven, shapes_of
+from replicax._src.data.foreign import Distributed
+
+
+class DistributedIterator(PositionedIterator, Distributed):
+    """What `iter(distributed_dataset)` gives: for each step, a value with a part for each replica.
+
+    `get_state` and `set_state` take the position along, into another process too; where workers
+    take their parts of global batches, also to another number of replicas or workers.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        run: Run,
+        on_resume: Callable[[Run], None],
+        make_feed: Callable[[Run, int], StepFeed],
+        ahead: int,
+        spec: Callable[[], Any],
+        tied_to: dict[str, Any],
+    ):
+        super().__init__(nodes, run, on_resume)
+        self._make_feed = make_feed
+        self._ahead = ahead
+        self._spec = spec
+        self._ties = tied_to
+
+    def __next__(self) -> Any:
+        context = get_replica_context()
+        if context is not None and context.strategy is not default_strategy():
+            raise WrongContextError(
+                "The next batch of a distributed data set was asked for in a replica function. It "
+                "has a part for every replica: take it outside, and pass it to "
+                "strategy.run(fn, args=(batch,)), which hands each replica its part."
+            )
+        return super().__next__()
+
+    @property
+    def element_spec(self) -> Any:
+        """What the elements look like."""
+        return self._spec()
+
+    def _tied_to(self) -> dict[str, Any]:
+        return self._ties
+
+    def _start(self) -> Feed:
+        feed = self._make_feed(self._run.anew(), self._position)
+        if self._ahead == 0:
+            return feed
+        # One is being made while the others wait.
+        return Ahead(feed.get, self._ahead + 1, feed.close, "rx.input.ahead", feed.interrupt)
+
+    def __repr__(self) -> str:
+        return f"<DistributedIterator at step {self._position}>"
+
+
+class StepFeed:
+    """Makes the values of one walk, one after the other. Knows nothing of who reads them."""
+
+    def __init__(
+        self,
+        steps: Steps,
+        position: int,
+        local_replicas: int,
+        value_of: Callable[[Step], Any],
+        exchange: Exchange | None,
+    ):
+        """
+        Args:
+          steps: of this worker.
+          position: the step to start at.
+          local_replicas: of this worker.
+          value_of: computes a step, and puts it on the devices; None if it cannot be made.
+          exchange: with the other workers at each step, if workers may have different numbers of
+            them, or rows in them.
+        """
+        self._steps = steps
+        self._position = position
+        self._nothing = Step(EMPTY, [0] * local_replicas)
+        self._value_of = value_of
+        self._exchange = exchange
+
+    def get(self) -> Any:
+        if self._position:
+            position, self._position = self._position, 0
+            self._steps.skip(position)
+        step = self._steps.next_step()
+        value = None if step is None else self._made(step)
+        is_uneven = step is not None and step.is_uneven
+        if self._exchange is not None:
+            # What each worker has for this step: nothing more, or arrays of some shapes.
+            words = self._exchange(None if step is None else shapes_of(value))
+            if words is None or all(word is None for word in words):
+                raise StopIteration
+            if step is None:
+                value = self._made(self._nothing)
+            is_uneven = differ(words)
+        if value is None:
+            raise StopIteration
+        if is_uneven:
+            mark_uneven(value)
+        return value
+
+    def _made(self, step: Step) -> Any:
+        try:
+            return self._value_of(step)
+        except Exception as error:
+            return Failed(error)
+
+    def interrupt(self) -> None:
+        """Releases the thread that waits for other workers in `get`, and those workers."""
+        if self._exchange is not None:
+            self._exchange.close()
+
+    def close(self) -> None:
+        self.interrupt()
+        self._steps.close()

@@ -1,0 +1,125 @@
+"""Shares of replicas, from the host to the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from replicax._src._jax_internals import put_on_one
+from replicax._src._warnings import Line, warn
+from replicax._src.data._elements import aligned, leaves_with_names, plain
+from replicax._src.data.distributed._options import InputLayout
+from replicax._src.data.distributed._shares import Shares
+from replicax._src.devices import replica_mesh, replicas_on
+from replicax._src.values import PerReplica, ReplicaBuffers, per_replica_type
+
+
+class Placement:
+    """Puts the shares of a step on the devices, and makes per-replica values of them."""
+
+    def __init__(self, layout: InputLayout, fetch: bool, integers_may_narrow: bool, line: Line):
+        """
+        Args:
+          layout: who reads.
+          fetch: whether to put them there at all.
+          integers_may_narrow: whether nobody asked for 64 bits.
+          line: of the user's, to point at in warnings.
+        """
+        self._line = line
+        self._devices = layout.devices
+        self._wrap = layout.replicas > 1
+        self._fetch = fetch
+        self._mesh = replica_mesh(layout.devices) if replicas_on(layout.devices) > 1 else None
+        self._type = per_replica_type(layout.devices)
+        self._warn_of_integers = not integers_may_narrow
+
+    def place(self, shares: Shares) -> Any:
+        """A structure like an element, of arrays or per-replica values."""
+        structure, columns = shares
+        placed: list[Any] = []
+        for index, column in enumerate(columns):
+            leaf = column[0]
+            if self._fetch and leaf_can_be_placed(leaf):
+                wanted = _on_device(leaf.dtype)
+                if wanted is None:
+                    raise TypeError(
+                        f"element{_name_of(shares, index)} is {leaf.dtype}, which JAX does not "
+                        "have. Convert it in map(), for example to float32."
+                    )
+                if leaf.dtype != wanted:
+                    name = _name_of(shares, index)
+                    column = [self._narrowed(part, wanted, name) for part in column]
+                placed.append(self._placed(column))
+            else:
+                column = [plain(part) for part in column]
+                placed.append(self._type(column) if self._wrap else column[0])
+        return structure.build(placed)
+
+    def _placed(self, column: Sequence[Any]) -> Any:
+        mesh = self._mesh
+        if mesh is None:
+            array = put_on_one(np.asarray(column[0]), self._devices[0])
+            return PerReplica([array]) if self._wrap else array
+        shape = column[0].shape
+        even = all(part.shape == shape for part in column)
+        if even and shape and 0 not in shape:
+            buffers = ReplicaBuffers(mesh, assembled=mesh.assemble_from_host(column))
+            return self._type._from_buffers(buffers)
+        parts = [put_on_one(np.asarray(part), to) for part, to in zip(column, self._devices)]
+        return self._type(parts)
+
+    def _narrowed(self, part: Any, wanted: Any, name: str) -> np.ndarray:
+        if part.dtype.kind in "iu":
+            info = np.iinfo(wanted)
+            if part.size and (part.min() < info.min or part.max() > info.max):
+                raise OverflowError(
+                    f"element{name} holds {part.dtype} values from {part.min()} to {part.max()}, "
+                    f"which do not fit the {wanted} that JAX has on the devices. Switch 64 bits "
+                    'on with jax.config.update("jax_enable_x64", True), or map() them into range.'
+                )
+            if self._warn_of_integers:
+                warn_of_narrowing(part.dtype, wanted, name, self._line)
+        else:
+            warn_of_narrowing(part.dtype, wanted, name, self._line)
+        new = aligned(np.shape(part), wanted)
+        new[...] = part
+        return new
+
+
+def _name_of(shares: Shares, index: int) -> str:
+    element = shares.structure.build([column[0] for column in shares.columns])
+    return leaves_with_names(element)[index][0]
+
+
+def leaf_can_be_placed(leaf: Any) -> bool:
+    """Numbers can; text stays on the host."""
+    return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "OSU"
+
+
+_warned: set[Any] = set()
+
+
+def _on_device(dtype: np.dtype) -> np.dtype | None:
+    """The dtype that JAX makes of `dtype`; None if there is none."""
+    if dtype.itemsize < 8 and dtype.kind in "biufc":
+        return dtype
+    try:
+        return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+    except TypeError:
+        return None
+
+
+def warn_of_narrowing(dtype: Any, wanted: Any, name: str, line: Line) -> None:
+    """Once in the life of the process for each pair of dtypes."""
+    if (dtype, wanted) in _warned:
+        return
+    _warned.add((dtype, wanted))
+    warn(
+        f"element{name} of the data set is {dtype}, and becomes {wanted} on the devices: JAX has "
+        f"64 bits only if asked. Make it {wanted} in the data set to say that you know, or switch "
+        'them on with jax.config.update("jax_enable_x64", True). (This is said once.)',
+        line,
+    )

@@ -1,0 +1,39 @@
+"""Values whose components differ in shape: what is eager, because it cannot be one program.
+
+What the replicas of this process have can be seen; what other workers have, they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from replicax._src import _tree
+from replicax._src.data._ahead import Failed
+from replicax._src.values import DistributedValues, PerReplica, is_leaf
+
+
+def shapes_of(value: Any) -> list[list[int]] | str:
+    """The shapes of what the replicas here get, as other workers compare them."""
+    if isinstance(value, Failed):
+        return "failed"
+    shapes: list[list[int]] = []
+    for leaf in _tree.leaves_of(value, is_leaf):
+        parts: Any = [leaf]
+        if isinstance(leaf, DistributedValues):
+            parts = leaf.values if leaf._buffers is None else [leaf._buffers]
+        found: set[tuple[int, ...]] = {tuple(getattr(part, "shape", ())) for part in parts}
+        shapes += [list(shape) for shape in sorted(found)]
+    return shapes
+
+
+def differ(said: Sequence[Any]) -> bool:
+    """Whether the workers have said different shapes."""
+    return any(word != said[0] for word in said)
+
+
+def mark_uneven(value: Any) -> None:
+    """Says of per-replica values that other workers have other shapes, if not this one."""
+    for leaf in _tree.leaves_of(value, is_leaf):
+        if isinstance(leaf, PerReplica):
+            leaf._is_uneven = True

@@ -1,0 +1,306 @@
+"""The replica mesh: the one owner of the mesh, its axis name, and the layouts on it.
+
+Arrays that belong to replicas are laid out as *replicated* over this mesh: every device holds a
+buffer of the component's own shape. For mirrored state the buffers are equal. For per-replica
+values they differ, which JAX does not check and `shard_map` over the axis reads as it should: each
+device sees its own buffer. That makes one array of n components, and n components of one array,
+without a copy or a reshape. Arrays of the second sort never leave replicax.
+
+With several workers the mesh spans the devices of all of them, and a process has the buffers of its
+own devices only: `devices` are those, and `size` counts all.
+
+A replica may have several logical devices. The mesh then has further axes, one for each prime
+factor of their number, so that an array can be cut into any parts whose product is that number.
+Programs are written for one replica; the compiler divides its work over these axes.
+
+State may also be cut over the replica axis itself (`Layout.replica_dim`). Such an array is what JAX
+says it is: its parts differ, and together they are the whole.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from replicax._src._jax_internals import local_shards, put_on_each
+from replicax._src._typing import Device
+from replicax._src.devices._launches import Launches, token
+from replicax._src.devices._layout import PLAIN, Layout, prime_factors
+from replicax._src.devices._placement import put
+from replicax._src.devices._replicas import ReplicaDevices, groups_of
+
+REPLICA_AXIS = "replica"
+_WHOLE = PartitionSpec()  # every replica gets and gives buffers of its own
+
+
+class ReplicaMesh(Launches):
+    """The devices of the replicas as a mesh: the replica axis, then those of the logical devices.
+
+    Attributes:
+      devices: of this process's replicas, the first of each.
+      size: how many replicas there are in all processes.
+      first: the number of the first replica here.
+      logical_devices: how many each replica has.
+      mesh: JAX's mesh over all of them.
+      replicated: a buffer on each device.
+    """
+
+    def __init__(self, devices: tuple[Device, ...]):
+        self.devices = devices
+        groups = groups_of(devices)
+        homes = [group[0] for group in groups]
+        self.size = len(groups)
+        self.first = homes.index(devices[0])
+        self.logical_devices = len(groups[0])
+        self._factors = prime_factors(self.logical_devices)
+        self._logical_axes = tuple(f"logical_{i}" for i in range(len(self._factors)))
+        here = groups[self.first : self.first + len(devices)]
+        self.mesh = self._mesh_over(groups)
+        self.replicated = NamedSharding(self.mesh, PartitionSpec())
+        self._local = [device for group in here for device in group]
+        rows = Mesh(np.array(self._local, dtype=object), (REPLICA_AXIS,))
+        self._rows = NamedSharding(rows, PartitionSpec(REPLICA_AXIS))
+        self._replicas = [self._mesh_of_replica(group) for group in here]
+        meeting = devices.meeting if isinstance(devices, ReplicaDevices) else None
+        super().__init__(self.mesh, meeting, on_cpu=devices[0].platform == "cpu")
+
+    def _mesh_over(self, groups: Sequence[Sequence[Device]]) -> Mesh:
+        devices = np.array([list(group) for group in groups], dtype=object)
+        shape = (len(groups), *self._factors)
+        return Mesh(devices.reshape(shape), (REPLICA_AXIS, *self._logical_axes))
+
+    def _mesh_of_replica(self, group: Sequence[Device]) -> Mesh:
+        devices = np.array(list(group), dtype=object).reshape(self._factors)
+        return Mesh(devices, self._logical_axes)
+
+    @property
+    def is_one_device(self) -> bool:
+        return self.mesh.size == 1
+
+    @property
+    def inside(self) -> Any:
+        """The mesh as code of one replica sees it; None if it sees one device."""
+        if self.logical_devices == 1:
+            return None
+        return self.mesh.abstract_mesh.update_axis_types({REPLICA_AXIS: AxisType.Manual})
+
+    # ------------------------------------------------------------------ layouts
+
+    def spec(self, parts: Sequence[int]) -> PartitionSpec:
+        """How JAX writes a cut into so many parts over the logical devices of a replica."""
+        return PartitionSpec(*self._axes(parts))
+
+    def _axes(self, parts: Sequence[int]) -> list[tuple[str, ...]]:
+        """The axes that each dimension is cut over."""
+        free = list(zip(self._factors, self._logical_axes, strict=True))
+        dims: list[tuple[str, ...]] = []
+        for count in parts:
+            taken: list[str] = []
+            for factor in prime_factors(count):
+                index = next(i for i, (each, _) in enumerate(free) if each == factor)
+                taken.append(free.pop(index)[1])
+            dims.append(tuple(taken))
+        return dims
+
+    def replica_spec(self, layout: Layout) -> PartitionSpec:
+        """How a program takes an array of this layout: what of it is each replica's own part."""
+        if layout.replica_dim is None:
+            return PartitionSpec()
+        return PartitionSpec(*([None] * layout.replica_dim), REPLICA_AXIS)
+
+    def sharding(self, layout: Layout) -> NamedSharding:
+        """The same for JAX, with the logical devices."""
+        if layout.is_plain:
+            return self.replicated
+        dims = self._axes(layout.parts)
+        if layout.replica_dim is not None:
+            dims += [()] * (layout.replica_dim + 1 - len(dims))
+            dims[layout.replica_dim] = (REPLICA_AXIS, *dims[layout.replica_dim])
+        return NamedSharding(self.mesh, PartitionSpec(*dims))
+
+    def logical_device(self, replica: int, number: int) -> Device:
+        """One of the logical devices of a replica of this process."""
+        return self._local[replica * self.logical_devices + number]
+
+    def split_inside(self, array: Any, parts: Sequence[int], replica: int | None) -> jax.Array:
+        """`array` cut over the logical devices; in a program, or on one replica of this process."""
+        place = self.spec(parts) if replica is None else self.sharding_of_replica(parts, replica)
+        return jax.lax.with_sharding_constraint(array, place)
+
+    def sharding_of_replica(self, parts: Sequence[int], replica: int) -> NamedSharding:
+        """A cut over the logical devices of one replica of this process."""
+        return NamedSharding(self._replicas[replica], self.spec(parts))
+
+    # ------------------------------------------------------------------ components and wholes
+
+    def spread(self, value: Any, layout: Layout = PLAIN) -> jax.Array:
+        """One array, the same for every replica; other workers have to give the same."""
+        sharding = self.sharding(layout)
+        if self._meeting is None:
+            return jax.device_put(value, sharding)
+        if layout.is_plain:
+            return self.assemble([put(value, device) for device in self.devices])
+        host = np.asarray(value)
+        return jax.make_array_from_callback(host.shape, sharding, host.__getitem__)
+
+    def relaid(self, array: jax.Array, layout: Layout) -> jax.Array:
+        """An array over this mesh, in another layout."""
+        if layout.is_plain and self.logical_devices == 1 and not is_cut_over_replicas(array):
+            return array
+        sharding = self.sharding(layout)
+        is_there = array.sharding.is_equivalent_to(sharding, array.ndim)
+        return array if is_there else self._relaid(array, sharding)
+
+    def _relaid(self, array: jax.Array, sharding: NamedSharding) -> jax.Array:
+        self.wait_for([array])
+        results: list[Any] = []
+        what = f"laying out {array.dtype}{list(array.shape)}" if self.spans_workers else ""
+        # A whole that differs by replica (see above) must not be mixed with that of another one.
+        is_whole = not is_cut_over_replicas(array) and sharding.spec == _uncut(sharding.spec)
+        self.call(_relaying(self if is_whole else None, sharding), results, array, what=what)
+        return results[0][0]
+
+    def gathered(self, array: jax.Array) -> jax.Array:
+        """An array that is cut over the replicas, with all of it on each of them."""
+        spec = array.sharding.spec  # type: ignore[attr-defined]
+        return self._relaid(array, NamedSharding(self.mesh, _uncut(spec)))
+
+    def collected(self, array: jax.Array) -> jax.Array:
+        """An array that is cut over the replicas, on the first device here."""
+        if self.spans_workers:
+            return self.component(self.gathered(array), 0)
+        return jax.device_put(array, self.devices[0])
+
+    def at_home(self, part: Any, index: int) -> jax.Array:
+        """A component on the devices of its replica: its first one, or cut over all of them."""
+        if self.logical_devices > 1 and self._cut(part, index) is not None:
+            return part
+        return put(part, self.devices[index])
+
+    def _cut(self, part: Any, index: int) -> PartitionSpec | None:
+        """How a component is cut over the logical devices of its replica; None if it is not."""
+        sharding = getattr(part, "sharding", None)
+        if not isinstance(sharding, NamedSharding) or sharding.mesh != self._replicas[index]:
+            return None
+        return sharding.spec if any(sharding.spec) else None
+
+    def assemble(self, components: Sequence[jax.Array]) -> jax.Array:
+        """One array from a component of each replica here, at home; all of one shape and dtype."""
+        if self.logical_devices == 1:
+            return jax.make_array_from_single_device_arrays(
+                components[0].shape, self.replicated, list(components)
+            )
+        cuts = {self._cut(part, index) for index, part in enumerate(components)}
+        cut = (cuts.pop() if len(cuts) == 1 else None) or PartitionSpec()
+        buffers: list[jax.Array] = []
+        for part, mesh in zip(components, self._replicas, strict=True):
+            buffers += local_shards(jax.device_put(part, NamedSharding(mesh, cut)))
+        sharding = NamedSharding(self.mesh, cut)
+        return jax.make_array_from_single_device_arrays(components[0].shape, sharding, buffers)
+
+    def assemble_from_host(self, components: Sequence[np.ndarray]) -> jax.Array:
+        """One array from a NumPy array for each replica; all of one dtype and shape, not scalars.
+
+        On the CPU the memory is taken over, not copied: nobody may write to it afterwards.
+        """
+        parts = [each for each in components for _ in range(self.logical_devices)]
+        return put_on_each(parts, self._rows, self.replicated, self._local)
+
+    def component(self, array: jax.Array, index: int, logical: int | None = None) -> jax.Array:
+        """What a replica of this process has of an assembled array: on its first device, or cut.
+
+        Args:
+          array: over this mesh.
+          index: of the replica.
+          logical: the logical device that has it, of an array that all of them have.
+        """
+        shards = local_shards(array)
+        if self.logical_devices == 1:
+            return shards[index]
+        mine = shards[index * self.logical_devices : (index + 1) * self.logical_devices]
+        spec = getattr(array.sharding, "spec", PartitionSpec())
+        if logical is not None or not any(spec):
+            return mine[logical or 0]
+        sharding = NamedSharding(self._replicas[index], spec)
+        return jax.make_array_from_single_device_arrays(array.shape, sharding, mine)
+
+    # ------------------------------------------------------------------ programs
+
+    def spmd(self, fn: Callable[..., Any], in_specs: Any = _WHOLE) -> Callable[..., Any]:
+        """`fn` compiled as one program in which each replica sees its own buffers."""
+        program = jax.jit(self.mapped(fn, in_specs))
+
+        def call(*args: Any) -> Any:
+            self.wait_for(args)
+            results: list[Any] = []
+            what = "" if self._meeting is None else f"{fn.__name__} of {_looks(args)}"
+            self.call(program, results, *args, what=what)
+            return results[0]
+
+        call.__wrapped__ = program  # type: ignore[attr-defined]
+        return call
+
+    def mapped(
+        self,
+        fn: Callable[..., Any],
+        in_specs: Any = _WHOLE,
+        out_specs: Any = _WHOLE,
+    ) -> Callable[..., Any]:
+        """`fn` as a part of a program: each replica sees its own buffers.
+
+        Not checked for replication (`check_vma=False`): with the check on, JAX would insert
+        reductions by itself where it believes a value to be replicated.
+        """
+        return jax.shard_map(
+            fn,
+            mesh=self.mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            axis_names={REPLICA_AXIS},
+            check_vma=False,
+        )
+
+
+def _looks(arrays: Any) -> str:
+    """What arrays look like, in a line of some hundred letters at most."""
+    text = ", ".join(f"{each.dtype}{list(each.shape)}" for each in jax.tree.leaves(arrays))
+    return text if len(text) < 200 else f"{text[:150]}... ({zlib.crc32(text.encode()):08x})"
+
+
+def is_cut_over_replicas(array: Any) -> bool:
+    """Whether each replica has but a part of an array."""
+    spec = getattr(array.sharding, "spec", PartitionSpec())
+    return spec != _uncut(spec)
+
+
+def _uncut(spec: PartitionSpec) -> PartitionSpec:
+    """How an array lies that is cut like this, but not over the replicas."""
+    return PartitionSpec(*(_without_replicas(dim) for dim in spec))
+
+
+def _without_replicas(dim: Any) -> Any:
+    """A dimension's entry in JAX's partition spec, without the replica axis."""
+    axes = dim if isinstance(dim, tuple) else (dim,)
+    if REPLICA_AXIS not in axes:
+        return dim
+    return tuple(axis for axis in axes if axis != REPLICA_AXIS) or None
+
+
+@functools.lru_cache(maxsize=256)
+def _relaying(mesh: ReplicaMesh | None, sharding: NamedSharding) -> Callable[..., Any]:
+    def lay_out(array: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return array, token()
+
+    return jax.jit(mesh.mapped(lay_out) if mesh else lay_out, out_shardings=(sharding, None))
+
+
+@functools.lru_cache(maxsize=256)
+def replica_mesh(devices: tuple[Device, ...]) -> ReplicaMesh:
+    """The mesh over these devices; the same object each time, so that programs can be cached."""
+    return ReplicaMesh(devices)

@@ -1,0 +1,96 @@
+"""The devices of replicas: where one has several logical devices, or other processes have more.
+
+To code that works on components, `ReplicaDevices` is what it would be with one device for each
+replica of one process: the tuple of the devices here, of each replica the first. What stands behind
+them is on it: all logical devices of all replicas, and how this worker meets the others. So a
+`ReplicaMesh` over it spans all of them, and hardly anything else has to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, Self
+
+from replicax._src._typing import Device
+
+Groups = tuple[tuple[Device, ...], ...]
+
+
+class Meeting(Protocol):
+    """How a worker meets the others outside of the devices; `replicax._src.cluster` has it."""
+
+    def before_call(self, what: str) -> None:
+        """A program with collectives is about to be launched; all workers have to say the same."""
+        ...
+
+    def require_same(self, topic: str, what: str) -> None:
+        """Waits for all workers to come to this point; raises where they say different things."""
+        ...
+
+
+class ReplicaDevices(tuple[Device, ...]):
+    """Of each replica of this process, its first logical device."""
+
+    groups: Groups  # the logical devices of each replica, of all workers, in their order
+    meeting: Meeting | None
+
+    def __new__(
+        cls,
+        here: Sequence[Sequence[Device]],
+        everywhere: Sequence[Sequence[Device]] | None = None,
+        meeting: Meeting | None = None,
+    ) -> Self:
+        """
+        Args:
+          here: the logical devices of each replica of this process.
+          everywhere: those of all workers, if there are others.
+          meeting: how to meet these.
+        """
+        new = super().__new__(cls, (group[0] for group in here))
+        new.groups = tuple(tuple(group) for group in (everywhere or here))
+        new.meeting = meeting
+        return new
+
+    # The same devices for themselves, without what stands behind, are something else.
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ReplicaDevices)
+            and self.groups == other.groups
+            and (self.meeting is None) == (other.meeting is None)
+        )
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.groups)
+
+
+def in_groups(devices: Sequence[Device], size: int) -> tuple[Device, ...]:
+    """The devices of replicas that have `size` neighbouring ones of `devices` each."""
+    if size == 1:
+        return tuple(devices)
+    return ReplicaDevices([devices[i : i + size] for i in range(0, len(devices), size)])
+
+
+def groups_of(devices: tuple[Device, ...]) -> Groups:
+    """The logical devices of each replica, of all workers."""
+    if isinstance(devices, ReplicaDevices):
+        return devices.groups
+    return tuple((device,) for device in devices)
+
+
+def replicas_on(devices: tuple[Device, ...]) -> int:
+    """How many replicas there are, on all workers."""
+    return len(devices.groups) if isinstance(devices, ReplicaDevices) else len(devices)
+
+
+def have_others(devices: tuple[Device, ...]) -> bool:
+    """Whether other workers have replicas, too."""
+    return isinstance(devices, ReplicaDevices) and devices.meeting is not None
+
+
+def need_mesh(devices: tuple[Device, ...]) -> bool:
+    """Whether a program for these replicas runs on more than one device."""
+    return replicas_on(devices) > 1 or any(len(group) > 1 for group in groups_of(devices))

@@ -1,0 +1,9 @@
+"""Compiled functions: `rx.function`."""
+
+from replicax._src.functions._cache import FunctionCache as FunctionCache
+from replicax._src.functions._decorator import function as function
+from replicax._src.functions._function import Function as Function
+from replicax._src.functions._function import as_function as as_function
+from replicax._src.functions._keys import ByIdentity as ByIdentity
+from replicax._src.functions._losses import LossCache as LossCache
+from replicax._src.functions._retry import NotOneProgram as NotOneProgram

@@ -1,0 +1,151 @@
+"""Do all replicas take part in every collective? A look at the traced program.
+
+A collective inside a branch or a loop that some replicas enter and others do not would wait for
+them for ever. What a condition depends on says whether that can happen.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from replicax._src import _jax_internals
+from replicax._src._errors import ReplicaMismatchError
+
+# How much a value may differ from replica to replica.
+SAME, BY_DATA, BY_NUMBER = 0, 1, 2
+KINDS = {
+    "psum": "all-reduce",
+    "psum_invariant": "all-reduce",
+    "pmax": "all-reduce",
+    "pmin": "all-reduce",
+    "all_gather": "all-gather",
+    "all_gather_invariant": "all-gather",
+    "reduce_scatter": "reduce-scatter",
+    "psum_scatter": "reduce-scatter",
+    "all_to_all": "all-to-all",
+    "ppermute": "permute",
+}
+"""JAX's names of the operations that replicas exchange something in."""
+
+
+def is_collective(operation: Any) -> bool:
+    return operation.primitive.name in KINDS and bool(
+        operation.params.get("axes") or operation.params.get("axis_name")
+    )
+
+
+def _has_collective(jaxpr: Any) -> bool:
+    return any(
+        is_collective(each) or any(map(_has_collective, _jax_internals.subprograms(each.params)))
+        for each in jaxpr.eqns
+    )
+
+
+def require_agreement(jaxpr: Any, inputs: Sequence[int]) -> None:
+    """Refuses collectives that only some replicas reach; warns of those that perhaps not all do.
+
+    Args:
+      jaxpr: the traced program.
+      inputs: for each of its inputs, how much that may differ.
+    """
+    _Walk().through(jaxpr, inputs)
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self._warned = False
+
+    def through(self, jaxpr: Any, inputs: Sequence[int]) -> list[int]:
+        """How much the outputs differ, for inputs that differ so much."""
+        known: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
+
+        def level(atom: Any) -> int:
+            return SAME if hasattr(atom, "val") else known.get(atom, SAME)
+
+        for equation in jaxpr.eqns:
+            levels = [level(atom) for atom in equation.invars]
+            outputs = self._outputs(equation, levels)
+            known.update(zip(equation.outvars, outputs, strict=True))
+            for atom in equation.invars:
+                if _jax_internals.is_ref(atom):  # it may have been written to
+                    known[atom] = max([known.get(atom, SAME), *levels])
+        return [level(atom) for atom in jaxpr.outvars]
+
+    def _outputs(self, equation: Any, levels: list[int]) -> list[int]:
+        name, parameters = equation.primitive.name, equation.params
+        most, count = max(levels, default=SAME), len(equation.outvars)
+        if name == "axis_index":
+            return [BY_NUMBER]
+        if is_collective(equation) and KINDS[name] in ("all-reduce", "all-gather"):
+            return [SAME] * count
+        if name == "cond":
+            self._check(equation, levels[0], parameters["branches"], "lax.cond")
+            found = [self._inside(each, levels[1:]) for each in parameters["branches"]]
+            return [max(levels[0], *each) for each in zip(*found, strict=True)]
+        if name == "while":
+            return self._while(equation, levels)
+        if name == "scan":
+            return self._scan(equation, levels)
+        inner = list(_jax_internals.subprograms(parameters))
+        if len(inner) == 1 and len(inner[0].invars) == len(levels):
+            found = self.through(inner[0], levels)
+            if len(found) == count:
+                return found
+        return [most] * count
+
+    def _inside(self, closed: Any, levels: Sequence[int]) -> list[int]:
+        return self.through(closed.jaxpr, levels)
+
+    def _while(self, equation: Any, levels: list[int]) -> list[int]:
+        parameters = equation.params
+        in_cond, in_body = parameters["cond_nconsts"], parameters["body_nconsts"]
+        carry = levels[in_cond + in_body :]
+        constants = levels[in_cond : in_cond + in_body]
+        while True:
+            after = self._inside(parameters["body_jaxpr"], [*constants, *carry])
+            new = [max(pair) for pair in zip(carry, after, strict=True)]
+            if new == carry:
+                break
+            carry = new
+        condition = self._inside(parameters["cond_jaxpr"], [*levels[:in_cond], *carry])[0]
+        self._check(equation, condition, [parameters["body_jaxpr"]], "lax.while_loop")
+        return [max(condition, each) for each in carry]
+
+    def _scan(self, equation: Any, levels: list[int]) -> list[int]:
+        parameters = equation.params
+        fixed, carried = _jax_internals.scan_inputs(parameters)
+        carry = levels[fixed : fixed + carried]
+        while True:
+            after = self._inside(
+                parameters["jaxpr"], [*levels[:fixed], *carry, *levels[fixed + carried :]]
+            )
+            new = [max(pair) for pair in zip(carry, after[:carried], strict=True)]
+            if new == carry:
+                return [*new, *after[carried:]]
+            carry = new
+
+    def _check(self, equation: Any, condition: int, bodies: Sequence[Any], what: str) -> None:
+        if condition == SAME or not any(_has_collective(each.jaxpr) for each in bodies):
+            return
+        where = _jax_internals.place_of(equation)
+        advice = (
+            "All replicas must take part in a collective (all_reduce, all_gather, an aggregated "
+            "assignment, an optimizer's update), or those that do wait for ever. Take the "
+            "collective out of it, or make the condition the same on all replicas, for example "
+            "with an all_reduce of it."
+        )
+        if condition == BY_NUMBER:
+            raise ReplicaMismatchError(
+                f"{what} at {where} has a collective inside, and its condition depends on the "
+                f"replica's number. {advice}"
+            )
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{what} at {where} has a collective inside, and its condition is computed from "
+                f"values that may differ from replica to replica. {advice}",
+                RuntimeWarning,
+                stacklevel=2,
+            )

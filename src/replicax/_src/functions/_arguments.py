@@ -1,0 +1,209 @@
+"""The arguments of a compiled function: which are arrays, which are constants, what they look like.
+
+Arrays and per-replica values are inputs of the program: it is traced for their shapes. Everything
+else (numbers, strings, objects) is a constant: another value is another program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from replicax._src import _tree
+from replicax._src._arrays import as_array
+from replicax._src._typing import Tracer
+from replicax._src.devices import ReplicaMesh, put
+from replicax._src.functions._captured import laid_out_over, look_of, other_replicas
+from replicax._src.functions._keys import constant_key
+from replicax._src.functions._place import Place
+from replicax._src.functions._retry import Uneven
+from replicax._src.values import DistributedValues, Mirrored, PerReplica, TracedBuffers, is_leaf
+from replicax._src.variable import Variable
+
+
+class Look(NamedTuple):
+    """What an input looks like: `kind` is "array", "per replica" or "mirrored"."""
+
+    kind: str
+    shape: tuple[int, ...]
+    dtype: Any
+    count: int = 1
+    weak_type: bool = False
+
+    def __repr__(self) -> str:
+        text = f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        return text if self.kind == "array" else f"{text} ({self.kind})"
+
+
+class Arguments:
+    """The arguments of one call, taken apart."""
+
+    __slots__ = ("_rebuild", "inputs", "key", "leaves", "looks", "structure")
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]):
+        """
+        Raises:
+          Uneven: a per-replica value has components of different shapes.
+        """
+        leaves, self._rebuild, self.structure = flatten((args, kwargs))
+        self.leaves = leaves
+        self.inputs: list[Any] = []  # the values that become inputs, in order
+        self.looks: list[Any] = []  # for every leaf: a Look, or the constant
+        for leaf in leaves:
+            self.looks.append(self._look(leaf))
+        self.key = (self.structure, tuple(self.looks))
+
+    @property
+    def have_empty(self) -> bool:
+        """Whether an array has no items."""
+        return any(0 in look.shape for look in self.looks if isinstance(look, Look))
+
+    def _look(self, leaf: Any) -> Any:
+        if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
+            shape, dtype, is_weak = look_of(leaf)
+            self.inputs.append(leaf)
+            kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
+            return Look(kind, shape, dtype, leaf._count, is_weak)
+        if isinstance(leaf, Tracer):
+            raise RuntimeError(
+                "An argument of an rx.function is a value of a function that was traced before and "
+                "has ended: it was kept in a global, a list or an attribute while rx.function or "
+                "jax.jit traced it. Return such values from the function instead."
+            )
+        if isinstance(leaf, jax.Array):
+            self.inputs.append(leaf)
+            weak = getattr(leaf, "weak_type", False)  # random keys have no such thing
+            return Look("array", leaf.shape, leaf.dtype, weak_type=weak)
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU":
+            raise Uneven("an argument is text, which compiled programs do not take")
+        if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype != object:
+            self.inputs.append(leaf)
+            return Look("array", leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+        return constant_key(leaf)
+
+    def rebuilt(self, tracers: Sequence[Any], mesh: ReplicaMesh | None) -> tuple[Any, Any]:
+        """`(args, kwargs)` with tracers in the place of the inputs."""
+        given = iter(tracers)
+        new = [
+            _traced(look, given, mesh) if isinstance(look, Look) else leaf
+            for leaf, look in zip(self.leaves, self.looks, strict=True)
+        ]
+        return self._rebuild(new)
+
+    def input_looks(self, mesh: ReplicaMesh | None) -> list[Look]:
+        """What the inputs of a program look like; for one device, every component is one."""
+        looks = [look for look in self.looks if isinstance(look, Look)]
+        if mesh is not None:
+            return looks
+        return [look for look in looks for _ in range(look.count)]
+
+    def laid_out(self, place: Place) -> list[Any]:
+        """The inputs as a compiled program takes them."""
+        if place.mesh is not None:
+            return [lay_out(value, place) for value in self.inputs]
+        parts: list[Any] = []
+        for value in self.inputs:
+            if isinstance(value, DistributedValues):
+                parts += [lay_out(part, place) for part in value.values]
+            else:
+                parts.append(lay_out(value, place))
+        return parts
+
+
+def _traced(look: Look, given: Iterator[Any], mesh: ReplicaMesh | None) -> Any:
+    tracer = next(given)
+    if look.kind == "array":
+        return tracer
+    wrap = Mirrored if look.kind == "mirrored" else PerReplica
+    if mesh is None:
+        return wrap([tracer, *itertools.islice(given, look.count - 1)])
+    if look.count != len(mesh.devices):
+        if look.count == 1:  # of a strategy with one replica
+            return wrap([tracer])
+        raise other_replicas("an argument", look.count, mesh)
+    return wrap._from_buffers(TracedBuffers(mesh, tracer, mirrored=look.kind == "mirrored"))
+
+
+def lay_out(value: Any, place: Place) -> Any:
+    """An input as the compiled program takes it, on the program's devices."""
+    mesh = place.mesh
+    if mesh is None:
+        if not isinstance(value, jax.Array):
+            return as_array(value)
+        device = place.devices[0]
+        elsewhere = value.sharding.num_devices > 1 or device not in value.sharding.device_set
+        return put(value, device) if elsewhere else value
+    if isinstance(value, DistributedValues):
+        if value._count > 1 or len(mesh.devices) == 1:
+            return laid_out_over(mesh, value)
+        value = value._component(0)
+    if not isinstance(value, jax.Array):
+        value = np.array(value)  # the transfer may read it after the user has changed it
+    elif value.sharding == mesh.replicated:
+        return value
+    return mesh.spread(value)
+
+
+def is_stream(value: Any) -> bool:
+    """Whether a leaf of the arguments is something to iterate over: a data set, a generator."""
+    if isinstance(value, str | bytes | range | np.ndarray | DistributedValues | Variable):
+        return False
+    if isinstance(value, jax.Array | frozenset | set | type):
+        return False
+    return isinstance(value, Iterator | Iterable) or hasattr(value, "get_next")
+
+
+def flatten(
+    tree: Any, is_leaf: Callable[[Any], bool] = is_leaf
+) -> tuple[list[Any], Callable[[Sequence[Any]], Any], Any]:
+    """All leaves, a function that puts others in their places, and a key for the structure.
+
+    JAX's own walk, which is fast, where it sees what ours does: it sorts dicts.
+    """
+    in_order = True
+
+    def stop(value: Any) -> bool:
+        nonlocal in_order
+        if isinstance(value, dict) and not _is_sorted(value):
+            in_order = False
+        return is_leaf(value) or isinstance(value, Iterator)
+
+    try:
+        leaves, structure = jax.tree_util.tree_flatten(tree, is_leaf=stop)
+    except (TypeError, ValueError):  # a dict whose keys do not sort
+        leaves = None
+    else:
+        if in_order and not any(dataclasses.is_dataclass(leaf) for leaf in leaves):
+            return leaves, structure.unflatten, structure
+    leaves = list(_tree.leaves_of(tree, is_leaf))
+    skeleton = _tree.map_structure(lambda _: _HOLE, tree, is_leaf)  # it may outlive the leaves
+    return leaves, _tree.flatten(skeleton)[1], _structure_key(skeleton)
+
+
+_HOLE = object()
+
+
+def _is_sorted(mapping: dict[Any, Any]) -> bool:
+    if len(mapping) < 2:
+        return True
+    keys = list(mapping)
+    try:
+        return all(map(operator.le, keys, keys[1:]))
+    except TypeError:
+        return False
+
+
+def _structure_key(skeleton: Any) -> Any:
+    level = _tree.one_level(skeleton)
+    if level is None:
+        return None
+    kind = level[2]
+    if isinstance(skeleton, dict):
+        kind = (tuple(skeleton), getattr(skeleton, "default_factory", None))
+    return (type(skeleton), kind, *(_structure_key(child) for child in level[0]))

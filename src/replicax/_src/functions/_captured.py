@@ -1,0 +1,86 @@
+"""Per-replica values as one array over a program's devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from replicax._src import _jax_internals
+from replicax._src._arrays import as_array
+from replicax._src.devices import ReplicaMesh
+from replicax._src.functions._retry import NotOneProgram, Uneven, UnevenShapes
+from replicax._src.values import DistributedValues
+
+
+def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
+    """The components of `value` as one array over `mesh`; it is kept with the value.
+
+    Raises:
+      Uneven: the components differ in shape or dtype, or are no arrays.
+    """
+    kept = value._laid_out_over
+    if kept is not None and kept[0] is mesh:
+        return kept[1]
+    buffers = value._buffers
+    if buffers is not None and buffers.mesh is mesh:
+        return buffers.assembled
+    shape, dtype, is_weak = look_of(value)
+    if value._count != len(mesh.devices):
+        raise other_replicas("a value", value._count, mesh)
+    with _jax_internals.outside_of_traces():
+        parts = [as_array(part, dtype) for part in value.values]
+        array = mesh.assemble([mesh.at_home(part, i) for i, part in enumerate(parts)])
+    assert array.shape == shape
+    if not any(isinstance(part, np.ndarray) for part in value.values):  # those can be changed
+        value._laid_out_over = (mesh, array, is_weak)
+    return array
+
+
+def other_replicas(what: str, count: int, mesh: ReplicaMesh) -> NotOneProgram:
+    return NotOneProgram(
+        f"{what} is for {count} replicas, and another strategy has {len(mesh.devices)}"
+    )
+
+
+def look_of(value: DistributedValues) -> tuple[tuple[int, ...], Any, bool]:
+    """The shape and dtype that all components share, and whether the dtype is weak.
+
+    Raises:
+      Uneven: they do not share them.
+    """
+    if getattr(value, "_is_uneven", False):
+        shapes = [tuple(np.shape(part)) for part in value.values]
+        here = ", ".join(map(str, shapes)) + (
+            " here, and others on other workers" if len(set(shapes)) == 1 else ""
+        )
+        raise UnevenShapes(f"the replicas have different shapes: {here}")
+    buffers = value._buffers
+    if buffers is not None and value._values is None:
+        array = buffers.assembled
+        return buffers.shape, array.dtype, getattr(array, "weak_type", False)
+    if value._laid_out_over is not None:
+        _, array, is_weak = value._laid_out_over
+        return array.shape, array.dtype, is_weak
+    found: tuple[Any, Any, bool] | None = None
+    for part in value.values:
+        if isinstance(part, jax.Array):
+            here = (part.shape, part.dtype, getattr(part, "weak_type", False))
+        elif isinstance(part, np.ndarray | np.generic | bool | int | float | complex):
+            array = np.asarray(part)
+            if array.dtype.kind in "OSU":
+                raise Uneven("a component is text, which compiled programs do not take")
+            is_weak = isinstance(part, int | float | complex) and not isinstance(
+                part, np.generic | bool
+            )
+            here = (array.shape, jax.dtypes.canonicalize_dtype(array.dtype), is_weak)
+        else:
+            raise Uneven(f"a component is a {type(part).__name__}, which is no array")
+        if found is not None and here[1:] != found[1:]:
+            raise Uneven(f"the replicas have different dtypes: {found[1]} and {here[1]}")
+        if found is not None and here != found:
+            raise UnevenShapes(f"the replicas have different shapes: {found[0]} and {here[0]}")
+        found = here
+    assert found is not None
+    return found

@@ -1,0 +1,421 @@
+"""What a function refers to besides its arguments: arrays, and a key for everything else.
+
+A loss or a replica function is often a new object at every step, with the same code and another
+batch in its closure. `Captures` walks everything that the function can reach: closure cells,
+defaults, attributes, the globals that its code names, and in turn the functions, containers,
+objects, classes and modules in those. Functions with equal keys run the same program.
+
+What the function reaches through cells, defaults, globals and plain containers can be exchanged:
+`with_arrays` gives the function with other arrays there, so that arrays are inputs of a program.
+An array that is reached through an object is a part of the key: another one there means another
+program. That is slower, and never wrong.
+
+Of objects, classes and modules those attributes count that some code reached so far has the name
+of: a trainer may keep its history in an attribute that the step does not know. Objects of the
+standard library, of JAX, NumPy and the packages in `TAKEN_AS_THEY_ARE` are not looked into: their
+state is in variables and arrays. `docs/captures.md` has the rule and a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import collections
+import contextvars
+import enum
+import functools
+import hashlib
+import inspect
+import operator
+import types
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from replicax._src._typing import Tracer
+from replicax._src.context import ReplicaContext
+from replicax._src.functions._code import (
+    assigns_globals,
+    contents_of,
+    globals_of,
+    imports_of,
+    names_in,
+    only_added_to,
+)
+from replicax._src.functions._exchange import Exchange, is_array, node_of
+from replicax._src.functions._keys import ByIdentity, plain_key
+from replicax._src.functions._late_numpy import LateNumPy
+from replicax._src.functions._packages import (
+    from_library,
+    is_taken_as_it_is,
+    is_used_by_package,
+    own_packages,
+    package_of,
+)
+from replicax._src.functions._retry import OnlyPython
+from replicax._src.values import DistributedValues
+from replicax._src.variable import Variable
+
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_MAPPINGS = (
+    dict,
+    types.MappingProxyType,
+    collections.UserDict,
+    collections.ChainMap,
+    weakref.WeakKeyDictionary,
+    weakref.WeakValueDictionary,
+)
+_READS_ANYTHING = (getattr, vars, dir, eval, exec, globals, locals)
+_LOOKED_INTO = (
+    *_NAMESPACES,
+    functools.cached_property,
+    functools.partial,
+    functools.partialmethod,
+    functools.singledispatchmethod,
+)
+# With one of these in its code a function may read attributes that it does not name.
+_DYNAMIC = frozenset(
+    """getattr vars dir globals locals eval exec __dict__ __getattribute__ __getstate__ attrgetter
+    methodcaller getmembers getattr_static asdict astuple fields replace copy deepcopy
+    import_module __import__ modules tree tree_util tree_map tree_flatten tree_leaves
+    dumps""".split()
+)
+_WALKING = frozenset("tree tree_util tree_map tree_flatten tree_leaves map_structure".split())
+_ASKING_FOR_TYPES = frozenset("ndarray type Hashable issubclass".split())
+_SHOWING = frozenset(["str", "repr", "format", "print"])
+_OF_NO_MATTER = frozenset(
+    """__dict__ __weakref__ __doc__ __module__ __name__ __qualname__ __spec__ __loader__ __file__
+    __cached__ __builtins__ __annotations__ __annotate__ __package__ __path__ __slots__
+    __slotnames__ __firstlineno__ __static_attributes__""".split()
+)
+_ONLY_TO_MAKE_OR_SHOW = frozenset(
+    """__init__ __new__ __post_init__ __init_subclass__ __del__ __repr__ __str__ __reduce__
+    __getstate__ __setstate__ __copy__ __deepcopy__""".split()
+)
+_MOST_OBJECTS = 20_000  # beyond which a walk costs more than it saves
+_names_met: dict[Any, frozenset[str]] = {}  # by the code of the function that a walk began with
+
+
+class Captures:
+    """One walk over what a function refers to.
+
+    Attributes:
+      arrays: those that can be exchanged, in the order of the walk.
+      key: equal for functions that run the same program, whatever their arrays are.
+      codes: the code of the user's functions, to remember what was learned of them.
+      have_tracers: whether a value of an unfinished or earlier trace is among them.
+    """
+
+    def __init__(self, fn: Callable[..., Any], inputs: bool = True, numpy_inputs: bool = True):
+        """
+        Args:
+          fn: the function.
+          inputs: whether arrays are to be inputs where they can be; else all are in the key.
+          numpy_inputs: the same of NumPy arrays.
+        """
+        self._fn = fn
+        self._numpy_inputs = numpy_inputs
+        self._rebuilt: list[tuple[Any, list[Any]]] = []
+        self._fixed: set[int] = set()
+        own_packages.add(package_of(fn))
+        code = getattr(fn, "__code__", None)
+        self._names: set[str] = set(_names_met.get(code, ()))
+        while True:
+            known = len(self._names)
+            self.arrays: list[Any] = []
+            self.have_tracers = False
+            self._names_here: set[str] = set()  # without those of earlier walks
+            self._codes: dict[types.CodeType, None] = {}
+            self._numbers: dict[tuple[int, Any], int] = {}  # by the object, and how it is reached
+            self._alive: list[Any] = []  # some nodes flatten into new objects each time
+            self._sees_all = not _DYNAMIC.isdisjoint(self._names)
+            try:
+                self.key = self._visit(fn, inputs)
+            except RecursionError:
+                raise OnlyPython("it refers to objects that are nested too deeply") from None
+            fixed = {
+                id(each)
+                for each in self._alive
+                if type(each) in (list, dict)
+                and {(id(each), True), (id(each), False)} <= self._numbers.keys()
+            }
+            if len(self._names) == known and fixed <= self._fixed:
+                break
+            self._fixed |= fixed  # reached through an object too: it must stay the very same
+        if code is not None:
+            if len(_names_met) > 4096:
+                _names_met.clear()
+            _names_met[code] = frozenset(self._names)
+        self._numbers.clear()
+        self._alive.clear()
+
+    @property
+    def codes(self) -> tuple[types.CodeType, ...]:
+        return tuple(self._codes)
+
+    @property
+    def have_numpy(self) -> bool:
+        """Whether NumPy arrays are among `arrays`."""
+        return any(isinstance(each, np.ndarray) for each in self.arrays)
+
+    @property
+    def ask_for_types(self) -> bool:
+        """Whether the function may ask an array whether it is one of NumPy's."""
+        return not self._names_here.isdisjoint(_ASKING_FOR_TYPES)
+
+    def with_arrays(self, arrays: Sequence[Any]) -> Callable[..., Any]:
+        """The function with these in the places of its own arrays."""
+        flattens = self._names_here.isdisjoint(_WALKING)
+        new = {
+            id(old): LateNumPy(each, old.dtype, flattens) if isinstance(old, np.ndarray) else each
+            for old, each in zip(self.arrays, arrays, strict=True)
+            if old is not each
+        }
+        self._rebuilt = []
+        if not new:
+            return self._fn
+        exchange = Exchange(self._fn, new, any(map(assigns_globals, self._codes)))
+        function = exchange.of(self._fn)
+        self._rebuilt = exchange.rebuilt
+        return function
+
+    def require_unchanged(self) -> None:
+        """Gives up if the function changed a container that it was given an exchanged copy of."""
+        for node, children in self._rebuilt:
+            now = node_of(node)
+            parts = () if now is None else now.children
+            if len(parts) != len(children) or any(a is not b for a, b in zip(parts, children)):
+                raise OnlyPython(f"it changes a {type(node).__name__} that it captures")
+
+    # ------------------------------------------------------------------ the key
+
+    def _visit(self, value: Any, movable: bool) -> Hashable:
+        plain = plain_key(value)
+        if plain is not None:
+            is_own = isinstance(value, enum.Enum) and not from_library(type(value))
+            return (plain, self._type_key(type(value))) if is_own else plain
+        movable = movable and id(value) not in self._fixed
+        if isinstance(value, Tracer):
+            self.have_tracers = True
+            return ByIdentity(value)
+        if is_array(value):
+            return self._array_key(value, movable)
+        if isinstance(value, Variable | types.CodeType):
+            return ByIdentity(value)
+        if isinstance(value, ReplicaContext):
+            return "replica context"  # a new one each run, for the replica that the program is for
+        known = self._numbers.get((id(value), movable))
+        if known is not None:
+            return ("again", known)
+        self._number(value, movable)
+        if len(self._alive) > _MOST_OBJECTS:
+            raise OnlyPython(f"it refers to more than {_MOST_OBJECTS} objects")
+        if isinstance(value, types.FunctionType):
+            return self._function_key(value, movable)
+        if isinstance(value, types.ModuleType):
+            return self._module_key(value)
+        if isinstance(value, type):
+            return self._class_key(value)
+        node = node_of(value)
+        if node is None:
+            return self._object_key(value)
+        parts = tuple(self._visit(child, movable) for child in node.children)
+        known = set(map(id, node.children))
+        # What JAX does not take for a part: static fields of modules, for example.
+        others = tuple(
+            (name, self._visit(each, False))
+            for name, each in list(getattr(value, "__dict__", {}).items())
+            if id(each) not in known
+        )
+        is_users = not from_library(type(value))
+        return (node.label, parts, others, self._type_key(type(value)) if is_users else None)
+
+    def _number(self, value: Any, how: Any) -> int:
+        self._alive.append(value)
+        return self._numbers.setdefault((id(value), how), len(self._numbers))
+
+    def _array_key(self, value: Any, movable: bool) -> Hashable:
+        is_numpy = isinstance(value, np.ndarray)
+        if not movable or (is_numpy and not self._numpy_inputs):
+            return _content(value) if is_numpy else ByIdentity(value)
+        if (id(value), movable) not in self._numbers:
+            self.arrays.append(value)
+        number = self._number(value, movable)
+        return ("array", str(value.dtype) if is_numpy else "", number)
+
+    def _function_key(self, fn: types.FunctionType, movable: bool) -> Hashable:
+        movable = movable and not from_library(fn)
+        code = fn.__code__
+        read: list[Hashable] = []
+        for name, cell in zip(code.co_freevars, fn.__closure__ or ()):
+            read.append(self._read_key(code, name, contents_of(cell), movable))
+        read.append(self._visit(fn.__defaults__, movable))
+        read.append(self._visit(fn.__kwdefaults__, movable))
+        read += [(name, self._visit(each, False)) for name, each in list(vars(fn).items())]
+        if from_library(fn):
+            return (ByIdentity(code), tuple(read))
+        self._codes[code] = None
+        self._names.update(names_in(code))
+        self._names_here.update(names_in(code))
+        for name, each in globals_of(fn):
+            read.append((name, self._read_key(code, name, each, movable)))
+        read += [self._visit(each, False) for each in imports_of(fn)]
+        return (code, tuple(read))
+
+    def _read_key(self, code: types.CodeType, name: str, value: Any, movable: bool) -> Hashable:
+        """A value that a function has under a name; a list that it only appends to may grow."""
+        if type(value) in (list, set) and name in only_added_to(code):
+            return ByIdentity(value) if type(value) is set else "a list to append to"
+        return self._visit(value, movable)
+
+    def _module_key(self, module: types.ModuleType) -> Hashable:
+        if from_library(module):
+            return ByIdentity(module)
+        return (ByIdentity(module), self._members_key(vars(module), self._sees_all))
+
+    def _members_key(
+        self, members: Any, all_of_them: bool, without: frozenset[str] = frozenset()
+    ) -> Hashable:
+        """The attributes of a class or module that a function may read."""
+        return tuple(
+            (name, self._visit(_unwrapped(member), False))
+            for name, member in list(members.items())
+            if (all_of_them or name in self._names or name.startswith("__"))
+            and name not in _OF_NO_MATTER
+            and name not in without
+        )
+
+    def _type_key(self, value: type) -> Hashable:
+        """The class of an object that is there already: how others are made is of no matter."""
+        known = self._numbers.get((id(value), "type"))
+        if known is not None:
+            return ("again", known)
+        self._number(value, "type")
+        needed = not self._names.isdisjoint(("type", "__class__", *_SHOWING))
+        return self._class_key(value, frozenset() if needed else _ONLY_TO_MAKE_OR_SHOW)
+
+    def _class_key(self, value: type, without: frozenset[str] = frozenset()) -> Hashable:
+        """A class of the user's: its attributes and methods, and those of its bases."""
+        read: list[Any] = [ByIdentity(value)]
+        if type(value) is not type:
+            read.append(self._visit(type(value), False))
+        sees_all = self._sees_all or is_used_by_package(value)
+        for base in value.__mro__:
+            if not from_library(base):
+                read.append(self._members_key(vars(base), sees_all, without))
+        return tuple(read)
+
+    def _object_key(self, value: Any) -> Hashable:
+        """An object that cannot be exchanged: who it is, and what it holds now."""
+        read: list[Hashable] = [ByIdentity(value)]
+        if isinstance(value, np.ndarray | bytearray | memoryview | array.array):
+            return (*read, self._buffer_key(value))
+        if isinstance(value, DistributedValues):
+            parts = value.values
+            return (*read, *(_content(x) for x in parts if isinstance(x, np.ndarray)))
+        if isinstance(value, types.BuiltinMethodType) and value.__self__ is not None:
+            return (*read, self._visit(value.__self__, False))
+        if isinstance(value, weakref.ref):
+            return (*read, self._visit(value(), False))
+        if _is_builtin(value) and (type(value) is operator.attrgetter or value in _READS_ANYTHING):
+            self._names.add("getattr")
+        try:
+            held = list(_items(value))
+            sees_all = self._sees_all or _is_used_by_others(value)
+            held += [
+                (name, each) for name, each in _attributes(value) if sees_all or name in self._names
+            ]
+        except Exception as error:  # of the user's own code, or another thread changes it
+            name = type(value).__name__
+            raise OnlyPython(f"it refers to a {name} that cannot be looked at: {error}") from None
+        read += [self._visit(each, False) for each in _wrapped_functions(value)]
+        if not is_taken_as_it_is(type(value)):
+            read.append(self._type_key(type(value)))
+        read += [(self._visit(name, False), self._visit(each, False)) for name, each in held]
+        if isinstance(value, set | frozenset):
+            read.append(frozenset(self._visit(each, False) for each in list(value)))
+        return tuple(read)
+
+    def _buffer_key(self, value: Any) -> Hashable:
+        if isinstance(value, np.ndarray):
+            if value.dtype == object:
+                return tuple(self._visit(each, False) for each in value.flat)
+            return _content(value)
+        return bytes(value)
+
+
+# ------------------------------------------------------------------ what values refer to
+
+
+def _content(value: np.ndarray) -> Hashable:
+    """What is in a NumPy array, which the user may write into."""
+    digest = hashlib.blake2b(_bytes_of(np.ma.getdata(value)), digest_size=16)
+    if isinstance(value, np.ma.MaskedArray):
+        digest.update(_bytes_of(np.ma.getmaskarray(value)))
+    return (type(value), value.shape, str(value.dtype), digest.digest())
+
+
+def _bytes_of(value: np.ndarray) -> Any:
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+
+
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    """What a container that is no plain one holds."""
+    if isinstance(value, _MAPPINGS):
+        yield from list(value.items())
+    elif isinstance(value, contextvars.ContextVar):
+        yield "value", value.get(None)
+    elif isinstance(value, list | tuple | collections.deque | collections.UserList):
+        yield from enumerate(value)
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes in `__dict__` and `__slots__`, of an object that is looked into."""
+    if is_taken_as_it_is(type(value)) and not isinstance(value, _LOOKED_INTO):
+        return
+    yield from list(getattr(value, "__dict__", {}).items())
+    for base in type(value).__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name in ("__dict__", "__weakref__"):
+                continue
+            if name.startswith("__") and not name.endswith("__"):
+                name = f"_{base.__name__.lstrip('_')}{name}"
+            if hasattr(value, name):
+                yield name, getattr(value, name)
+
+
+def _unwrapped(member: Any) -> Any:
+    """The functions behind a static method, class method or property."""
+    if isinstance(member, property):
+        return (member.fget, member.fset)
+    return member.__func__ if isinstance(member, staticmethod | classmethod) else member
+
+
+def _wrapped_functions(value: Any) -> list[Any]:
+    """The user's functions in an object that wraps them: jit, lru_cache, custom_vjp, ..."""
+    if not from_library(type(value)):
+        found = [inspect.getattr_static(value, "__wrapped__", None)]
+    else:
+        names = ("__wrapped__", "fwd", "bwd", "jvp")
+        try:
+            found = [getattr(value, name, None) for name in names if callable(value)]
+        except Exception:  # a module that is loaded when it is looked at, and is not there
+            found = []
+    return [each for each in found if isinstance(each, types.FunctionType)]
+
+
+def _is_builtin(value: Any) -> bool:
+    return isinstance(value, types.BuiltinFunctionType | operator.attrgetter)
+
+
+def _is_used_by_others(value: Any) -> bool:
+    """Whether code that is not the user's may read attributes of an object."""
+    if isinstance(value, _NAMESPACES):
+        return False
+    if isinstance(value, _LOOKED_INTO) or is_used_by_package(type(value)):
+        return True
+    return not jax.tree_util.all_leaves([value])  # JAX takes it apart

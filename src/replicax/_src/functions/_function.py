@@ -1,0 +1,540 @@
+"""`rx.function`: a function that runs as one compiled program.
+
+The first call with new shapes traces the function (`_trace.py`) and compiles it (`_program.py`);
+later ones look the program up. What cannot be one program runs as Python:
+
+- replicas whose arrays differ in shape (a last partial batch) run that one call eagerly;
+- a function that iterates over a data set, or that uses strategies on different devices, runs as a
+  Python loop in which each `strategy.run` is compiled.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from replicax._src import _jax_internals
+from replicax._src._errors import OutOfRangeError, add_note, show_users_part
+from replicax._src._typing import Device
+from replicax._src._warnings import warn
+from replicax._src.collectives import default_device
+from replicax._src.context import (
+    Frame,
+    compiling_losses,
+    current_frame,
+    let_libraries_join,
+    require_threads,
+    thread_state,
+)
+from replicax._src.devices import need_mesh
+from replicax._src.functions._arguments import Arguments, Look, is_stream
+from replicax._src.functions._cache import FunctionCache
+from replicax._src.functions._code import captured_objects
+from replicax._src.functions._explanation import Explanation, Retraces
+from replicax._src.functions._keys import ByIdentity
+from replicax._src.functions._many import joined, take_items
+from replicax._src.functions._place import Place
+from replicax._src.functions._program import Program
+from replicax._src.functions._remedies import remedy_for
+from replicax._src.functions._retry import (
+    NotOneProgram,
+    OnlyPython,
+    OtherDevicesNeeded,
+    RefNeeded,
+    Uneven,
+    UnevenShapes,
+)
+from replicax._src.functions._signature import Signature
+from replicax._src.functions._snapshot import with_snapshots
+from replicax._src.values import DistributedValues
+from replicax._src.variable import Variable, VariableGone
+
+_EAGER = object()  # in the place of a program: this call cannot be compiled
+_LOOP = object()  # in the place of a program: its parts are compiled
+_MANY = 10  # uneven calls in a row, before there is a warning
+
+
+class _State:
+    """The programs of a function, or of a method for one object."""
+
+    def __init__(self) -> None:
+        self.programs: dict[Any, Any] = {}
+        self.has_created = False
+        self.devices: tuple[Device, ...] | None = None  # found out by an earlier trace
+        self.retraces = Retraces()
+        self.reasons: dict[int, str] = {}  # why something is in the place of programs
+        self.uneven_calls = 0  # in a row
+
+    def left_to_python(self, key: Any, how: Any, reason: str) -> Any:
+        self.programs[key] = how
+        self.reasons[id(how)] = reason
+        return how
+
+
+class Function:
+    """What `rx.function` returns. Call it as the function that it compiles."""
+
+    def __init__(
+        self,
+        python_function: Callable[..., Any],
+        input_signature: Any = None,
+        name: str | None = None,
+    ):
+        functools.update_wrapper(self, python_function)
+        self._python_function = python_function
+        self._name = name or getattr(python_function, "__name__", repr(python_function))
+        self._signature = (
+            None if input_signature is None else Signature(input_signature, python_function)
+        )
+        try:
+            self._parameters = inspect.signature(python_function)
+        except (TypeError, ValueError):  # some builtins have none
+            self._parameters = None
+        self._state = _State()
+        self._bound: dict[int, tuple[Any, Function]] = {}
+        self._runs = FunctionCache()
+        self._lock = threading.RLock()
+
+    @property
+    def python_function(self) -> Callable[..., Any]:
+        """The function that is compiled, as plain Python."""
+        return self._python_function
+
+    @property
+    def input_signature(self) -> Any:
+        """The specs of the arguments, if they were given."""
+        return None if self._signature is None else self._signature.specs
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        known = self._bound.get(id(instance))
+        if known is None or known[0]() is not instance:
+            known = self._bind(instance)
+        return BoundFunction(known[1], instance)
+
+    def _bind(self, instance: Any) -> tuple[Any, Function]:
+        """The function as a method of `instance`, which it must not keep alive."""
+        key = id(instance)
+        try:
+            reference: Any = weakref.ref(instance, lambda _: self._bound.pop(key, None))
+        except TypeError:  # without weak references
+            reference = lambda: instance  # noqa: E731
+
+        @functools.wraps(self._python_function)
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return self._python_function(reference(), *args, **kwargs)
+
+        method.__signature__ = _without_self(self._python_function)  # type: ignore[attr-defined]
+        specs = None if self._signature is None else self._signature.specs
+        bound = Function(method, specs, self._name)
+        self._bound[key] = (reference, bound)
+        return self._bound[key]
+
+    # ------------------------------------------------------------------ calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        require_threads("An rx.function")
+        args, kwargs = self._bound_arguments(args, kwargs)
+        frame = current_frame()
+        if runs_inside(frame):
+            return self._python_function(*args, **kwargs)
+        try:
+            return self._call(self._python_function, None, frame, args, kwargs)
+        except BaseException as error:
+            show_users_part(error)
+            raise
+
+    def steps(self, inputs: Iterable[Any], count: int | None = None) -> Any:
+        """Calls the function on each of the next `count` items, in one compiled program.
+
+        For steps that are small, where most of the time goes into starting them one by one.
+
+        >>> import jax.numpy as jnp, replicax as rx
+        >>> total = rx.Variable(0.0)
+        >>> @rx.function
+        ... def step(x):
+        ...     total.assign_add(x)
+        ...     return total * 10
+        >>> step.steps([jnp.float32(1), jnp.float32(2), jnp.float32(3)])
+        Array([10., 30., 60.], dtype=float32)
+
+        Args:
+          inputs: an iterable or an iterator (whose next items are taken); each item is the argument
+            of one call.
+          count: how many items to take; by default all there are.
+
+        Returns:
+          What the calls returned, each array with a first dimension of `count`.
+
+        Raises:
+          ValueError: there are no items.
+          rx.errors.OutOfRangeError: there are fewer than `count`; those were used.
+        """
+        return self._many(inputs, count, last_only=False)
+
+    def _many(
+        self,
+        inputs: Iterable[Any],
+        count: int | None,
+        last_only: bool,
+        body: Callable[..., Any] | None = None,
+    ) -> Any:
+        """`steps`; `body` is a function that captures the same as that of this one, or that one."""
+        items = take_items(inputs, count)
+        results: Any = None
+        if items:
+            try:
+                results = self._call_many(items, last_only, body or self._python_function)
+            except BaseException as error:
+                show_users_part(error)
+                raise
+        if count is not None and len(items) < count:
+            raise OutOfRangeError(
+                f"{self._name}: the data ended after {len(items)} of {count} steps. Those were "
+                "made. Ask for fewer, or repeat the data."
+            )
+        if not items:
+            raise ValueError(f"{self._name}.steps was given no items to call the function on.")
+        return results
+
+    def _call_many(self, items: Sequence[Any], last_only: bool, body: Callable[..., Any]) -> Any:
+        """One call of a program for each run of items that look alike."""
+        frame = current_frame()
+        if runs_inside(frame):
+            singles = [(body(item), 1) for item in items]
+            return singles[-1][0] if last_only else joined(singles)
+        results: list[Any] = []
+        alike = itertools.groupby(
+            [(item, self._arguments_of(item)) for item in items],
+            key=lambda pair: None if pair[1] is None else pair[1].key,
+        )
+        for key, group in alike:
+            pairs: list[Any] = list(group)
+            program: Any = None
+            if key is not None:
+                program = self._find(body, None, frame, pairs[0][1])
+                if isinstance(program, Program) and program.creates:
+                    results.append((program(pairs.pop(0)[1]), 1))
+                    if pairs:
+                        program = self._find(body, None, frame, pairs[0][1])
+            if isinstance(program, Program) and len(pairs) > 1 and not program.defers:
+                many = [arguments for _, arguments in pairs]
+                try:
+                    result = program.call_many(many, last_only)
+                except VariableGone:  # its name may stand for another one now
+                    self._state.programs.clear()
+                    result = self._call_many([item for item, _ in pairs], last_only, body)
+                results.append((result, len(pairs)))
+            else:
+                results += [(self._call(body, None, frame, (item,), {}), 1) for item, _ in pairs]
+        if last_only:
+            return results[-1][0]
+        if len(results) == 1 and results[0][1] > 1:
+            return results[0][0]
+        return joined(results)
+
+    def _arguments_of(self, item: Any) -> Arguments | None:
+        """The arguments of a call with `item`; None if it cannot be compiled."""
+        args, kwargs = self._bound_arguments((item,), {})
+        try:
+            return Arguments(args, kwargs)
+        except Uneven:
+            return None
+
+    def _run_on(
+        self, strategy: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """`strategy.run(function, args, kwargs)`, as one program.
+
+        `function` is the Python function of this one, or one that captures the same.
+        """
+        args, kwargs = self._bound_arguments(args, kwargs)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return strategy.extended._run_replicas(function, args, kwargs)
+
+        return self._call(run, strategy, current_frame(), args, kwargs)
+
+    def _bound_arguments(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments in their places, whether they came by position or by name."""
+        if self._signature is not None:
+            return self._signature.checked(args, kwargs)
+        if kwargs and self._parameters is not None:
+            try:
+                bound = self._parameters.bind(*args, **kwargs)
+            except TypeError:  # the function itself says it best
+                return args, kwargs
+            return bound.args, bound.kwargs
+        return args, kwargs
+
+    def _call(
+        self,
+        body: Callable[..., Any],
+        strategy: Any,
+        frame: Frame,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        state = self._state
+        try:
+            arguments = Arguments(args, kwargs)
+        except Uneven as reason:
+            self._count_uneven(reason)
+            with compiling_losses():
+                return with_snapshots(body(*args, **kwargs))
+        state.uneven_calls = 0
+        program = self._find(body, strategy, frame, arguments)
+        if program is _EAGER:
+            return with_snapshots(body(*args, **kwargs))
+        if program is _LOOP:
+            return with_snapshots(self._loop(body, args, kwargs))
+        try:
+            return program(arguments)
+        except VariableGone:  # its name may stand for another one now
+            state.programs.clear()
+            return self._call(body, strategy, frame, args, kwargs)
+
+    def _count_uneven(self, reason: Uneven) -> None:
+        """The last batch of an epoch may be uneven; if all are, somebody should know."""
+        self._state.uneven_calls += 1
+        if self._state.uneven_calls == _MANY and isinstance(reason, UnevenShapes):
+            warn(
+                f"rx.function {self._name!r} has run as plain Python {_MANY} times in a row, which "
+                f"is slower than a compiled program: {reason}. If these are shares of a batch, "
+                "let the number of replicas divide its size, or leave the rest of the rows out: "
+                "dataset.batch(size, drop_remainder=True)."
+            )
+
+    def _find(
+        self, body: Callable[..., Any], strategy: Any, frame: Frame, arguments: Arguments
+    ) -> Any:
+        """The program for these arguments, traced if there is none yet."""
+        programs = self._state.programs
+        key = (
+            arguments.key,
+            frame.strategy._serial,
+            frame.replica_context is None,
+            None if strategy is None else strategy._serial,
+            _eager_replica(frame),
+            _jax_internals.trace_settings(),
+        )
+        program = programs.get(key)
+        if program is not None:
+            return program
+        if any(is_stream(leaf) for leaf in arguments.leaves):
+            return _LOOP
+        with self._lock:
+            program = programs.get(key)
+            return program or self._traced(key, body, strategy, frame, arguments)
+
+    def _loop(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs as Python; every `strategy.run` in it is compiled."""
+        outer = thread_state.compiled_runs
+        thread_state.compiled_runs = self._runs
+        try:
+            return body(*args, **kwargs)
+        finally:
+            thread_state.compiled_runs = outer
+
+    # ------------------------------------------------------------------ tracing
+
+    def _traced(
+        self,
+        key: Any,
+        body: Callable[..., Any],
+        strategy: Any,
+        frame: Frame,
+        arguments: Arguments,
+    ) -> Any:
+        state = self._state
+        let_libraries_join()
+        place = self._first_guess(strategy, frame, arguments)
+        refs: list[Variable] = []
+        while True:
+            try:
+                if arguments.have_empty and place.mesh is not None:
+                    # JAX cannot take arrays without items into a program for several devices.
+                    raise Uneven("an argument has no items")
+                program = self._trace_at(place, body, arguments, refs)
+            except OtherDevicesNeeded as needed:
+                place = Place(needed.devices)
+                continue
+            except RefNeeded as needed:
+                refs.append(needed.variable)
+                continue
+            except NotOneProgram as reason:
+                return state.left_to_python(key, _LOOP, str(reason))
+            except OnlyPython as reason:
+                return state.left_to_python(key, _EAGER, str(reason))
+            break
+        state.devices = place.devices
+        if place.replica in (None, 0):  # other eager replicas do what the first one does
+            state.retraces.note(self._name, arguments)
+        if program.creates:
+            # The next call finds the variables made, and takes another path through the function.
+            state.has_created = True
+        else:
+            state.programs[key] = program
+            for look in arguments.looks:
+                if isinstance(look, ByIdentity):
+                    look.when_gone(_forget, weakref.ref(state), key)
+        return program
+
+    def _trace_at(
+        self,
+        place: Place,
+        body: Callable[..., Any],
+        arguments: Arguments,
+        refs: Sequence[Variable],
+    ) -> Program:
+        may_create = not self._state.has_created
+        try:
+            return Program(body, self._python_function, arguments, place, may_create, refs)
+        except Exception as error:
+            add_note(error, f"(while rx.function traced {self._name!r}: {remedy_for(error)})")
+            raise
+
+    def _first_guess(self, strategy: Any, frame: Frame, arguments: Arguments) -> Place:
+        """Where the function will probably run; the trace says if that is wrong."""
+        replica = _eager_replica(frame)
+        if strategy is not None:
+            return Place(strategy.extended._replica_devices)
+        if thread_state.frames:
+            devices = frame.strategy.extended._replica_devices
+            return Place(devices) if replica is None else Place((devices[replica],), replica)
+        for value in arguments.inputs:
+            if isinstance(value, DistributedValues) and value._buffers is not None:
+                return Place(value._buffers.mesh.devices)
+        counts = {look.count for look in arguments.looks if isinstance(look, Look)} - {1}
+        earlier = self._state.devices
+        if earlier is not None and (not counts or len(earlier) in counts):
+            return Place(earlier)
+        for value in (*arguments.leaves, *captured_objects(self._python_function)):
+            found = value._strategy if isinstance(value, Variable) else value
+            if not hasattr(found, "_extended"):
+                continue
+            devices = found._extended._replica_devices
+            if len(devices) in counts or (need_mesh(devices) and not counts):
+                return Place(devices)
+        return Place((default_device(),), is_open=True)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """A report on the program for these arguments: what it communicates, costs and donates.
+
+        The arguments are as for a call; the function is traced and compiled, if it was not yet, but
+        not run. Print it, or look at it in a notebook.
+
+        >>> import jax.numpy as jnp, replicax as rx
+        >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        >>> @rx.function
+        ... def total(x):
+        ...     return strategy.reduce("SUM", strategy.run(jnp.sum, args=(x,)), axis=None)
+        >>> report = total.explain(rx.distribute.PerReplica([jnp.ones(2), jnp.ones(2)]))
+        >>> report.collectives
+        [Collective(kind='all-reduce', tensors=1, bytes=4, times=1)]
+        """
+        args, kwargs = self._bound_arguments(args, kwargs)
+        retraces = self._state.retraces
+        try:
+            arguments = Arguments(args, kwargs)
+        except Uneven as reason:
+            return Explanation(self._name, None, f"eagerly, because {reason}", retraces)
+        program = self._find(self._python_function, None, current_frame(), arguments)
+        if not isinstance(program, Program):
+            reason = self._state.reasons.get(id(program), "it iterates over its argument")
+            how = "as Python, with each strategy.run compiled" if program is _LOOP else "eagerly"
+            return Explanation(self._name, None, f"{how}, because {reason}", retraces)
+        try:
+            report = program.report(arguments)
+        except VariableGone:  # its name may stand for another one now
+            self._state.programs.clear()
+            return self.explain(*args, **kwargs)
+        return Explanation(self._name, report, "as one program", retraces)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Function:
+        specs = None if self._signature is None else self._signature.specs
+        return Function(copy.deepcopy(self._python_function, memo), specs, self._name)
+
+    def __repr__(self) -> str:
+        return f"<rx.function {self._name!r}>"
+
+
+class BoundFunction:
+    """A compiled method of one object."""
+
+    def __init__(self, function: Function, instance: Any):
+        self._function = function
+        self.__self__ = instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature | None:
+        return self._function._parameters
+
+    @property
+    def __name__(self) -> str:
+        return self._function._name
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override]
+        return self._function.__doc__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._function, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BoundFunction) and other._function is self._function
+
+    def __hash__(self) -> int:
+        return hash(self._function)
+
+    def __repr__(self) -> str:
+        return repr(self._function)
+
+
+def as_function(fn: Any) -> Function | None:
+    """The `Function` that `fn` is, as a function or a method; None for anything else."""
+    if isinstance(fn, BoundFunction):
+        return fn._function
+    return fn if isinstance(fn, Function) else None
+
+
+def runs_inside(frame: Frame) -> bool:
+    """Whether a call is a part of a program that is being traced, or of an update."""
+    return (
+        thread_state.program is not None
+        or _jax_internals.is_tracing()
+        or frame.update_replica_id is not None
+    )
+
+
+def _forget(state: weakref.ref[_State], key: Any) -> None:
+    found = state()
+    if found is not None:
+        found.programs.pop(key, None)
+
+
+def _eager_replica(frame: Frame) -> int | None:
+    """The replica that calls, if it is one of several that run eagerly."""
+    context = frame.replica_context
+    if context is None or context.num_replicas_in_sync == 1:
+        return None
+    return context._replica_id
+
+
+def _without_self(fn: Callable[..., Any]) -> inspect.Signature:
+    signature = inspect.signature(fn)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])

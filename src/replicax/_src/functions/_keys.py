@@ -1,0 +1,80 @@
+"""What stands for a Python value in the key of a program: its exact value, or the object itself.
+
+Two values that a program can tell apart never have equal keys: 1, 1.0 and True differ, and so do
+0.0 and -0.0.
+"""
+
+from __future__ import annotations
+
+import enum
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+
+from replicax._src import _tree
+
+_AS_THEY_ARE = (bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
+
+
+class ByIdentity:
+    """An object as a part of a key: equal to itself while it lives."""
+
+    __slots__ = ("__weakref__", "_hash", "_reference")
+
+    def __init__(self, value: Any):
+        self._hash = id(value)
+        try:
+            self._reference: Any = weakref.ref(value)
+        except TypeError:  # without weak references; it stays alive as long as the key
+            self._reference = lambda: value
+
+    def when_gone(self, fn: Callable[..., Any], *args: Any) -> None:
+        """Calls `fn(*args)` when the object is gone."""
+        value = self._reference()
+        if isinstance(self._reference, weakref.ref) and value is not None:
+            weakref.finalize(value, fn, *args).atexit = False
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ByIdentity):
+            return False
+        mine = self._reference()
+        return mine is not None and mine is other._reference()
+
+    def __repr__(self) -> str:
+        value = self._reference()
+        return _tree.describe(value) if value is not None else "an object that is gone"
+
+
+def plain_key(value: Any) -> Hashable:
+    """The key of a number, a text or the like, by its exact value; None for anything else."""
+    kind = type(value)
+    if kind in _AS_THEY_ARE:
+        return (kind, value)
+    if kind is float or kind is complex:
+        return (kind, repr(value))  # repr tells -0.0 from 0.0, and one nan is another
+    if isinstance(value, np.generic) and value.dtype != object:
+        return (kind, value.dtype.str, value.tobytes())
+    if isinstance(value, enum.Enum):
+        return (kind, value.name, repr(value._value_))  # its value need not be hashable
+    if kind is slice or kind is range:
+        span: Any = value
+        keys = tuple(map(plain_key, (span.start, span.stop, span.step)))
+        return None if None in keys else (kind, keys)
+    if isinstance(value, np.dtype):
+        return (kind, value)
+    return None
+
+
+def constant_key(value: Any) -> Hashable:
+    """What stands for an argument of a compiled function that is no array."""
+    key = plain_key(value)
+    if key is not None:
+        return key
+    if type(value) is frozenset:
+        return (frozenset, frozenset(map(constant_key, value)))
+    return ByIdentity(value)

@@ -1,0 +1,492 @@
+"""A compiled program: what it takes, and where its results go.
+
+The call is what a training loop pays for at every step, so it is written out: gather the arrays of
+the variables, call what JAX compiled, put the new arrays in their places.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import weakref
+import zlib
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
+from jax.sharding import PartitionSpec
+
+from replicax._src import _jax_internals
+from replicax._src._arrays import as_result, is_number
+from replicax._src._errors import add_note
+from replicax._src._typing import Device, Tracer
+from replicax._src.cluster import current_membership
+from replicax._src.collectives import default_device
+from replicax._src.context import EACH, thread_state
+from replicax._src.devices import (
+    REPLICA_AXIS,
+    ReplicaMesh,
+    append_result,
+    put,
+    replica_mesh,
+    short_name,
+    token,
+)
+from replicax._src.functions._agreement import BY_DATA, SAME, require_agreement
+from replicax._src.functions._arguments import Arguments, Look, flatten, lay_out
+from replicax._src.functions._explanation import Report, collectives_of
+from replicax._src.functions._many import loop_of, stacked_nothing
+from replicax._src.functions._place import Place
+from replicax._src.functions._remedies import remark_on
+from replicax._src.functions._snapshot import snapshot
+from replicax._src.functions._trace import Entry, ProgramTrace, array_for
+from replicax._src.values import (
+    DistributedValues,
+    Mirrored,
+    ReplicaBuffers,
+    is_leaf,
+    per_replica_type,
+)
+from replicax._src.variable import UPDATING, ProgramState, Variable, VariableGone
+
+
+class Program:
+    """One trace of a user's function, compiled for one set of argument shapes."""
+
+    def __init__(
+        self,
+        body: Callable[..., Any],
+        user_fn: Callable[..., Any],
+        arguments: Arguments,
+        place: Place,
+        may_create: bool,
+        refs: Collection[Variable] = (),
+    ):
+        self.place = place
+        self.mesh = place.mesh
+        self._what = ""  # what other workers have to call, too
+        with _compiling(user_fn):
+            self.jaxpr, traced = self._trace(body, user_fn, arguments, may_create, refs)
+        self.creates = traced.has_created
+        self.defers = [(weakref.ref(variable), kind) for variable, kind, _ in traced.deferred]
+        if self.mesh is not None:
+            require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
+            collectives = collectives_of(self.jaxpr.jaxpr) if self.mesh.spans_workers else []
+            # One without them is each worker's own business: a prediction on the first one, say.
+            if collectives:
+                described = _described(user_fn, arguments, self.jaxpr, collectives)
+                name = getattr(user_fn, "__qualname__", "function")
+                self._what = f"{name} ({zlib.crc32(described.encode()):08x})"
+                self.mesh.require_same("programs", described)
+        # The function may have made and dropped a variable; it stays until the first call is done.
+        self._until_called: Any = [each for each in traced.inputs if isinstance(each, Entry)]
+        self._sort_inputs(traced, len(arguments.input_looks(self.mesh)))
+        name = getattr(user_fn, "__name__", "function")
+        self.run = self._compiled(name if name.isidentifier() else "function")
+
+    # ------------------------------------------------------------------ tracing
+
+    def _trace(
+        self,
+        body: Callable[..., Any],
+        user_fn: Callable[..., Any],
+        arguments: Arguments,
+        may_create: bool,
+        refs: Collection[Variable],
+    ) -> tuple[Any, ProgramTrace]:
+        inputs = arguments.laid_out(self.place)
+
+        traces: list[ProgramTrace] = []
+
+        def flat(*tracers: Any) -> list[Any]:
+            trace = ProgramTrace(self.place, may_create, refs, inputs)
+            traces.append(trace)
+            with trace.active():
+                args, kwargs = arguments.rebuilt(tracers, self.mesh)
+                results = self._take_apart(body(*args, **kwargs))
+                results += [jnp.asarray(value) for _, _, value in trace.deferred]
+                results += trace.final_values()
+            trace.finish()
+            return results
+
+        looks = arguments.input_looks(self.mesh)
+        names = [f"number {index}" for index in range(len(looks))]
+        axes = [] if self.mesh is None else [(REPLICA_AXIS, self.mesh.size)]
+        program, self._constants = _jax_internals.trace_to_program(
+            flat, user_fn, names, looks, axes, None if self.mesh is None else self.mesh.inside
+        )
+        if any(isinstance(each, Tracer) for each in self._constants):
+            raise jax.errors.UnexpectedTracerError(
+                "A value of a function that was traced before is used here: it was kept in a "
+                "global, a list or an attribute. Return it from that function instead."
+            )
+        return program, traces[0]
+
+    def _differences(self, arguments: Arguments, traced: ProgramTrace) -> list[int]:
+        """How much each input may differ from replica to replica."""
+        looks = arguments.input_looks(self.mesh)
+        levels = [SAME] * len(self._constants)
+        same = ("mirrored",) if self.place.spans_workers else ("mirrored", "array")
+        levels += [SAME if look.kind in same else BY_DATA for look in looks]
+        for each in traced.inputs:
+            is_entry = isinstance(each, Entry)
+            differ = not is_entry or each.variable._copies_differ or each.cut is not None
+            levels.append(BY_DATA if differ else SAME)
+        return levels
+
+    def _take_apart(self, result: Any) -> list[Any]:
+        """The arrays of what the function returned; the rest is the same at every call."""
+        # On one device the components of a per-replica value are arrays like any others.
+        leaves, self._rebuild, _ = flatten(result, _is_variable if self.mesh is None else is_leaf)
+        self._results: list[tuple[str, Any]] = []
+        self._assigned: list[int | None] = []  # the logical devices that results are kept on
+        self._weak: list[bool] = []
+        arrays: list[Any] = []
+        for leaf in leaves:
+            kind, array = self._result(leaf)
+            if array is not None and not array.size and self.mesh is not None:
+                # Programs for several devices cannot give arrays without items either.
+                kind, leaf, array = "empty", self._without_items(kind, array), None
+            self._results.append((kind, leaf if array is None else None))
+            if array is not None:
+                arrays.append(array)
+                self._weak.append(_is_weak(array))
+                self._assigned.append(thread_state.program.assigned(array))
+        self._bare = all(kind == "array" for kind, _ in self._results)
+        self._number_of_arrays = len(arrays)
+        return arrays
+
+    def _without_items(self, kind: str, array: Any) -> Any:
+        assert self.mesh is not None
+        with _jax_internals.outside_of_traces():
+            zeros = jnp.zeros(array.shape, array.dtype)
+            zeros = _jax_internals.weakened(zeros) if _is_weak(array) else zeros
+            if kind == "array":
+                return zeros
+            wrap = Mirrored if kind == "mirrored" else per_replica_type(self.mesh.devices)
+            return wrap([put(zeros, device) for device in self.mesh.devices])
+
+    def _result(self, leaf: Any) -> tuple[str, Any]:
+        if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
+            kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
+            return kind, as_result(leaf._component(EACH))
+        if isinstance(leaf, Variable):
+            return self._result(snapshot(leaf))
+        if isinstance(leaf, Tracer):
+            return "array", leaf
+        if is_number(leaf):
+            return "array", as_result(leaf)
+        return "constant", None
+
+    # ------------------------------------------------------------------ compiling
+
+    def _sort_inputs(self, traced: ProgramTrace, arguments: int) -> None:
+        """Puts the inputs into three groups: to be written, only read, arguments and constants."""
+        written: list[tuple[int, Entry]] = []
+        read: list[tuple[int, Entry]] = []
+        captured: list[int] = []
+        for index, each in enumerate(traced.inputs, start=arguments):
+            if isinstance(each, Entry):
+                in_place = each.written and each.kind == "whole" and _lives_at(each, self.place)
+                (written if in_place else read).append((index, each))
+            else:
+                captured.append(index)
+        self._order = [
+            *(index for index, _ in written),
+            *(index for index, _ in read),
+            *range(arguments),
+            *captured,
+        ]
+        self._state = ProgramState([entry.variable for _, entry in written])
+        self._read = [_Held(entry) for _, entry in read]
+        in_place = {id(entry) for _, entry in written}
+        elsewhere = [entry for entry in traced.written if id(entry) not in in_place]
+        self._elsewhere = [_Held(entry) for entry in elsewhere]
+        # Which of the traced values go back to where they were taken from, and which elsewhere.
+        outputs = {id(entry): index for index, entry in enumerate(traced.written)}
+        self._outputs_in_place = [outputs[id(entry)] for _, entry in written]
+        self._outputs_elsewhere = [outputs[id(entry)] for entry in elsewhere]
+        # For a loop: the inputs that the outputs of one step are in the next.
+        inputs = {id(entry): index for index, (_, entry) in enumerate([*written, *read])}
+        self._carried = [
+            *range(len(written)),
+            *(inputs[id(entry)] for entry in elsewhere),
+        ]
+        self._captured = traced.captured_arrays()
+        if self.mesh is not None:
+            # How programs take the variables, and give those back that they write in place.
+            self._layouts = [entry.variable._layout for _, entry in written]
+            self._specs = [_specs(self.mesh, each) for each in (written, read)]
+
+    def _compiled(self, name: str) -> Callable[..., Any]:
+        program = jaxpr_as_fun(self.jaxpr)
+        constants = [lay_out(each, self.place) for each in self._constants]
+        self._rest = [*self._captured, *constants]
+        del self._constants
+        order, count = self._order, self._number_of_arrays + len(self.defers)
+        in_place, elsewhere = self._outputs_in_place, self._outputs_elsewhere
+        weak = [index for index, is_weak in enumerate(self._weak) if is_weak]
+
+        def run(written: list[Any], read: list[Any], arguments: list[Any], rest: list[Any]) -> Any:
+            given = [*written, *read, *arguments, *rest]
+            inputs: list[Any] = [None] * len(order)
+            for index, value in zip(order, given):
+                inputs[index] = value
+            constants = given[len(order) :]
+            outputs = program(*constants, *inputs)
+            for index in weak:  # the inputs that they were computed from are not, laid out
+                outputs[index] = _jax_internals.weakened(outputs[index])
+            values = outputs[count:]
+            return (
+                outputs[:count],
+                [values[index] for index in in_place],
+                [values[index] for index in elsewhere],
+                token(),
+            )
+
+        run.__name__ = run.__qualname__ = name
+        self._step = run
+        self._loops: dict[Any, Any] = {}
+        return self._jitted(run)
+
+    def _jitted(self, fn: Callable[..., Any]) -> Any:
+        if self.mesh is None:
+            return jax.jit(fn, donate_argnums=0)
+        whole = PartitionSpec()
+        written, read = self._specs
+        mapped = self.mesh.mapped(fn, (written, read, whole, whole), (whole, written, whole, whole))
+        if self.mesh.logical_devices == 1:
+            return jax.jit(mapped, donate_argnums=0)
+        # How variables lie over the logical devices is not for the compiler to choose.
+        in_place = [self.mesh.sharding(layout) for layout in self._layouts]
+        return jax.jit(mapped, donate_argnums=0, out_shardings=(None, in_place, None, None))
+
+    def report(self, arguments: Arguments) -> Report:
+        """What the program does; the compiler is asked for its costs."""
+        inputs = arguments.laid_out(self.place)
+        variables = self._state.variables()
+        written = [_like(variable, self.mesh) for variable in variables]
+        only_read = [held.alive() for held in self._read]
+        elsewhere = [held.alive() for held in self._elsewhere]
+        written_elsewhere = {id(variable) for variable in elsewhere}
+        read = [_like(variable, self.mesh) for variable in only_read]
+        compiled = self.run.lower(written, read, inputs, self._rest).compile()
+        costs = compiled.cost_analysis() or {}
+        memory = compiled.memory_analysis()
+        return Report(
+            devices=tuple(short_name(device) for device in self.place.devices),
+            collectives=collectives_of(self.jaxpr.jaxpr),
+            flops=costs.get("flops") if isinstance(costs, dict) else None,
+            peak_bytes=None if memory is None else _peak(memory),
+            donated=[variable.name for variable in variables],
+            donated_bytes=sum(_bytes_on_each(each) for each in written),
+            elsewhere=[variable.name for variable in elsewhere],
+            read=[each.name for each in only_read if id(each) not in written_elsewhere],
+        )
+
+    # ------------------------------------------------------------------ calling
+
+    def __call__(self, arguments: Arguments) -> Any:
+        return self._called(self.run, arguments.laid_out(self.place))
+
+    def call_many(self, many: Sequence[Arguments], last_only: bool) -> Any:
+        """One call for each of `many`, in one program; their results stacked, or the last ones."""
+        key = (len(many), last_only)
+        run = self._loops.get(key)
+        if run is None:
+            run = self._loops[key] = self._jitted(loop_of(self._step, self._carried, last_only))
+        count = 0 if last_only else len(many)
+        return self._called(run, [each.laid_out(self.place) for each in many], count)
+
+    def _called(self, run: Any, inputs: Any, count: int = 0) -> Any:
+        if self.mesh is not None:
+            self.mesh.wait_for(inputs)
+        done: list[Any] = []
+        is_first = self._until_called is not None
+        alone = self.mesh.alone() if self.mesh is not None and self._what else _NOTHING
+        with alone, _compiling(self.run) if is_first else _NOTHING, UPDATING, self._own_mesh():
+            try:
+                self._call(done, run, self._state.take(done), inputs)
+            except Exception as error:
+                if remark := remark_on(error):
+                    add_note(error, remark)
+                if lost := self._state.lost():
+                    add_note(
+                        error,
+                        f"(the program was updating {', '.join(lost[:6])} in place when it failed; "
+                        "assign these variables anew, from a checkpoint for example)",
+                    )
+                raise
+            finally:  # also if Ctrl-C came when the program had run
+                if done:
+                    try:
+                        self._write_back(*done[0][1:3])
+                    except KeyboardInterrupt:
+                        self._write_back(*done[0][1:3])
+                        raise
+                else:
+                    self._state.give_back(done)
+        self._until_called = None
+        results = done[0][0]
+        # Not under the lock: the replicas meet, and each has to take it.
+        for (reference, kind), value in zip(self.defers, results[self._number_of_arrays :]):
+            _alive(reference)._update(kind, value)
+        return self._put_together(results[: self._number_of_arrays], count)
+
+    def _write_back(self, in_place: list[Any], elsewhere: list[Any]) -> None:
+        self._state.put(in_place)
+        for held, value in zip(self._elsewhere, elsewhere, strict=True):
+            held.write(self, value)
+
+    def _call(self, done: list[Any], run: Any, written: list[Any], inputs: Any) -> None:
+        read = [held.array(self) for held in self._read]
+        args = (written, read, inputs, self._rest)
+        if self.mesh is not None:
+            self.mesh.call(run, done, *args, what=self._what)
+        elif self.place.devices[0] is default_device():
+            append_result(done, run, args)
+        else:
+            with jax.default_device(self.place.devices[0]):
+                append_result(done, run, args)
+
+    def _own_mesh(self) -> contextlib.AbstractContextManager[Any]:
+        """A mesh that the user has set is not ours."""
+        if jax.sharding.get_abstract_mesh().empty:
+            return contextlib.nullcontext()
+        return jax.set_mesh(replica_mesh(self.place.devices).mesh)
+
+    def _put_together(self, results: Sequence[Any], count: int) -> Any:
+        """What the function returned; `count` for stacked results, if there are any."""
+        if self._bare and self.mesh is None:
+            return self._rebuild(results)
+        given = zip(results, self._assigned, strict=True)
+        return self._rebuild(
+            [
+                leaf
+                if kind == "constant"
+                else stacked_nothing(leaf, count)
+                if kind == "empty"
+                else self._as_result(kind, *next(given))
+                for kind, leaf in self._results
+            ]
+        )
+
+    def _as_result(self, kind: str, array: jax.Array, logical_device: int | None) -> Any:
+        mesh = self.mesh
+        if mesh is None:
+            return array
+        if kind == "array":
+            if logical_device is not None:
+                return mesh.component(array, 0, logical_device)
+            return component_of(array, mesh)
+        wrap = Mirrored if kind == "mirrored" else per_replica_type(mesh.devices)
+        if logical_device is None:
+            return wrap._from_buffers(ReplicaBuffers(mesh, assembled=array))
+        replicas = range(len(mesh.devices))
+        parts = [mesh.component(array, replica, logical_device) for replica in replicas]
+        return wrap([_jax_internals.uncommitted(part) for part in parts])
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+def _compiling(fn: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]:
+    """Tells the workers that wait for this one that it may take long."""
+    membership = current_membership()
+    if membership is None:
+        return _NOTHING
+    return membership.phase(f"compiling {getattr(fn, '__name__', 'function')}")
+
+
+def _described(user_fn: Any, arguments: Arguments, program: Any, collectives: Any) -> str:
+    """What workers compare: the same for the same program, in any process."""
+    looks = [look for look in arguments.looks if isinstance(look, Look)]
+    return (
+        f"rx.function {getattr(user_fn, '__qualname__', '')!r} of {looks}, "
+        f"{len(program.jaxpr.eqns)} operations, collectives: {', '.join(map(str, collectives))}"
+    )
+
+
+def _is_weak(array: Any) -> bool:
+    return getattr(array, "weak_type", False)  # random keys have no such thing
+
+
+def _is_variable(value: Any) -> bool:
+    return isinstance(value, Variable)
+
+
+def component_of(array: jax.Array, mesh: ReplicaMesh, device: Device | None = None) -> jax.Array:
+    """A replicated result as an array on one device: the given one, or where results are wanted."""
+    wanted = device or default_device()
+    index = mesh.devices.index(wanted) if wanted in mesh.devices else 0
+    part = mesh.component(array, index)
+    is_cut = device is None and part.sharding.num_devices > 1
+    return part if is_cut else put(part, wanted)
+
+
+def _like(variable: Any, mesh: ReplicaMesh | None) -> jax.ShapeDtypeStruct:
+    sharding = None if mesh is None else mesh.sharding(variable._layout)
+    return jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=sharding)
+
+
+def _bytes_on_each(array: jax.ShapeDtypeStruct) -> int:
+    """The size of an array on each of its devices."""
+    shape = array.shape if array.sharding is None else array.sharding.shard_shape(array.shape)
+    return math.prod(shape) * array.dtype.itemsize
+
+
+def _peak(memory: Any) -> int:
+    """Arguments, results and what is needed in between; donated buffers count once."""
+    return (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        + memory.temp_size_in_bytes
+        - memory.alias_size_in_bytes
+    )
+
+
+def _specs(mesh: ReplicaMesh, entries: Sequence[tuple[int, Entry]]) -> list[PartitionSpec]:
+    return [
+        PartitionSpec() if entry.cut is None else mesh.replica_spec(entry.variable._layout)
+        for _, entry in entries
+    ]
+
+
+def _lives_at(entry: Entry, place: Place) -> bool:
+    """Whether a result of the program is on the variable's own devices already."""
+    return entry.variable._placement == place.devices
+
+
+def _alive(reference: weakref.ref[Variable]) -> Any:
+    variable = reference()
+    if variable is None:
+        raise VariableGone
+    return variable
+
+
+class _Held:
+    """A variable of a program, held weakly: a model that the user drops takes it along."""
+
+    __slots__ = ("kind", "variable")
+
+    def __init__(self, entry: Entry):
+        self.variable: Any = weakref.ref(entry.variable)
+        self.kind = entry.kind
+
+    def array(self, program: Program) -> Any:
+        """The variable's value, as the program takes it."""
+        return array_for(self.alive(), self.kind, program.place)
+
+    def alive(self) -> Any:
+        return _alive(self.variable)
+
+    def write(self, program: Program, value: Any) -> None:
+        variable = self.alive()
+        if self.kind == "copy":
+            variable.values[program.place.replica]._update("assign", value)
+        else:
+            if program.mesh is not None:
+                value = component_of(value, program.mesh, variable._placement[0])
+            variable._set_whole(variable._laid_out(value))

@@ -1,0 +1,23 @@
+"""What a compiled function returns for a variable: its value when the call ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from replicax._src import _tree
+from replicax._src.values import PerReplica, is_leaf
+from replicax._src.variable import Variable, VariableAggregation
+
+
+def snapshot(variable: Variable) -> Any:
+    """The value; of a sync-on-read variable without an aggregation, those of all copies."""
+    if variable._copies_differ and variable.aggregation is VariableAggregation.NONE:
+        return PerReplica._from_buffers(variable._buffers)
+    return variable.read_value()
+
+
+def with_snapshots(structure: Any) -> Any:
+    """`structure` with the values of variables in their places."""
+    return _tree.map_structure(
+        lambda leaf: snapshot(leaf) if isinstance(leaf, Variable) else leaf, structure, is_leaf
+    )

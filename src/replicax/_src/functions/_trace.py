@@ -1,0 +1,458 @@
+"""A program while it is being traced: which variables it reads, what it writes, who varies.
+
+`rx.function` calls the user's function once, with tracers for its arguments. Meanwhile a
+`ProgramTrace` is the thread's current program. A variable that is read becomes a further input; one
+that is written becomes an output; one that is made gets its first value at once, from what was
+traced so far. With several replicas the trace speaks for all of them: a value is what *each*
+replica has of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from replicax._src import _jax_internals
+from replicax._src._errors import WrongContextError
+from replicax._src._typing import Device, Tracer
+from replicax._src.collectives import of_first_worker, own_part, part_shape, put_together
+from replicax._src.context import EACH, get_replica_context, thread_state
+from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, need_mesh, put, replica_mesh
+from replicax._src.functions._captured import laid_out_over, look_of
+from replicax._src.functions._place import Place
+from replicax._src.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
+from replicax._src.functions._turns import Provenance, Turns
+from replicax._src.values import DistributedValues, OneBuffer, ReplicaBuffers, TracedBuffers
+from replicax._src.variable import DistributedVariable, SyncOnReadVariable, Variable, trace_stamp
+
+
+@dataclasses.dataclass(eq=False)
+class Entry:
+    """A variable in a program.
+
+    Attributes:
+      variable: the variable.
+      kind: how it gets in and out: "whole" (as it lies on the program's devices), "value" (from
+        and to other devices), "copy" (that of the one replica that the program is for), "empty"
+        (it has no items, which programs for several devices cannot take).
+      value: its value now; of a variable that is cut over the replicas, each one's part.
+      cut: the dimension in which it is.
+      ref: the mutable cell that has the value instead, if an inner function (the body of a loop,
+        a branch) assigns it.
+      is_read_inside: whether an inner function has read it without one.
+      written: whether the program changes it.
+      gathered: what replicas have a part of, put together for all.
+    """
+
+    variable: Variable
+    kind: str
+    value: Any
+    cut: int | None = None
+    ref: Any = None
+    is_read_inside: bool = False
+    written: bool = False
+    gathered: Any = None
+
+
+class ProgramTrace:
+    """The state of one trace; `thread_state.program` while it goes on."""
+
+    def __init__(
+        self,
+        place: Place,
+        may_create: bool,
+        refs: Collection[Variable],
+        arguments: Sequence[Any],
+    ):
+        """
+        Args:
+          place: where the program will run.
+          may_create: whether variables may be made.
+          refs: the variables that inner functions read and change.
+          arguments: the arrays that the function was called with, laid out for the program.
+        """
+        self._refs = {id(variable) for variable in refs}
+        self._arguments = arguments
+        self.mesh = place.mesh
+        self._place = place
+        self._replica = place.replica
+        self._may_create = may_create
+        self._trace = _jax_internals.staging_trace()
+        self._entries: dict[int, Entry] = {}
+        self._captured: dict[int, tuple[DistributedValues, Any, Any]] = {}
+        self._provenance: Provenance | None = None
+        self._assigned: dict[int, tuple[Any, int]] = {}
+        self._stamps = contextlib.ExitStack()
+        self.inputs: list[Any] = []  # entries and captured values, in the order of their inputs
+        self.deferred: list[tuple[Variable, str, Any]] = []  # changes that replicas make together
+        self.has_created = False
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """The thread's current program, inside the block."""
+        outer = thread_state.program, thread_state.interceptors
+        thread_state.program, thread_state.interceptors = self, []
+        with self._stamps:
+            self._stamps.enter_context(trace_stamp(object()))
+            try:
+                yield
+            finally:
+                thread_state.program, thread_state.interceptors = outer
+
+    @property
+    def written(self) -> list[Entry]:
+        """The variables that the program changes."""
+        entries = self._entries.values()
+        return [entry for entry in entries if entry.written and entry.kind != "empty"]
+
+    def final_values(self) -> list[Any]:
+        """What the program leaves in the variables that it wrote, in the order of `written`."""
+        return [self._value(entry) for entry in self.written]
+
+    def captured_arrays(self) -> list[Any]:
+        """The captured values among `inputs`, laid out over the program's devices."""
+        return [array for _, _, array in self._captured.values()]
+
+    def finish(self) -> None:
+        """Lets go of everything that belongs to the trace and not to the program."""
+        for entry in self._entries.values():
+            entry.value = entry.ref = None
+        self.deferred = [(variable, kind, None) for variable, kind, _ in self.deferred]
+        self._captured = {
+            key: (value, None, array) for key, (value, _, array) in self._captured.items()
+        }
+        self._trace = self._provenance = None
+        self._assigned = {}
+        self._arguments = ()
+
+    # ------------------------------------------------------------------ variables
+
+    def buffers_of(self, variable: Variable) -> TracedBuffers:
+        if any(variable is each for each, _, _ in self.deferred):
+            raise OnlyPython(f"it reads {variable.name!r} after it changed it for all replicas")
+        value = self._whole(self._entry(variable))
+        differ = self.mesh is not None and variable._copies_differ
+        if self._provenance is not None:
+            if isinstance(variable, DistributedVariable):
+                self._provenance.note_handed_out(value)
+            elif in_replica():
+                self._provenance.turns.note_read(variable)
+        return TracedBuffers(variable._stored.mesh, value, mirrored=not differ)
+
+    def set_value(self, variable: Variable, array: Any) -> None:
+        entry = self._entry(variable)
+        if _jax_internals.is_vmapping(self._trace):
+            raise WrongContextError(
+                f"Variable {variable.name!r} is assigned inside jax.vmap, where there is a value "
+                "for each element and one variable. Return the values from the mapped function, "
+                "combine them, and assign the result outside."
+            )
+        if _jax_internals.is_in_loop_condition(self._trace):
+            raise WrongContextError(
+                f"Variable {variable.name!r} is assigned in the condition of a jax.lax.while_loop. "
+                "Assign it in the body of the loop."
+            )
+        if _jax_internals.is_recomputing(self._trace):
+            raise WrongContextError(
+                f"Variable {variable.name!r} is assigned inside jax.checkpoint in a function that "
+                "is differentiated, which computes it twice. Return the value from the "
+                "checkpointed function, and assign it outside."
+            )
+        if entry.cut is not None:
+            array = own_part(jnp.asarray(array, variable.dtype), entry.cut, self.mesh)
+        self._write(entry, array)
+
+    def require_own(self, variable: Variable, index: Any) -> None:
+        """Gives up if the program of one eager replica needs another one's copy."""
+        if self._replica not in (None, index) and variable._copies_differ:
+            raise OnlyPython(f"a replica uses another one's copy of {variable.name!r}")
+
+    def defer(self, variable: Variable, kind: str, value: Any) -> None:
+        """Notes a change that eager replicas make together: it happens when the program has run."""
+        inside = _jax_internals.staging_trace() is not self._trace
+        if inside or _jax_internals.is_vmapping(self._trace):
+            raise OnlyPython(f"eager replicas meet in a loop or a branch, for {variable.name!r}")
+        self.deferred.append((variable, kind, value))
+
+    def part_of(self, variable: Variable) -> Any:
+        """Each replica's part of a variable that is cut over them."""
+        return self._value(self._entry(variable))
+
+    def cut_of(self, variable: Variable) -> int | None:
+        """The dimension in which replicas have parts of a variable; None if each has it all."""
+        return None if variable._layout.replica_dim is None else self._entry(variable).cut
+
+    def set_part(self, variable: Variable, array: Any) -> None:
+        """Sets what `part_of` gives."""
+        self._write(self._entry(variable), array)
+
+    def _write(self, entry: Entry, array: Any) -> None:
+        entry.written = True
+        entry.gathered = None
+        variable = entry.variable
+        if entry.ref is None and _jax_internals.staging_trace() is self._trace:
+            entry.value = array
+            # What JAX traced so far has seen the old value.
+            self._stamps.close()
+            self._stamps.enter_context(trace_stamp(object()))
+            return
+        if entry.is_read_inside:
+            raise RefNeeded(variable)
+        if entry.ref is None:
+            entry.ref = _jax_internals.new_ref(self._trace, entry.value)
+        entry.ref[...] = jnp.asarray(array, variable.dtype)
+
+    def create(self, variable: Variable, mesh: ReplicaMesh | None, value: Any) -> None:
+        """A new variable on the devices of `mesh`, from a value that the program computes."""
+        if not self._may_create:
+            raise ValueError(
+                f"rx.function: a variable ({variable.name!r}) was made on a call after the first. "
+                "A compiled function may make variables once. Keep the variable and make it only "
+                "`if self.v is None:`, or make it before, in strategy.scope()."
+            )
+        inside = _jax_internals.staging_trace() is not self._trace
+        if inside or _jax_internals.is_vmapping(self._trace):
+            raise WrongContextError(
+                f"Variable {variable.name!r} is made inside a function that JAX traces by itself "
+                "(lax.scan, lax.cond, jax.vmap, jax.jit, ...). Make it before, and use it there."
+            )
+        if self._replica is not None:
+            raise OnlyPython(f"eager replicas make the variable {variable.name!r} together")
+        self.has_created = True
+        value = jax.lax.stop_gradient(value)
+        with _jax_internals.outside_of_traces():
+            value = self._evaluated(value)
+            if mesh is None:
+                variable._stored = OneBuffer(jax.device_put(value, variable._placement[0]))
+            else:
+                assert isinstance(variable, DistributedVariable)
+                value = of_first_worker(mesh, value, variable._description)
+                whole = mesh.spread(value, variable._layout)
+                variable._stored = ReplicaBuffers(mesh, assembled=whole)
+
+    def _evaluated(self, value: Any) -> Any:
+        """The value itself; where replicas differ, the first one's."""
+        if not isinstance(value, Tracer):
+            return value
+        operations = _jax_internals.operations_behind(self._trace, value)
+        is_simple = self.mesh is None or self.mesh.logical_devices == 1
+        if is_simple and not (
+            any(operation.effects for operation in operations)
+            or _jax_internals.mentions_axis(operations, REPLICA_AXIS)
+        ):
+            return _jax_internals.evaluate(
+                self._trace, operations, value, lambda index: self._first(self._input(index))
+            )
+
+        def program(*given: Any) -> Any:
+            return _jax_internals.evaluate(self._trace, operations, value, given.__getitem__)
+
+        inputs = [self._input(index) for index in range(len(self._arguments) + len(self.inputs))]
+        if self.mesh is None:
+            return jax.jit(program)(*inputs)
+        specs = tuple(
+            self.mesh.replica_spec(each.variable._layout)
+            if isinstance(each, Entry) and each.cut is not None
+            else PartitionSpec()
+            for each in [None] * len(self._arguments) + self.inputs
+        )
+        return self._first(self.mesh.spmd(program, specs)(*inputs))
+
+    def _input(self, index: int) -> Any:
+        """What the program will be given for one of its inputs."""
+        if index < len(self._arguments):
+            return self._arguments[index]
+        each = self.inputs[index - len(self._arguments)]
+        if isinstance(each, Entry):
+            return array_for(each.variable, each.kind, self._place)
+        return self._captured[id(each)][2]
+
+    def _first(self, array: Any) -> Any:
+        return array if self.mesh is None else self.mesh.component(array, 0)
+
+    def update_in_turn(self, variable: Variable, kind: str, value: Any) -> None:
+        """A variable without copies, changed by each replica, one after the other."""
+        assert self._provenance is not None
+        turns = self._provenance.turns
+        turns.note_change(variable, kind)
+        entry = self._entry(variable)
+        old = self._value(entry)
+        if kind == "assign":
+            new = jnp.broadcast_to(value, jnp.shape(old))
+        else:
+            delta = value if kind == "assign_add" else -value
+            if not turns.is_assigned(variable):  # a replica sees what those before it have added
+                assert self.mesh is not None
+                deltas = jnp.stack(TracedBuffers(self.mesh, delta).components)
+                number = jax.lax.axis_index(REPLICA_AXIS) % deltas.shape[0]
+                before = jnp.arange(deltas.shape[0]) <= number
+                before = before.reshape((-1,) + (1,) * (deltas.ndim - 1))
+                delta = jnp.sum(jnp.where(before, deltas, jnp.zeros_like(deltas)), axis=0)
+            new = old + delta.astype(old.dtype)
+        self.set_value(variable, new)
+
+    def end_turns(self) -> None:
+        """All replicas have come this far: a variable without copies has the last one's value."""
+        assert self._provenance is not None and self.mesh is not None
+        turns = self._provenance.turns
+        if _jax_internals.staging_trace() is not self._trace and turns.changed_elsewhere():
+            name = turns.changed_elsewhere()[0].name
+            raise WrongContextError(
+                f"Replicas changed {name!r}, a variable made outside of the strategy's scope, and "
+                "then meet inside a loop or branch of JAX's (lax.cond, lax.scan, ...), for an "
+                "assignment or a collective. Make the variable in strategy.scope(), with an "
+                "aggregation, or change it after the loop or branch."
+            )
+        for variable in turns.changed():
+            value = self._value(self._entry(variable))
+            last = TracedBuffers(self.mesh, value).component(len(self.mesh.devices) - 1)
+            self.set_value(variable, last)
+        self._provenance.turns = Turns()
+
+    def assign(self, value: Any, logical_device: int) -> None:
+        """Notes that a value, if it is a result, is to be kept on one logical device."""
+        self._assigned[id(value)] = (value, logical_device)
+
+    def assigned(self, value: Any) -> int | None:
+        """The logical device that a value was assigned to."""
+        return self._assigned.get(id(value), (None, None))[1]
+
+    def leave_to_python(self, reason: str) -> None:
+        """Gives up: the function has to run as plain Python."""
+        raise OnlyPython(reason)
+
+    def _value(self, entry: Entry) -> Any:
+        if entry.ref is not None:
+            if _jax_internals.is_in_loop_condition(self._trace):
+                raise WrongContextError(
+                    f"Variable {entry.variable.name!r} is read in the condition of a "
+                    "jax.lax.while_loop and assigned in its body, which JAX cannot do. Carry the "
+                    "value in the loop's state, and assign it after the loop."
+                )
+            return entry.ref[...]
+        if _jax_internals.staging_trace() is not self._trace:
+            entry.is_read_inside = True
+        return entry.value
+
+    def _whole(self, entry: Entry) -> Any:
+        """The value in full. Put together once, outside of branches and loops.
+
+        But inside of `jax.checkpoint`, for each one: what it computes again backwards is so put
+        together again, and not kept.
+        """
+        if entry.cut is None:
+            return self._value(entry)
+        if entry.ref is not None or _jax_internals.is_checkpointed(self._trace):
+            return put_together(self._value(entry), entry.cut)
+        if entry.gathered is None:
+            with _jax_internals.at_level(self._trace):
+                entry.gathered = put_together(entry.value, entry.cut)
+        if _jax_internals.staging_trace() is not self._trace:
+            entry.is_read_inside = True
+        return entry.gathered
+
+    def _entry(self, variable: Variable) -> Entry:
+        entry = self._entries.get(id(variable))
+        if entry is None:
+            kind = self._kind(variable)
+            template = variable._template
+            if kind == "empty":
+                zeros = jnp.zeros(template.shape, template.dtype)
+                entry = self._entries[id(variable)] = Entry(variable, kind, zeros)
+                return entry
+            cut = variable._layout.replica_dim if kind == "whole" else None
+            shape = template.shape if cut is None else part_shape(template.shape, cut, self.mesh)
+            tracer = _jax_internals.new_input(self._trace, shape, template.dtype)
+            entry = self._entries[id(variable)] = Entry(variable, kind, tracer, cut)
+            if id(variable) in self._refs:
+                entry.ref = _jax_internals.new_ref(self._trace, tracer)
+            self.inputs.append(entry)
+        return entry
+
+    def _kind(self, variable: Variable) -> str:
+        mesh: ReplicaMesh | None = variable._stored.mesh
+        if self.mesh is not None and 0 in variable.shape:
+            return "empty"
+        if self._replica is not None and mesh is not None and mesh.size > 1:
+            return "copy"
+        if mesh is self.mesh:
+            return "whole"
+        if self.mesh is None and self._replica is None:
+            assert mesh is not None
+            if not mesh.is_one_device:
+                raise OtherDevicesNeeded(mesh.devices)
+            return "whole"
+        if isinstance(variable, SyncOnReadVariable) and mesh is not None and mesh.size > 1:
+            raise NotOneProgram(
+                f"variable {variable.name!r} has copies on other devices than the function's"
+            )
+        return "value"
+
+    # ------------------------------------------------------------------ replicas
+
+    def replica_number(self, replica_id: Any) -> jax.Array:
+        if replica_id is EACH:
+            return jax.lax.axis_index(REPLICA_AXIS)
+        return jnp.asarray(replica_id, jnp.int32)
+
+    def require_devices(self, strategy: Any, devices: tuple[Device, ...]) -> None:
+        """Makes sure that the program is for the replicas on these devices."""
+        if not need_mesh(devices):
+            if self._place.is_open and devices != self._place.devices:
+                raise OtherDevicesNeeded(devices)
+            return  # its one replica's work is done wherever the program runs
+        if self.mesh is replica_mesh(devices):
+            return
+        if self.mesh is None:
+            raise OtherDevicesNeeded(devices)
+        raise NotOneProgram(f"{strategy!r} runs on other devices than an earlier strategy")
+
+    @contextlib.contextmanager
+    def replicas(self, fn: Any) -> Iterator[Provenance]:
+        """Around the call of the replica function `fn`."""
+        outer = self._provenance
+        self._provenance = provenance = Provenance(self._trace, fn)
+        try:
+            yield provenance
+            self.end_turns()
+        finally:
+            self._provenance = outer
+
+    def value_of_captured(self, value: DistributedValues) -> Any:
+        """Each replica's component of a value that the function did not get as an argument."""
+        known = self._captured.get(id(value))
+        if known is None:
+            assert self.mesh is not None
+            if any(isinstance(part, Tracer) for part in value.values):  # made in this function
+                number = jax.lax.axis_index(REPLICA_AXIS) % value._count
+                return jnp.stack([jnp.asarray(part) for part in value.values])[number]
+            array = laid_out_over(self.mesh, value)
+            is_weak = look_of(value)[2]
+            tracer = _jax_internals.new_input(self._trace, array.shape, array.dtype, is_weak)
+            known = self._captured[id(value)] = (value, tracer, array)
+            self.inputs.append(value)
+        return known[1]
+
+
+def in_replica() -> bool:
+    """Whether code here speaks for each replica of the program."""
+    context = get_replica_context()
+    return context is not None and context._replica_id is EACH
+
+
+def array_for(variable: Any, kind: str, place: Place) -> Any:
+    """The variable's value, as a program takes it."""
+    if kind == "whole" and (place.mesh is not None or variable._placement == place.devices):
+        return variable._stored.assembled
+    if kind == "copy":
+        return variable._settled().component(place.replica)
+    value = variable._settled().component(0)
+    if place.mesh is None:
+        return put(value, place.devices[0])
+    return place.mesh.spread(value)

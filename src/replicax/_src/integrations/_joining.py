@@ -1,0 +1,33 @@
+"""When a library joins in: before the first scope, or trace of a function, after it was imported.
+
+Nothing is imported for the user, and nothing is changed in a library outside of this.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from replicax._src._warnings import warn
+from replicax._src.context import _stack
+
+# Library, and the module of ours whose `join()` lets its objects live under a strategy.
+_waiting = {
+    "keras": "replicax._src.integrations.keras",
+    "flax.nnx": "replicax._src.integrations.nnx",
+}
+
+
+def _join_those_loaded(in_time: bool) -> None:
+    for library, ours in list(_waiting.items()):
+        if library in sys.modules:
+            importlib.import_module(ours).join()
+            del _waiting[library]
+            if not in_time:
+                warn(
+                    f"{library} was imported inside of a strategy's scope, so that what was made "
+                    "there with it is on one device. Import it before the scope is entered."
+                )
+
+
+_stack.joining_hooks.append(_join_those_loaded)

@@ -1,0 +1,92 @@
+"""Keras objects in an `rx.train.Checkpoint`.
+
+What lies below an object goes by its place there, not by Keras's names alone: those count up in a
+process (`dense_7`), and the model that is to be restored has others. Layers that are not built yet
+have their names already, so that their variables can be restored when they are made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from keras.src.layers.layer import Layer
+from keras.src.metrics.metric import Metric
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.utils.naming import to_snake_case
+
+from replicax._src.variable._late_values import is_looking
+
+
+def install() -> None:
+    """Lets checkpoints ask Keras objects for what is to be saved of them."""
+    names: dict[type, Callable[[Any], Iterable[tuple[str, Any]]]] = {
+        Layer: _below_layer,
+        Metric: _below_metric,
+        BaseOptimizer: _below_optimizer,
+    }
+    for kind, below in names.items():
+        setattr(kind, "_checkpoint_children", _children(below))  # noqa: B010
+
+
+def _children(below: Callable[[Any], Iterable[tuple[str, Any]]]) -> Callable[[Any], dict[str, Any]]:
+    def children(owner: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, child in below(owner):
+            kind = to_snake_case(type(child).__name__)
+            # Names that Keras counted up itself; those of the user stay as they are.
+            name = re.sub(rf"^((?:forward_|backward_)?{re.escape(kind)})_\d+$", r"\1", name)
+            number = 0
+            while (unique := f"{name}_{number}" if number else name) in found:
+                number += 1
+            found[unique] = child if isinstance(child, _OBJECTS) else _variable(child, owner)
+        return found
+
+    return children
+
+
+_OBJECTS = (Layer, Metric, BaseOptimizer)
+
+
+def _below_layer(layer: Any) -> Iterable[tuple[str, Any]]:
+    for variable in (*layer._trainable_variables, *layer._non_trainable_variables):
+        yield variable.name, variable
+    for generator in layer._seed_generators:
+        yield "seed_generator", generator.state
+    for inner in layer._layers:
+        yield inner.name, inner
+
+
+def _below_metric(metric: Any) -> Iterable[tuple[str, Any]]:
+    for variable in metric._variables:
+        yield variable.name, variable
+    for inner in metric._metrics:
+        yield inner.name, inner
+
+
+def _below_optimizer(optimizer: Any) -> Iterable[tuple[str, Any]]:
+    learnt = [(v.path.replace("/", "_"), v.name) for v in optimizer._trainable_variables]
+    learnt.sort(key=lambda each: -len(each[0]))
+    for variable in optimizer._variables:
+        of = next((each for each in learnt if variable.name.startswith(f"{each[0]}_")), None)
+        # "sequential_3_dense_7_kernel_momentum" is "kernel_momentum"
+        yield (of[1] + variable.name[len(of[0]) :] if of else variable.name), variable
+    inner = getattr(optimizer, "inner_optimizer", None)
+    for each in [inner, *getattr(optimizer, "_inner_optimizers", [])]:
+        if each is not None:
+            yield "inner_optimizer", each
+
+
+def _variable(variable: Any, owner: Any) -> Any:
+    found = getattr(variable, "__rx_variable__", None)
+    if found is None and is_looking():
+        return variable  # it is refused when it is used itself
+    if found is None:
+        raise ValueError(
+            f"{type(owner).__name__} {owner.name!r} cannot be in an rx.train.Checkpoint: its "
+            f"variable {variable.path!r} was made outside of a strategy's scope. Make it inside "
+            "`with strategy.scope():` (rx.distribute.OneDeviceStrategy will do), or use "
+            "model.save()."
+        )
+    return found

@@ -1,0 +1,435 @@
+"""Everything that is changed in Keras, in one place.
+
+Each hook does what Keras does, unless a strategy is concerned: a variable gets its value inside a
+scope, a model was made in one, code runs in a replica. The classes and functions are Keras's
+internals; `_TESTED` says with which version they were tried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+from keras.src.backend.common import global_state
+from keras.src.backend.common.stateless_scope import in_stateless_scope
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+from keras.src.backend.jax import nn
+from keras.src.backend.jax.core import JaxVariable
+from keras.src.backend.jax.trainer import JAXEpochIterator, JAXTrainer
+from keras.src.layers import BatchNormalization
+from keras.src.layers.layer import Layer
+from keras.src.losses import loss
+from keras.src.metrics.reduction_metrics import Mean
+from keras.src.models.model import Model
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from keras.src.random import seed_generator
+from keras.src.random.seed_generator import SeedGenerator
+from keras.src.trainers.trainer import Trainer
+
+from replicax._src._errors import WrongContextError
+from replicax._src._typing import Tracer
+from replicax._src.context import (
+    _stack,
+    get_strategy,
+    has_strategy,
+    in_cross_replica_context,
+    is_compiling,
+)
+from replicax._src.functions import NotOneProgram
+from replicax._src.integrations._versions import warn_unless_known
+from replicax._src.integrations.keras import (
+    _batches,
+    _checkpoints,
+    _reduction,
+    _steps,
+    _variables,
+    _workers,
+)
+from replicax._src.variable import UPDATING, _late_values
+
+_TESTED = (3, 15)
+
+
+def install() -> None:
+    """To be called once."""
+    remedy = f'pip install "keras=={_TESTED[0]}.{_TESTED[1]}.*"'
+    warn_unless_known("Keras", keras.__version__, _TESTED, remedy)
+    _hook_variables()
+    _hook_reductions()
+    _hook_models()
+    # All that was looked for is there: nothing is changed by halves.
+    for owner, name, value in _changes:
+        setattr(owner, name, value)
+    _checkpoints.install()
+
+
+_changes: list[tuple[Any, str, Any]] = []  # owner, attribute, new value
+
+
+def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
+    """`owner.name` is to become `around(original, ...)`."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def hook(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    # Keras looks at the arguments of __init__, to save them, and does not look behind a wrapper.
+    setattr(hook, "__signature__", inspect.signature(original))  # noqa: B010
+    _changes.append((owner, name, hook))
+
+
+def _hook_variables() -> None:
+    def initialize(original: Any, variable: Any, value: Any) -> None:
+        if has_strategy() and variable._layout is None:
+            _variables.replicate(variable, value)
+        else:
+            original(variable, value)
+            if _late_values.late_value_sources:
+                _late_values.expect(variable)  # a checkpoint may have something for it
+
+    def next_seed(original: Any, generator: Any, ordered: bool = True) -> Any:
+        return _reduction.seed_of_replica(original(generator, ordered))
+
+    def direct_assign(original: Any, variable: Any, value: Any) -> None:
+        # Variables of a strategy have a method of their own.
+        if has_strategy() and not in_cross_replica_context():
+            raise ValueError(
+                f"The Keras variable {variable.path!r} was assigned in a replica, but was made "
+                "outside of the strategy's scope, on one device. Make the layer or metric that it "
+                "belongs to inside `with strategy.scope():`."
+            )
+        if _outlives_its_trace(variable, value):
+            raise ValueError(
+                f"The Keras variable {variable.path!r} was assigned in an rx.function, but was "
+                "made outside of a strategy's scope: it would keep a value that is never computed. "
+                "Make the layer, metric or optimizer that it belongs to inside `with "
+                "strategy.scope():`."
+            )
+        original(variable, value)
+
+    own_value: Any = JaxVariable.value
+
+    def value(variable: Any) -> Any:
+        if variable._looks_left:
+            with UPDATING:
+                _late_values.look(variable)
+        if _would_be_kept(variable):
+            raise ValueError(
+                f"The Keras variable {variable.path!r} is read in an rx.function, but was made "
+                "outside of a strategy's scope: the compiled program would keep the value that it "
+                "has now. Make the model or metric that it belongs to inside `with "
+                'strategy.scope():`; rx.distribute.OneDeviceStrategy("CPU:0") will do.'
+            )
+        return own_value.fget(variable)
+
+    _changes.append((JaxVariable, "_looks_left", 0))
+    _changes.append((JaxVariable, "value", property(value, doc=own_value.__doc__)))
+    _around(JaxVariable, "_initialize", initialize)
+    _around(JaxVariable, "_direct_assign", direct_assign)
+    _around(SeedGenerator, "next", next_seed)
+    _around(seed_generator, "global_seed_generator", _global_seed_generator)
+
+
+def _would_be_kept(variable: Any) -> bool:
+    """Whether a plain variable from outside is read in a program that is being made."""
+    if not is_compiling() or in_stateless_scope() or in_symbolic_scope():
+        return False
+    return _is_from_outside(variable)
+
+
+def _outlives_its_trace(variable: Any, value: Any) -> bool:
+    """Whether a plain variable from outside is given a value of a program that is being made."""
+    return is_compiling() and isinstance(value, Tracer) and _is_from_outside(variable)
+
+
+def _is_from_outside(variable: Any) -> bool:
+    """Whether a variable was there before the program: those made in it have its values."""
+    value = vars(variable).get("_value")
+    return value is not None and not isinstance(value, Tracer)
+
+
+def _global_seed_generator(original: Any) -> Any:
+    """Keras has one for all. It is made anew in another strategy than where it was made."""
+    found = original()
+    if has_strategy():
+        own = getattr(found.state, "__rx_variable__", None)
+        if own is None or own.distribute_strategy is not get_strategy():
+            global_state.set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, None)
+            found = original()
+    return found
+
+
+def _hook_reductions() -> None:
+    def moments(
+        original: Any, x: Any, axes: Any, keepdims: bool = False, synchronized: bool = False
+    ) -> Any:
+        return _reduction.moments(original, x, axes, keepdims, synchronized)
+
+    def batch_normalization(original: Any, layer: Any, *args: Any, **kwargs: Any) -> None:
+        # Keras refuses it on JAX. Outside of strategies too: what was saved is to be loaded there.
+        synchronized = kwargs.pop("synchronized", False)
+        original(layer, *args, **kwargs)
+        layer.synchronized = synchronized
+
+    def reduce_weighted_values(
+        original: Any,
+        values: Any,
+        sample_weight: Any = None,
+        mask: Any = None,
+        reduction: Any = "sum_over_batch_size",
+        dtype: Any = None,
+    ) -> Any:
+        return _reduction.reduced_loss(original, values, sample_weight, mask, reduction, dtype)
+
+    _around(nn, "moments", moments)
+    _around(BatchNormalization, "__init__", batch_normalization)
+    _around(loss, "reduce_weighted_values", reduce_weighted_values)
+    _around(
+        loss,
+        "scale_loss_for_distribution",
+        lambda original, value: _reduction.scaled_loss(original(value)),
+    )
+    _around(
+        loss,
+        "unscale_loss_for_distribution",
+        lambda original, value: _reduction.unscaled_loss(original(value)),
+    )
+    _around(BatchNormalization, "_moments", _reduction.masked_moments)
+
+    def update_mean(original: Any, metric: Any, values: Any, sample_weight: Any = None) -> None:
+        original(metric, values, _reduction.weight_in_mean(values, sample_weight))
+
+    _around(Mean, "update_state", update_mean)
+    _changes.append((Layer, "_losses_override", _reduction.LossesOfLayers()))
+
+    def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = None) -> None:
+        _reduction.apply(original, optimizer, grads, trainable_variables)
+
+    def stateless_apply(
+        original: Any,
+        optimizer: Any,
+        optimizer_variables: Any,
+        grads: Any,
+        trainable_variables: Any,
+    ) -> Any:
+        return _reduction.stateless_apply(
+            original, optimizer, optimizer_variables, grads, trainable_variables
+        )
+
+    def apply_gradients(original: Any, optimizer: Any, grads_and_vars: Any) -> Any:
+        pairs = list(grads_and_vars)
+        if not pairs and has_strategy():
+            raise ValueError(
+                f"The optimizer {optimizer.name!r} was given no gradients. If they are those of "
+                "model.trainable_variables, the model had none when you asked for them: build it "
+                "first, in the scope, with an Input layer or model.build(input_shape)."
+            )
+        return original(optimizer, pairs)
+
+    def add_variable(
+        original: Any,
+        optimizer: Any,
+        shape: Any,
+        initializer: Any = "zeros",
+        dtype: Any = None,
+        aggregation: Any = "none",
+        **kwargs: Any,
+    ) -> Any:
+        # Replicas make the same update: what they keep for it is the same on all.
+        if has_strategy() and aggregation in (None, "none"):
+            aggregation = "only_first_replica"
+        return original(optimizer, shape, initializer, dtype, aggregation, **kwargs)
+
+    _around(BaseOptimizer, "add_variable", add_variable)
+    _around(BaseOptimizer, "apply_gradients", apply_gradients)
+    for kind in (BaseOptimizer, LossScaleOptimizer):
+        _around(kind, "apply", apply)
+        _around(kind, "stateless_apply", stateless_apply)
+
+
+class _Running(threading.local):
+    strategy: Any = None  # of the model whose method is running on this thread
+    handled: BaseException | None = None  # what was being handled when that was called
+
+
+_running = _Running()
+
+
+def strategy_of(layer: Any) -> Any:
+    """The strategy in whose scope a layer or model was made, or None."""
+    return vars(layer).get("_made_in_strategy")
+
+
+def _hook_models() -> None:
+    _around(Layer, "__init__", _init)
+    _around(Layer, "_open_name_scope", _built_in_own_strategy)
+    for name in ("compile", "train_on_batch", "test_on_batch", "predict_on_batch"):
+        _around(Trainer if name == "compile" else JAXTrainer, name, _in_own_strategy)
+    for name in ("fit", "evaluate", "predict"):
+        _around(JAXTrainer, name, _with_our_data)
+    for name, function in (
+        ("train_function", _steps.train_function),
+        ("test_function", _steps.test_function),
+        ("predict_function", _steps.predict_function),
+    ):
+        _around(JAXTrainer, f"make_{name}", functools.partial(_make, name, function))
+    _around(JAXTrainer, "_get_jax_state", _jax_state)
+    _around(JAXTrainer, "jax_state_sync", _jax_state_sync)
+    _around(JAXEpochIterator, "_get_iterator", _iterator)
+    for name in ("save", "save_weights"):
+        _around(Model, name, _written_once)
+
+
+def _init(original: Any, layer: Any, *args: Any, **kwargs: Any) -> None:
+    original(layer, *args, **kwargs)
+    if has_strategy():
+        # Past Keras's own __setattr__, which keeps track of what a layer has.
+        object.__setattr__(layer, "_made_in_strategy", get_strategy())
+
+
+def _built_in_own_strategy(original: Any, layer: Any) -> Any:
+    """Keras enters this around `build`: wherever that is, the variables are the strategy's."""
+    strategy = strategy_of(layer)
+    if strategy is None or layer.built or has_strategy():
+        return original(layer)
+    return _inside(strategy, original(layer))
+
+
+@contextlib.contextmanager
+def _inside(strategy: Any, name_scope: Any) -> Iterator[None]:
+    with strategy.scope(), name_scope:
+        yield
+
+
+def _in_own_strategy(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    """Wherever a method is called, it runs in the strategy of the model."""
+    strategy = strategy_of(model)
+    if _is_among_others(strategy):
+        with _outside_of_scopes():
+            return _in_own_strategy(original, model, *args, **kwargs)
+    if has_strategy() and not in_cross_replica_context():
+        raise WrongContextError(
+            f"{original.__name__}() of the model {model.name!r} was called in a replica, inside "
+            "strategy.run. It runs on all replicas by itself: call it outside of strategy.run, or "
+            "use model(x) here."
+        )
+    if is_compiling() and original.__name__ != "compile":
+        raise NotOneProgram(f"it calls {original.__name__}() of a Keras model")
+    if strategy is None:
+        if has_strategy() and original.__name__ != "compile":
+            raise WrongContextError(
+                f"{original.__name__}() of the model {model.name!r} was called in the scope of "
+                f"{get_strategy()!r}, but the model was made outside of it, and has its "
+                "variables on one device. Make the model inside `with strategy.scope():`."
+            )
+        return original(model, *args, **kwargs)
+    before = _running.strategy, _running.handled
+    _running.strategy, _running.handled = strategy, sys.exc_info()[1]
+    try:
+        with strategy.scope():
+            return original(model, *args, **kwargs)
+    finally:
+        _running.strategy, _running.handled = before
+
+
+def _is_among_others(strategy: Any) -> bool:
+    """Whether a model of another strategy is at work: say, we are in a callback of its `fit`."""
+    running = _running.strategy
+    return running is not None and running is not strategy and in_cross_replica_context()
+
+
+@contextlib.contextmanager
+def _outside_of_scopes() -> Iterator[None]:
+    state = _stack.thread_state
+    before = state.frames, _running.strategy
+    state.frames, _running.strategy = [], None
+    try:
+        yield
+    finally:
+        state.frames, _running.strategy = before
+
+
+def _with_our_data(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    """`fit`, `evaluate`, `predict`: also of data sets of ours, and with other workers."""
+    strategy = strategy_of(model)
+    if _is_among_others(strategy):
+        with _outside_of_scopes():
+            return _with_our_data(original, model, *args, **kwargs)
+    if strategy is None or is_compiling():
+        return _in_own_strategy(original, model, *args, **kwargs)
+    try:
+        given = inspect.signature(original).bind(model, *args, **kwargs).arguments
+    except TypeError as error:  # which does not say of what
+        raise TypeError(f"{original.__qualname__}() {error}") from None
+    del given["self"]
+    given.update(given.pop("kwargs", {}))
+    given = _batches.readable(given, strategy)
+    _workers.agree_on_chance(strategy)
+    with _workers.silent_unless_first(strategy, given) as arguments:
+        return _in_own_strategy(original, model, **arguments)
+
+
+def _make(
+    name: str,
+    function: Callable[[Any, Any], Any],
+    original: Any,
+    model: Any,
+    force: bool = False,
+) -> Any:
+    """`make_train_function` and its like."""
+    strategy = strategy_of(model)
+    if strategy is None:
+        return original(model, force)
+    if force or getattr(model, name) is None:
+        setattr(model, name, function(model, strategy))
+    return getattr(model, name)
+
+
+def _jax_state(original: Any, model: Any, purge_model_variables: bool = False, **kinds: Any) -> Any:
+    """Keras carries the values of variables through its loops; ours stay where they are."""
+    if strategy_of(model) is None:
+        return original(model, purge_model_variables=purge_model_variables, **kinds)
+    return tuple([] for wanted in kinds.values() if wanted)
+
+
+def _jax_state_sync(original: Any, model: Any) -> None:
+    """Keras is about to look at the variables of a model that was trained."""
+    original(model)
+    strategy = strategy_of(model)
+    if strategy is not None and not _fails_alone(strategy):
+        _steps.settle(model)
+
+
+def _fails_alone(strategy: Any) -> bool:
+    """Whether an error is on its way out, say of a callback, that other workers may not have.
+
+    To do something together with them would put another error in its place.
+    """
+    several = strategy.extended._input_layout.workers > 1
+    return several and sys.exc_info()[1] is not _running.handled
+
+
+def _iterator(original: Any, epoch_iterator: Any) -> Any:
+    if _running.strategy is None:
+        return original(epoch_iterator)
+    sharing = _batches.Sharing(_running.strategy)
+    return sharing.all_of(epoch_iterator.data_adapter.get_numpy_iterator())
+
+
+def _written_once(original: Any, model: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:
+    def write(path: Any) -> None:
+        original(model, path, *args, **kwargs)
+
+    strategy = strategy_of(model)
+    if strategy is None:
+        write(filepath)
+    else:
+        _workers.written_once(strategy, write, filepath)

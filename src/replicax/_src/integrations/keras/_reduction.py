@@ -1,0 +1,248 @@
+"""What crosses from replica to replica in a step: gradients, and shares of losses and moments."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from keras.src import backend
+from keras.src.losses.loss import squeeze_or_expand_to_same_rank
+
+from replicax._src.context import get_replica_context, has_strategy
+from replicax._src.integrations.keras._variables import Replicated, current_replica
+
+
+class _State(threading.local):
+    means = False  # in a step of `fit`: a loss is the mean of the replica's rows
+    whole = False  # every replica has all rows of the batch
+    reduced = False  # the gradients are those of all replicas already
+
+
+_state = _State()
+
+
+@contextlib.contextmanager
+def of_means(whole: bool) -> Iterator[None]:
+    """In a step of `fit` replicas have equal shares, so that means of means are right.
+
+    Elsewhere, in loops written by hand, losses are shares of the global one, and add up.
+    """
+    before = _state.means, _state.whole
+    _state.means, _state.whole = True, whole
+    try:
+        yield
+    finally:
+        _state.means, _state.whole = before
+
+
+@contextlib.contextmanager
+def _already_reduced() -> Iterator[None]:
+    before, _state.reduced = _state.reduced, True
+    try:
+        yield
+    finally:
+        _state.reduced = before
+
+
+def stateless_apply(original: Any, optimizer: Any, state: Any, grads: Any, values: Any) -> Any:
+    """`optimizer.stateless_apply`, with the gradients of all replicas."""
+    if _state.reduced:
+        return original(optimizer, state, grads, values)
+    context = current_replica()
+    with _already_reduced():
+        return original(optimizer, state, _of_all(context, list(grads)), values)
+
+
+def apply(original: Any, optimizer: Any, grads: Any, variables: Any) -> None:
+    """`optimizer.apply` in a replica function: the same update on every replica."""
+    context = get_replica_context()
+    kept = variables if variables is not None else optimizer._trainable_variables or ()
+    own = next((variable for variable in kept if isinstance(variable, Replicated)), None)
+    if own is not None and not has_strategy() and not backend.in_stateless_scope():
+        with own.__rx_variable__.distribute_strategy.scope():  # one update, for all replicas
+            original(optimizer, grads, variables)
+        return
+    if context is None or not has_strategy() or backend.in_stateless_scope():
+        original(optimizer, grads, variables)
+        return
+    outside = [v.path for v in optimizer.variables if not isinstance(v, Replicated)]
+    if outside:
+        raise ValueError(
+            f"The optimizer {optimizer.name!r} was made outside of the strategy's scope (its "
+            f"variable {outside[0]!r} is on one device). Make it inside `with strategy.scope():`."
+        )
+    if variables is None and not optimizer.built:
+        raise ValueError("The optimizer is not built: pass the variables, or build it first.")
+    given = optimizer._trainable_variables if variables is None else list(variables)
+    strange = [v for v in given if not isinstance(v, Replicated)]
+    if strange:
+        raise ValueError(
+            "A Keras optimizer updates Keras variables that were made in the strategy's scope; "
+            f"got {strange[0]!r}. Make the model inside `with strategy.scope():`; for rx.Variables "
+            "there is rx.Optimizer."
+        )
+    if not optimizer.built:
+        context.merge_call(_build_once, args=(optimizer, given))
+    known = optimizer._trainable_variables
+    by_variable = {id(v): g for v, g in zip(given, grads, strict=True)}
+    unknown = by_variable.keys() - {id(v) for v in known}
+    if unknown:
+        raise ValueError(
+            f"The optimizer {optimizer.name!r} was built for other variables: "
+            f"{[v.path for v in given if id(v) in unknown]} are not among them. Build it with all "
+            "of them before the first update: optimizer.build(variables)."
+        )
+    state = [v.value for v in optimizer.variables]
+    values = [v.value for v in known]
+    new_values, new_state = optimizer.stateless_apply(
+        state, [by_variable.get(id(v)) for v in known], values
+    )
+    for variable, value in zip(
+        [*known, *optimizer.variables], [*new_values, *new_state], strict=True
+    ):
+        variable.set_on_replica(value)
+
+
+def _build_once(_: Any, optimizer: Any, variables: Any) -> None:
+    if not optimizer.built:
+        with backend.name_scope(optimizer.name, caller=optimizer):
+            optimizer.build(variables)
+        optimizer.built = True
+
+
+def _of_all(context: Any, grads: list[Any]) -> list[Any]:
+    if context is None:
+        return grads
+    present = [g for g in grads if g is not None]
+    reduced = iter(context.all_reduce("MEAN" if _state.means else "SUM", present))
+    return [None if g is None else next(reduced) for g in grads]
+
+
+def scaled_loss(value: Any) -> Any:
+    """A mean over this replica's rows as its share of the mean over all rows."""
+    context = current_replica()
+    if context is None or _state.means:
+        return value
+    return value / context.num_replicas_in_sync
+
+
+def unscaled_loss(value: Any) -> Any:
+    """The opposite, for what is shown."""
+    context = current_replica()
+    if context is None or _state.means:
+        return value
+    return value * context.num_replicas_in_sync
+
+
+def reduced_loss(
+    original: Any, values: Any, sample_weight: Any, mask: Any, reduction: Any, dtype: Any
+) -> Any:
+    """A loss whose mean over the replicas is the loss of all rows.
+
+    So it is without further ado where every row counts the same. Where some are masked or weigh
+    more, replicas divide by what all of them have.
+    """
+    loss = original(values, sample_weight, mask, reduction, dtype)
+    context = current_replica()
+    if context is None or not _state.means:
+        return loss
+    count = context.num_replicas_in_sync
+    if reduction == "sum":
+        return loss if _state.whole else loss * count
+    weighted = reduction == "mean_with_sample_weight" and sample_weight is not None
+    if (mask is None and not weighted) or reduction in (None, "none"):
+        return loss
+    if weighted:
+        divisor: Any = jnp.asarray(sample_weight, loss.dtype)
+        if mask is not None:
+            kept: Any = jnp.asarray(mask, loss.dtype)
+            kept, divisor = squeeze_or_expand_to_same_rank(kept, divisor)
+            divisor = divisor * kept  # pyright: ignore[reportOptionalOperand]
+    else:
+        divisor = jnp.asarray(mask, loss.dtype)
+    own = jax.lax.stop_gradient(jnp.sum(divisor))
+    return loss * _safe_ratio(own, context.all_reduce("MEAN", own))
+
+
+class LossesOfLayers:
+    """Where a model keeps the losses of its layers while its own loss is computed.
+
+    Replicas of the eager executor take turns in there, where they wait for each other: each has its
+    own, by its thread.
+    """
+
+    _name = "_losses_override"
+
+    def __get__(self, model: Any, kind: Any = None) -> Any:
+        return self if model is None else vars(model).setdefault(self._key(), [])
+
+    def __set__(self, model: Any, losses: Any) -> None:
+        vars(model)[self._key()] = losses
+
+    def _key(self) -> str:
+        alone = current_replica() is None
+        return self._name if alone else f"{self._name}_{threading.get_ident()}"
+
+
+def weight_in_mean(values: Any, sample_weight: Any) -> Any:
+    """The weight in a `Mean` of one number for a step of `fit`, say of the loss.
+
+    Replicas have a part of the step each, where they do not all have its whole batch; every step
+    counts the same.
+    """
+    context = current_replica()
+    if context is None or sample_weight is not None or jnp.ndim(values) > 0:
+        return sample_weight
+    return 1 / context.num_replicas_in_sync if _state.means and not _state.whole else None
+
+
+def _safe_ratio(part: Any, whole: Any) -> Any:
+    return jnp.where(whole == 0, 0, part / jnp.where(whole == 0, 1, whole))
+
+
+def moments(original: Any, x: Any, axes: Any, keepdims: bool, synchronized: bool) -> Any:
+    """Mean and variance, of the rows of all replicas if asked for."""
+    context = current_replica() if synchronized else None
+    if context is None:
+        return original(x, axes, keepdims, False)
+    dtype = x.dtype
+    exact = x.astype(jnp.float32) if dtype in (jnp.float16, jnp.bfloat16) else x
+    total = jnp.sum(exact, axes, keepdims=True)
+    total, count = context.all_reduce("SUM", (total, jnp.asarray(x.size / total.size, total.dtype)))
+    mean = total / count
+    # In two passes, as on one device: the difference of mean squares would lose digits.
+    squares = jnp.sum(jnp.square(exact - mean), axes, keepdims=True)
+    variance = context.all_reduce("SUM", squares) / count
+    if not keepdims:
+        mean, variance = jnp.squeeze(mean, axes), jnp.squeeze(variance, axes)
+    return mean.astype(dtype), variance.astype(dtype)
+
+
+def masked_moments(original: Any, layer: Any, inputs: Any, mask: Any) -> Any:
+    """Those of a `BatchNormalization` whose input has a mask: of the rows that count."""
+    context = current_replica() if layer.synchronized and mask is not None else None
+    if context is None:
+        return original(layer, inputs, mask)
+    axes = layer._reduction_axes
+    counts = jnp.broadcast_to(jnp.asarray(mask)[..., None], inputs.shape).astype(inputs.dtype)
+
+    def mean_of_all(values: Any) -> Any:
+        sums = [jnp.sum(each * counts, axes, keepdims=True) for each in (values, 1)]
+        total, count = context.all_reduce("SUM", sums)
+        return total / (count + backend.epsilon())
+
+    mean = mean_of_all(inputs)
+    variance = mean_of_all(jnp.square(inputs - mean))
+    return jnp.squeeze(mean), jnp.squeeze(variance)
+
+
+def seed_of_replica(seed: Any) -> Any:
+    """Replicas draw different numbers from one seed."""
+    context = current_replica()
+    if context is None:
+        return seed
+    return jax.random.fold_in(seed, context.replica_id_in_sync_group)

@@ -1,0 +1,236 @@
+"""One step of `fit`, `evaluate` or `predict` on all replicas.
+
+Keras's own step is a function from the values of all variables to their new values. Each replica
+calls it with its copies and keeps what comes back; only gradients (`_reduction.py`) and what is
+shown of metrics cross from replica to replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from keras.src import backend, tree
+
+import replicax as rx
+from replicax._src import _tree
+from replicax._src.integrations.keras import _reduction
+from replicax._src.integrations.keras._batches import OnReplicas, Sharing
+from replicax._src.integrations.keras._variables import current_replica, differs_by_replica
+
+StepFunction = Callable[[Any, Iterator[Any]], tuple[Any, Any]]
+
+
+def train_function(model: Any, strategy: Any) -> StepFunction:
+    """What Keras calls for each batch of `fit`, in place of its own compiled step."""
+
+    def groups() -> list[list[Any]]:
+        return [
+            model.trainable_variables,
+            model.non_trainable_variables,
+            model.optimizer.variables,
+            model.metrics_variables,
+        ]
+
+    train = _with_logs(model, strategy, groups, lambda: model.train_step)
+
+    def function(state: Any, iterator: Iterator[Any]) -> tuple[Any, Any]:
+        object.__setattr__(model, "_unsettled", True)
+        return train(state, iterator)
+
+    return function
+
+
+def test_function(model: Any, strategy: Any) -> StepFunction:
+    """The same for `evaluate`."""
+
+    def groups() -> list[list[Any]]:
+        return [model.trainable_variables, model.non_trainable_variables, model.metrics_variables]
+
+    return _with_logs(model, strategy, groups, lambda: model.test_step)
+
+
+def predict_function(model: Any, strategy: Any) -> StepFunction:
+    """The same for `predict`; the outputs are in the order of the rows."""
+    _require_replicated(model, strategy, model.variables)
+
+    def on_replica(data: Any) -> Any:
+        groups = [model.trainable_variables, model.non_trainable_variables]
+        state = tuple([v.value for v in group] for group in groups)
+        outputs, after = model.predict_step(state, data)
+        _keep(groups[1], state[1], after)
+        return outputs
+
+    run = _compiled(model, lambda data: strategy.run(on_replica, args=(data,)))
+    sharing = Sharing(strategy)
+    spans_workers = sharing._layout.workers > 1
+
+    def rows(output: Any, whole: bool) -> np.ndarray:
+        parts = strategy.experimental_local_results(output)
+        if whole or (len(parts) == 1 and not spans_workers):
+            return np.asarray(parts[0])
+        if spans_workers:
+            return np.asarray(strategy.gather(output, axis=0))
+        return np.concatenate([np.asarray(part) for part in parts])
+
+    def step(batch: Any) -> Any:
+        data, whole = _unwrapped(sharing.share_out(batch))
+        return tree.map_structure(lambda output: rows(output, whole), run(data))
+
+    def join(outputs: list[Any]) -> Any:
+        if len(outputs) == 1:
+            return outputs[0]
+        return tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
+
+    return _several(model, step, join)
+
+
+def _with_logs(
+    model: Any,
+    strategy: Any,
+    groups_of: Callable[[], list[list[Any]]],
+    step_of: Callable[[], Callable[..., Any]],
+) -> StepFunction:
+    _require_replicated(model, strategy, [v for group in groups_of() for v in group])
+
+    def on_replica(data: Any, whole: bool) -> Any:
+        groups = groups_of()
+        state = tuple([v.value for v in group] for group in groups)
+        with _reduction.of_means(whole):
+            logs, after = step_of()(state, data)
+        *others, metrics = zip(groups, state, after, strict=True)
+        for group, before, new in others:
+            _keep(group, before, new)
+        variables, before, new = metrics
+        counted = {id(v) for v, old, now in zip(*metrics, strict=True) if now is not old}
+        if whole:
+            new = _counted_once(before, new)
+        _keep(variables, before, new)
+        return _logs_of_all(model, logs, variables, new, counted)
+
+    def run(data: Any, whole: bool) -> Any:
+        return strategy.run(on_replica, args=(data, whole))
+
+    compiled = _compiled(model, run)
+    sharing = Sharing(strategy)
+
+    def step(batch: Any) -> Any:
+        data, whole = _unwrapped(sharing.share_out(batch))
+        logs = compiled(data, whole)
+        return tree.map_structure(lambda log: strategy.experimental_local_results(log)[0], logs)
+
+    return _several(model, step, lambda logs: logs[-1])
+
+
+def settle(model: Any) -> None:
+    """What replicas kept each for themselves while they trained becomes the mean for all."""
+    if not vars(model).pop("_unsettled", False):
+        return
+    own = [v.__rx_variable__ for v in model.variables if differs_by_replica(v)]
+    if not own:
+        return
+
+    def average() -> None:
+        for variable in own:
+            variable.assign(variable.read_value())
+
+    known, function = vars(model).get("_settling", (None, None))
+    if function is None or known != [id(v) for v in own]:
+        function = rx.function(average)
+        object.__setattr__(model, "_settling", ([id(v) for v in own], function))
+    with own[0].distribute_strategy.scope():
+        function()
+
+
+def _several(model: Any, step: Callable[[Any], Any], join: Callable[[list[Any]], Any]) -> Any:
+    """`steps_per_execution` steps, or as many as there are batches."""
+
+    def function(state: Any, iterator: Iterator[Any]) -> tuple[Any, Any]:
+        results = [step(next(iterator))]
+        for _ in range(model.steps_per_execution - 1):
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                break
+            results.append(step(batch))
+        return join(results), state
+
+    return function
+
+
+def _compiled(model: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+    return run if model.run_eagerly or not model.jit_compile else rx.function(run)
+
+
+def _unwrapped(batch: Any) -> tuple[Any, bool]:
+    leaves = [leaf for leaf in tree.flatten(batch) if leaf is not None]
+    whole = leaves[0].whole
+    data = tree.map_structure(
+        lambda leaf: leaf.value if isinstance(leaf, OnReplicas) else leaf, batch
+    )
+    return data, whole
+
+
+def _keep(variables: list[Any], before: list[Any], after: list[Any]) -> None:
+    for variable, old, new in zip(variables, before, after, strict=True):
+        if new is not old:
+            variable.set_on_replica(new)
+
+
+def _counted_once(before: list[Any], after: list[Any]) -> list[Any]:
+    """All replicas saw the same rows: the first one's count is everybody's."""
+    context = current_replica()
+    if context is None:
+        return after
+    first = context.replica_id_in_sync_group == 0
+    return [jnp.where(first, new, old) for new, old in zip(after, before, strict=True)]
+
+
+def _logs_of_all(
+    model: Any, logs: Any, variables: list[Any], values: list[Any], counted: set[int]
+) -> Any:
+    """What a step returned, for all replicas: of metrics the result of all rows, else the mean.
+
+    `counted`: the ids of the variables that the step changed. Under the name of a metric that it
+    did not touch, it returns something of its own.
+    """
+    context = current_replica()
+    if context is None or not isinstance(logs, dict):
+        return logs
+    first = context.replica_id_in_sync_group == 0
+    count = context.num_replicas_in_sync
+
+    def share(variable: Any, value: Any) -> Any:
+        if variable.aggregation == "sum":
+            return value
+        if variable.aggregation == "only_first_replica":
+            return jnp.where(first, value, jnp.zeros_like(value))
+        return value / count
+
+    shares = [share(*each) for each in zip(variables, values, strict=True)]
+    logs = _tree.map_structure(lambda log: jnp.asarray(log) / count, logs)
+    totals, logs = context.all_reduce("SUM", (shares, logs))
+    mapping = list(zip(variables, totals, strict=True))
+    with backend.StatelessScope(state_mapping=mapping):
+        for metric in model.metrics:
+            if any(id(variable) in counted for variable in metric.variables):
+                found = metric.result()
+                found = found if isinstance(found, dict) else {metric.name: found}
+                logs.update({name: found[name] for name in found.keys() & logs.keys()})
+    return logs
+
+
+def _require_replicated(model: Any, strategy: Any, variables: list[Any]) -> None:
+    for variable in variables:
+        own = getattr(variable, "__rx_variable__", None)
+        owner = None if own is None else own.distribute_strategy
+        if owner is strategy:
+            continue
+        where = "outside of any scope" if owner is None else f"in the scope of {owner!r}"
+        raise ValueError(
+            f"The model {model.name!r} was made in the scope of {strategy!r}, but its variable "
+            f"{variable.path!r} was made {where}. Make everything that it has (layers, the "
+            "optimizer, metrics) inside `with strategy.scope():`."
+        )

@@ -1,0 +1,125 @@
+"""A Keras variable that keeps its value in a Variable of a strategy."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+from keras.src.backend.common.stateless_scope import get_stateless_scope, in_stateless_scope
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+from keras.src.backend.jax.core import JaxVariable
+
+import replicax as rx
+from replicax._src.context import get_replica_context
+from replicax._src.variable._distributed import DistributedVariable
+
+_SYNCHRONIZATION = rx.VariableSynchronization
+_AGGREGATION = rx.VariableAggregation
+_AGGREGATIONS = {
+    "none": None,
+    "mean": _AGGREGATION.MEAN,
+    "sum": _AGGREGATION.SUM,
+    "only_first_replica": _AGGREGATION.ONLY_FIRST_REPLICA,
+}
+
+
+class Replicated:
+    """What a Keras variable becomes when it gets its value inside a scope.
+
+    Keras puts variables into a state of its own while it traces; only where it does not, the
+    strategy's Variable is read and written.
+    """
+
+    _in_strategy: rx.Variable
+
+    @property
+    def __rx_variable__(self) -> rx.Variable:
+        return self._in_strategy
+
+    @property
+    def _value(self) -> Any:
+        return self._in_strategy.read_value()
+
+    @_value.setter
+    def _value(self, value: Any) -> None:
+        if value is not None:  # with None Keras only wants to save memory
+            self._direct_assign(value)
+
+    @property
+    def value(self) -> Any:
+        scope: Any = get_stateless_scope() if in_stateless_scope() else None
+        found = None if scope is None else scope.get_current_value(self)
+        if found is None and in_symbolic_scope():  # only shapes are asked for
+            found = jnp.zeros(self._shape, self._dtype)  # pyright: ignore
+        return self._maybe_autocast(self._value if found is None else found)  # pyright: ignore
+
+    def _direct_assign(self, value: Any) -> None:
+        self._in_strategy.assign(value)
+
+    def set_on_replica(self, value: Any) -> None:
+        """In replica context: sets this replica's copy, as it is."""
+        variable = self._in_strategy
+        if isinstance(variable, DistributedVariable):
+            variable._component(variable._local_index()).assign(value)
+        else:
+            variable.assign(value)
+
+
+@functools.cache
+def _replicated_kind(kind: type) -> type:
+    return type(kind.__name__, (Replicated, kind), {"__module__": kind.__module__})
+
+
+def replicate(variable: JaxVariable, value: Any) -> None:
+    """Moves a variable that is being made into the strategy in whose scope we are."""
+    variable._shape = variable._validate_shape(value.shape)
+    synchronization, aggregation = _policy(variable)
+    made = rx.Variable(
+        value,
+        trainable=variable.trainable,
+        name=variable.path,
+        dtype=variable._dtype,
+        synchronization=synchronization,
+        aggregation=aggregation,
+    )
+    vars(variable).pop("_value", None)
+    variable.__class__ = _replicated_kind(type(variable))
+    variable._in_strategy = made  # pyright: ignore
+
+
+def _policy(variable: JaxVariable) -> tuple[Any, Any]:
+    """How the copies of a variable go together.
+
+    Keras says it of metrics and of counters. Where it says nothing: replicas learn the same
+    parameters; and what else they keep (moving averages, seeds) is each one's own, of which the
+    rest of the world sees the mean, or the first where there is no mean.
+    """
+    aggregation = _AGGREGATIONS[variable.aggregation]
+    if variable.synchronization == "on_read":
+        own = _SYNCHRONIZATION.ON_READ
+        return own, aggregation or _AGGREGATION.ONLY_FIRST_REPLICA
+    if aggregation is not None:
+        return _SYNCHRONIZATION.AUTO, aggregation
+    has_mean = jnp.issubdtype(variable._dtype, jnp.inexact)
+    if variable.trainable and has_mean:
+        return _SYNCHRONIZATION.AUTO, _AGGREGATION.MEAN
+    mean_or_first = _AGGREGATION.MEAN if has_mean else _AGGREGATION.ONLY_FIRST_REPLICA
+    return _SYNCHRONIZATION.ON_READ, mean_or_first
+
+
+def differs_by_replica(variable: Any) -> bool:
+    """Whether replicas may have different values of it, of which others see the mean."""
+    return (
+        isinstance(variable, Replicated)
+        and variable._in_strategy.synchronization is _SYNCHRONIZATION.ON_READ
+        and variable._in_strategy.aggregation is _AGGREGATION.MEAN
+    )
+
+
+def current_replica() -> Any:
+    """The replica context if there are several replicas and we are in one of them; else None."""
+    context = get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return None
+    return context

@@ -1,0 +1,228 @@
+"""What to expect of a feature in a `tf.train.Example`: how many values, of which dtype.
+
+The classes check themselves when built, so that a mistake shows on the line where it was made, and
+prepare what parsing needs of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from replicax._src._arrays import STRING, is_string
+
+FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
+DTYPES = (FLOAT32, INT64, STRING)
+_MOST_VALUES = 2**48  # more than any memory holds; no product with it overflows
+NAMES = {FLOAT32: "float32", INT64: "int64", STRING: "string"}
+
+
+@dataclass(frozen=True)
+class FixedLenFeature:
+    """A feature with the same number of values in every record.
+
+    >>> FixedLenFeature([2], "float32", default_value=[0, 1])
+    FixedLenFeature(shape=(2,), dtype=float32, default_value=[0, 1])
+
+    Args:
+      shape: The shape of the array in one record; `[]` for a single value.
+      dtype: float32, int64, or `rx.string` (also "string", `str`, `bytes`) for bytes.
+      default_value: What stands in for a feature that a record does not have: as many values as
+        `shape` has. Without it, such a record is an error.
+    """
+
+    shape: Any
+    dtype: Any
+    default_value: Any = None
+    size: int = field(init=False, repr=False, compare=False)
+    default_row: np.ndarray | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _set(self, shape=_checked_shape(self), dtype=_checked_dtype(self))
+        _set(self, size=math.prod(self.shape))
+        _set(self, default_row=_checked_default(self, self.shape))
+
+    def __repr__(self) -> str:
+        return _repr(self)
+
+
+@dataclass(frozen=True)
+class VarLenFeature:
+    """A feature with any number of values; parsing gives a `SparseTensor`.
+
+    >>> VarLenFeature(bytes)
+    VarLenFeature(dtype=string)
+
+    Args:
+      dtype: float32, int64, or `rx.string` (also "string", `str`, `bytes`) for bytes.
+    """
+
+    dtype: Any
+
+    def __post_init__(self) -> None:
+        _set(self, dtype=_checked_dtype(self))
+
+    def __repr__(self) -> str:
+        return _repr(self)
+
+
+@dataclass(frozen=True)
+class FixedLenSequenceFeature:
+    """A feature with any number of rows; parsing pads to the longest record of the batch.
+
+    >>> FixedLenSequenceFeature([], "int64", allow_missing=True)
+    FixedLenSequenceFeature(shape=(), dtype=int64, allow_missing=True)
+
+    Args:
+      shape: The shape of one row.
+      dtype: float32, int64, or `rx.string` (also "string", `str`, `bytes`) for bytes.
+      allow_missing: Whether a record may lack the feature. `parse_example` needs True, as in
+        TensorFlow: in a batch, a record without rows cannot be told from one that lacks them.
+      default_value: The single value to pad with; 0 or b"" by default.
+    """
+
+    shape: Any
+    dtype: Any
+    allow_missing: bool = False
+    default_value: Any = None
+    size: int = field(init=False, repr=False, compare=False)
+    padding: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _set(self, shape=_checked_shape(self), dtype=_checked_dtype(self))
+        _set(self, size=math.prod(self.shape))
+        if not self.size:
+            raise ValueError(f"A row of {self} has no values, so rows cannot be counted.")
+        row = _checked_default(self, ())
+        _set(self, padding=(b"" if self.dtype == STRING else 0) if row is None else row[()])
+
+    def __repr__(self) -> str:
+        return _repr(self)
+
+
+Feature = FixedLenFeature | VarLenFeature | FixedLenSequenceFeature
+
+
+def check_features(features: Any) -> Mapping[str, Feature]:
+    """Returns `features` if it is what `parse_example` takes.
+
+    Raises:
+      TypeError: If it is no mapping from names to features.
+      ValueError: If it is empty, or a sequence does not allow missing records.
+    """
+    if not isinstance(features, Mapping):
+        raise TypeError(
+            "`features` is a dict from the name of each feature to what it is, such as "
+            f"{{'label': rx.io.FixedLenFeature([], 'int64')}}. Received {features!r:.120}."
+        )
+    if not features:
+        raise ValueError("`features` is empty: name at least one feature to parse.")
+    for name, feature in features.items():
+        if not isinstance(name, str):
+            raise TypeError(f"The names of features are `str`. Received {name!r:.80}.")
+        if not isinstance(feature, Feature):
+            raise TypeError(
+                f"The feature {name!r} must be an rx.io.FixedLenFeature, VarLenFeature or "
+                f"FixedLenSequenceFeature. Received {type(feature).__name__}: {feature!r:.120}."
+            )
+        if isinstance(feature, FixedLenSequenceFeature) and not feature.allow_missing:
+            raise ValueError(
+                f"The feature {name!r} is a FixedLenSequenceFeature without `allow_missing=True`. "
+                "Only with it can it be parsed: a record without the feature has no rows."
+            )
+    return features
+
+
+def _set(feature: Any, **values: Any) -> None:
+    for name, value in values.items():
+        object.__setattr__(feature, name, value)
+
+
+def _repr(feature: Any) -> str:
+    parts = []
+    for name in feature.__dataclass_fields__:
+        value = getattr(feature, name, None)
+        if name == "dtype" and isinstance(value, np.dtype):
+            value = NAMES[value]
+        elif name in ("size", "default_row", "padding") or value is None:
+            continue
+        parts.append(f"{name}={value}")
+    return f"{type(feature).__name__}({', '.join(parts)})"
+
+
+def _checked_dtype(feature: Any) -> np.dtype:
+    given = getattr(feature.dtype, "as_numpy_dtype", feature.dtype)  # TensorFlow's dtypes
+    if is_string(given) or given in (object, STRING):
+        return STRING
+    try:
+        dtype = {float: FLOAT32, int: INT64}.get(given) or np.dtype(given)
+    except TypeError:
+        dtype = None
+    if given is None or dtype is None or dtype not in DTYPES:
+        raise ValueError(
+            f"The dtype of a {type(feature).__name__} is float32, int64 or rx.string: these three "
+            f"are what a tf.train.Example can hold. Received {feature.dtype!r:.80}. Convert after "
+            "parsing, for example with `.astype`."
+        )
+    return dtype
+
+
+def _checked_shape(feature: Any) -> tuple[int, ...]:
+    given = feature.shape
+    kind = type(feature).__name__
+    try:
+        shape = tuple(given) if np.ndim(given) or isinstance(given, tuple | list) else (given,)
+        known = tuple(None if size is None else int(size) for size in shape)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"The shape of a {kind} is a list of sizes, [] for a single value. Received {given!r}."
+        ) from None
+    if None in known:
+        raise ValueError(
+            f"The shape of a {kind} must be known, but {list(known)} has None in it. For a first "
+            "dimension that varies use rx.io.FixedLenSequenceFeature or rx.io.VarLenFeature."
+        )
+    if any(size is None or size < 0 for size in known):
+        raise ValueError(f"The sizes in the shape of a {kind} are 0 or more. Received {given!r}.")
+    sizes = tuple(size for size in known if size is not None)
+    if math.prod(size or 1 for size in sizes) > _MOST_VALUES:
+        raise ValueError(
+            f"The shape of a {kind} has more values than an array can have: {list(sizes)}. The "
+            "shape is that of one record; check its sizes."
+        )
+    return sizes
+
+
+def _checked_default(feature: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    """The default value as an array of `shape`, or None if there is none."""
+    given = feature.default_value
+    if given is None:
+        return None
+    if isinstance(given, np.ndarray):
+        _set(feature, default_value=given.tolist())  # so that features can be compared
+    array = np.asarray(given, STRING if feature.dtype == STRING else None)
+    if feature.dtype == STRING:
+        flat = [value.encode() if isinstance(value, str) else value for value in array.ravel()]
+        wrong = any(not isinstance(value, bytes) for value in flat)
+        array = np.empty(len(flat), STRING)
+        array[:] = flat
+    else:
+        numbers = "iuf" if feature.dtype == FLOAT32 else "iu"
+        wrong = array.size > 0 and array.dtype.kind not in numbers  # no values have no type
+    if wrong:
+        raise TypeError(
+            f"The default value of a feature of dtype {NAMES[feature.dtype]} cannot be {given!r}."
+        )
+    if array.size != math.prod(shape):
+        raise ValueError(
+            f"default_value={given!r} has {array.size} values, but shape {list(shape)} has "
+            f"{math.prod(shape)}. "
+            + ("It pads every row, so give a single value." if shape == () else "Give each value.")
+        )
+    array = array.astype(feature.dtype).reshape(shape)
+    array.flags.writeable = False
+    return array

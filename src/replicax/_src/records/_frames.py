@@ -1,0 +1,111 @@
+"""Finds the records in a piece of a TFRecord file and compares their checksums.
+
+In Python, the walk from length to length is a short loop, the checksums of all lengths are one
+NumPy expression, and only those of the contents are calls, one for each record.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from replicax._src.records import _checksum, _native
+
+HEADER_BYTES = 12  # the length and its checksum
+OVERHEAD = 16  # and the checksum of the content
+
+_LENGTH = struct.Struct("<Q")
+
+
+class Frames(NamedTuple):
+    """The complete records at the beginning of a piece.
+
+    Attributes:
+      starts: Where the content of each starts; int64.
+      lengths: How long it is; int64.
+      end: Where the first record begins that is not complete, or corrupted.
+      problem: What does not match its checksum in the record at `end`: "length", "content" or None.
+    """
+
+    starts: np.ndarray
+    lengths: np.ndarray
+    end: int
+    problem: str | None
+
+
+def length_at(piece: bytes, position: int) -> int:
+    """The length of the record that begins at `position`."""
+    return _LENGTH.unpack_from(piece, position)[0]
+
+
+def find_frames(piece: bytes, verify: bool, unverified: int, native: bool | None) -> Frames:
+    """Finds all complete records of `piece`.
+
+    Args:
+      piece: Bytes that begin with a record.
+      verify: Whether to compare the checksums.
+      unverified: For how many records, the first ones, only the length is verified.
+      native: Whether to use the compiled helper; None: if it is there.
+    """
+    library = _native.library(native)
+    if library is not None:
+        return Frames(*library.find_frames(piece, verify, unverified))
+    starts, lengths, end = _walk(piece)
+    # The record that is not complete must have a true length, or more would be read in vain.
+    hanging = [end] if len(piece) - end >= HEADER_BYTES else []
+    if not verify:
+        return Frames(starts, lengths, end, None)
+    array = np.frombuffer(piece, np.uint8)
+    heads = np.concatenate([starts - HEADER_BYTES, np.array(hanging, np.int64)])
+    good, problem = _first_false(_lengths_match(array, heads)), None
+    if good < len(heads):
+        problem = "length"
+    checked = min(good, len(starts))
+    bad = unverified + _first_wrong(piece, starts[unverified:checked], lengths[unverified:checked])
+    if bad < checked:
+        good, problem = bad, "content"
+    if problem:
+        end = int(heads[good])
+    return Frames(starts[:good], lengths[:good], end, problem)
+
+
+def _walk(piece: bytes) -> tuple[np.ndarray, np.ndarray, int]:
+    """Goes from length to length, to the end of the piece."""
+    starts: list[int] = []
+    lengths: list[int] = []
+    unpack, size = _LENGTH.unpack_from, len(piece)
+    position, last = 0, size - OVERHEAD
+    while position <= last:
+        length = unpack(piece, position)[0]
+        following = position + OVERHEAD + length
+        if following > size:
+            break
+        starts.append(position + HEADER_BYTES)
+        lengths.append(length)
+        position = following
+    return np.array(starts, np.int64), np.array(lengths, np.int64), position
+
+
+def _lengths_match(array: np.ndarray, heads: np.ndarray) -> np.ndarray:
+    """For each record that begins at one of `heads`, whether its length matches its checksum."""
+    rows = array[heads[:, None] + np.arange(HEADER_BYTES)]
+    stored = np.ascontiguousarray(rows[:, 8:]).view("<u4")[:, 0].astype(np.uint32)
+    return _checksum.of_lengths(rows[:, :8]) == _checksum.plain(stored)
+
+
+def _first_wrong(piece: bytes, starts: np.ndarray, lengths: np.ndarray) -> int:
+    """The number of the first content that does not match its checksum, or of all."""
+    if not len(starts):
+        return 0
+    array = np.frombuffer(piece, np.uint8)
+    ends = starts + lengths
+    stored = array[ends[:, None] + np.arange(4)].view("<u4")[:, 0].astype(np.uint32)
+    crc, view = _checksum.crc32c(), memoryview(piece)
+    found = [crc(view[start:end]) for start, end in zip(starts.tolist(), ends.tolist())]
+    return _first_false(np.array(found, np.uint32) == _checksum.plain(stored))
+
+
+def _first_false(which: np.ndarray) -> int:
+    return len(which) if which.all() else int(which.argmin())

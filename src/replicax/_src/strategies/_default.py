@@ -1,0 +1,52 @@
+"""The default strategy: one replica, plain variables, no communication.
+
+It is current wherever no other is in scope. Importing this file fills the slot in
+`context/_stack.py`; that is the one link upwards in the package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from replicax._src._typing import Device
+from replicax._src.collectives import destination_devices
+from replicax._src.context import Frame, ReplicaContext, fill_default_slot
+from replicax._src.strategies._extended import StrategyExtended
+from replicax._src.strategies._strategy import Strategy
+from replicax._src.variable import Variable
+
+
+class DefaultExtended(StrategyExtended):
+    """One replica on the default device; variables are plain ones."""
+
+    def _make_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Variable:
+        place = kwargs.pop("colocate_with", None)
+        device: Device | None = None if place is None else destination_devices(place)[0]
+        return next_creator(device=device, **kwargs)
+
+    def _non_slot_devices(self, var_list: Any) -> Any:
+        return min(var_list, key=lambda variable: variable.name)
+
+    def variable_created_in_scope(self, v: Any) -> bool:
+        """Whether `v` is a variable of no other strategy."""
+        return isinstance(v, Variable) and v.distribute_strategy is None
+
+    @contextlib.contextmanager
+    def _updating(self, index: int, device: Device) -> Iterator[None]:
+        yield  # the one replica's context is where updates happen anyway
+
+    def _validate_colocate_with(self, target: Any) -> None:
+        destination_devices(target)
+
+
+class DefaultStrategy(Strategy):
+    """What `rx.distribute.get_strategy()` returns outside of every scope."""
+
+    def __init__(self) -> None:
+        super().__init__(DefaultExtended(self))
+
+
+_default = DefaultStrategy()
+fill_default_slot(Frame(_default, ReplicaContext(_default, 0)))

@@ -1,0 +1,154 @@
+"""`StateLayout`: which state a strategy cuts over logical devices, and which over replicas."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from replicax._src.devices import Layout, ReplicaMesh, checked_parts, whole_numbers
+
+_CHOICES = ("nothing", "optimizer", "everything")
+
+
+@dataclasses.dataclass(frozen=True)
+class StateLayout:
+    """What of a model's state is kept in parts, and where; the training step stays as it is.
+
+    Without one, every device has a copy of every variable. A variable's own `layout` argument comes
+    before the rules.
+
+    >>> import jax.numpy as jnp, replicax as rx
+    >>> strategy = rx.distribute.MirroredStrategy(
+    ...     ["CPU:0", "CPU:1", "CPU:2", "CPU:3"],
+    ...     state_layout=rx.distribute.StateLayout(over_replicas="everything"))
+    >>> with strategy.scope():
+    ...     w = rx.Variable(jnp.zeros((1024, 256)), name="w")
+    >>> w.layout
+    Layout(parts=(), replica_dim=0)
+
+    Attributes:
+      over_replicas: what is cut over the replicas. "nothing"; "optimizer": the state of optimizers
+        (known as ZeRO-1): gradients are summed part by part, each replica updates its part, and
+        the new parameters are gathered; "everything": the parameters as well (ZeRO-3), which are
+        gathered where a step uses them.
+      rules: layouts over the logical devices of a replica by name: a dictionary, or pairs, of a
+        regular expression and a layout as `rx.Variable` takes it. The first one that is found in
+        the name counts.
+      min_size: variables with fewer elements are not cut over the replicas, nor are those with no
+        dimension that the number of replicas divides.
+    """
+
+    over_replicas: str = "nothing"
+    rules: Mapping[str, Sequence[int]] | Sequence[tuple[str, Sequence[int]]] = ()
+    min_size: int = 4096
+
+    def __post_init__(self) -> None:
+        if self.over_replicas not in _CHOICES:
+            raise ValueError(
+                f"StateLayout: `over_replicas` must be one of {', '.join(map(repr, _CHOICES))}; "
+                f"got {self.over_replicas!r}."
+            )
+        if not isinstance(self.min_size, int | np.integer) or self.min_size < 0:
+            raise ValueError(f"StateLayout: `min_size` counts elements; got {self.min_size!r}.")
+        pairs = self.rules.items() if isinstance(self.rules, Mapping) else self.rules
+        try:
+            rules = tuple(
+                (re.compile(pattern), whole_numbers(parts, f"the rule {pattern!r}", "layout"))
+                for pattern, parts in pairs
+            )
+        except (TypeError, ValueError, re.error) as error:
+            raise ValueError(
+                "StateLayout: `rules` is a dictionary from regular expressions to layouts, for "
+                f"example {{'ffn/in': [1, 4]}}; got {self.rules!r} ({error})."
+            ) from None
+        object.__setattr__(self, "_compiled", rules)
+        texts = tuple((pattern.pattern, parts) for pattern, parts in rules)
+        object.__setattr__(self, "rules", texts)  # one that can be hashed
+
+    def of_variable(
+        self, mesh: ReplicaMesh, asked: Any, is_mirrored: bool, name: str, shape: tuple[int, ...]
+    ) -> Layout:
+        """The layout of a new variable.
+
+        Args:
+          mesh: the devices of the replicas.
+          asked: its own `layout`; None if it has none.
+          is_mirrored: whether its copies are equal; others are each replica's own.
+          name: of the variable.
+          shape: of the variable.
+        """
+        what = f"Variable {name!r}"
+        if isinstance(asked, Layout):
+            return _checked(asked, mesh, is_mirrored, what, shape)
+        if asked is None:
+            rules: Any = self._compiled  # type: ignore[attr-defined]
+            for pattern, parts in rules:
+                if pattern.search(name.removesuffix(":0")):
+                    asked, what = parts, f"{what}, by the rule {pattern.pattern!r}"
+                    break
+        parts: tuple[int, ...] = ()
+        if asked is not None:
+            parts = checked_parts(shape, asked, mesh.logical_devices, what, "layout")
+            parts = parts if mesh.logical_devices > 1 else ()
+        is_cut = is_mirrored and self.over_replicas == "everything"
+        return Layout(parts, self._replica_dim(mesh, shape, parts) if is_cut else None)
+
+    def of_slot(self, mesh: ReplicaMesh, primary: Any, shape: tuple[int, ...]) -> Layout:
+        """The layout of a part of an optimizer's state that belongs to the variable `primary`."""
+        parts, dim = (), None
+        if shape == primary.shape:
+            parts, dim = primary._layout.parts, primary._layout.replica_dim
+        if dim is not None:
+            return Layout(parts, dim)
+        is_cut = self.over_replicas != "nothing"
+        return Layout(parts, self._replica_dim(mesh, shape, parts) if is_cut else None)
+
+    def _replica_dim(
+        self, mesh: ReplicaMesh, shape: tuple[int, ...], parts: tuple[int, ...]
+    ) -> int | None:
+        """The first dimension that can be cut: its parts lie in one piece."""
+        elements = 1
+        for size in shape:
+            elements *= size
+        if mesh.size == 1 or elements < max(self.min_size, 1):
+            return None
+        cuts = parts or (1,) * len(shape)
+        fitting = (dim for dim, size in enumerate(shape) if size % (mesh.size * cuts[dim]) == 0)
+        return next(fitting, None)
+
+
+def _checked(
+    asked: Layout, mesh: ReplicaMesh, is_mirrored: bool, what: str, shape: tuple[int, ...]
+) -> Layout:
+    if asked.parts:
+        checked_parts(shape, asked.parts, mesh.logical_devices, what, "layout.parts")
+    dim = asked.replica_dim
+    if dim is None:
+        return asked
+    if not is_mirrored:
+        raise ValueError(
+            f"{what} is each replica's own (synchronization ON_READ), so it cannot be cut over the "
+            "replicas. Leave `layout.replica_dim` out, or make it with ON_WRITE."
+        )
+    cuts = asked.parts or (1,) * len(shape)
+    if not 0 <= dim < len(shape) or shape[dim] % (mesh.size * cuts[dim]):
+        raise ValueError(
+            f"{what} of shape {shape} cannot be cut over {mesh.size} replicas in dimension {dim}: "
+            "there must be such a dimension, and its size must be divisible."
+        )
+    return asked if mesh.size > 1 else Layout(asked.parts)
+
+
+def as_state_layout(value: Any) -> StateLayout:
+    if value is None:
+        return StateLayout()
+    if isinstance(value, StateLayout):
+        return value
+    raise TypeError(
+        f"`state_layout` must be a rx.distribute.StateLayout, for example "
+        f"rx.distribute.StateLayout(over_replicas='optimizer'); got {value!r}."
+    )

@@ -1,0 +1,122 @@
+"""What an optimizer is given: variables in any structure, and gradients for them.
+
+Inside, an optimizer has a list of variables. Transformations of optax may look at the structure
+(masks, labels by path), so that it is kept where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+
+from replicax._src import _tree
+from replicax._src.variable import Variable, is_no_value, is_variable_leaf, variable_behind
+
+
+class ParameterTree:
+    """The structure in which the user has the variables; the others in it are None to optax."""
+
+    def __init__(self, rebuild: Callable[[Sequence[Any]], Any], wanted: Sequence[bool]):
+        self._rebuild = rebuild
+        self._wanted = wanted
+        leaves = jax.tree_util.tree_leaves_with_path(self.of(range(sum(wanted))))
+        if not all(isinstance(leaf, int) for _, leaf in leaves):
+            raise TypeError("it has nodes that JAX does not know")
+        # JAX has another order of leaves where keys of dictionaries are not sorted.
+        self._order = [leaf for _, leaf in leaves]
+        self.paths = [path for path, _ in sorted(leaves, key=lambda item: item[1])]
+
+    def of(self, values: Sequence[Any]) -> Any:
+        """The values, which are for the variables, in the structure."""
+        given = iter(values)
+        return self._rebuild([next(given) if wanted else None for wanted in self._wanted])
+
+    def flat(self, tree: Any) -> list[Any]:
+        """The other way round: values for the variables from a structure that optax returned."""
+        leaves = jax.tree_util.tree_leaves(tree)
+        found: list[Any] = [None] * len(self._order)
+        for position, leaf in zip(self._order, leaves, strict=True):
+            found[position] = leaf
+        return found
+
+
+def tree_of(structure: Any, variables: Sequence[Variable]) -> ParameterTree | None:
+    """The structure in which the user gave `variables`; None if optax is to see a list."""
+    if is_variable_leaf(structure) or (
+        isinstance(structure, list | tuple) and all(map(is_variable_leaf, structure))
+    ):
+        return None
+    leaves, rebuild = _tree.flatten(structure, is_variable_leaf)
+    known = {id(variable) for variable in variables}
+    found = [variable_behind(leaf) for leaf in leaves]
+    wanted = [variable is not None and id(variable._root) in known for variable in found]
+    try:
+        return ParameterTree(rebuild, wanted)
+    except (TypeError, ValueError):  # JAX does not know such structures, or refuses the keys
+        return None
+
+
+def variables_in(structure: Any) -> list[Variable]:
+    """The trainable variables in a structure."""
+    found = [_checked(leaf) for leaf in _tree.leaves_of(structure, is_variable_leaf)]
+    variables = [variable._root for variable in found if variable is not None]
+    # Whoever names nothing else means those that are not trainable.
+    variables = [variable for variable in variables if variable.trainable] or variables
+    if not variables:
+        raise ValueError("There are no variables to optimize. Pass at least one rx.Variable.")
+    if len({id(variable) for variable in variables}) != len(variables):
+        raise ValueError("A variable is given twice to Optimizer.build. Pass each one once.")
+    return variables
+
+
+def split_pairs(grads_and_vars: Any) -> tuple[list[Any], list[Variable], Any]:
+    """Gradients, their variables, and the structure of these."""
+    pairs = list(grads_and_vars) if isinstance(grads_and_vars, Iterable) else [grads_and_vars]
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise TypeError(
+            "apply_gradients takes (gradient, variable) pairs: "
+            "optimizer.apply_gradients(zip(gradients, variables))."
+        )
+    gradients: list[Any] = []
+    variables: list[Variable] = []
+    for gradient, variable in pairs:
+        for g, v in _matched(gradient, variable):
+            if v is not None and (g is not None or v.trainable):
+                gradients.append(g)
+                variables.append(v._root)
+    if not variables:
+        raise ValueError("There are no variables to optimize. Pass at least one rx.Variable.")
+    if len({id(variable) for variable in variables}) != len(variables):
+        raise ValueError(
+            "A variable is given twice to apply_gradients. Add its gradients up and pass it once."
+        )
+    return gradients, variables, pairs[0][1] if len(pairs) == 1 else variables
+
+
+def _matched(gradients: Any, variables: Any) -> list[tuple[Any, Variable | None]]:
+    found: list[tuple[Any, Variable | None]] = []
+
+    def match(variable: Any, gradient: Any) -> None:
+        found.append((gradient, _checked(variable)))
+
+    try:
+        _tree.map_together(match, [variables, gradients], is_variable_leaf)
+    except _tree.StructureMismatch:
+        raise ValueError(
+            f"The gradients are {_tree.describe(gradients)}, but the variables are "
+            f"{_tree.describe(variables)}. Pass the structure that rx.value_and_grad returned "
+            "for these variables."
+        ) from None
+    return found
+
+
+def _checked(leaf: Any) -> Variable | None:
+    variable = variable_behind(leaf)
+    if variable is None and not is_no_value(leaf):
+        raise TypeError(
+            f"An optimizer updates rx.Variables; got {_tree.describe(leaf)}. Make the parameters "
+            "with rx.Variable(...), or rx.variables(tree), in the strategy's scope."
+        )
+    return variable

@@ -1,0 +1,398 @@
+"""The state of an optimizer for a list of variables, and the program that updates them.
+
+With state that is cut over the replicas (`rx.distribute.StateLayout`), a compiled step adds up of
+each gradient only the part that a replica updates, and updates it there: see `_on_parts.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from replicax._src.collectives import put_together
+from replicax._src.context import EACH, is_compiling, thread_state
+from replicax._src.devices import Layout, token
+from replicax._src.training._on_parts import Part, on_parts
+from replicax._src.training._optimizer_inputs import ParameterTree
+from replicax._src.values import Mirrored, PerReplica
+from replicax._src.variable import UPDATING, Variable
+
+
+class OptimizerState:
+    """The variables of an optimizer's state, each belonging to one that it updates or to none."""
+
+    def __init__(
+        self,
+        transformation: Any,
+        variables: list[Variable],
+        strategy: Any,
+        name: str,
+        iterations: Variable,
+        initial_slots: Any = None,
+        tree: ParameterTree | None = None,
+    ):
+        self.variables = variables
+        self.iterations = iterations
+        self.strategy = strategy
+        self._transformation = transformation
+        self._tree = tree  # how the transformation sees the variables, if not as a list
+        initial = self._initial()
+        paths, self._treedef = jax.tree_util.tree_flatten_with_path(initial)
+        self._owners = self._slot_owners(initial)
+        self._labels = _slot_labels(
+            [path for path, _ in paths], self._owners, None if tree is None else tree.paths
+        )
+        leaves = [leaf for _, leaf in paths]
+        if initial_slots is not None:
+            leaves = [
+                initial_slots(None if owner is None else variables[owner], owner, label, leaf)
+                for leaf, owner, label in zip(leaves, self._owners, self._labels, strict=True)
+            ]
+        self.state = [
+            self._make_slot(path, leaf, owner, name)
+            for (path, _), leaf, owner in zip(paths, leaves, self._owners, strict=True)
+        ]
+        # The dimension in which the update of each variable is divided over the replicas.
+        self._dims = [self._dim(index) for index in range(len(variables))]
+        self._is_cut = any(
+            each._layout.replica_dim is not None for each in (*variables, *self.state)
+        )
+        self.hyperparameters = {
+            path[-1].key: slot
+            for (path, _), slot in zip(paths, self.state, strict=True)
+            if len(path) > 1 and getattr(path[-2], "name", None) == "hyperparams"
+        }
+        self._communicates = any(
+            not each._layout.is_plain for each in (*self.variables, *self.state)
+        )
+        self._program = jax.jit(
+            lambda present, *arrays: (*self._updated(present, *arrays), token()),
+            static_argnums=0,
+            out_shardings=self._places(),
+        )
+
+    def _places(self) -> Any:
+        """Where the compiled update leaves its results; None for wherever they are."""
+        if not self._communicates:
+            return None
+        places = [
+            [each._stored.mesh.sharding(each._layout) for each in group]
+            for group in (self.variables, self.state)
+        ]
+        return (*places, None, None)
+
+    def _structured(self, values: list[Any]) -> Any:
+        return values if self._tree is None else self._tree.of(values)
+
+    def _slot_owners(self, state: Any) -> list[int | None]:
+        """For each leaf of the state, the variable that it belongs to, or None."""
+        import optax  # loaded with the first optimizer, not with replicax
+
+        def is_masked(leaf: Any) -> bool:
+            return isinstance(leaf, optax.MaskedNode)
+
+        try:
+            labels = optax.tree_utils.tree_map_params(
+                self._transformation,
+                lambda leaf, index: leaf if is_masked(leaf) else index,
+                state,
+                self._structured(list(range(len(self.variables)))),
+                transform_non_params=lambda leaf: -1,
+                is_leaf=is_masked,
+            )
+        except Exception:  # a hand-written transformation that optax cannot look into
+            return [None] * len(jax.tree_util.tree_leaves(state))
+        return [None if label < 0 else label for label in jax.tree_util.tree_leaves(labels)]
+
+    def _slot_layout(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
+        return self.strategy.extended._slot_layout(primary, shape)
+
+    def _dim(self, index: int) -> int | None:
+        """The dimension in which a variable is cut, or else state of it that is like it."""
+        variable = self.variables[index]
+        alike = [
+            slot
+            for slot, owner in zip(self.state, self._owners, strict=True)
+            if owner == index and slot.shape == variable.shape
+        ]
+        dims = (each._layout.replica_dim for each in (variable, *alike))
+        return next((dim for dim in dims if dim is not None), None)
+
+    def _make_slot(self, path: Any, leaf: Any, owner: int | None, name: str) -> Variable:
+        label = "/".join(str(part.name) for part in path if hasattr(part, "name"))
+        primary = None if owner is None else self.variables[owner]
+        prefix = name if primary is None else primary.name.removesuffix(":0")
+        # Rules are for the user's own variables.
+        layout = Layout() if primary is None else self._slot_layout(primary, leaf.shape)
+        with self._colocated(primary):
+            return state_variable(leaf, name=f"{prefix}/{label or 'state'}", layout=layout)
+
+    def slots(self) -> list[tuple[Variable | None, int | None, str, Variable]]:
+        return [
+            (None if owner is None else self.variables[owner], owner, label, slot)
+            for owner, label, slot in zip(self._owners, self._labels, self.state, strict=True)
+        ]
+
+    def _initial(self) -> Any:
+        """What the state starts from; where it is to be cut, it is made in parts."""
+        transformation, structured = self._transformation, self._structured
+
+        def init(values: list[Any]) -> Any:
+            return transformation.init(structured(values))
+
+        mesh = self.variables[0]._stored.mesh
+        arrays = [variable._array for variable in self.variables]
+        if is_compiling() or mesh is None or mesh.spans_workers:
+            return init([array() for array in arrays])
+        for variable in self.variables:
+            if variable._looks_left:
+                variable._catch_up()
+        wholes = [variable._whole for variable in self.variables]
+        try:
+            looks = jax.eval_shape(init, wholes)
+            owners = self._slot_owners(looks)
+        except Exception:  # what JAX cannot trace is left to itself
+            return init([array() for array in arrays])
+        leaves, structure = jax.tree_util.tree_flatten(looks)
+        layouts = [
+            Layout() if owner is None else self._slot_layout(self.variables[owner], leaf.shape)
+            for leaf, owner in zip(leaves, owners, strict=True)
+        ]
+        if all(layout.is_plain for layout in layouts):
+            return init([array() for array in arrays])
+        places = structure.unflatten([mesh.sharding(layout) for layout in layouts])
+        results: list[Any] = []
+        mesh.wait_for(wholes)
+        program = jax.jit(lambda values: (init(values), token()), out_shardings=(places, None))
+        mesh.call(program, results, wholes)
+        return results[0][0]
+
+    def reset(self) -> None:
+        initial = self._initial()
+        leaves = jax.tree_util.tree_leaves(initial)
+        for slot, leaf in zip(self.state, leaves, strict=True):
+            slot.assign(leaf)
+
+    def _colocated(self, primary: Variable | None) -> contextlib.AbstractContextManager[Any]:
+        extended = self.strategy.extended
+        place = extended.non_slot_devices(self.variables) if primary is None else primary
+        return extended.colocate_vars_with(place)
+
+    def summed(
+        self, gradients: list[Any], variables: list[Variable], positions: list[int]
+    ) -> list[Any]:
+        """Per-replica gradients summed to where their variables are; others as they are.
+
+        In a program that divides the update over the replicas, each gets its part of the sum.
+        """
+        wanted = [i for i, gradient in enumerate(gradients) if isinstance(gradient, PerReplica)]
+        dims = {i: self._dims[positions[i]] if is_compiling() else None for i in wanted}
+        result = list(gradients)
+        in_parts = [i for i in wanted if dims[i] is not None]
+        whole = [i for i in wanted if dims[i] is None]
+        with self.strategy.scope():
+            extended = self.strategy.extended
+            if in_parts:
+                for i in in_parts:
+                    checked(gradients[i]._component(EACH), variables[i])
+                given = [(gradients[i], dims[i]) for i in in_parts]
+                for index, part in zip(in_parts, extended._scatter("SUM", given), strict=True):
+                    result[index] = Part(part, dims[index])
+            if whole:
+                pairs = [(gradients[i], variables[i]) for i in whole]
+                for index, total in zip(whole, extended.batch_reduce_to("SUM", pairs), strict=True):
+                    result[index] = total
+        return result
+
+    def update(self, gradients: list[Any]) -> None:
+        if self._communicates and not is_compiling():
+            with UPDATING:
+                arrays = [each._whole for each in (*self.variables, *self.state)]
+            given = [gradient for gradient in gradients if gradient is not None]
+            self.variables[0]._stored.mesh.wait_for([*given, *arrays])  # without the lock
+        with UPDATING:  # no compiled function may take the values meanwhile
+            self._update(gradients)
+
+    def _update(self, gradients: list[Any]) -> None:
+        if self._is_cut and is_compiling():
+            self._update_parts(gradients)
+            return
+        present = tuple(gradient is not None for gradient in gradients)
+        # Inside rx.function this is a part of its program, and no program of its own.
+        program = self._updated if is_compiling() else self._called
+        new_values, new_state, new_count = program(
+            present,
+            [gradient for gradient in gradients if gradient is not None],
+            [variable._whole for variable in self.variables],
+            [slot._whole for slot in self.state],
+            self.iterations._whole,
+        )
+        for variable, value, changed in zip(self.variables, new_values, present, strict=True):
+            if changed:
+                variable._set_whole(value, exclusive=True)
+        for slot, value in zip(self.state, new_state, strict=True):
+            slot._set_whole(value, exclusive=True)
+        self.iterations._set_whole(new_count, exclusive=True)
+
+    def _called(self, present: tuple[bool, ...], *arrays: Any) -> Any:
+        """The compiled program; one that communicates takes its turn."""
+        mesh = self.variables[0]._stored.mesh
+        if not self._communicates:
+            return self._program(present, *arrays)[:3]
+        results: list[Any] = []
+        program = functools.partial(self._program, present)
+        mesh.call(program, results, *arrays, what="apply_gradients" if mesh.spans_workers else "")
+        return results[0][:3]
+
+    def _update_parts(self, gradients: list[Any]) -> None:
+        """In a program whose replicas have parts of the state: each updates its own."""
+        program = thread_state.program
+        given = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        present = tuple(gradient is not None for gradient in gradients)
+        cut = [slot._layout.replica_dim for slot in self.state]
+        inputs = [
+            *(_as_part(each) for each in gradients if each is not None),
+            *(_part_of(each) for each in self.variables),
+            *(_part_of(each) for each in self.state),
+            Part(self.iterations._whole),
+        ]
+        looks = [
+            *(_look(self.variables[i], gradients[i]) for i in given),
+            *(_look(each) for each in (*self.variables, *self.state, self.iterations)),
+        ]
+        count, parameters = len(given), len(self.variables)
+
+        def updated(*arrays: jax.Array) -> list[jax.Array]:
+            values, state, iterations = self._updated(
+                present,
+                list(arrays[:count]),
+                list(arrays[count : count + parameters]),
+                list(arrays[count + parameters : -1]),
+                arrays[-1],
+            )
+            return [*values, *state, iterations]
+
+        results = on_parts(
+            updated,
+            looks,
+            inputs,
+            [*self._dims, *cut, None],
+            program.mesh,
+        )
+        for variable, value, dim, changed in zip(
+            self.variables, results[:parameters], self._dims, present, strict=True
+        ):
+            if changed:
+                _set_part(variable, value, dim)
+        for slot, value, dim in zip(self.state, results[parameters:-1], cut, strict=True):
+            _set_part(slot, value, dim)
+        self.iterations._set_whole(results[-1])
+
+    def _updated(
+        self,
+        present: tuple[bool, ...],
+        gradients: list[jax.Array],
+        values: list[jax.Array],
+        state: list[jax.Array],
+        count: jax.Array,
+    ) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
+        """The traced program: one step of the transformation for all variables."""
+        given = iter(gradients)
+        # A variable without a gradient takes part as a zero, and its results are dropped.
+        complete = [
+            next(given).astype(value.dtype) if there else jnp.zeros_like(value)
+            for there, value in zip(present, values, strict=True)
+        ]
+        old_state = jax.tree_util.tree_unflatten(self._treedef, state)
+        structured = self._structured
+        updates, new_tree = self._transformation.update(
+            structured(complete), old_state, structured(values)
+        )
+        updates = updates if self._tree is None else self._tree.flat(updates)
+        new_values = [
+            _constrained(variable, (value + update).astype(value.dtype))
+            for variable, value, update in zip(self.variables, values, updates, strict=True)
+        ]
+        new_state = [
+            jnp.asarray(new, old.dtype) if owner is None or present[owner] else old
+            for new, old, owner in zip(
+                jax.tree_util.tree_leaves(new_tree), state, self._owners, strict=True
+            )
+        ]
+        return new_values, new_state, count + 1
+
+
+def _look(variable: Variable, gradient: Any = None) -> jax.ShapeDtypeStruct:
+    """What a variable looks like as a whole, or its gradient, which may be of another dtype."""
+    dtype = variable.dtype if gradient is None else _as_part(gradient).value.dtype
+    return jax.ShapeDtypeStruct(variable.shape, dtype)
+
+
+def _as_part(gradient: Any) -> Part:
+    return gradient if isinstance(gradient, Part) else Part(gradient)
+
+
+def _part_of(variable: Variable) -> Part:
+    """What each replica has of a variable in a program."""
+    dim = variable._layout.replica_dim
+    if dim is None:
+        return Part(variable._whole)
+    return Part(thread_state.program.part_of(variable), dim)
+
+
+def _set_part(variable: Variable, value: Any, dim: int | None) -> None:
+    """Sets a variable to what each replica has of its new value."""
+    if variable._layout.replica_dim is not None:
+        thread_state.program.set_part(variable, value)
+    else:
+        variable._set_whole(value if dim is None else put_together(value, dim))
+
+
+def state_variable(value: Any, **kwargs: Any) -> Variable:
+    return Variable(value, trainable=False, **kwargs)
+
+
+def _constrained(variable: Variable, value: jax.Array) -> jax.Array:
+    return value if variable.constraint is None else variable.constraint(value)
+
+
+def _slot_labels(
+    paths: list[Any], owners: list[int | None], parameters: list[Any] | None = None
+) -> list[str]:
+    """The places of the leaves in the state, without the places of their variables."""
+
+    def label(path: Any, owner: int | None) -> str:
+        own = range(0) if owner is None else own_part(path, owner)
+        parts = (
+            str(getattr(part, "name", getattr(part, "key", getattr(part, "idx", part))))
+            for i, part in enumerate(path)
+            if i not in own
+        )
+        return "/".join(parts) or "state"
+
+    def own_part(path: Any, owner: int) -> range:
+        wanted = (jax.tree_util.SequenceKey(owner),) if parameters is None else parameters[owner]
+        for start in reversed(range(len(path) - len(wanted) + 1)):
+            if tuple(path[start : start + len(wanted)]) == tuple(wanted):
+                return range(start, start + len(wanted))
+        return range(0)
+
+    labels = [label(path, owner) for path, owner in zip(paths, owners, strict=True)]
+    if len(set(zip(owners, labels, strict=True))) < len(labels):  # of an unusual transformation
+        return [jax.tree_util.keystr(path) for path in paths]
+    return labels
+
+
+def checked(gradient: Any, variable: Variable) -> Any:
+    if not isinstance(gradient, Mirrored | jax.Array):
+        gradient = jnp.asarray(gradient)
+    if gradient.shape != variable.shape:
+        raise ValueError(
+            f"The gradient of variable {variable.name!r} has shape {gradient.shape}, but the "
+            f"variable has shape {variable.shape}. Pair each gradient with its own variable."
+        )
+    return gradient

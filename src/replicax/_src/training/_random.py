@@ -1,0 +1,253 @@
+"""`Generator`: random numbers whose state is a variable.
+
+Every replica draws its own numbers, because its number is folded into the key, and draws the same
+ones eagerly and compiled, because what is counted are the draws of the replica itself. The state is
+a sync-on-read variable: it lives with the strategy, is lifted into compiled functions like any
+other, and is saved with a checkpoint.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from replicax._src._errors import WrongContextError
+from replicax._src.context import get_replica_context, is_compiling
+from replicax._src.variable import (
+    DistributedVariable,
+    Variable,
+    VariableAggregation,
+    VariableSynchronization,
+)
+
+_LARGEST_SEED = 2**63
+
+
+class Generator:
+    """A stream of random numbers, of its own on each replica.
+
+    Make it in the strategy's scope. Draw with its methods, or take keys from it for anything in
+    `jax.random`.
+
+    >>> import jax, replicax as rx
+    >>> generator = rx.random.Generator.from_seed(1)
+    >>> a, b = generator.normal([2]), generator.normal([2])
+    >>> bool((a == b).any())
+    False
+    >>> bool((rx.random.Generator.from_seed(1).normal([2]) == a).all())
+    True
+    >>> coin = jax.random.bernoulli(generator.next_key())
+
+    Args:
+      seed: a whole number; by default one from the operating system.
+      name: of its variable.
+    """
+
+    def __init__(self, seed: int | None = None, name: str = "generator"):
+        self._state = Variable(
+            _initial_state(_checked_seed(seed)),
+            name=f"{name}/state",
+            trainable=False,
+            synchronization=VariableSynchronization.ON_READ,
+            aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+    @classmethod
+    def from_seed(cls, seed: int, alg: Any = None) -> Generator:
+        """A generator from a seed; `alg` is kept for ported code."""
+        return cls(seed)
+
+    @classmethod
+    def from_non_deterministic_state(cls, alg: Any = None) -> Generator:
+        """A generator from a seed of the operating system."""
+        return cls()
+
+    @property
+    def state(self) -> Variable:
+        """The variable that holds the key and the number of draws so far."""
+        return self._state
+
+    @property
+    def variables(self) -> list[Variable]:
+        """Its variables, for checkpoints."""
+        return [self._state]
+
+    def _checkpoint_children(self) -> dict[str, Any]:
+        return {"state": self._state}
+
+    def reset_from_seed(self, seed: int) -> None:
+        """Starts anew, from this seed, on all replicas."""
+        self._state.assign(_initial_state(_checked_seed(seed)))
+
+    def skip(self, delta: int) -> None:
+        """Goes on as if `delta` draws had been made."""
+        self._state.assign_add(self._draws(delta))
+
+    def next_key(self) -> jax.Array:
+        """A key for `jax.random` that has not been handed out before, here or on another replica.
+
+        In cross-replica context, one key for all.
+        """
+        context = get_replica_context()
+        number: Any = 0
+        if context is not None:
+            number = context.replica_id_in_sync_group + 1
+            if context.num_replicas_in_sync > 1 and not isinstance(
+                self._state, DistributedVariable
+            ):
+                raise WrongContextError(
+                    "A generator made outside of the strategy's scope is used by several replicas, "
+                    "whose draws it cannot tell apart. Make it inside `with strategy.scope():`."
+                )
+        state = self._state.read_value()
+        self._state.assign_add(self._draws(1))
+        key = jax.random.wrap_key_data(state[:-1])
+        return jax.random.fold_in(jax.random.fold_in(key, number), state[-1])
+
+    def _draws(self, count: Any) -> jax.Array:
+        if isinstance(count, int):
+            count %= 2**32
+        return jnp.zeros(self._state.shape, jnp.uint32).at[-1].set(jnp.asarray(count, jnp.uint32))
+
+    def split(self, count: int = 1) -> list[Generator]:
+        """New generators, independent of this one and of each other, in the current scope."""
+        context = get_replica_context()
+        if context is not None and context.num_replicas_in_sync > 1:
+            raise WrongContextError(
+                "Generator.split makes variables, and was called in replica context. Split in "
+                "strategy.scope(), before strategy.run."
+            )
+        if is_compiling():
+            raise WrongContextError(
+                "Generator.split was called inside an rx.function. Split before, and use the new "
+                "generators in the function."
+            )
+        seeds = jax.random.bits(self.next_key(), (count,), jnp.uint32)
+        return [Generator(int(seed)) for seed in np.asarray(seeds)]
+
+    # ------------------------------------------------------------------ numbers
+
+    # `name` is that of an operation, in TensorFlow; here nothing has it.
+
+    def normal(
+        self,
+        shape: Sequence[int],
+        mean: Any = 0.0,
+        stddev: Any = 1.0,
+        dtype: Any = jnp.float32,
+        name: str | None = None,
+    ) -> jax.Array:
+        """Normally distributed numbers."""
+        numbers = jax.random.normal(self.next_key(), _shape(shape), dtype)
+        return (numbers * stddev + mean).astype(dtype)
+
+    def truncated_normal(
+        self,
+        shape: Sequence[int],
+        mean: Any = 0.0,
+        stddev: Any = 1.0,
+        dtype: Any = jnp.float32,
+        name: str | None = None,
+    ) -> jax.Array:
+        """Normally distributed numbers, none further than two `stddev` from the mean."""
+        numbers = jax.random.truncated_normal(self.next_key(), -2.0, 2.0, _shape(shape), dtype)
+        return (numbers * stddev + mean).astype(dtype)
+
+    def uniform(
+        self,
+        shape: Sequence[int],
+        minval: Any = 0,
+        maxval: Any = None,
+        dtype: Any = jnp.float32,
+        name: str | None = None,
+    ) -> jax.Array:
+        """Numbers from `minval` (included) to `maxval` (excluded; 1 for floats).
+
+        Limits that are Python's or NumPy's numbers are compared; those in JAX arrays are not.
+        """
+        dtype = jnp.dtype(dtype)
+        if jnp.issubdtype(dtype, jnp.integer):
+            if maxval is None:
+                raise ValueError("uniform needs `maxval` for integers.")
+            _check_range(minval, maxval, np.greater_equal, "below")
+            return jax.random.randint(self.next_key(), _shape(shape), minval, maxval, dtype)
+        top = 1.0 if maxval is None else maxval
+        _check_range(minval, top, np.greater, "not above")
+        return jax.random.uniform(self.next_key(), _shape(shape), dtype, minval, top)
+
+    def uniform_full_int(
+        self, shape: Sequence[int], dtype: Any = jnp.uint32, name: str | None = None
+    ) -> jax.Array:
+        """Integers over the whole range of their dtype."""
+        dtype = jnp.dtype(dtype)
+        unsigned = f"uint{dtype.itemsize * 8}"
+        bits = jax.random.bits(self.next_key(), _shape(shape), unsigned)
+        return jax.lax.bitcast_convert_type(bits, dtype)
+
+    def binomial(
+        self,
+        shape: Sequence[int],
+        counts: Any,
+        probs: Any,
+        dtype: Any = jnp.int32,
+        name: str | None = None,
+    ) -> jax.Array:
+        """Numbers of successes in `counts` trials with probability `probs`."""
+        return jax.random.binomial(self.next_key(), counts, probs, _shape(shape)).astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"<rx.random.Generator {self._state.name!r}>"
+
+
+_global: list[Generator] = []
+
+
+def get_global_generator() -> Generator:
+    """The generator of the program, made when first asked for."""
+    if not _global:
+        _global.append(Generator())
+    return _global[0]
+
+
+def set_global_generator(generator: Generator) -> None:
+    """Makes `generator` the one that `get_global_generator` returns."""
+    if not isinstance(generator, Generator):
+        raise TypeError(f"set_global_generator takes a rx.random.Generator; got {generator!r}.")
+    _global[:] = [generator]
+
+
+def _checked_seed(seed: Any) -> int:
+    if seed is None:
+        return secrets.randbits(63)
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise TypeError(f"A seed is a whole number; got {seed!r}.")
+    return int(seed) % _LARGEST_SEED
+
+
+def _initial_state(seed: int) -> np.ndarray:
+    with jax.ensure_compile_time_eval():
+        key = jax.random.fold_in(jax.random.key(seed & 0x7FFFFFFF), seed >> 31)
+        return np.append(np.asarray(jax.random.key_data(key)), np.uint32(0)).astype(np.uint32)
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    sizes = (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)
+    if any(isinstance(size, int | np.integer) and size < 0 for size in sizes):
+        raise ValueError(f"The sizes in the shape of random numbers are 0 or more; got {shape!r}.")
+    return sizes
+
+
+def _check_range(minval: Any, maxval: Any, is_wrong: Callable[..., Any], wanted: str) -> None:
+    known = all(
+        isinstance(each, int | float | np.generic | np.ndarray) for each in (minval, maxval)
+    )
+    if known and np.any(is_wrong(minval, maxval)):
+        raise ValueError(
+            f"uniform draws from `minval` up to `maxval`, so `minval` must be {wanted} `maxval`; "
+            f"got minval={minval!r} and maxval={maxval!r}."
+        )

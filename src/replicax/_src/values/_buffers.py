@@ -1,0 +1,153 @@
+"""One array per replica, kept as single-device arrays, as one assembled array, or as both.
+
+Eager code asks for components, compiled programs take the assembled form; each is made from the
+other when someone asks, without copying data, and then kept. The value never changes, so that
+threads can share it: an update makes a new one.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from replicax._src._jax_internals import uncommitted
+from replicax._src.context import is_compiling
+from replicax._src.devices import PLAIN, Layout, ReplicaMesh, is_cut_over_replicas
+from replicax._src.values._traced import TracedBuffers
+
+
+class OneBuffer:
+    """The single array of a variable without copies."""
+
+    __slots__ = ("_assembled", "exclusive")
+    mesh = None
+
+    def __init__(self, array: Any, exclusive: bool = False):
+        self._assembled = array
+        self.exclusive = exclusive
+
+    def component(self, replica_id: Any) -> Any:
+        self.exclusive = False
+        return self._assembled
+
+    @property
+    def assembled(self) -> Any:
+        return self._assembled
+
+    @property
+    def look(self) -> Any:
+        """Anything with the shape and dtype."""
+        return self._assembled
+
+
+# Buffers in parts that eager replicas have put together: once for all, and for the length of a run.
+_put_together: weakref.WeakSet[ReplicaBuffers] = weakref.WeakSet()
+_all_of_them = threading.Lock()
+
+
+def take_apart() -> None:
+    """At the end of a run: what is kept in parts is so again."""
+    with _all_of_them:
+        buffers = list(_put_together)
+        _put_together.clear()
+    for each in buffers:
+        each.take_apart()
+
+
+class ReplicaBuffers:
+    """The components of one value or variable, one on each device of a replica mesh.
+
+    `exclusive` says that nobody else can hold these buffers: a program made them for us, and no
+    component was handed out. Only then may a program be given them to write its results into.
+    """
+
+    __slots__ = ("__weakref__", "_assembled", "_components", "_gathered", "exclusive", "mesh")
+
+    def __init__(
+        self,
+        mesh: ReplicaMesh,
+        components: Sequence[jax.Array] | None = None,
+        assembled: Any = None,
+        exclusive: bool = False,
+    ):
+        self.mesh = mesh
+        self._components: Any = components
+        self._assembled = assembled
+        self._gathered: jax.Array | None = None
+        self.exclusive = exclusive
+
+    def component(self, replica_id: int) -> jax.Array:
+        components: Any = self._components
+        if components is None:
+            components = self._components = [None] * len(self.mesh.devices)
+        found = components[replica_id]
+        if found is None:
+            found = uncommitted(self.mesh.component(self._in_full, replica_id))
+            components[replica_id] = found
+        return found
+
+    @property
+    def _in_full(self) -> jax.Array:
+        """The assembled array, of which every replica has all."""
+        if not is_cut_over_replicas(self._assembled):
+            self.exclusive = False  # what is handed out now is a part of it
+            return self._assembled
+        gathered = self._gathered
+        if gathered is None:  # another thread's run may end, and take it apart, at any time
+            gathered = self._gathered = self.mesh.gathered(self._assembled)
+            with _all_of_them:
+                _put_together.add(self)
+        return gathered
+
+    def take_apart(self) -> None:
+        """Drops what was put together of parts."""
+        self._components = self._gathered = None
+
+    @property
+    def collected(self) -> jax.Array:
+        """A value that is the same for all replicas, as one of them has it or would have it."""
+        if self._assembled is None or not is_cut_over_replicas(self._assembled):
+            return self.component(0)
+        return uncommitted(self.mesh.collected(self._assembled))
+
+    @property
+    def look(self) -> Any:
+        """Anything with the shape and dtype of a component."""
+        return self._assembled if self._assembled is not None else self._components[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a component."""
+        return self.look.shape
+
+    @property
+    def components(self) -> tuple[jax.Array, ...]:
+        return tuple(self.component(index) for index in range(len(self.mesh.devices)))
+
+    @property
+    def assembled(self) -> jax.Array:
+        """One array over the mesh; the components must have one shape and dtype."""
+        if self._assembled is None:
+            # A user's function may have left a component on another device; bring it home.
+            self._assembled = self.mesh.assemble(
+                [self.mesh.at_home(part, index) for index, part in enumerate(self.components)]
+            )
+        return self._assembled
+
+    def with_component(self, replica_id: int, array: jax.Array) -> ReplicaBuffers:
+        parts = list(self.components)
+        parts[replica_id] = self.mesh.at_home(array, replica_id)
+        return ReplicaBuffers(self.mesh, components=parts)
+
+    @staticmethod
+    def broadcast(
+        mesh: ReplicaMesh, array: Any, layout: Layout = PLAIN
+    ) -> ReplicaBuffers | TracedBuffers:
+        """The same array for every replica, in one transfer."""
+        if is_compiling():
+            return TracedBuffers(mesh, array, mirrored=True)
+        return ReplicaBuffers(mesh, assembled=mesh.spread(array, layout))

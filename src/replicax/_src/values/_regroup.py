@@ -1,0 +1,179 @@
+"""From one structure per replica to one structure of values, and back.
+
+The rules are TensorFlow's: the very same object from every replica stays that object; the
+components of one variable become that variable; anything else becomes `PerReplica`. Identity
+decides, not equality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from replicax._src import _tree
+from replicax._src._arrays import as_result
+from replicax._src._errors import ReplicaMismatchError
+from replicax._src._jax_internals import local_shards, uncommitted
+from replicax._src._typing import Device, Tracer
+from replicax._src.context import EACH, thread_state, tracing_replicas
+from replicax._src.devices import groups_of
+from replicax._src.values._distributed import DistributedValues
+from replicax._src.values._one_of_many import OneOfMany
+from replicax._src.values._per_replica import PerReplica
+from replicax._src.values._traced import TracedBuffers
+
+_ARRAYS: Any = jax.Array | np.ndarray | np.generic | int | float | complex
+
+
+def is_leaf(value: Any) -> bool:
+    """Whether a walk through a structure stops here: distributed values and variables."""
+    found: Any = getattr(type(value), "_structure_leaf", False)
+    # Of another library's type, some objects stand for a variable, and others are structure.
+    return found if found.__class__ is bool else found(value)
+
+
+def regroup(
+    per_replica: Sequence[Any],
+    wrap: type[DistributedValues] = PerReplica,
+    *,
+    always_wrap: bool = False,
+    what: str = "returned",
+) -> Any:
+    """Merges one structure per replica into one structure.
+
+    Args:
+      per_replica: the structures, in replica order, all alike.
+      wrap: the class for leaves that differ.
+      always_wrap: wrap also what is the same object everywhere.
+      what: what the replicas did with the structures, for the error message.
+
+    Raises:
+      ValueError: the structures are not alike; the text lists them.
+    """
+
+    def merge(*leaves: Any) -> Any:
+        first = leaves[0]
+        same = all(leaf is first for leaf in leaves)
+        if same and (not always_wrap or getattr(type(first), "_passed_whole", False)):
+            return first
+        container = _common_container(leaves)
+        return wrap(leaves) if container is None else container
+
+    try:
+        return _tree.map_together(merge, per_replica, is_leaf)
+    except _tree.StructureMismatch:
+        raise _structure_error(what, per_replica) from None
+
+
+def as_one_of_many(structure: Any) -> Any:
+    """What the only replica of a worker gave, for reductions with the others."""
+
+    def wrap(leaf: Any) -> Any:
+        container = getattr(leaf, "_distributed_container", None)
+        if container is not None:
+            return container
+        return OneOfMany([leaf]) if isinstance(leaf, _ARRAYS) else leaf
+
+    return _tree.map_structure(wrap, structure, is_leaf)
+
+
+def regroup_traced(
+    structure: Any,
+    wrap: type[DistributedValues] = PerReplica,
+    *,
+    is_same: Callable[[Any], bool] | None = None,
+) -> Any:
+    """What `regroup` is for eager replicas, for the one structure that a trace has for all.
+
+    Args:
+      structure: what each replica has.
+      wrap: the class for arrays.
+      is_same: whether an array or number is the very same object on all replicas, and stays bare.
+        None to wrap them all.
+    """
+    mesh, mirrored = thread_state.program.mesh, wrap is not PerReplica
+
+    def merge(leaf: Any) -> Any:
+        container = getattr(leaf, "_distributed_container", None)
+        if container is not None and leaf._index is EACH:
+            return container
+        if not isinstance(leaf, _ARRAYS) or (is_same is not None and is_same(leaf)):
+            return leaf
+        return wrap._from_buffers(TracedBuffers(mesh, as_result(leaf), mirrored))
+
+    return _tree.map_structure(merge, structure, is_leaf)
+
+
+def map_components(fn: Callable[[Any], Any], value: DistributedValues) -> PerReplica:
+    """`fn` of each component, there where it is."""
+    if tracing_replicas():
+        mesh = thread_state.program.mesh
+        return PerReplica._from_buffers(TracedBuffers(mesh, fn(value._component(EACH))))
+    return PerReplica([fn(part) for part in value.values])
+
+
+def released(merged: Any, devices: tuple[Device, ...]) -> Any:
+    """The results of eager replicas, free to be mixed with each other.
+
+    What is whole on all logical devices of a replica is then that of one of them, as it is after a
+    compiled run. What is split stays so.
+    """
+    if all(len(group) == 1 for group in groups_of(devices)):
+        return merged
+
+    def release(leaf: Any) -> Any:
+        if isinstance(leaf, PerReplica) and leaf._values is not None:
+            return type(leaf)([release(part) for part in leaf._values])
+        if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer):
+            return leaf
+        is_whole = leaf.sharding.num_devices > 1 and leaf.sharding.is_fully_replicated
+        return uncommitted(local_shards(leaf)[0] if is_whole else leaf)
+
+    return _tree.map_structure(release, merged, is_leaf)
+
+
+class StructureError(ReplicaMismatchError, ValueError):
+    """The replicas gave structures that are not alike."""
+
+
+def _structure_error(what: str, per_replica: Sequence[Any]) -> StructureError:
+    rows = "\n".join(
+        f"  replica {index}: {_tree.describe(each)}" for index, each in enumerate(per_replica)
+    )
+    return StructureError(
+        f"The replicas {what} different structures:\n{rows}\nEvery replica must give the same "
+        "nesting of lists, tuples and dicts with the same keys; only the leaves may differ."
+    )
+
+
+def _common_container(leaves: Sequence[Any]) -> Any:
+    container = getattr(leaves[0], "_distributed_container", None)
+    if container is None or len(leaves) != container._count:
+        return None
+    parts = container.values
+    return container if all(a is b for a, b in zip(leaves, parts, strict=True)) else None
+
+
+def select_replica(replica_id: Any, structure: Any) -> Any:
+    """The structure that one replica sees: distributed values replaced by its component."""
+
+    def pick(leaf: Any) -> Any:
+        if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
+            return leaf._component(replica_id)
+        return leaf
+
+    return _tree.map_structure(pick, structure, is_leaf)
+
+
+def check_replica_count(structure: Any, count: int, what: str) -> None:
+    """`ValueError` if a distributed value in `structure` is for another number of replicas."""
+    for leaf in _tree.leaves_of(structure, is_leaf):
+        if isinstance(leaf, DistributedValues) and not leaf._passed_whole and leaf._count != count:
+            raise ValueError(
+                f"{what} holds a {type(leaf).__name__} with {leaf._count} components, but the "
+                f"strategy has {count} replica(s). Make it with this strategy: from its data "
+                "sets, its run, or strategy.experimental_distribute_values_from_function."
+            )

@@ -1,0 +1,109 @@
+"""The components of a value while the program that computes it is being traced.
+
+One trace speaks for all replicas: what it holds is *each* replica's own component. That of one
+particular replica is known to the others only through a collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from replicax._src.context import EACH
+from replicax._src.devices import REPLICA_AXIS, ReplicaMesh
+
+
+class TracedBuffers:
+    """What `ReplicaBuffers` is outside of a trace."""
+
+    __slots__ = ("local", "mesh", "mirrored")
+
+    def __init__(self, mesh: ReplicaMesh, local: Any, mirrored: bool = False):
+        """
+        Args:
+          mesh: the devices of the components.
+          local: each replica's component.
+          mirrored: whether it is the same on all replicas.
+        """
+        self.mesh = mesh
+        self.local = local
+        self.mirrored = mirrored
+
+    def component(self, replica_id: Any) -> Any:
+        """That of one of the replicas of this process, or of each one."""
+        if replica_id is EACH or self._is_same_here:
+            return self.local
+        if self.mesh.spans_workers:  # the program is one, also where its results differ
+            return self.components[replica_id]
+        return self._shared_by(replica_id)
+
+    @property
+    def first(self) -> Any:
+        """That of the first replica of all."""
+        return self.local if self.mirrored or 0 in self.shape else self._shared_by(0)
+
+    @property
+    def _is_same_here(self) -> bool:
+        """Whether all replicas of this process have the same, or there is but one."""
+        return self.mirrored or 0 in self.shape or len(self.mesh.devices) == 1
+
+    def _shared_by(self, replica_id: int) -> Any:
+        mine = jax.lax.axis_index(REPLICA_AXIS) == replica_id
+
+        def share(array: jax.Array) -> jax.Array:
+            # One copy travels, and not one from each replica; as bits, which zeros do not change.
+            if jnp.iscomplexobj(array):
+                return jax.lax.complex(share(array.real), share(array.imag))
+            bits = array.astype(jnp.int8) if array.dtype == jnp.bool_ else array
+            if jnp.issubdtype(array.dtype, jnp.floating):
+                bits = jax.lax.bitcast_convert_type(array, f"uint{array.dtype.itemsize * 8}")
+            total = jax.lax.psum(jnp.where(mine, bits, jnp.zeros_like(bits)), REPLICA_AXIS)
+            if jnp.issubdtype(array.dtype, jnp.floating):
+                return jax.lax.bitcast_convert_type(total, array.dtype)
+            return total.astype(array.dtype)
+
+        return _as_numbers(share, self.local)
+
+    @property
+    def components(self) -> tuple[Any, ...]:
+        """Those of the replicas of this process."""
+        count = len(self.mesh.devices)
+        if self._is_same_here:
+            return (self.local,) * count
+        gathered = _as_numbers(lambda x: jax.lax.all_gather(x, REPLICA_AXIS), self.local)
+        if self.mesh.spans_workers:
+            start = jax.lax.axis_index(REPLICA_AXIS) // count * count
+            gathered = _as_numbers(
+                lambda x: jax.lax.dynamic_slice_in_dim(x, start, count), gathered
+            )
+        return tuple(gathered[index] for index in range(count))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return jnp.shape(self.local)
+
+    @property
+    def assembled(self) -> Any:
+        return self.local
+
+    @property
+    def collected(self) -> Any:
+        return self.component(0)
+
+    def with_component(self, replica_id: Any, array: Any) -> TracedBuffers:
+        if replica_id is EACH or self.mirrored:
+            return TracedBuffers(self.mesh, array, self.mirrored)
+        number = jax.lax.axis_index(REPLICA_AXIS) % len(self.mesh.devices)
+        return TracedBuffers(self.mesh, jnp.where(number == replica_id, array, self.local))
+
+
+def _as_numbers(fn: Callable[[jax.Array], jax.Array], array: Any) -> jax.Array:
+    """`fn(array)`; of random keys, with the numbers that they are made of."""
+    array = jnp.asarray(array)
+    if not jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        return fn(array)
+    implementation = jax.random.key_impl(array)
+    return jax.random.wrap_key_data(fn(jax.random.key_data(array)), impl=implementation)

@@ -1,0 +1,129 @@
+"""How `rx.Variable(...)` becomes a variable: arguments, creators, the strategy's own kind."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from replicax._src._arrays import as_array
+from replicax._src._jax_internals import is_staging
+from replicax._src._typing import Tracer
+from replicax._src.context import get_strategy, is_compiling, require_threads, thread_state
+from replicax._src.values import ArrayLike, PerReplica
+from replicax._src.variable import _late_values
+
+Creator = Callable[..., Any]
+
+
+def create(arguments: dict[str, Any], make_plain: Creator) -> Any:
+    """Asks the creators of this thread, innermost first, and the current strategy at the end."""
+
+    def by_strategy(**kwargs: Any) -> Any:
+        return get_strategy().extended._create_variable(make_plain, **kwargs)
+
+    creator: Creator = by_strategy
+    for outer in thread_state.creators:
+        creator = _chained(outer, creator)
+    made = creator(**arguments)
+    if _late_values.late_value_sources:
+        _late_values.expect(made)
+    return made
+
+
+def _chained(creator: Creator, next_creator: Creator) -> Creator:
+    return lambda **kwargs: creator(next_creator, **kwargs)
+
+
+@contextlib.contextmanager
+def variable_creator_scope(variable_creator: Creator) -> Iterator[None]:
+    """Context manager: `variable_creator(next_creator, **kwargs)` makes the variables inside.
+
+    As `tf.variable_creator_scope`. It may change the arguments, call `next_creator(**kwargs)`, and
+    return what that returns or something else.
+    """
+    if not callable(variable_creator):
+        raise TypeError(
+            "`variable_creator` must be a function variable_creator(next_creator, **kwargs); got "
+            f"{variable_creator!r}."
+        )
+    stack = thread_state.creators
+    stack.append(variable_creator)
+    try:
+        yield
+    finally:
+        stack.pop()
+
+
+def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.Array:
+    """The concrete array that a variable starts from."""
+    require_threads("rx.Variable")
+    if initial_value is None:
+        raise ValueError(
+            f"Variable {name!r} needs an `initial_value`: an array, a number, a nested list, or a "
+            "function that returns one."
+        )
+    value = initial_value
+    if callable(value) and not isinstance(value, ArrayLike | jax.Array | np.ndarray):
+        value = value()
+    if isinstance(value, PerReplica):
+        raise ValueError(
+            f"Variable {name!r} cannot start from a PerReplica value, which differs by replica. "
+            "Reduce it first with strategy.reduce(...), or make the variable inside strategy.run."
+        )
+    if isinstance(value, ArrayLike):
+        value = value._array()
+    if isinstance(value, Tracer) and not is_compiling():
+        raise RuntimeError(
+            f"Variable {name!r} cannot start from a value that JAX is tracing (inside jax.jit, "
+            "jax.grad, ...), which does not exist yet. Make variables outside of the traced "
+            "function, or from a function of no arguments."
+        )
+    if is_staging() and not is_compiling():
+        raise RuntimeError(
+            f"Variable {name!r} is made inside a function that JAX traces (jax.jit, lax.scan, "
+            "...), where values do not exist yet. Make variables outside of the traced function, "
+            "or use rx.function in place of jax.jit."
+        )
+    _check_dtype(dtype, name)
+    try:
+        array = as_array(value, dtype)
+    except OverflowError as error:
+        raise ValueError(f"Variable {name!r}: {error}. Give a dtype that it fits.") from None
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(value, str | bytes) else type(error)
+        raise kind(
+            f"Variable {name!r} cannot start from {initial_value!r}: {error} Pass an array, a "
+            "number or a regular nested list of numbers."
+        ) from None
+    if shape is not None:
+        _check_shape(array.shape, shape, name)
+    return array
+
+
+def _check_dtype(dtype: Any, name: str) -> None:
+    try:
+        jax.dtypes.canonicalize_dtype(dtype)
+    except TypeError as error:
+        kind = ValueError if isinstance(dtype, str) else TypeError
+        raise kind(
+            f"Variable {name!r}: `dtype` must be a dtype of JAX, such as 'float32' or "
+            f"jnp.bfloat16; got {dtype!r}: {error}"
+        ) from None
+
+
+def _check_shape(actual: tuple[int, ...], declared: Any, name: str) -> None:
+    if isinstance(declared, str) or not isinstance(declared, int | Iterable):
+        raise TypeError(
+            f"Variable {name!r}: `shape` is a tuple of sizes, such as (2, None); got {declared!r}."
+        )
+    wanted = tuple(declared) if not isinstance(declared, int) else (declared,)
+    fits = len(wanted) == len(actual) and all(w in (None, a) for w, a in zip(wanted, actual))
+    if not fits:
+        raise ValueError(
+            f"Variable {name!r}: the initial value has shape {actual}, which does not fit the "
+            f"declared shape {wanted}. Change one of the two."
+        )

@@ -1,0 +1,371 @@
+"""Variables with several copies: mirrored (equal) and sync-on-read (each replica its own).
+
+The copies live in one `ReplicaBuffers`. What a read or an update means depends on the context:
+replica context speaks for one copy, update context for the copy being updated, cross-replica
+context for all.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from replicax._src import _html
+from replicax._src._errors import WrongContextError
+from replicax._src._typing import Device
+from replicax._src.collectives import ReduceOp, default_device, of_first_worker
+from replicax._src.context import (
+    EACH,
+    get_replica_context,
+    get_strategy,
+    has_strategy,
+    is_compiling,
+    replica_id_for,
+    thread_state,
+    update_replica_id,
+)
+from replicax._src.devices import PLAIN, Layout, ReplicaMesh, canonical_name, put, short_name
+from replicax._src.values import DistributedValues, Mirrored, OneBuffer, PerReplica, ReplicaBuffers
+from replicax._src.variable import _creator, _policy
+from replicax._src.variable._policy import VariableAggregation, VariableSynchronization
+from replicax._src.variable._variable import UPDATING, Variable, combined
+
+_REDUCE_OPS = {
+    VariableAggregation.SUM: ReduceOp.SUM,
+    VariableAggregation.MEAN: ReduceOp.MEAN,
+}
+
+
+@jax.tree_util.register_pytree_node_class
+class ComponentVariable(Variable):
+    """One copy of a distributed variable: what `extended.update` hands out."""
+
+    def __init__(self, container: DistributedVariable, index: Any):
+        self._container = container
+        self._index = index
+        base = container._name.removesuffix(":0")
+        first = index is EACH or index == 0
+        self._name = container._name if first else f"{base}/replica_{index}:0"
+        self._layout = container._layout
+        for field in ("_synchronization", "_aggregation", "_trainable", "_constraint", "_strategy"):
+            setattr(self, field, getattr(container, field))
+
+    @property
+    def _distributed_container(self) -> DistributedVariable:
+        return self._container
+
+    @property
+    def _looks_left(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._container._looks_left
+
+    @property
+    def _template(self) -> Any:
+        return self._container._template
+
+    @property
+    def _placement(self) -> tuple[Device, ...]:
+        return (self._container._placement[0 if self._index is EACH else self._index],)
+
+    @property
+    def _root(self) -> Variable:
+        # The copies of a sync-on-read variable differ, so each is a variable of its own.
+        return self if isinstance(self._container, SyncOnReadVariable) else self._container
+
+    @property
+    def _stored(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return OneBuffer(self._container._settled().component(self._index))
+
+    def _read(self) -> jax.Array:
+        if is_compiling():
+            thread_state.program.require_own(self._container, self._index)
+        with UPDATING:
+            return self._container._buffers.component(self._index)
+
+    def _update(self, kind: str, value: Any) -> None:
+        if isinstance(value, DistributedValues):
+            each = self._index is EACH
+            value = value._component(EACH if each else min(self._index, value._count - 1))
+        device = self._placement[0]
+        value = put(value, device)
+        with UPDATING:
+            new = combined(kind, self._read(), value, device)
+            self._container._set_copy(self._index, new)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self._container, memo).values[self._index]
+
+
+class DistributedVariable(DistributedValues, Variable):
+    """What variables with copies share. Made by strategies, never directly."""
+
+    _passed_whole: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        strategy: Any,
+        mesh: ReplicaMesh,
+        initial_value: Any = None,
+        trainable: bool | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+        constraint: Any = None,
+        synchronization: Any = VariableSynchronization.AUTO,
+        aggregation: Any = VariableAggregation.NONE,
+        shape: Any = None,
+        layout: Callable[[str, tuple[int, ...]], Layout] | None = None,
+    ):
+        """
+        Args:
+          layout: chooses the layout of a variable of this name and shape; the others are those of
+            `rx.Variable`.
+        """
+        self._init_common(name, trainable, constraint, synchronization, aggregation, strategy)
+        # One call of an initialiser for all copies, so that they start equal.
+        value = _creator.initial_array(initial_value, dtype, shape, self._name)
+        _policy.require_fitting_dtype(self._name, self._aggregation, value.dtype)
+        self._parts: tuple[ComponentVariable, ...] | None = None
+        self._layout = PLAIN if layout is None else layout(self._name, value.shape)
+        if is_compiling():
+            thread_state.program.create(self, mesh, value)
+        else:
+            value = of_first_worker(mesh, value, self._description)
+            self._stored = ReplicaBuffers.broadcast(mesh, value, self._layout)
+
+    @property
+    def _description(self) -> str:
+        """What workers have to agree on."""
+        how = f"{self._synchronization.name}, {self._aggregation.name}"
+        return f"variable {self._name!r} ({how})"
+
+    @property
+    def values(self) -> tuple[ComponentVariable, ...]:
+        """The copies, as variables of their own, in replica order."""
+        if self._parts is None:
+            self._parts = tuple(ComponentVariable(self, i) for i in range(self._count))
+        return self._parts
+
+    @property
+    def _count(self) -> int:
+        return len(self._stored.mesh.devices)
+
+    @property
+    def _copies(self) -> int:
+        """How many copies there are on all workers."""
+        return self._stored.mesh.size
+
+    def _component(self, replica_id: Any) -> ComponentVariable:
+        return ComponentVariable(self, EACH) if replica_id is EACH else self.values[replica_id]
+
+    @property
+    def _placement(self) -> tuple[Device, ...]:
+        return self._stored.mesh.devices
+
+    @property
+    def device(self) -> str:
+        """The device of the copy that code here speaks for."""
+        index = self._local_index()
+        return canonical_name(self._placement[0 if index is None or index is EACH else index])
+
+    def _local_index(self) -> Any:
+        """The copy that code here speaks for, or None where it speaks for all."""
+        replica_id = replica_id_for(self._strategy)
+        if replica_id is None or replica_id is EACH:
+            return replica_id
+        return min(replica_id, self._count - 1)
+
+    def read_value(self) -> jax.Array:
+        """The current value as an array, which later updates do not change."""
+        self._require_own_strategy("read_value")
+        return super().read_value()
+
+    def numpy(self) -> np.ndarray:
+        """The current value as a NumPy array."""
+        self._require_own_strategy("numpy")
+        return super().numpy()
+
+    def _require_own_strategy(self, kind: str) -> None:
+        if get_strategy() is not self._strategy and has_strategy():
+            raise WrongContextError(
+                f"{kind} of variable {self._name!r} in a context of {get_strategy()!r}, but it "
+                f"belongs to {self._strategy!r}. Use it outside of the other strategy's scope, "
+                "or make it in that scope."
+            )
+
+    def _read(self) -> jax.Array:
+        index = self._local_index()
+        if self._layout.replica_dim is not None and not is_compiling():
+            with UPDATING:
+                buffers = self._settled()
+                buffers.exclusive = False
+            # Not under the lock: this waits for the devices, where a callback may read a variable.
+            return buffers.collected if index is None else buffers.component(index)
+        with UPDATING:  # no program may take the buffers between our looking and our taking
+            return self._read_all() if index is None else self._buffers.component(index)
+
+    def _update(self, kind: str, value: Any) -> None:
+        self._require_own_strategy(kind)
+        if update_replica_id() is not None and self._local_index() is not None:
+            self._component(self._local_index())._update(kind, value)
+            return
+        context = get_replica_context()
+        if context is None or context.strategy is not self._strategy:
+            self._update_all(kind, value)
+        else:
+            self._update_in_replica(context, kind, value)
+
+    def _read_all(self) -> jax.Array:
+        raise TypeError(f"{type(self).__name__} cannot be read in cross-replica context.")
+
+    def _update_all(self, kind: str, value: Any) -> None:
+        """Cross-replica: changes every copy in the same way."""
+        new = self._laid_out(value)
+        with UPDATING:
+            if kind != "assign":
+                old = self._whole
+                new = jnp.add(old, new) if kind == "assign_add" else jnp.subtract(old, new)
+            self._set_whole(new)
+
+    @property
+    def _whole(self) -> jax.Array:
+        return self._buffers.assembled
+
+    def _set_whole(self, array: jax.Array, exclusive: bool = False) -> None:
+        mesh = self._stored.mesh
+        if not is_compiling():
+            array = mesh.relaid(array, self._layout)
+        self._set(ReplicaBuffers(mesh, None, array, exclusive))
+
+    def _set_copy(self, index: Any, value: jax.Array) -> None:
+        """Sets one copy, or the only one there is, if each replica has but a part of it."""
+        if is_compiling() or self._layout.is_plain:
+            self._set(self._buffers.with_component(index, value))
+        elif self._layout.replica_dim is not None:
+            self._set_whole(self._laid_out(value))
+        else:
+            value = self._stored.mesh.split_inside(value, self._layout.parts, index)
+            self._set(self._settled().with_component(index, value))
+
+    def _laid_out(self, value: Any) -> jax.Array:
+        mesh = self._stored.mesh
+        if is_compiling():
+            return value._array() if isinstance(value, Mirrored) else value
+        if isinstance(value, Mirrored):
+            if value._buffers is not None and value._buffers.mesh is mesh:
+                return mesh.relaid(value._buffers.assembled, self._layout)
+            value = value._array()
+        if mesh.is_one_device:  # no transfer to arrange: a tenth of device_put's cost
+            return mesh.assemble([put(value, mesh.devices[0])])
+        return mesh.spread(value, self._layout)
+
+    def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
+        raise TypeError(f"{type(self).__name__} cannot be changed in replica context.")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        new = super().__deepcopy__(memo)
+        new._parts = None
+        return new
+
+    def __repr__(self) -> str:
+        if self._layout.replica_dim is None:
+            return super().__repr__()
+        if self._stored.mesh.spans_workers:  # to read it, all workers would have to print it
+            looks = f"shape={self.shape} dtype={self.dtype}"
+            return f"{type(self).__name__}:{{\n  {self._layout}: {self._name!r} {looks}\n}}"
+        return f"{type(self).__name__}:{{\n  {self._layout}: {Variable.__repr__(self)}\n}}"
+
+    def _display_rows(self) -> list[tuple[Any, ...]]:
+        if self._layout.is_plain:
+            return Variable._display_rows(self)
+        with UPDATING:  # and no program may write into what is shown
+            buffers = self._settled()
+            buffers.exclusive = False
+            shards = buffers.assembled.addressable_shards
+        texts = [(_part_text(each.index), short_name(each.device), each.data) for each in shards]
+        return [(part, device, _html.short(_shown(data))) for part, device, data in texts]
+
+    _repr_html_: Any = Variable._repr_html_
+    __str__ = __repr__
+    __hash__ = Variable.__hash__
+
+
+def _shown(array: jax.Array) -> Any:
+    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return array if is_key else np.asarray(array)
+
+
+def _part_text(index: tuple[slice, ...]) -> str:
+    """Which part of an array: "[0:4, :]"."""
+    ends = [("" if i.start is None else i.start, "" if i.stop is None else i.stop) for i in index]
+    return "[" + ", ".join(f"{start}:{stop}" for start, stop in ends) + "]"
+
+
+@jax.tree_util.register_pytree_node_class
+class MirroredVariable(DistributedVariable):
+    """Equal copies, one on each device, changed together."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        if self._synchronization is VariableSynchronization.AUTO:
+            self._synchronization = VariableSynchronization.ON_WRITE
+
+    def _read_all(self) -> jax.Array:
+        return self._buffers.collected
+
+    def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
+        _policy.require_update_allowed(self._name, self._aggregation, kind)
+
+        def change_all(merged: Any) -> None:
+            total = merged
+            if isinstance(merged, PerReplica):
+                if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
+                    total = self._strategy.extended._of_first_replica(merged)
+                else:
+                    op = _REDUCE_OPS[self._aggregation]
+                    total = self._strategy.extended.reduce_to(op, merged, self)
+            self._update_all(kind, total)
+
+        if isinstance(value, Mirrored):
+            value = value._array()
+        if is_compiling() and context._replica_id is not EACH and self._copies > 1:
+            thread_state.program.defer(self, kind, value)
+            return
+        what = f"{kind} of variable {self._name!r}"
+        context._meet((kind, id(self)), what, value, change_all)
+
+
+@jax.tree_util.register_pytree_node_class
+class SyncOnReadVariable(DistributedVariable):
+    """Each replica changes its own copy; a read in cross-replica context aggregates them."""
+
+    _copies_differ: ClassVar[bool] = True
+
+    def _read_all(self) -> jax.Array:
+        self._require_own_strategy("A read")
+        _policy.require_readable(self._name, self._aggregation)
+        if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA or self._copies == 1:
+            return self._buffers.component(0)
+        op = _REDUCE_OPS[self._aggregation]
+        copies = PerReplica._from_buffers(self._buffers)
+        return self._strategy.extended.reduce_to(op, copies, default_device())
+
+    def _update_all(self, kind: str, value: Any) -> None:
+        if kind != "assign":
+            _policy.require_cross_replica_add(self._name, self._aggregation, kind)
+        elif self._aggregation is VariableAggregation.SUM and self._copies > 1:
+            # The copies add up to the value; integers lose the remainder, as in TensorFlow.
+            whole = value._array() if isinstance(value, Mirrored) else value
+            value = jax.lax.div(whole, jnp.asarray(self._copies, whole.dtype))
+        super()._update_all(kind, value)
+
+    def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
+        self._component(self._local_index())._update(kind, value)
+
+
+@jax.tree_util.register_pytree_node_class
+class AggregatingVariable(MirroredVariable):
+    """One copy on a parameter device, changed by the combined updates of all replicas."""

@@ -1,0 +1,62 @@
+"""Values that wait for variables: what a checkpoint has for those that the program makes later.
+
+As in TensorFlow, a model that is built after `restore` starts from what was saved. A new variable
+has no place in the model yet, so that its value is looked for when it is first used, and a few
+times more. Nobody looks, and nothing is marked, while no checkpoint waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from replicax._src import _jax_internals
+from replicax._src.context import thread_state
+
+late_value_sources: list[Callable[[Any], None]] = []
+"""Each gives values to variables that have a place by now; it is told which one is being used, to
+refuse that if its value does not fit. Empty, in the ordinary case."""
+
+_LOOKS = 8  # a variable may be used before it is put where a checkpoint looks for it
+_state = {"is looking": False}
+
+
+def expect(variable: Any) -> None:
+    """A variable was made while somebody has values to give."""
+    if hasattr(variable, "_looks_left"):
+        variable._looks_left = _LOOKS
+
+
+def look(variable: Any) -> None:
+    """Before a variable is used: lets the sources give values. Called under `UPDATING`."""
+    variable = getattr(variable, "_distributed_container", variable)
+    if _state["is looking"]:
+        return
+    if late_value_sources:
+        _state["is looking"] = True
+        try:
+            with outside_of_everything():
+                for source in tuple(late_value_sources):
+                    source(variable)
+        finally:
+            _state["is looking"] = False
+    variable._looks_left = max(0, variable._looks_left - 1) if late_value_sources else 0
+
+
+def is_looking() -> bool:
+    """Whether sources are being asked just now."""
+    return _state["is looking"]
+
+
+@contextlib.contextmanager
+def outside_of_everything() -> Iterator[None]:
+    """The default context: no replica, no program that is traced, nobody who sees reads first."""
+    state = thread_state
+    before = state.frames, state.program, state.interceptors
+    state.frames, state.program, state.interceptors = [], None, []
+    try:
+        with _jax_internals.outside_of_traces():
+            yield
+    finally:
+        state.frames, state.program, state.interceptors = before

@@ -1,0 +1,188 @@
+"""The values that a compiled program wrote, until someone looks at them.
+
+A training loop calls one program again and again, and each call takes what the last one gave. The
+values of all its variables are therefore kept together, as the list that the program returned, and
+a variable has a `StateSlot`: its place in that list. Only a variable that is read, assigned, or
+written by another program in between costs anything at the next call.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from replicax._src._jax_internals import local_shards, uncommitted
+from replicax._src.devices import ReplicaMesh
+from replicax._src.values import OneBuffer, ReplicaBuffers
+
+_INTERRUPTED = (
+    "A variable is used while a compiled function updates it, on the same thread: in a signal "
+    "handler, which came in the middle of the call. Set a flag in the handler, and do the work "
+    "between two calls."
+)
+
+
+class VariableGone(BaseException):
+    """Internal: a variable that a program was traced with exists no more; trace anew.
+
+    A BaseException, so that a user's `except Exception` does not catch it.
+    """
+
+
+class ProgramState:
+    """The variables that one program reads and writes, and their values after its last call.
+
+    Held weakly: a model that the user drops takes its programs along. Used under `UPDATING`.
+    """
+
+    def __init__(self, variables: Sequence[Any]):
+        me = weakref.ref(self)
+        self._variables = [
+            weakref.ref(variable, functools.partial(_forget, me, index))
+            for index, variable in enumerate(variables)
+        ]
+        self._looks = [
+            jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables
+        ]
+        self._is_plain = [variable._stored.mesh is None for variable in variables]
+        self._has_plain = any(self._is_plain)
+        self._owner: object = None  # the call that has taken the values
+        self.arrays: list[Any] = [None] * len(self._variables)
+        self._outside = set(range(len(self._variables)))  # those whose value is not in `arrays`
+
+    def variables(self) -> list[Any]:
+        """The variables; they must exist."""
+        found = [variable() for variable in self._variables]
+        if any(variable is None for variable in found):
+            raise VariableGone
+        return found
+
+    def take(self, owner: object) -> list[Any]:
+        """The values, which the program may write its results into, until `put` or `give_back`."""
+        if self._owner is not None:
+            raise RuntimeError(_INTERRUPTED)
+        if self._outside:
+            shared = []
+            for index in tuple(self._outside):
+                variable = self._variables[index]()
+                if variable is None:
+                    raise VariableGone
+                stored = variable._stored
+                self.arrays[index] = stored.assembled
+                if not stored.exclusive:
+                    shared.append(index)
+            if shared:  # someone else may hold these, and must be able to use them afterwards
+                self._require_undeleted(shared)
+                copies = _copied([self.arrays[index] for index in shared])
+                for index, copy in zip(shared, copies, strict=True):
+                    self.arrays[index] = copy
+        self._owner = owner
+        return self.arrays
+
+    def give_back(self, owner: object) -> None:
+        """The program did not run, if `owner` has taken the values at all."""
+        if self._owner is owner:
+            self._owner = None
+
+    def _require_undeleted(self, indices: Sequence[int]) -> None:
+        for index in indices:
+            array = self.arrays[index]
+            if array.is_deleted() or any(shard.is_deleted() for shard in local_shards(array)):
+                variable = self._variables[index]()
+                raise RuntimeError(
+                    f"The value of variable {getattr(variable, 'name', '?')!r} was deleted: an "
+                    "array that was read from it, or assigned to it, was donated to jax.jit or "
+                    "deleted with .delete(). Assign the variable anew; copy an array before you "
+                    "donate it: jnp.copy(x)."
+                )
+
+    def put(self, values: list[Any]) -> None:
+        """What the program gave; the variables have it from now on.
+
+        May be called again with the same values, if it was interrupted.
+        """
+        if self._has_plain and values[0].committed:
+            values = [
+                uncommitted(value) if is_plain else value
+                for value, is_plain in zip(values, self._is_plain, strict=True)
+            ]
+        self.arrays = values
+        if self._outside:
+            for index in tuple(self._outside):
+                variable = self._variables[index]()
+                if variable is None:
+                    self.arrays[index] = None
+                elif not self._holds(variable):
+                    variable._store(StateSlot(self, index, variable._stored.mesh))
+            self._outside = {index for index in self._outside if self.arrays[index] is None}
+        self._owner = None
+
+    def _holds(self, variable: Any) -> bool:
+        stored = variable._stored
+        return type(stored) is StateSlot and stored._state is self
+
+    def lost(self) -> list[str]:
+        """The names of the variables whose values a program took, and then failed."""
+        pairs = zip(self._variables, self.arrays, strict=True)
+        found = [(variable(), array) for variable, array in pairs if array is not None]
+        return [each.name for each, array in found if each is not None and array.is_deleted()]
+
+    def forget(self, index: int) -> None:
+        """The variable has another value now, or is gone."""
+        self.arrays[index] = None
+        self._outside.add(index)
+
+    def value(self, index: int) -> Any:
+        if self._owner is not None:
+            raise RuntimeError(_INTERRUPTED)
+        return self.arrays[index]
+
+    def look(self, index: int) -> jax.ShapeDtypeStruct:
+        """The shape and dtype of a variable."""
+        return self._looks[index]
+
+
+def _forget(state: Any, index: int, _: Any) -> None:
+    found = state()
+    if found is not None:
+        found.forget(index)
+
+
+class StateSlot:
+    """Where a variable's value is, in the place of buffers."""
+
+    __slots__ = ("_index", "_state", "mesh")
+    exclusive = True
+
+    def __init__(self, state: ProgramState, index: int, mesh: ReplicaMesh | None):
+        self._state = state
+        self._index = index
+        self.mesh = mesh
+
+    @property
+    def assembled(self) -> Any:
+        return self._state.value(self._index)
+
+    @property
+    def look(self) -> jax.ShapeDtypeStruct:
+        return self._state.look(self._index)
+
+    def settled(self) -> ReplicaBuffers | OneBuffer:
+        """Buffers of the variable's own."""
+        if self.mesh is None:
+            return OneBuffer(self.assembled, exclusive=True)
+        return ReplicaBuffers(self.mesh, None, self.assembled, exclusive=True)
+
+    def leave(self) -> None:
+        """The variable has its value elsewhere now; the program has to ask for it next time."""
+        self._state.forget(self._index)
+
+
+@jax.jit
+def _copied(arrays: list[jax.Array]) -> list[jax.Array]:
+    return [jnp.copy(array) for array in arrays]

@@ -1,0 +1,566 @@
+"""`Variable`: a mutable array, and the surface that all kinds of variables share.
+
+`rx.Variable(...)` asks the current strategy which kind to make (see `_creator.py`). Outside a
+strategy that is this class itself: one array, on one device.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from replicax._src import _html
+from replicax._src._arrays import IntegersTooLargeError, as_array, host_integers
+from replicax._src._jax_internals import staging_trace
+from replicax._src._typing import Device, Tracer
+from replicax._src.collectives import default_device
+from replicax._src.context import (
+    EACH,
+    get_replica_context,
+    is_compiling,
+    require_threads,
+    thread_state,
+)
+from replicax._src.devices import (
+    PLAIN,
+    Layout,
+    canonical_name,
+    checked_parts,
+    device_of,
+    put,
+    short_name,
+)
+from replicax._src.values import ArrayLike, Mirrored, OneBuffer, PerReplica
+from replicax._src.variable import _creator, _interception, _late_values
+from replicax._src.variable._policy import (
+    VariableAggregation,
+    VariableSynchronization,
+    as_aggregation,
+    as_synchronization,
+    resolve_trainable,
+)
+from replicax._src.variable._program_state import StateSlot
+
+# Held while a variable is read, changed and written back: threads may share variables.
+UPDATING = threading.RLock()
+
+
+class _VariableMeta(type):
+    """Lets `rx.Variable(...)` return the kind of variable that the current strategy makes."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is not Variable:
+            return super().__call__(*args, **kwargs)
+        return _creator.create(_bound(args, kwargs), super().__call__)
+
+
+def _bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `rx.Variable` by name, and the checks that need no strategy."""
+    arguments = inspect.signature(Variable.__init__).bind(None, *args, **kwargs).arguments
+    arguments.pop("self")
+    for argument in ("caching_device", "variable_def", "import_scope"):
+        if arguments.pop(argument, None) is not None:
+            raise ValueError(
+                f"`{argument}` has no meaning on JAX and is kept for ported code only; leave it "
+                "out. To place a variable, make it inside `with rx.device(...)` or a strategy's "
+                "scope."
+            )
+    arguments.pop("validate_shape", None)
+    arguments.pop("experimental_enable_variable_lifting", None)
+    for argument, as_member in (
+        ("synchronization", as_synchronization),
+        ("aggregation", as_aggregation),
+    ):
+        if argument in arguments:
+            arguments[argument] = as_member(arguments[argument])
+    return arguments
+
+
+@jax.tree_util.register_pytree_node_class
+class Variable(ArrayLike, metaclass=_VariableMeta):
+    """A mutable array that follows the strategy in whose scope it is made.
+
+    Use it as an array, in operators and in `jax.numpy` and `jax.nn` functions (`jax.lax` takes
+    arrays only: `variable.value()`); change it with `assign`, `assign_add`, `assign_sub`. Passed to
+    a function that JAX transforms, it arrives as its value.
+
+    >>> import jax.numpy as jnp, replicax as rx
+    >>> v = rx.Variable([1.0, 2.0], name="v")
+    >>> v.assign_add([1.0, 1.0])
+    <rx.Variable 'v:0' shape=(2,) dtype=float32, numpy=array([2., 3.], dtype=float32)>
+    >>> jnp.sum(v * 2)
+    Array(10., dtype=float32)
+
+    Args:
+      initial_value: an array, number or nested list, or a function of no arguments that returns
+        one. Required.
+      trainable: whether optimizers should change it; by default True, but False for sync-on-read.
+      validate_shape: kept for ported code; shapes are always checked.
+      caching_device: kept for ported code; must be None.
+      name: for messages and checkpoints.
+      variable_def: kept for ported code; must be None.
+      dtype: converts the initial value.
+      import_scope: kept for ported code; must be None.
+      constraint: a function from the new value to the allowed one, applied by optimizers.
+      synchronization: `rx.VariableSynchronization`.
+      aggregation: `rx.VariableAggregation`.
+      shape: if given, what the initial value's shape must be (None for any size of a dimension).
+      experimental_enable_variable_lifting: kept for ported code.
+      layout: into how many parts each dimension is split over the logical devices of a replica,
+        as in `strategy.experimental_split_to_logical_devices`, or an `rx.distribute.Layout`; None
+        for what the strategy's `rx.distribute.StateLayout` says: usually a copy on each.
+    """
+
+    _structure_leaf: ClassVar[bool] = True
+    _passed_whole: ClassVar[bool] = True
+    _copies_differ: ClassVar[bool] = False
+    _layout: Layout = PLAIN
+    _looks_left: int = 0  # how often a checkpoint may still be asked for its value
+    _stored: Any  # what holds the value; `_buffers` also sees what a compiled function did
+
+    def __init__(
+        self,
+        initial_value: Any = None,
+        trainable: bool | None = None,
+        validate_shape: bool = True,
+        caching_device: Any = None,
+        name: str | None = None,
+        variable_def: Any = None,
+        dtype: Any = None,
+        import_scope: str | None = None,
+        constraint: Callable[[jax.Array], Any] | None = None,
+        synchronization: Any = VariableSynchronization.AUTO,
+        aggregation: Any = VariableAggregation.NONE,
+        shape: Any = None,
+        experimental_enable_variable_lifting: bool = True,
+        *,
+        layout: Sequence[int] | Layout | None = None,
+        device: Device | None = None,
+        strategy: Any = None,
+    ):
+        self._init_common(name, trainable, constraint, synchronization, aggregation, strategy)
+        value = _creator.initial_array(initial_value, dtype, shape, self.name)
+        parts = layout.parts if isinstance(layout, Layout) else layout
+        if parts is not None and parts != ():
+            checked_parts(value.shape, parts, 1, f"Variable {self.name!r}", "layout")
+        if device is None:
+            device = default_device() if isinstance(value, Tracer) else device_of(value)
+        self._device = device
+        if is_compiling():
+            thread_state.program.create(self, None, value)
+        else:
+            self._stored = OneBuffer(put(value, device))
+
+    def _init_common(
+        self,
+        name: str | None,
+        trainable: bool | None,
+        constraint: Callable[[jax.Array], Any] | None,
+        synchronization: Any,
+        aggregation: Any,
+        strategy: Any,
+    ) -> None:
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"`name` of a variable is a text, such as 'kernel'; got {name!r}.")
+        self._name = f"{name or 'Variable'}:0"
+        self._synchronization = as_synchronization(synchronization)
+        self._aggregation = as_aggregation(aggregation)
+        self._trainable = resolve_trainable(trainable, self._synchronization)
+        if constraint is not None and not callable(constraint):
+            raise TypeError(
+                f"`constraint` must be a function of the new value; got {constraint!r}."
+            )
+        self._constraint = constraint
+        self._strategy = strategy
+
+    # What it is.
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def trainable(self) -> bool:
+        return self._trainable
+
+    @property
+    def synchronization(self) -> VariableSynchronization:
+        return self._synchronization
+
+    @property
+    def aggregation(self) -> VariableAggregation:
+        return self._aggregation
+
+    @property
+    def constraint(self) -> Callable[[jax.Array], Any] | None:
+        return self._constraint
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._template.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self._template.dtype
+
+    @property
+    def layout(self) -> Layout:
+        """How it lies on the devices: `rx.distribute.Layout`."""
+        return self._layout
+
+    @property
+    def device(self) -> str:
+        """The name of the device that holds the value."""
+        return canonical_name(self._placement[0])
+
+    @property
+    def distribute_strategy(self) -> Any:
+        """The strategy in whose scope it was made, or None."""
+        return self._strategy
+
+    # Reading.
+
+    def _array(self) -> jax.Array:
+        require_threads("A read of a variable")
+        if self._looks_left:
+            self._catch_up()
+        for interceptor in reversed(_interception.active_interceptors()):
+            found = interceptor.read(self)
+            if found is not None:
+                return found
+        if thread_state.program is None:
+            self._require_unstaged()
+        return self._read()
+
+    def _catch_up(self) -> None:
+        """Takes over the value that a checkpoint may have for this variable."""
+        with UPDATING:
+            _late_values.look(self)
+
+    def _require_unstaged(self, allowed: Any = None) -> None:
+        """Refuses a read in a staged function, other than the one given.
+
+        JAX keeps what it traced by the function: the next call would see the old value.
+        """
+        if staging_trace() is not allowed and thread_state.program is None:
+            raise RuntimeError(
+                f"Variable {self._name!r} was read inside a function that JAX traces and keeps "
+                "(jax.jit, lax.scan, lax.cond, jax.checkpoint, ...): it would keep the value that "
+                "the variable has now. Read it outside, value = variable.read_value(), or pass it "
+                "as an argument: jax.jit(fn)(x, variable). rx.function, and in a loss "
+                "rx.value_and_grad(..., compile=True), take care of it."
+            )
+
+    def value(self) -> jax.Array:
+        """The current value as an array."""
+        return self._array()
+
+    def read_value(self) -> jax.Array:
+        """The current value as an array, which later updates do not change."""
+        return self._array()
+
+    # Writing.
+
+    def assign(
+        self,
+        value: Any,
+        use_locking: bool = False,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Self:
+        """Sets the value. In replica context the replicas' values are combined by `aggregation`.
+
+        Returns the variable. `use_locking`, `name` and `read_value` are kept for ported code.
+        """
+        return self._change("assign", value)
+
+    def assign_add(
+        self,
+        delta: Any,
+        use_locking: bool = False,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Self:
+        """Adds `delta`. In replica context the replicas' deltas are combined first."""
+        return self._change("assign_add", delta)
+
+    def assign_sub(
+        self,
+        delta: Any,
+        use_locking: bool = False,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Self:
+        """Subtracts `delta`. In replica context the replicas' deltas are combined first."""
+        return self._change("assign_sub", delta)
+
+    def _change(self, kind: str, value: Any) -> Self:
+        require_threads(f"{kind} of a variable")
+        if self._looks_left:
+            self._catch_up()
+        value = self._coerced(kind, value)
+        interceptors = _interception.active_interceptors()
+        if any(each.write(self, kind, value) for each in reversed(interceptors)):
+            return self
+        self._update(kind, self._concrete(kind, value))
+        for each in interceptors:
+            each.written(self)
+        return self
+
+    def _coerced(self, kind: str, value: Any) -> Any:
+        """`value` as an array of this variable's shape and dtype; `Mirrored` values stay so."""
+        if isinstance(value, PerReplica):
+            raise ValueError(
+                f"{kind} of variable {self._name!r} was given a PerReplica value outside of "
+                "strategy.run. Combine it first: strategy.reduce('SUM', value, axis=None), or "
+                "assign inside strategy.run, where the variable's aggregation does it."
+            )
+        if isinstance(value, ArrayLike) and not isinstance(value, Mirrored):
+            value = value._array()
+        if isinstance(value, Mirrored):
+            array = value._array()
+        else:
+            try:
+                wanted = None
+                if jnp.issubdtype(self.dtype, jnp.number) and host_integers(value) is not None:
+                    wanted = self.dtype  # at once: 64 bits may fit a float, but not int32
+                array = value = as_array(value, wanted)
+            except IntegersTooLargeError as error:
+                raise ValueError(f"{kind} of variable {self._name!r}: {error}") from None
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"{kind} of variable {self._name!r} takes an array or number; got {value!r} "
+                    f"of type {type(value).__name__}."
+                ) from None
+        if array.shape != self.shape:
+            raise ValueError(
+                f"{kind} of variable {self._name!r}, which has shape {self.shape}, was given a "
+                f"value of shape {array.shape}. Shapes must be equal; use jnp.broadcast_to to "
+                "spread a smaller value."
+            )
+        if array.dtype != self.dtype:
+            if not _can_cast(array.dtype, self.dtype):
+                raise ValueError(
+                    f"{kind} of variable {self._name!r}, which has dtype {self.dtype}, was given "
+                    f"{array.dtype}. Convert it yourself where loss is meant: "
+                    f"x.astype('{self.dtype}')."
+                )
+            value = array.astype(self.dtype)
+        return value
+
+    def _concrete(self, kind: str, value: Any) -> Any:
+        # Under jax.grad a stored value is the number itself, without its derivative.
+        if isinstance(value, Tracer):
+            value = jax.lax.stop_gradient(value)
+        if is_compiling():
+            return value
+        if isinstance(value, Tracer) or staging_trace() is not None:
+            raise RuntimeError(
+                f"{kind} of variable {self._name!r} inside a function that JAX traces (jax.jit, "
+                "lax.scan, vmap, ...): it would happen when the function is traced, and not when "
+                "it runs. Return the value from the traced function and assign it outside, or use "
+                "rx.function in place of jax.jit."
+            )
+        return value
+
+    # What the kinds of variables differ in.
+
+    @property
+    def _buffers(self) -> Any:
+        """What holds the value, as code here sees it."""
+        program = thread_state.program
+        return self._settled() if program is None else program.buffers_of(self)
+
+    def _settled(self) -> Any:
+        """Buffers of the variable's own, also where a program has its value among its results."""
+        require_threads("A read of a variable")
+        if type(self._stored) is StateSlot:
+            with UPDATING:
+                if type(self._stored) is StateSlot:
+                    self._store(self._stored.settled())
+        return self._stored
+
+    def _store(self, buffers: Any) -> None:
+        old, self._stored = self._stored, buffers
+        if type(old) is StateSlot:
+            old.leave()
+
+    def _set(self, buffers: Any) -> None:
+        program = thread_state.program
+        if program is None:
+            self._store(buffers)
+        else:
+            program.set_value(self, buffers.assembled)
+
+    @property
+    def _template(self) -> Any:
+        """Anything with this variable's shape and dtype."""
+        return self._stored.look
+
+    @property
+    def _placement(self) -> tuple[Device, ...]:
+        return (self._device,)
+
+    @property
+    def _root(self) -> Variable:
+        """The variable that this is a copy of, or itself."""
+        return self
+
+    def _read(self) -> jax.Array:
+        with UPDATING:  # no program may take the buffer between our looking and our taking
+            return self._buffers.component(0)
+
+    def _update(self, kind: str, value: Any) -> None:
+        context = get_replica_context()
+        if is_compiling() and context is not None and context._replica_id is EACH:
+            thread_state.program.update_in_turn(self, kind, self._laid_out(value))
+            return
+        with UPDATING:
+            new = combined(kind, self._buffers.assembled, self._laid_out(value), self._device)
+            self._set(OneBuffer(new))
+
+    # All copies at once, for programs that update many variables in one call.
+
+    @property
+    def _whole(self) -> jax.Array:
+        """All copies as one array, laid out over the variable's devices."""
+        return self._buffers.assembled
+
+    def _set_whole(self, array: jax.Array, exclusive: bool = False) -> None:
+        """Sets all copies; `exclusive` if a program has just made `array`, for nobody else."""
+        self._set(OneBuffer(put(array, self._device), exclusive))
+
+    def _laid_out(self, value: Any) -> jax.Array:
+        """A value that is the same on all replicas, laid out as `_whole` is."""
+        return put(value._array() if isinstance(value, Mirrored) else value, self._device)
+
+    # Python's own protocols.
+
+    def ref(self) -> Reference:
+        """A hashable stand-in, for use as a dictionary key; `ref().deref()` is the variable."""
+        return Reference(self)
+
+    def __hash__(self) -> int:
+        raise TypeError(
+            "A variable is unhashable, because == compares values. Use variable.ref() as the key."
+        )
+
+    def __copy__(self) -> Self:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        require_threads("A copy of a variable")
+        if is_compiling():
+            raise RuntimeError(
+                f"Variable {self._name!r} is copied inside an rx.function. Copy it outside, or "
+                "keep its value: value = variable.read_value()."
+            )
+        new = object.__new__(type(self))
+        with UPDATING:
+            self._settled().exclusive = False
+            vars(new).update(vars(self))  # arrays are immutable, so the copy may share them
+        memo[id(self)] = new
+        return new
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"Variable {self._name!r} cannot be pickled, because it belongs to devices of this "
+            "process. Pickle its value, np.asarray(variable), or write a checkpoint."
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<rx.Variable {self._name!r} shape={self.shape} dtype={self.dtype}, "
+            f"numpy={_numpy_text(self)}>"
+        )
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: which device holds what."""
+        title = (
+            f"{type(self).__name__} {self._name!r}: {self.dtype}{list(self.shape)}, "
+            f"synchronization {self.synchronization.name}, aggregation {self.aggregation.name}"
+        )
+        if not self._layout.is_plain:
+            title += f", {self._layout}"
+        what = "copy" if self._layout.is_plain else "part"
+        return _html.table(title, (what, "device", "value"), self._display_rows())
+
+    def _display_rows(self) -> list[tuple[Any, ...]]:
+        rows = []
+        for index, device in enumerate(self._placement):
+            try:
+                value = _html.short(np.asarray(self._settled().component(index)))
+            except Exception as error:  # a display must not fail; say why there is no value
+                value = f"<unavailable: {type(error).__name__}>"
+            rows.append((index, short_name(device), value))
+        return rows
+
+    def tree_flatten(self) -> tuple[tuple[Any], None]:
+        return (self._array(),), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: None, children: Any) -> Any:
+        # A JAX function that is given a variable sees its value.
+        return children[0]
+
+
+class Reference:
+    """What `variable.ref()` returns: equal and hashable by identity of the variable."""
+
+    __slots__ = ("_variable",)
+
+    def __init__(self, variable: Variable):
+        self._variable = variable
+
+    def deref(self) -> Variable:
+        return self._variable
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reference) and other._variable is self._variable
+
+    def __hash__(self) -> int:
+        return id(self._variable)
+
+    def __repr__(self) -> str:
+        return f"<Reference wrapping {self._variable!r}>"
+
+
+def combined(kind: str, old: jax.Array, value: jax.Array, device: Device) -> jax.Array:
+    """What a variable holds after the change, on its own device."""
+    if kind == "assign":
+        return value
+    if is_compiling():
+        return jnp.add(old, value) if kind == "assign_add" else jnp.subtract(old, value)
+    with jax.default_device(device):
+        new = jnp.add(old, value) if kind == "assign_add" else jnp.subtract(old, value)
+    return put(new, device)
+
+
+def _can_cast(source: Any, target: Any) -> bool:
+    """Within a kind, or to a wider kind: integers to floats, but not floats to integers."""
+    order = [jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating]
+
+    def rank(dtype: Any) -> int:
+        return next((i for i, kind in enumerate(order) if jnp.issubdtype(dtype, kind)), len(order))
+
+    return rank(source) <= rank(target) and (rank(source) > 0 or rank(target) == 0)
+
+
+def _numpy_text(variable: Variable) -> str:
+    try:
+        require_threads("A read of a variable")
+        if variable._looks_left:
+            variable._catch_up()
+        value = np.asarray(variable._read())
+    except Exception as error:  # a repr must not fail; say why there is no value
+        return f"<unavailable: {type(error).__name__}>"
+    return repr(value.item()) if value.ndim == 0 else repr(value)

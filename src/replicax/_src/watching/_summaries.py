@@ -1,0 +1,252 @@
+"""`rx.summary.scalar`, `histogram`, `image` and `text`: what is written for TensorBoard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from replicax._src import _warnings
+from replicax._src.context import is_compiling
+from replicax._src.watching import _event_file
+from replicax._src.watching._held_values import is_traced, parts_of, settled
+from replicax._src.watching._once import speaks_for_the_job
+from replicax._src.watching._summary_writer import SummaryWriter, default, should_record_summaries
+
+
+def scalar(name: str, data: Any, step: Any = None, description: str | None = None) -> bool:
+    """Writes a number to the default writer.
+
+    It is not waited for: the number is read when the file is written. A value that differs by
+    replica becomes a curve for each, `name/replica_0` and so on; to have one, give it to
+    `strategy.reduce` first.
+
+    Args:
+      name: the name of the curve; curves with the same beginning before a slash are shown together.
+      data: a number, an array with one number, a variable, a metric, or a value of the replicas.
+      step: the place on the axis; by default that of `as_default`.
+      description: Markdown that is shown beside it.
+
+    Returns:
+      Whether it was written: there is a default writer, and this is the worker and the replica that
+      writes.
+    """
+
+    def write(add: Add, parts: list[Any]) -> None:
+        if any(np.size(part) != 1 for part in parts):
+            shape = np.shape(parts[0])
+            raise ValueError(
+                f"rx.summary.scalar({name!r}): one number is needed; got an array of shape {shape}."
+                " Reduce it first, for example with jnp.mean; or use rx.summary.histogram."
+            )
+        for part, each in zip(parts, _names(name, len(parts), "replica_")):
+            if not isinstance(part, jax.Array):  # there is nothing to wait for
+                part = _number(part, each)
+            add(lambda part=part, each=each: _event_file.scalar_summary(each, _number(part, each)))
+
+    return _record("scalar", name, data, step, description, write)
+
+
+def histogram(
+    name: str,
+    data: Any,
+    step: Any = None,
+    buckets: int | None = None,
+    description: str | None = None,
+) -> bool:
+    """Writes how the numbers of an array are distributed.
+
+    Those that are not finite are left out. The replicas' parts of a value are taken together.
+
+    Args:
+      name: its name.
+      data: an array of any shape, a variable, or a value of the replicas.
+      step: the place on the axis; by default that of `as_default`.
+      buckets: how many buckets of the same width to count in; 30 by default.
+      description: Markdown; it is in the file, but TensorBoard shows those of numbers only.
+
+    Returns:
+      Whether it was written.
+    """
+    if buckets is not None and buckets < 1:
+        raise ValueError(f"rx.summary.histogram: `buckets` must be at least 1; got {buckets}.")
+
+    def write(add: Add, parts: list[Any]) -> None:
+        values = np.concatenate([_on_host(part).astype(np.float64).ravel() for part in parts])
+        finite = values[np.isfinite(values)]
+        if not finite.size:
+            _warnings.warn(
+                f"rx.summary.histogram({name!r}): nothing was written, since none of the "
+                f"{values.size} values is finite."
+            )
+            return
+        add(lambda: _event_file.histogram_summary(name, finite, buckets or 30))
+
+    return _record("histogram", name, data, step, description, write)
+
+
+def image(
+    name: str, data: Any, step: Any = None, max_outputs: int = 3, description: str | None = None
+) -> bool:
+    """Writes pictures.
+
+    Several pictures get names of their own: `name/0`, `name/1` and so on.
+
+    Args:
+      name: their name.
+      data: an array of shape (pictures, height, width, channels) with 1, 3 or 4 channels: bytes, or
+        floats from 0 to 1. The replicas' parts of a value follow each other.
+      step: the place on the axis; by default that of `as_default`.
+      max_outputs: how many of the pictures are written.
+      description: Markdown; it is in the file, but TensorBoard shows those of numbers only.
+
+    Returns:
+      Whether they were written.
+    """
+    if max_outputs < 0:
+        raise ValueError(
+            f"rx.summary.image: `max_outputs` must not be negative; got {max_outputs}."
+        )
+
+    def write(add: Add, parts: list[Any]) -> None:
+        for part in parts:
+            if np.ndim(part) != 4 or np.shape(part)[-1] not in (1, 3, 4):
+                raise ValueError(
+                    f"rx.summary.image({name!r}): the shape must be (pictures, height, width, "
+                    f"channels) with 1, 3 or 4 channels; got {np.shape(part)}. For a single "
+                    "picture write picture[None]; for one without channels, "
+                    "picture[None, :, :, None]."
+                )
+        pictures = [each for part in parts for each in _on_host(part[:max_outputs])][:max_outputs]
+        for picture, each in zip(pictures, _names(name, len(pictures), "")):
+            pixels = _as_bytes(picture)
+            add(lambda pixels=pixels, each=each: _event_file.image_summary(each, pixels))
+
+    return _record("image", name, data, step, description, write)
+
+
+def text(name: str, data: str, step: Any = None, description: str | None = None) -> bool:
+    """Writes a text, which TensorBoard shows as Markdown.
+
+    Args:
+      name: its name.
+      data: the text.
+      step: the place on the axis; by default that of `as_default`.
+      description: Markdown that is shown beside it.
+
+    Returns:
+      Whether it was written.
+    """
+    if not isinstance(data, str):
+        raise TypeError(f"rx.summary.text({name!r}) takes a str; got {type(data).__name__}.")
+
+    def write(add: Add, parts: list[Any]) -> None:
+        add(lambda: _event_file.text_summary(name, data))
+
+    return _record("text", name, data, step, description, write)
+
+
+def flush(writer: SummaryWriter | None = None, name: str | None = None) -> None:
+    """Brings all summaries of a writer onto the disk: the given one, or the default one."""
+    del name  # as in TensorFlow, where it is that of an operation
+    writer = writer or default.get().writer
+    if writer is not None:
+        writer.flush()
+
+
+Add = Callable[[Callable[[], Any]], None]
+
+
+def _record(
+    kind: str,
+    name: str,
+    data: Any,
+    step: Any,
+    description: str | None,
+    write: Callable[[Add, list[Any]], None],
+) -> bool:
+    writer = default.get().writer
+    if writer is None:
+        return False
+    call = f"rx.summary.{kind}({name!r})"
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"rx.summary.{kind}: `name` must be a text; got {name!r}.")
+    if is_compiling() or is_traced(data):
+        where = "inside an rx.function" if is_compiling() else "on a value that JAX is tracing"
+        raise RuntimeError(
+            f"{call} was called {where}, where there is no value to write: it is computed later, "
+            "in a compiled program or for a gradient. Return the value (from a loss, with "
+            "has_aux=True) and write it outside: `loss = train_step(batch)`, then "
+            f"`rx.summary.{kind}({name!r}, loss, step)`."
+        )
+    if not should_record_summaries():
+        return False
+    step = default.get().step if step is None else step
+    if step is None:
+        raise ValueError(
+            f"{call} has no step. Give it as step=..., or to `with writer.as_default(step=step):`."
+        )
+    data = settled(data)  # on all workers, since this may be a collective
+    place = _place(call, settled(step))
+    if not speaks_for_the_job() or writer.logdir is None:
+        return False
+
+    def add(make: Callable[[], Any]) -> None:
+        writer.add(lambda: _described(make(), description), place)
+
+    write(add, parts_of(data))
+    return True
+
+
+def _place(call: str, step: Any) -> Callable[[], int]:
+    """The step as a number. One that a device computes is not waited for."""
+    (part,) = parts_of(step)[:1]
+    if isinstance(part, jax.Array) and part.size == 1:
+        return lambda: int(np.asarray(part).reshape(()).item())
+    try:
+        number = int(np.asarray(part).reshape(()).item())
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{call}: `step` must be a whole number; got {step!r}.") from error
+    return lambda: number
+
+
+def _described(summary: Any, description: str | None) -> Any:
+    if description:
+        _event_file.describe(summary, description)
+    return summary
+
+
+def _names(name: str, count: int, prefix: str) -> list[str]:
+    return [name] if count == 1 else [f"{name}/{prefix}{index}" for index in range(count)]
+
+
+def _number(part: Any, name: str) -> float:
+    if isinstance(part, jax.Array) and part.is_deleted():
+        raise RuntimeError(
+            f"rx.summary.scalar({name!r}): the array was donated to a program before it was "
+            f"written. Write rx.summary.scalar({name!r}, float(value), step), which waits for it."
+        )
+    try:
+        return float(np.asarray(part).reshape(()).item())
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(
+            f"rx.summary.scalar({name!r}) takes a number; got {type(part).__name__} {part!r}."
+        ) from error
+
+
+def _on_host(part: Any) -> np.ndarray:
+    # Arrays are small enough to be copied at once, and large enough not to be kept on a device.
+    return np.asarray(part)
+
+
+def _as_bytes(picture: np.ndarray) -> np.ndarray:
+    if picture.dtype == np.uint8:
+        return picture
+    if not np.issubdtype(picture.dtype, np.floating) and picture.dtype.name != "bfloat16":
+        raise TypeError(
+            f"rx.summary.image takes bytes (uint8) or floats from 0 to 1; got {picture.dtype}."
+        )
+    floats = np.nan_to_num(picture.astype(np.float32))
+    return (np.clip(floats, 0, 1) * 255 + 0.5).astype(np.uint8)

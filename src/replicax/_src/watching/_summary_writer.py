@@ -1,0 +1,226 @@
+"""`SummaryWriter`: where summaries go; which writer is the default one, and whether it records.
+
+Names and meaning are those of `tf.summary`. Default writer, step and condition are context
+variables, so that replica threads have those of whoever called `strategy.run`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from replicax._src.context import is_compiling
+from replicax._src.watching._event_file import EventFile, tensorboardx
+from replicax._src.watching._once import speaks_for_the_job
+
+
+class Default(NamedTuple):
+    """What summaries are written with unless they say otherwise."""
+
+    writer: SummaryWriter | None
+    step: Any
+
+
+_NONE = Default(None, None)
+default: ContextVar[Default] = ContextVar("summaries", default=_NONE)
+_condition: ContextVar[bool | Callable[[], Any]] = ContextVar("record_if", default=True)
+
+
+class _Kept(NamedTuple):
+    """A summary that is not in the file yet, because its value may not be computed yet."""
+
+    make: Callable[[], Any]
+    step: Callable[[], int]
+    wall_time: float
+
+
+class SummaryWriter:
+    """Writes summaries for TensorBoard; made by `rx.summary.create_file_writer`.
+
+    Every worker of a job may make one and use it in the same way. The first worker writes, into one
+    file; the others do nothing.
+    """
+
+    def __init__(self, logdir: str | None, max_queue: int, flush_millis: int, suffix: str) -> None:
+        self._logdir = logdir
+        self._max_queue = max_queue
+        self._flush_seconds = flush_millis / 1000
+        self._suffix = suffix
+        self._file: EventFile | None = None
+        self._kept: list[_Kept] = []
+        self._flushed = time.monotonic()
+        self._closed = False
+        self._lock = threading.RLock()
+
+    @property
+    def logdir(self) -> str | None:
+        """The folder; None for a writer that does nothing."""
+        return self._logdir
+
+    @contextlib.contextmanager
+    def as_default(self, step: Any = None) -> Iterator[SummaryWriter]:
+        """Inside, summaries go to this writer, with this step unless they name another.
+
+        Args:
+          step: a number, or a variable, which is read for each summary.
+        """
+        token = default.set(self._as_default(step))
+        try:
+            yield self
+        finally:
+            default.reset(token)
+
+    def set_as_default(self, step: Any = None) -> None:
+        """The same from here on, until another writer becomes the default one."""
+        default.set(self._as_default(step))
+
+    def _as_default(self, step: Any) -> Default:
+        self._check_open()
+        return Default(self, default.get().step if step is None else step)
+
+    def init(self) -> None:
+        """Does nothing: the file is made with the first summary."""
+
+    def flush(self) -> None:
+        """Brings all summaries onto the disk; waits for their values."""
+        with self._lock:
+            if self._closed:  # then it is all there
+                return
+            self._write_kept()
+            if self._file is not None:
+                self._file.flush()
+            self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        """Writes what is left and ends the file. It can be called again."""
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                self._write_kept()
+            finally:
+                self._closed = True
+                if self._file is not None:
+                    atexit.unregister(self.close)
+                    self._file.close()
+
+    def add(self, make: Callable[[], Any], step: Callable[[], int]) -> None:
+        """Takes a summary, which `make` makes of its value, and waits for it if need be."""
+        with self._lock:
+            self._check_open()
+            if self._logdir is None or not speaks_for_the_job():
+                return
+            if self._file is None:  # only now is it known for certain which worker this is
+                self._file = EventFile(self._logdir, self._suffix)
+                atexit.register(self.close)
+            self._kept.append(_Kept(make, step, time.time()))
+            if time.monotonic() - self._flushed >= self._flush_seconds:
+                self.flush()
+            elif len(self._kept) > self._max_queue:
+                self._write_kept()
+
+    def _write_kept(self) -> None:
+        while self._kept:
+            make, step, wall_time = self._kept.pop(0)  # if it fails, the others can be written
+            assert self._file is not None
+            self._file.write(make(), step(), wall_time)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError(
+                f"The summary writer of {self._logdir} is closed. Close it after the last summary, "
+                "or make another one with rx.summary.create_file_writer."
+            )
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ""
+        return f"<SummaryWriter of {self._logdir}{state}>"
+
+
+def create_file_writer(
+    logdir: str | os.PathLike[str],
+    max_queue: int | None = None,
+    flush_millis: int | None = None,
+    filename_suffix: str | None = None,
+    name: str | None = None,
+) -> SummaryWriter:
+    """Makes a writer of summaries into a folder, which TensorBoard shows.
+
+    Needs the package tensorboardX: `pip install "replicax[tensorboard]"`.
+
+    Args:
+      logdir: the folder; it is made with the first summary.
+      max_queue: how many summaries are kept until they are written. Their values are not waited for
+        before that, so that the devices go on. By default 10.
+      flush_millis: at most so much time passes between two summaries until all are on the disk.
+        By default 120000, two minutes.
+      filename_suffix: the end of the file's name; by default ".v2".
+      name: not used; as in TensorFlow.
+    """
+    del name
+    if is_compiling():
+        raise RuntimeError(
+            "rx.summary.create_file_writer was called inside an rx.function, which is compiled. "
+            "Make the writer before, and write what the function returns."
+        )
+    folder = os.fspath(logdir)
+    if not isinstance(folder, str) or not folder:
+        raise ValueError(
+            f"rx.summary.create_file_writer: `logdir` must be a folder; got {logdir!r}."
+        )
+    for place in (Path(folder), *Path(folder).parents):
+        if place.exists():
+            if not place.is_dir():
+                raise NotADirectoryError(
+                    f"rx.summary.create_file_writer: {place} is a file; `logdir` must be a folder."
+                )
+            break
+    for argument, number in {"max_queue": max_queue, "flush_millis": flush_millis}.items():
+        if number is not None and (not isinstance(number, int) or number < 0):
+            raise ValueError(
+                f"rx.summary.create_file_writer: `{argument}` must be a whole number and "
+                f"not negative; got {number!r}."
+            )
+    tensorboardx()  # better now than in the first step
+    return SummaryWriter(
+        folder,
+        10 if max_queue is None else max_queue,
+        120_000 if flush_millis is None else flush_millis,
+        ".v2" if filename_suffix is None else filename_suffix,
+    )
+
+
+def create_noop_writer() -> SummaryWriter:
+    """Makes a writer that writes nothing, for where a program must have one."""
+    return SummaryWriter(None, 0, 0, "")
+
+
+@contextlib.contextmanager
+def record_if(condition: bool | Callable[[], Any]) -> Iterator[None]:
+    """Inside, summaries are written only if `condition` is true, or returns true when it is called.
+
+    >>> import replicax as rx
+    >>> with rx.summary.record_if(False):
+    ...     rx.summary.should_record_summaries()
+    False
+    """
+    token = _condition.set(condition)
+    try:
+        yield
+    finally:
+        _condition.reset(token)
+
+
+def should_record_summaries() -> bool:
+    """Whether summaries are written here: there is a default writer, and `record_if` allows it."""
+    if default.get().writer is None:
+        return False
+    when = _condition.get()
+    return bool(when() if callable(when) else when)

@@ -1,3 +1,0 @@
-"""Other libraries under a strategy: they join in when a scope is entered and they are loaded."""
-
-from replicax.integrations import _joining as _joining
