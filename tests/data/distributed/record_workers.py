@@ -1,4 +1,4 @@
-"""Records how TensorFlow deals data out to workers: `python -m tests.data.distributed.record_workers`.
+"""Records how TensorFlow deals data out: `python -m tests.data.distributed.record_workers`.
 
 Needs `pip install tensorflow-cpu`. One process plays all workers, one after the other: each is
 given the `InputContext` that it would have. What its pipeline gives goes to its replicas in turn;

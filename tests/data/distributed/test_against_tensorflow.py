@@ -21,7 +21,7 @@ from .cases import CASES, OTHERS, Case, Libraries
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parent / "recorded" / "workers.json").read_text()
 )["cases"]
-RECORD_AGAIN = (
+RECORD_AGAIN = "run `python -m tests.data.distributed.record_workers` beside tensorflow-cpu"
     "run `python -m tests.data.distributed.record_workers` where tensorflow-cpu is installed"
 )
 

@@ -1,0 +1,149 @@
+"""Counts what should become less: questions about the mode, reaching into other rooms, `Any`.
+
+`python -m scripts.counts` prints the table; `tests/test_architecture.py` keeps the limits. The
+source is read, not run.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+from scripts.rooms import EDGES, LEAVES, MODULES, PUBLIC, room_of
+
+# What code asks instead of calling a method of the object that knows.
+TRACED = re.compile(
+    r"\b(is_compiling|tracing_replicas)\(\)|\bthread_state\.program\b|\bis(?: not)? (?:_stack\.)?EACH\b"
+    r"|isinstance\([^()]*, TracedBuffers\)"
+)
+WORKERS = re.compile(r"\bspans_workers\b|\bcurrent_membership\(\) is\b|\bnum_workers [=>]")
+PARTS = re.compile(r"\bis_plain\b|\bis_cut\w*\b|\breplica_dim is\b")
+REPLICAS = re.compile(r"\bnum_replicas_in_sync (?:==|>|!=) 1\b")
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _inside() -> Iterator[tuple[str, Path]]:
+    """The modules behind the public names, with their rooms."""
+    for name, path in MODULES.items():
+        if room_of(name) != PUBLIC:
+            yield room_of(name), path
+
+
+def lines() -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES.values())
+
+
+def _lines_with(pattern: re.Pattern[str]) -> Callable[[], int]:
+    def count() -> int:
+        found = 0
+        for _, path in _inside():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                asks = pattern.search(line.split("#")[0])
+                if asks and not re.match(r"\s*(def|from|import|class|\"\"\")", line):
+                    found += 1
+        return found
+
+    return count
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+@cache
+def _private_names(room: str) -> frozenset[str]:
+    """The private attributes and modules that the files of a room define."""
+    names: set[str] = set()
+    for other, path in _inside():
+        if other != room:
+            continue
+        names.add(path.stem)
+        for node in ast.walk(_tree(path)):
+            match node:
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    names.add(name)
+                case ast.Name(id=name, ctx=ast.Store()):
+                    names.add(name)
+                case ast.Attribute(attr=name, value=ast.Name(id="self" | "cls"), ctx=ast.Store()):
+                    names.add(name)
+                case ast.Constant(value=str(name)) if name.isidentifier():  # __slots__
+                    names.add(name)
+    return frozenset(filter(_is_private, names))
+
+
+def reaches() -> list[str]:
+    """Where a private attribute of an object of another room is used."""
+    rooms = {room for room, _ in _inside()}
+    found: list[str] = []
+    for room, path in _inside():
+        elsewhere = frozenset().union(*(_private_names(r) for r in rooms - {room}))
+        foreign = elsewhere - _private_names(room)
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.Attribute) and node.attr in foreign:
+                found.append(f"{path}:{node.lineno}: .{node.attr}")
+    return found
+
+
+def private_imports() -> int:
+    """Imports of a private file of another room."""
+    return sum(
+        room_of(edge.imported) not in (room_of(edge.importer), LEAVES, PUBLIC)
+        and edge.imported.rpartition(".")[2].startswith("_")
+        for edge in EDGES
+    )
+
+
+def _parameters() -> Iterator[ast.expr]:
+    """The annotations of all parameters."""
+    for path in MODULES.values():
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                arguments = node.args
+                everyone = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+                everyone += [each for each in (arguments.vararg, arguments.kwarg) if each]
+                yield from (each.annotation for each in everyone if each.annotation is not None)
+
+
+def any_percent() -> float:
+    """The share of annotated parameters that are `Any`, in percent."""
+    annotations = list(_parameters())
+    anything = sum(isinstance(each, ast.Name) and each.id == "Any" for each in annotations)
+    return round(100 * anything / len(annotations), 1)
+
+
+def _decorated(name: str) -> Callable[[], int]:
+    return lambda: sum(
+        len(re.findall(rf"^\s*@{name}$", path.read_text(encoding="utf-8"), re.MULTILINE))
+        for path in MODULES.values()
+    )
+
+
+COUNTS: dict[str, Callable[[], float]] = {
+    "lines": lines,
+    "lines that ask: am I being traced?": _lines_with(TRACED),
+    "lines that ask: are there other workers?": _lines_with(WORKERS),
+    "lines that ask: is it in parts?": _lines_with(PARTS),
+    "lines that ask: is there one replica?": _lines_with(REPLICAS),
+    "private attributes of other rooms": lambda: len(reaches()),
+    "private files of other rooms imported": private_imports,
+    "parameters that are Any, in percent": any_percent,
+    "methods marked @override": _decorated("override"),
+    "classes and methods marked @final": _decorated("final"),
+}
+
+
+def main() -> None:
+    """Prints all counts."""
+    for what, count in COUNTS.items():
+        print(f"{count():>8}  {what}")
+
+
+if __name__ == "__main__":
+    main()
