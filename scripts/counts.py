@@ -16,8 +16,8 @@ from scripts.rooms import EDGES, LEAVES, MODULES, PUBLIC, room_of
 
 # What code asks instead of calling a method of the object that knows.
 TRACED = re.compile(
-    r"\b(is_compiling|tracing_replicas)\(\)|\bthread_state\.program\b|\bis(?: not)? (?:_stack\.)?EACH\b"
-    r"|isinstance\([^()]*, TracedBuffers\)"
+    r"\b(is_compiling|tracing_replicas)\(\)|\bthread_state\.program\b"
+    r"|\bis(?: not)? (?:_stack\.)?EACH\b|isinstance\([^()]*, TracedBuffers\)"
 )
 WORKERS = re.compile(r"\bspans_workers\b|\bcurrent_membership\(\) is\b|\bnum_workers [=>]")
 PARTS = re.compile(r"\bis_plain\b|\bis_cut\w*\b|\breplica_dim is\b")

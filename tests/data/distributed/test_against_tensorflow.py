@@ -22,8 +22,6 @@ RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parent / "recorded" / "workers.json").read_text()
 )["cases"]
 RECORD_AGAIN = "run `python -m tests.data.distributed.record_workers` beside tensorflow-cpu"
-    "run `python -m tests.data.distributed.record_workers` where tensorflow-cpu is installed"
-)
 
 # Streams that every worker reads as a whole are warned of, and are tested elsewhere.
 pytestmark = pytest.mark.filterwarnings("ignore:AutoShardPolicy.DATA")
