@@ -40,7 +40,7 @@ def assert_healthy(strategy: Any) -> None:
     assert not rx.distribute.has_strategy()
     assert not rx.distribute.in_cross_replica_context()
     assert thread_state.frames == thread_state.creators == thread_state.interceptors == []
-    assert thread_state.program is None and thread_state.compiled_runs is None
+    assert thread_state.world is None and thread_state.compiled_runs is None
 
     def step() -> Any:
         return context().all_reduce("SUM", replica_id() + 1.0)

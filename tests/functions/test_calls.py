@@ -366,7 +366,7 @@ def test_values_for_another_number_of_replicas_are_refused():
     step = rx.function(lambda x: strategy.run(lambda x: x, (x,)))
     with pytest.raises(ValueError, match="replica"):
         step(rx.distribute.PerReplica([1.0, 2.0, 3.0]))
-    assert thread_state.program is None
+    assert thread_state.world is None
     assert parts_of(strategy, step(rx.distribute.PerReplica([1.0, 2.0]))) == [1.0, 2.0]
 
 
@@ -828,7 +828,7 @@ def test_collectives_in_a_function_that_eager_replicas_call():
     for _ in range(2):
         result = strategy.run(lambda x: part(x), (rx.distribute.PerReplica([1.0, 2.0]),))
         assert parts_of(strategy, result) == [6.0, 6.0]
-    assert thread_state.program is None
+    assert thread_state.world is None
 
 
 def test_no_strategy_at_all():

@@ -509,7 +509,7 @@ def test_gradients_through_deeds_in_control_flow(deed: Deed, place: tuple[Any, i
         with pytest.raises((RuntimeError, NotImplementedError)) as caught:
             step(starts(strategy))
         assert remedy in "".join([str(caught.value), *caught.value.__notes__])
-        assert thread_state.program is None
+        assert thread_state.world is None
         return
     loss, (gradient,) = step(starts(strategy))
     found = [parts_of(strategy, loss), *outcome(strategy, state, gradient)]
@@ -921,7 +921,7 @@ def test_assignments_inside_vmap_are_refused(kind: str, nested: Any):
     x = rx.distribute.PerReplica([jnp.ones(3), jnp.ones(3)])
     with pytest.raises(RuntimeError, match="inside jax.vmap"):
         step(x)
-    assert thread_state.program is None
+    assert thread_state.world is None
     assert v.numpy() == 0.0
 
 

@@ -41,7 +41,7 @@ def test_ctrl_c_loses_no_variable(count: int):
                 signal.setitimer(signal.ITIMER_REAL, 0.003 + 0.0007 * round)
                 while True:
                     step(x)
-            assert thread_state.program is None
+            assert thread_state.world is None
             values = [float(v.numpy()[0]) for v in vs]
             assert len(set(values)) == 1 and values[0] >= 1, values
     finally:

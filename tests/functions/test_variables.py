@@ -385,7 +385,7 @@ def test_a_variable_made_on_every_call_is_refused(in_run: bool):
     with pytest.raises(ValueError, match="if self.v is None"):
         step()
         step()
-    assert thread_state.program is None
+    assert thread_state.world is None
 
 
 def test_a_variable_made_for_a_second_shape_is_refused():
@@ -425,7 +425,7 @@ def test_a_first_call_that_fails_leaves_a_variable_with_its_first_value(count: i
 
     with pytest.raises(ZeroDivisionError):
         step(jnp.float32(1.0))
-    assert thread_state.program is None
+    assert thread_state.world is None
     assert made[0].numpy() == 2.0
     made[0].assign_add(10.0)
     fail[0] = False
@@ -644,7 +644,7 @@ def test_a_variable_copied_inside_a_function_is_refused():
 
     with pytest.raises(RuntimeError, match="Copy it outside"):
         step()
-    assert thread_state.program is None
+    assert thread_state.world is None
     assert v.numpy() == 1.0
 
 

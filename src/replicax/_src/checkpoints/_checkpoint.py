@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from replicax._src._errors import CheckpointError, WrongContextError
+from replicax._src._errors import CheckpointError
 from replicax._src.checkpoints import _job, _restoring
 from replicax._src.checkpoints._background import finish_all
 from replicax._src.checkpoints._graph import OBJECT, VARIABLE, Node, is_trackable, kind_of, walk
@@ -13,7 +13,7 @@ from replicax._src.checkpoints._paths import as_path, as_target, require_below
 from replicax._src.checkpoints._saving import Save
 from replicax._src.checkpoints._status import CheckpointLoadStatus, InitializationOnlyStatus
 from replicax._src.checkpoints._together import Restoring, restore_needs_all
-from replicax._src.context import default_strategy, get_replica_context, is_compiling
+from replicax._src.context import require_between_steps
 from replicax._src.variable import Variable
 
 
@@ -271,14 +271,11 @@ class Checkpoint:
         return status
 
     def _require_outside(self, what: str) -> None:
-        context = get_replica_context()
-        in_replica = context is not None and context.strategy is not default_strategy()
-        if is_compiling() or in_replica:
-            where = "an rx.function" if is_compiling() else "a replica function"
-            raise WrongContextError(
-                f"A checkpoint is {what} inside {where}. It holds the values of all replicas: save "
-                "and restore between the steps, outside of strategy.run and rx.function."
-            )
+        require_between_steps(
+            f"A checkpoint is {what}",
+            "It holds the values of all replicas: save and restore between the steps, outside of "
+            "strategy.run and rx.function.",
+        )
 
     def __repr__(self) -> str:
         return f"<rx.train.Checkpoint of {', '.join(self._tracked) or 'nothing'}>"

@@ -15,11 +15,11 @@ import numpy as np
 
 from replicax._src._arrays import IntegersTooLargeError, as_array, for_mean
 from replicax._src._errors import PerReplicaValueError
-from replicax._src._typing import Device, Tracer
+from replicax._src._typing import Device
 from replicax._src.collectives._destinations import component_devices
 from replicax._src.collectives._fusion import all_reduce_traced
 from replicax._src.collectives._reduce_op import ReduceOp
-from replicax._src.context import EACH, is_compiling, thread_state, tracing_replicas
+from replicax._src.context import EACH, world
 from replicax._src.devices import ReplicaMesh, over_replicas, put, replica_mesh, replicas_on
 from replicax._src.values import (
     DistributedValues,
@@ -65,8 +65,7 @@ def as_components(value: DistributedValues, what: str) -> DistributedValues:
             "them as well: strategy.reduce(op, value, axis=0)."
         )
     _require_summable(first, what)
-    # Inside a trace the value itself is what the program captures.
-    return value if tracing_replicas() else PerReplica(parts)
+    return world().replicas.with_parts(value, parts)
 
 
 def _require_summable(array: Any, what: str) -> None:
@@ -82,13 +81,15 @@ def _require_summable(array: Any, what: str) -> None:
 
 def array_of(part: Any, what: str) -> jax.Array:
     """A concrete array from one component; `TypeError` for what is no array."""
-    if isinstance(part, Tracer) and not is_compiling():
-        raise TypeError(
+    world().refuse_traced(
+        part,
+        lambda: TypeError(
             f"{what} was given a value that JAX is tracing (inside jax.jit, jax.grad, ...). "
             "Communicate outside of the traced function; for a loss use "
             "rx.distribute.get_replica_context().all_reduce under rx.value_and_grad, which has a "
             "gradient."
-        )
+        ),
+    )
     try:
         return as_array(part)
     except (PerReplicaValueError, IntegersTooLargeError):
@@ -108,8 +109,6 @@ def all_reduce(
 
     Components that share devices (or were plain numbers) are combined on one device instead.
     """
-    if tracing_replicas():
-        return _all_reduce_in_trace(op, values, bytes_per_pack)
     results: list[Any] = [None] * len(values)
     by_devices: dict[tuple[Device, ...], list[int]] = {}
     for index, value in enumerate(values):
@@ -130,10 +129,10 @@ def all_reduce(
     return results
 
 
-def _all_reduce_in_trace(
-    op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
+def all_reduce_in_trace(
+    mesh: ReplicaMesh, op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
 ) -> list[Any]:
-    mesh = thread_state.program.mesh
+    """`all_reduce` in a trace that speaks for the replicas of `mesh`."""
     results: list[Any] = [None] * len(values)
     # What is the same everywhere already was reduced to fewer devices before.
     whole = [i for i, value in enumerate(values) if value._count == len(mesh.devices)]

@@ -15,20 +15,14 @@ from typing import Any
 
 import jax
 
-from replicax._src._typing import Device
-from replicax._src.collectives._all_reduce import (
-    all_reduce,
-    array_of,
-    as_components,
-    concatenate,
-    concatenate_traced,
-)
+from replicax._src._typing import Device, override
+from replicax._src.collectives._all_reduce import array_of, as_components
 from replicax._src.collectives._destinations import destination_devices, mirror
 from replicax._src.collectives._options import CommunicationOptions, as_options
 from replicax._src.collectives._parts import own_part, scattered_sum
 from replicax._src.collectives._reduce_op import ReduceOp, as_reduce_op
-from replicax._src.context import EACH, thread_state, tracing_replicas
-from replicax._src.devices import put, replicas_on, resolve
+from replicax._src.context import EACH, world
+from replicax._src.devices import ReplicaMesh, put, replicas_on, resolve
 from replicax._src.values import DistributedValues, Mirrored, PerReplica
 
 ValueDestinationPairs = Sequence[tuple[Any, Any]]
@@ -107,16 +101,12 @@ class CrossDeviceOps(abc.ABC):
         as_options(options)
         devices = destination_devices(destinations)
         value = _as_per_replica(per_replica_value)
-        if tracing_replicas() and value._count == len(thread_state.program.mesh.devices):
-            replicas = thread_state.program.mesh.size
-            joined = concatenate_traced(value._component(EACH), axis, replicas, "gather")
-        else:
-            joined = concatenate(value.values, axis, devices[0], "gather")
-        return mirror(joined, devices)
+        return mirror(world().replicas.gather(value, axis, devices[0]), devices)
 
-    def _scatter(self, op: ReduceOp, values: Sequence[tuple[Any, int]]) -> list[Any]:
-        """Each replica's part of the reduction of each value, along a dimension; in a program."""
-        mesh = thread_state.program.mesh
+    def _scatter(
+        self, mesh: ReplicaMesh, op: ReduceOp, values: Sequence[tuple[Any, int]]
+    ) -> list[Any]:
+        """In a program, each replica's part of the reduction of each value, along a dimension."""
         reduced = self.batch_reduce(op, [(value, mesh.devices) for value, _ in values])
         return [
             own_part(total._component(EACH), dim, mesh)
@@ -186,11 +176,14 @@ class _PackedAllReduce(CrossDeviceOps):
         options: CommunicationOptions,
     ) -> list[Any]:
         values = [as_components(value, "A reduction") for value, _ in value_destination_pairs]
-        return all_reduce(reduce_op, values, self._pack_size(values, options))
+        return world().replicas.all_reduce(reduce_op, values, self._pack_size(values, options))
 
-    def _scatter(self, op: ReduceOp, values: Sequence[tuple[Any, int]]) -> list[Any]:
+    @override
+    def _scatter(
+        self, mesh: ReplicaMesh, op: ReduceOp, values: Sequence[tuple[Any, int]]
+    ) -> list[Any]:
         if op is not ReduceOp.SUM:
-            return super()._scatter(op, values)
+            return super()._scatter(mesh, op, values)
         return [scattered_sum(value._component(EACH), dim) for value, dim in values]
 
     def _pack_size(self, values: Sequence[DistributedValues], options: CommunicationOptions) -> int:
@@ -252,7 +245,7 @@ class ReductionToOneDevice(CrossDeviceOps):
 
 
 def _nbytes(value: DistributedValues) -> int:
-    array = value._component(EACH if tracing_replicas() else 0)
+    array = value._component(world().replicas.any_replica)
     return math.prod(array.shape) * array.dtype.itemsize
 
 

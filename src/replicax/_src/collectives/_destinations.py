@@ -8,16 +8,9 @@ from typing import Any
 import jax
 
 from replicax._src._typing import Device, Tracer
-from replicax._src.context import is_compiling
-from replicax._src.devices import (
-    ReplicaDevices,
-    device_of,
-    put,
-    replica_mesh,
-    replicas_on,
-    resolve,
-)
-from replicax._src.values import DistributedValues, Mirrored, ReplicaBuffers
+from replicax._src.context import world
+from replicax._src.devices import ReplicaDevices, device_of, put, replicas_on, resolve
+from replicax._src.values import DistributedValues
 
 Devices = tuple[Device, ...]
 
@@ -73,6 +66,4 @@ def mirror(array: jax.Array, devices: Devices) -> Any:
     """`array` on these devices: a plain array for one, `Mirrored` for more."""
     if replicas_on(devices) == 1:
         return put(array, devices[0])
-    if is_compiling() or len(set(devices)) == len(devices):
-        return Mirrored._from_buffers(ReplicaBuffers.broadcast(replica_mesh(devices), array))
-    return Mirrored([put(array, device) for device in devices])
+    return world().mirrored(devices, array)

@@ -77,6 +77,18 @@ def require_cross_replica(strategy: Any, what: str, instead: str) -> None:
     )
 
 
+def require_between_steps(what: str, instead: str) -> None:
+    """`WrongContextError` inside a replica function, or an `rx.function` that is being traced."""
+
+    def error(where: str) -> WrongContextError:
+        return WrongContextError(f"{what} inside {where}. {instead}")
+
+    _stack.world().refuse_in_program(lambda: error("an rx.function"))
+    context = get_replica_context()
+    if context is not None and context.strategy is not _stack.default_strategy():
+        raise error("a replica function")
+
+
 def require_in_scope(strategy: Any, what: str) -> None:
     """`WrongContextError` unless `strategy` is the current one (in any of its contexts)."""
     current = get_strategy()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, final
 
 from replicax._src import _old_names
 from replicax._src._errors import WrongContextError
-from replicax._src._jax_internals import is_staging
+from replicax._src._typing import override
 from replicax._src.context import _stack
 
 Handler = Callable[[Any], Any]
@@ -61,14 +61,11 @@ class ReplicaContext:
 
         An integer; inside `rx.function`, where one program speaks for all replicas, an array.
         """
-        program = _stack.thread_state.program
-        return self._number if program is None else program.replica_number(self._number)
+        return _stack.world().replica_number(self._number)
 
     @property
     def _number(self) -> Any:
-        """The replica's number among those of all workers, or `EACH`."""
-        if self._replica_id is _stack.EACH:
-            return _stack.EACH
+        """The replica's number among those of all workers."""
         return self._strategy.extended._first_replica + self._replica_id
 
     @property
@@ -79,10 +76,7 @@ class ReplicaContext:
     @property
     def devices(self) -> tuple[str, ...]:
         """The device names of this replica."""
-        worker_devices = tuple(self._strategy.extended.worker_devices)
-        if self._replica_id is _stack.EACH:  # one program, on all of them
-            return worker_devices
-        return (worker_devices[self._replica_id],)
+        return (tuple(self._strategy.extended.worker_devices)[self._replica_id],)
 
     def merge_call(
         self,
@@ -133,16 +127,6 @@ class ReplicaContext:
           handler: what happens at the meeting.
           keep_same: leave what is the very same object on all replicas as that object.
         """
-        traced = self._replica_id is _stack.EACH  # one trace for all: they have met already
-        if not traced and self.num_replicas_in_sync > 1 and is_staging():
-            if _stack.thread_state.program is not None:
-                _stack.thread_state.program.leave_to_python(f"eager replicas meet in it: {what}")
-            raise WrongContextError(
-                f"{what} was called inside a function that JAX compiles (jax.jit, lax.scan, "
-                "...). Eager replicas meet in Python, which a compiled function cannot do. Compile "
-                "the whole step, with rx.function around strategy.run; or run the inner function "
-                "as plain Python, without jax.jit."
-            )
         if self._meet_others is not None:
             return self._meet_others(key, what, payload, handler, keep_same)
         if self._strategy.num_replicas_in_sync != 1:
@@ -207,3 +191,21 @@ class ReplicaContext:
 
     def __repr__(self) -> str:
         return f"ReplicaContext(replica {self._number} of {self._strategy!r})"
+
+
+@final
+class EachReplicaContext(ReplicaContext):
+    """The context of a trace that speaks for all replicas at once."""
+
+    def __init__(self, strategy: Any, meet: Meet):
+        super().__init__(strategy, _stack.EACH, meet)
+
+    @property
+    @override
+    def _number(self) -> Any:
+        return _stack.EACH
+
+    @property
+    @override
+    def devices(self) -> tuple[str, ...]:
+        return tuple(self._strategy.extended.worker_devices)

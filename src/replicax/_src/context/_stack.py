@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from replicax._src.context._replica import ReplicaContext
+    from replicax._src.context._world import World
 
 
 class _Each:
@@ -53,8 +54,7 @@ class ThreadState(threading.local):
         self.creators: list[Any] = []  # rx.variable_creator_scope and colocate_vars_with
         self.interceptors: list[Any] = []  # who sees variable reads and writes first
         self.set_strategy: Any = None  # the scope entered by experimental_set_strategy
-        # The compiled program that is being traced (a `function._trace.ProgramTrace`), if one is.
-        self.program: Any = None
+        self.world: World | None = None  # where programs are traced; None elsewhere
         # Where `strategy.run` looks for compiled steps, inside an `rx.function` that is a loop.
         self.compiled_runs: Any = None
         # Whether losses are compiled unasked, inside a call of an `rx.function` that is none.
@@ -101,15 +101,22 @@ def default_strategy() -> Any:
     return _default_frame[0].strategy
 
 
+_eager_world: list[World] = []
+
+
+def fill_world_slot(world: World) -> None:
+    """Called once, by `strategies/_default.py`."""
+    _eager_world[:] = [world]
+
+
+def world() -> World:
+    """How things are done on this thread, now."""
+    return thread_state.world or _eager_world[0]
+
+
 def is_compiling() -> bool:
-    """Whether an `rx.function` is being traced on this thread."""
-    return thread_state.program is not None
-
-
-def tracing_replicas() -> bool:
-    """Whether a program that speaks for several replicas is being traced on this thread."""
-    program = thread_state.program
-    return program is not None and program.mesh is not None
+    """Whether an `rx.function` is being traced on this thread. Prefer a method of `world()`."""
+    return thread_state.world is not None
 
 
 def depth() -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, Self
 
 from replicax._src._errors import OutOfRangeError
-from replicax._src.context import is_compiling
+from replicax._src.context import world
 from replicax._src.data._ahead import Ahead, Failed
 from replicax._src.data._caching import Prefetch, WithOptions, seeds_of_files
 from replicax._src.data._elements import plain
@@ -24,8 +24,7 @@ from replicax._src.functions import NotOneProgram
 
 def refuse_in_trace() -> None:
     """A compiled function that reads data is a loop: Python, with compiled steps."""
-    if is_compiling():
-        raise NotOneProgram("it reads from a data set")
+    world().refuse_in_program(lambda: NotOneProgram("it reads from a data set"))
 
 
 class Feed(Protocol):

@@ -18,10 +18,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from replicax._src._errors import ReplicaMismatchError, WrongContextError
+from replicax._src._errors import ReplicaMismatchError
 from replicax._src.checkpoints._graph import VARIABLE, walk
 from replicax._src.cluster import current_membership
-from replicax._src.context import default_strategy, get_replica_context, get_strategy, is_compiling
+from replicax._src.context import get_strategy, require_between_steps
 from replicax._src.devices import ReplicaMesh, replica_mesh, short_name
 from replicax._src.divergence._fingerprints import Difference, differences, fingerprints
 from replicax._src.variable import UPDATING, ComponentVariable, DistributedVariable, Variable
@@ -148,13 +148,11 @@ class check_replicas_every:
 
 
 def _require_outside() -> None:
-    context = get_replica_context()
-    if is_compiling() or (context is not None and context.strategy is not default_strategy()):
-        where = "an rx.function" if is_compiling() else "a replica function"
-        raise WrongContextError(
-            f"check_replicas was called inside {where}. It compares the copies of all replicas: "
-            "call it between the steps, outside of strategy.run and rx.function."
-        )
+    require_between_steps(
+        "check_replicas was called",
+        "It compares the copies of all replicas: call it between the steps, outside of "
+        "strategy.run and rx.function.",
+    )
 
 
 def _variables_in(objects: tuple[Any, ...]) -> list[Variable]:

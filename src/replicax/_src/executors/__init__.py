@@ -1,5 +1,3 @@
-"""Executors: how a replica function is run on every replica."""
+"""The eager world, in which replicas are threads that take turns."""
 
-from replicax._src.executors._interface import Executor as Executor
-from replicax._src.executors._lockstep import LockstepExecutor as LockstepExecutor
-from replicax._src.executors._spmd import SpmdExecutor as SpmdExecutor
+from replicax._src.executors._eager_world import EagerWorld as EagerWorld

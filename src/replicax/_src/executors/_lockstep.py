@@ -18,12 +18,17 @@ from typing import Any
 import jax
 
 from replicax._src import _jax_internals
-from replicax._src._errors import ReplicaMismatchError, add_note, show_users_part
+from replicax._src._errors import (
+    ReplicaMismatchError,
+    WrongContextError,
+    add_note,
+    show_users_part,
+)
 from replicax._src._typing import Device
-from replicax._src.context import Frame, ReplicaContext, entered, thread_state
+from replicax._src.context import Frame, ReplicaContext, entered, thread_state, world
 from replicax._src.devices import replicas_on, short_name
 from replicax._src.executors._threads import Task, pool
-from replicax._src.values import as_one_of_many, regroup, released, select_replica, take_apart
+from replicax._src.values import as_one_of_many, drop_gathered, regroup, released, select_replica
 
 Handler = Callable[[Any], Any]
 ReplicaCall = tuple[tuple[Any, ...], dict[str, Any]]
@@ -84,6 +89,14 @@ class _Replica:
     def _meet(
         self, key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool
     ) -> Any:
+        if _jax_internals.is_staging():
+            world().leave_to_python(f"eager replicas meet in it: {what}")
+            raise WrongContextError(
+                f"{what} was called inside a function that JAX compiles (jax.jit, lax.scan, "
+                "...). Eager replicas meet in Python, which a compiled function cannot do. Compile "
+                "the whole step, with rx.function around strategy.run; or run the inner function "
+                "as plain Python, without jax.jit."
+            )
         self.key, self.what, self.payload, self.handler = key, what, payload, handler
         self.keep_same = keep_same
         self.state = _State.MEETING
@@ -111,58 +124,53 @@ class _Inherited:
         self.compiles_losses = thread_state.compiles_losses
 
 
-class LockstepExecutor:
-    """Runs replica functions eagerly."""
-
-    def run(
-        self,
-        strategy: Any,
-        devices: tuple[Device, ...],
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        calls = [select_replica(index, (args, kwargs)) for index in range(len(devices))]
-        if replicas_on(devices) == 1:
-            return self._run_inline(strategy, devices, fn, calls[0])
-        if _jax_internals.is_tracing():
-            raise RuntimeError(
-                "strategy.run with several replicas was called while JAX traces the function "
-                "around it (jax.jit, jax.grad, ...). Eager replicas are Python threads, which a "
-                "traced function cannot start. Use rx.function in place of jax.jit; or call "
-                "strategy.run outside, and jax.jit or rx.value_and_grad in the replica function."
-            )
-        if sys.is_finalizing():
-            raise RuntimeError(
-                "strategy.run with several replicas was called while Python shuts down, when "
-                "threads no longer run. Call it before the program ends, or from atexit."
-            )
-        shared: dict[Any, Any] = {}
-        inherited = _Inherited()
-        replicas = [
-            _Replica(fn, call, inherited, strategy, device, index, shared)
-            for index, (call, device) in enumerate(zip(calls, devices, strict=True))
-        ]
+def run_in_lockstep(
+    strategy: Any,
+    devices: tuple[Device, ...],
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Returns what `fn(*args, **kwargs)` returns on the replicas, merged into one structure."""
+    calls = [select_replica(index, (args, kwargs)) for index in range(len(devices))]
+    if replicas_on(devices) == 1:
+        return _run_alone(strategy, devices, fn, calls[0])
+    if _jax_internals.is_tracing():
+        raise RuntimeError(
+            "strategy.run with several replicas was called while JAX traces the function around "
+            "it (jax.jit, jax.grad, ...). Eager replicas are Python threads, which a traced "
+            "function cannot start. Use rx.function in place of jax.jit; or call strategy.run "
+            "outside, and jax.jit or rx.value_and_grad in the replica function."
+        )
+    if sys.is_finalizing():
+        raise RuntimeError(
+            "strategy.run with several replicas was called while Python shuts down, when threads "
+            "no longer run. Call it before the program ends, or from atexit."
+        )
+    shared: dict[Any, Any] = {}
+    inherited = _Inherited()
+    replicas = [
+        _Replica(fn, call, inherited, strategy, device, index, shared)
+        for index, (call, device) in enumerate(zip(calls, devices, strict=True))
+    ]
+    try:
+        return released(_merged(_run_rounds(strategy, replicas)), devices)
+    finally:
         try:
-            return released(_merged(_run_rounds(strategy, replicas)), devices)
+            _end_all(replicas)
         finally:
-            try:
-                _end_all(replicas)
-            finally:
-                _abandon_all(replicas)
-                take_apart()
+            _abandon_all(replicas)
+            drop_gathered()
 
-    def _run_inline(
-        self,
-        strategy: Any,
-        devices: tuple[Device, ...],
-        fn: Callable[..., Any],
-        call: ReplicaCall,
-    ) -> Any:
-        args, kwargs = call
-        context = ReplicaContext(strategy, 0)
-        with jax.default_device(devices[0]), entered(Frame(strategy, context)):
-            return released(fn(*args, **kwargs), devices)
+
+def _run_alone(
+    strategy: Any, devices: tuple[Device, ...], fn: Callable[..., Any], call: ReplicaCall
+) -> Any:
+    """The only replica runs on the calling thread."""
+    args, kwargs = call
+    context = ReplicaContext(strategy, 0)
+    with jax.default_device(devices[0]), entered(Frame(strategy, context)):
+        return released(fn(*args, **kwargs), devices)
 
 
 def _run_rounds(

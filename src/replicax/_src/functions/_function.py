@@ -28,6 +28,7 @@ from replicax._src.context import (
     Frame,
     compiling_losses,
     current_frame,
+    is_compiling,
     let_libraries_join,
     require_threads,
     thread_state,
@@ -514,11 +515,7 @@ def as_function(fn: Any) -> Function | None:
 
 def runs_inside(frame: Frame) -> bool:
     """Whether a call is a part of a program that is being traced, or of an update."""
-    return (
-        thread_state.program is not None
-        or _jax_internals.is_tracing()
-        or frame.update_replica_id is not None
-    )
+    return is_compiling() or _jax_internals.is_tracing() or frame.update_replica_id is not None
 
 
 def _forget(state: weakref.ref[_State], key: Any) -> None:

@@ -24,7 +24,7 @@ from replicax._src._errors import add_note
 from replicax._src._typing import Device, Tracer
 from replicax._src.cluster import current_membership
 from replicax._src.collectives import default_device
-from replicax._src.context import EACH, thread_state
+from replicax._src.context import EACH
 from replicax._src.devices import (
     REPLICA_AXIS,
     ReplicaMesh,
@@ -42,6 +42,7 @@ from replicax._src.functions._place import Place
 from replicax._src.functions._remedies import remark_on
 from replicax._src.functions._snapshot import snapshot
 from replicax._src.functions._trace import Entry, ProgramTrace, array_for
+from replicax._src.functions._traced_world import TracedWorld
 from replicax._src.values import (
     DistributedValues,
     Mirrored,
@@ -103,9 +104,9 @@ class Program:
         def flat(*tracers: Any) -> list[Any]:
             trace = ProgramTrace(self.place, may_create, refs, inputs)
             traces.append(trace)
-            with trace.active():
+            with trace.active(TracedWorld(trace)):
                 args, kwargs = arguments.rebuilt(tracers, self.mesh)
-                results = self._take_apart(body(*args, **kwargs))
+                results = self._flattened(body(*args, **kwargs), trace)
                 results += [jnp.asarray(value) for _, _, value in trace.deferred]
                 results += trace.final_values()
             trace.finish()
@@ -136,7 +137,7 @@ class Program:
             levels.append(BY_DATA if differ else SAME)
         return levels
 
-    def _take_apart(self, result: Any) -> list[Any]:
+    def _flattened(self, result: Any, trace: ProgramTrace) -> list[Any]:
         """The arrays of what the function returned; the rest is the same at every call."""
         # On one device the components of a per-replica value are arrays like any others.
         leaves, self._rebuild, _ = flatten(result, _is_variable if self.mesh is None else is_leaf)
@@ -153,7 +154,7 @@ class Program:
             if array is not None:
                 arrays.append(array)
                 self._weak.append(_is_weak(array))
-                self._assigned.append(thread_state.program.assigned(array))
+                self._assigned.append(trace.assigned(array))
         self._bare = all(kind == "array" for kind, _ in self._results)
         self._number_of_arrays = len(arrays)
         return arrays

@@ -1,7 +1,7 @@
 """A program while it is being traced: which variables it reads, what it writes, who varies.
 
 `rx.function` calls the user's function once, with tracers for its arguments. Meanwhile a
-`ProgramTrace` is the thread's current program. A variable that is read becomes a further input; one
+`TracedWorld` is the thread's world. A variable that is read becomes a further input; one
 that is written becomes an output; one that is made gets its first value at once, from what was
 traced so far. With several replicas the trace speaks for all of them: a value is what *each*
 replica has of it.
@@ -22,7 +22,7 @@ from replicax._src import _jax_internals
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import Device, Tracer
 from replicax._src.collectives import of_first_worker, own_part, part_shape, put_together
-from replicax._src.context import EACH, get_replica_context, thread_state
+from replicax._src.context import EACH, World, get_replica_context, thread_state
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, need_mesh, put, replica_mesh
 from replicax._src.functions._captured import laid_out_over, look_of
 from replicax._src.functions._place import Place
@@ -61,7 +61,7 @@ class Entry:
 
 
 class ProgramTrace:
-    """The state of one trace; `thread_state.program` while it goes on."""
+    """The state of one trace."""
 
     def __init__(
         self,
@@ -94,16 +94,16 @@ class ProgramTrace:
         self.has_created = False
 
     @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        """The thread's current program, inside the block."""
-        outer = thread_state.program, thread_state.interceptors
-        thread_state.program, thread_state.interceptors = self, []
+    def active(self, world: World) -> Iterator[None]:
+        """Inside the block, `world` is the thread's, in which this program is traced."""
+        outer = thread_state.world, thread_state.interceptors
+        thread_state.world, thread_state.interceptors = world, []
         with self._stamps:
             self._stamps.enter_context(trace_stamp(object()))
             try:
                 yield
             finally:
-                thread_state.program, thread_state.interceptors = outer
+                thread_state.world, thread_state.interceptors = outer
 
     @property
     def written(self) -> list[Entry]:
@@ -133,7 +133,7 @@ class ProgramTrace:
 
     # ------------------------------------------------------------------ variables
 
-    def buffers_of(self, variable: Variable) -> TracedBuffers:
+    def storage_of(self, variable: Variable) -> TracedBuffers:
         if any(variable is each for each, _, _ in self.deferred):
             raise OnlyPython(f"it reads {variable.name!r} after it changed it for all replicas")
         value = self._whole(self._entry(variable))

@@ -1,7 +1,8 @@
 """The default strategy: one replica, plain variables, no communication.
 
-It is current wherever no other is in scope. Importing this file fills the slot in
-`context/_stack.py`; that is the one link upwards in the package.
+It is current wherever no other is in scope. Importing this file fills the slots in
+`context/_stack.py`, for the strategy and for the eager world; these are the links upwards in the
+package.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 
 from replicax._src._typing import Device
 from replicax._src.collectives import destination_devices
-from replicax._src.context import Frame, ReplicaContext, fill_default_slot
+from replicax._src.context import Frame, ReplicaContext, fill_default_slot, fill_world_slot
+from replicax._src.executors import EagerWorld
 from replicax._src.strategies._extended import StrategyExtended
 from replicax._src.strategies._strategy import Strategy
 from replicax._src.variable import Variable
@@ -49,4 +51,5 @@ class DefaultStrategy(Strategy):
 
 
 _default = DefaultStrategy()
+fill_world_slot(EagerWorld())
 fill_default_slot(Frame(_default, ReplicaContext(_default, 0)))

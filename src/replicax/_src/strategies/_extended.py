@@ -39,7 +39,7 @@ from replicax._src.context import (
     require_cross_replica,
     require_in_scope,
     thread_state,
-    tracing_replicas,
+    world,
 )
 from replicax._src.data import Dataset
 from replicax._src.data.distributed import (
@@ -51,7 +51,6 @@ from replicax._src.data.distributed import (
     distributed_from_function,
 )
 from replicax._src.devices import PLAIN, canonical_name, replica_mesh, resolve
-from replicax._src.executors import Executor, LockstepExecutor, SpmdExecutor
 from replicax._src.functions import Function, FunctionCache, as_function
 from replicax._src.strategies import _replica_calls
 from replicax._src.strategies._arguments import (
@@ -73,8 +72,6 @@ from replicax._src.values import (
     PerReplica,
     check_replica_count,
     is_leaf,
-    regroup,
-    regroup_traced,
 )
 from replicax._src.variable import (
     ComponentVariable,
@@ -96,9 +93,6 @@ class StrategyExtended:
 
     Most of its methods need cross-replica context: `strategy.scope()`, or a `merge_fn`.
     """
-
-    _executor: Executor = LockstepExecutor()
-    _traced_executor: Executor = SpmdExecutor()
 
     def __init__(self, container_strategy: Any):
         self._strategy = container_strategy
@@ -189,7 +183,7 @@ class StrategyExtended:
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         check_replica_count((args, kwargs), self._local_replicas, "An argument of strategy.run")
-        if not is_compiling():
+        if not is_compiling():  # a program in a program is a part of that
             compiled = as_function(fn)
             functions = self._compiled_runs
             if compiled is not None:
@@ -212,8 +206,7 @@ class StrategyExtended:
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Runs a replica function as it is: eagerly, or as a part of a program."""
-        executor = self._traced_executor if is_compiling() else self._executor
-        return executor.run(self._strategy, self._replica_devices, fn, args, kwargs)
+        return world().run_replicas(self._strategy, self._replica_devices, fn, args, kwargs)
 
     def experimental_run_steps_on_iterator(
         self,
@@ -381,7 +374,8 @@ class StrategyExtended:
 
     def _scatter(self, reduce_op: Any, values: Sequence[tuple[Any, int]]) -> list[Any]:
         """In a program, each replica's part of reductions, along the dimensions given."""
-        return self._cross_device_ops._scatter(as_reduce_op(reduce_op), values)
+        mesh = replica_mesh(self._replica_devices)
+        return self._cross_device_ops._scatter(mesh, as_reduce_op(reduce_op), values)
 
     def _gather_to(self, value: Any, destinations: Any, axis: int, options: Any = None) -> Any:
         return self._cross_device_ops.gather(_copies(value), destinations, axis, options)
@@ -437,7 +431,7 @@ class StrategyExtended:
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         """Makes a variable of this strategy; `next_creator(**kwargs)` would make a plain one."""
         context = get_replica_context()
-        if context is None or self._num_replicas_in_sync == 1 or tracing_replicas():
+        if context is None or self._num_replicas_in_sync == 1:
             return self._make_variable(next_creator, **kwargs)
         return shared_by_replicas(
             context, kwargs, lambda: self._make_variable(next_creator, **kwargs)
@@ -583,7 +577,7 @@ class StrategyExtended:
             return fn(var._component(index), *args, **kwargs)
 
         is_cut = isinstance(var, Variable) and var._layout.replica_dim is not None
-        if not is_cut or tracing_replicas():
+        if not is_cut or world().replicas.are_together:
             return self._update_on(devices, update_copy, args, kwargs, group)
         # There are no copies, but one in parts.
         result = self._update_on(devices[:1], update_copy, args, kwargs, True)
@@ -600,17 +594,12 @@ class StrategyExtended:
         group: bool,
     ) -> Any:
         """`fn(copy, *args, **kwargs)` for the copy on each device, or for each copy at once."""
-        if tracing_replicas():
-            part_args, part_kwargs = select_components(EACH, (args, kwargs))
-            with self._updating(EACH, devices[0]):
-                merged = regroup_traced(fn(EACH, *part_args, **part_kwargs), Mirrored)
-            return merged if group else _tree.map_structure(self._local_results, merged, is_leaf)
-        results = []
-        for index, device in enumerate(devices):
+
+        def update(index: Any) -> Any:
             part_args, part_kwargs = select_components(index, (args, kwargs))
-            with self._updating(index, device):
-                results.append(fn(index, *part_args, **part_kwargs))
-        merged = regroup(results, Mirrored)
+            return fn(index, *part_args, **part_kwargs)
+
+        merged = world().replicas.update_copies(devices, self._updating, update)
         if group:
             return merged
         return _tree.map_structure(self._local_results, merged, is_leaf)
@@ -618,11 +607,7 @@ class StrategyExtended:
     @contextlib.contextmanager
     def _updating(self, index: Any, device: Device) -> Iterator[None]:
         frame = Frame(self._strategy, update_replica_id=index)
-        if is_compiling():
-            with entered(frame):
-                yield
-            return
-        with jax.default_device(device), entered(frame):
+        with world().on_device(device), entered(frame):
             yield
 
     def non_slot_devices(self, var_list: Any) -> Any:

@@ -17,7 +17,7 @@ from replicax._src._arrays import as_array
 from replicax._src._errors import DeviceError, add_note
 from replicax._src._jax_internals import uncommitted
 from replicax._src._typing import Device, Tracer
-from replicax._src.context import EACH, get_replica_context, thread_state, tracing_replicas
+from replicax._src.context import EACH, get_replica_context, world
 from replicax._src.devices import (
     ReplicaMesh,
     checked_parts,
@@ -26,7 +26,7 @@ from replicax._src.devices import (
     replica_mesh,
     resolve_all,
 )
-from replicax._src.values import ArrayLike, DistributedValues, map_components
+from replicax._src.values import ArrayLike, DistributedValues
 
 
 def split(devices: tuple[Device, ...], tensor: Any, partition_dimensions: Any) -> Any:
@@ -63,10 +63,10 @@ def assign(devices: tuple[Device, ...], tensor: Any, logical_device_id: Any) -> 
     def assign_one(array: Any, replica: int | None) -> Any:
         if mesh.logical_devices == 1:
             return array
-        if tracing_replicas():
+        if world().replicas.are_together:
             # One program runs on all logical devices; the result is then kept on this one alone.
             marked = _laid_out(mesh, array, (), None)
-            thread_state.program.assign(marked, int(logical_device_id))
+            world().keep_on(marked, int(logical_device_id))
             return marked
         return _moved(mesh.logical_device(replica or 0, int(logical_device_id)), array)
 
@@ -78,7 +78,7 @@ def _laid_out(mesh: ReplicaMesh, array: Any, parts: tuple[int, ...], replica: in
         return array
     if 0 in array.shape:  # there is nothing to split, and JAX cannot
         parts = ()
-    if tracing_replicas():
+    if world().replicas.are_together:
         return mesh.split_inside(array, parts, None)
     if replica is None and mesh.size > 1:  # of no replica: the same for all
         return jax.device_put(array, NamedSharding(mesh.mesh, mesh.spec(parts)))
@@ -122,10 +122,9 @@ def _each(mesh: ReplicaMesh, tensor: Any, fn: Any, what: str) -> Any:
     if isinstance(tensor, ArrayLike):
         tensor = tensor._array()
     if isinstance(tensor, DistributedValues):
-        if tracing_replicas():
-            return map_components(lambda part: fn(part, None), tensor)
-        parts = enumerate(tensor.values)
-        return type(tensor)([fn(as_array(part), index) for index, part in parts])
+        return world().replicas.map_numbered(
+            lambda part, number: fn(as_array(part), number), tensor
+        )
     try:
         array = as_array(tensor)
     except (TypeError, ValueError):

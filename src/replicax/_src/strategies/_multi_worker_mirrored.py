@@ -29,7 +29,7 @@ from replicax._src.collectives import (
     numbers_everywhere,
     of_first_replica,
 )
-from replicax._src.context import tracing_replicas
+from replicax._src.context import world
 from replicax._src.data.distributed import Exchange, InputLayout, differ, mark_uneven, shapes_of
 from replicax._src.devices import (
     Groups,
@@ -199,7 +199,7 @@ class MultiWorkerMirroredExtended(StrategyExtended):
             return value
         if self._is_own_value(value):
             value = OneOfMany([array_of(value, "A reduction")])
-        if tracing_replicas() or not isinstance(value, PerReplica):
+        if world().replicas.are_together or not isinstance(value, PerReplica):
             return value
         if value._buffers is not None and value._buffers.mesh is self._mesh:
             return value
@@ -208,7 +208,7 @@ class MultiWorkerMirroredExtended(StrategyExtended):
 
     def _gather_to(self, value: Any, destinations: Any, axis: int, options: Any = None) -> Any:
         own = isinstance(value, PerReplica) and value._count == len(self._devices)
-        if tracing_replicas() or not self._mesh.spans_workers or not own:
+        if world().replicas.are_together or not self._mesh.spans_workers or not own:
             return super()._gather_to(value, destinations, axis, options)
         devices = self._devices_of(destinations)
         joined = gather_across(self._mesh, value.values, axis, devices[0], "gather")

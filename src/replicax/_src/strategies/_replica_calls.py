@@ -13,13 +13,11 @@ from replicax._src._arrays import for_mean
 from replicax._src._typing import Tracer
 from replicax._src.collectives import (
     ReduceOp,
-    all_gather_with_gradient,
-    all_reduce_with_gradient,
     array_of,
     as_options,
     as_reduce_op,
 )
-from replicax._src.context import ReplicaContext, is_compiling
+from replicax._src.context import ReplicaContext, world
 from replicax._src.strategies._arguments import as_arguments, check_axes, require_plain_function
 from replicax._src.values import (
     ArrayLike,
@@ -40,15 +38,9 @@ def merge_call(
 ) -> Any:
     require_plain_function(merge_fn, "merge_call")
     args, kwargs = as_arguments(args, kwargs, "merge_call")
-    if extended._num_replicas_in_sync > 1 and not is_compiling():
-        leaves = _tree.leaves_of((args, kwargs), is_leaf)
-        if any(isinstance(leaf, Tracer) for leaf in leaves):
-            raise TypeError(
-                "merge_call was given a value that JAX is tracing (inside jax.grad, "
-                "rx.value_and_grad, jax.jit, ...), which the other replicas cannot see. Use "
-                "get_replica_context().all_reduce or all_gather, which have gradients, or call "
-                "merge_call after the traced function."
-            )
+    if extended._num_replicas_in_sync > 1:
+        for leaf in _tree.leaves_of((args, kwargs), is_leaf):
+            world().refuse_traced(leaf, _traced_in_merge_call)
 
     count = extended._num_replicas_in_sync
 
@@ -63,6 +55,14 @@ def merge_call(
     return context._meet(key, what, (args, kwargs), merge, keep_same=True)
 
 
+def _traced_in_merge_call() -> TypeError:
+    return TypeError(
+        "merge_call was given a value that JAX is tracing (inside jax.grad, rx.value_and_grad, "
+        "jax.jit, ...), which the other replicas cannot see. Use get_replica_context().all_reduce "
+        "or all_gather, which have gradients, or call merge_call after the traced function."
+    )
+
+
 def all_reduce(
     extended: Any, context: ReplicaContext, reduce_op: Any, value: Any, options: Any
 ) -> Any:
@@ -71,9 +71,7 @@ def all_reduce(
     if extended._num_replicas_in_sync == 1:
         return rebuild([for_mean(x) for x in leaves] if op is ReduceOp.MEAN else leaves)
     meet = _meet_to_reduce(extended, context, op, options, structure)
-    if is_compiling():  # there JAX differentiates the collective itself
-        return rebuild(meet(leaves))
-    return rebuild(all_reduce_with_gradient(leaves, meet, "all_reduce"))
+    return rebuild(world().all_reduce_with_gradient(leaves, meet))
 
 
 def _meet_to_reduce(
@@ -106,21 +104,20 @@ def all_gather(extended: Any, context: ReplicaContext, value: Any, axis: int, op
             extended._gather_to(value, extended._replica_devices, axis, options) for value in values
         ]
 
-    def gather(values: list[Any]) -> tuple[list[Any], list[Any]]:
-        starts = []
-        for value in values:
-            starts.append(PerReplica(extended._starts_in_gathered(value, axis)))
+    def join_with_starts(values: list[Any]) -> tuple[list[Any], list[Any]]:
+        starts = [PerReplica(extended._starts_in_gathered(value, axis)) for value in values]
         return join(values), starts
-
-    def meet(arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[int]]:
-        return context._meet(key, what, list(arrays), gather)
 
     what = f"all_gather(axis={axis}) of {structure}: {_tree.describe(leaves)}"
     key = ("all_gather", axis, structure, len(leaves))
-    if is_compiling():
-        return rebuild(context._meet(key, what, leaves, join))
-    meet_sum = _meet_to_reduce(extended, context, ReduceOp.SUM, options, structure)
-    return rebuild(all_gather_with_gradient(leaves, axis, meet, meet_sum, "all_gather"))
+    gathered = world().all_gather_with_gradient(
+        leaves,
+        axis,
+        gather=lambda arrays: context._meet(key, what, list(arrays), join),
+        gather_with_starts=lambda arrays: context._meet(key, what, list(arrays), join_with_starts),
+        add_up=_meet_to_reduce(extended, context, ReduceOp.SUM, options, structure),
+    )
+    return rebuild(gathered)
 
 
 def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild, str]:

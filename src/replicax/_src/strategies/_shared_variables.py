@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from replicax._src._errors import ReplicaMismatchError
-from replicax._src.context import ReplicaContext
+from replicax._src.context import EACH, ReplicaContext
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -20,6 +20,8 @@ def shared_by_replicas(
     context: ReplicaContext, arguments: dict[str, Any], make: Callable[[], Any]
 ) -> Any:
     """The variable that replica 0 made at this place in the user's code; makes it on replica 0."""
+    if context._replica_id is EACH:
+        return make()
     made: dict[Any, list[Any]] = context._shared.setdefault("variables", {})
     seen: dict[Any, int] = context._shared.setdefault(("variables seen", context._replica_id), {})
     place = (arguments.get("name"), *_users_line())

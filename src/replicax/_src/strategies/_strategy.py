@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,12 +16,10 @@ from replicax._src._errors import show_users_part
 from replicax._src._typing import Device
 from replicax._src.collectives import ReduceOp, array_of, as_reduce_op, default_device
 from replicax._src.context import (
-    EACH,
     StrategyScope,
-    is_compiling,
     require_cross_replica,
     thread_state,
-    tracing_replicas,
+    world,
 )
 from replicax._src.data import Dataset
 from replicax._src.data.distributed import (
@@ -32,7 +28,7 @@ from replicax._src.data.distributed import (
     InputOptions,
     as_input_options,
 )
-from replicax._src.devices import device_of, groups_of, resolve, short_name
+from replicax._src.devices import groups_of, resolve, short_name
 from replicax._src.strategies import _logical_devices
 from replicax._src.strategies._arguments import (
     USE_ALL_REDUCE,
@@ -49,7 +45,6 @@ from replicax._src.values import (
     PerReplica,
     check_replica_count,
     is_leaf,
-    map_components,
     per_replica_type,
     regroup,
 )
@@ -221,14 +216,11 @@ class Strategy:
         def total(part: Any) -> jax.Array:
             part = self._as_array(part, "reduce")
             check_axes(part, axis, "reduce")
-            place = contextlib.nullcontext()
-            if not is_compiling():
-                place = jax.default_device(device_of(part))
-            with place:
+            with world().beside(part):
                 part = for_mean(part) if op is ReduceOp.MEAN else part
                 return jnp.sum(part, axis=_as_axes(axis))
 
-        return map_components(total, self._spread(value))
+        return world().replicas.map_components(total, self._spread(value))
 
     def _spread(self, value: Any) -> DistributedValues:
         """`value` with one component per replica, also where all have the same."""
@@ -238,12 +230,9 @@ class Strategy:
 
     def _number_of_items(self, value: Any, axis: Any) -> int:
         axes = axis if isinstance(axis, tuple | list) else (axis,)
-        if tracing_replicas():  # one shape for all
-            shape = self._spread(value)._component(EACH).shape
-            return math.prod(shape[each] for each in axes) * self.num_replicas_in_sync
-        shapes = [part.shape for part in self._parts(value)]
-        here = sum(math.prod(shape[each] for each in axes) for shape in shapes)
-        return self._extended._sum_over_workers(here)
+        return world().replicas.number_of_items(
+            self._spread(value), axes, self._extended._sum_over_workers
+        )
 
     def gather(self, value: Any, axis: int) -> Any:
         """Joins the replicas' arrays along `axis`, in replica order, into one array.
@@ -264,7 +253,9 @@ class Strategy:
             # One array for all replicas is gathered already.
             value = PerReplica([leaf])
             if isinstance(leaf, DistributedValues):
-                value = map_components(lambda part: self._as_array(part, "gather"), leaf)
+                value = world().replicas.map_components(
+                    lambda part: self._as_array(part, "gather"), leaf
+                )
             return self._extended._gather_to(value, default_device(), axis)
 
         with self.scope():

@@ -6,7 +6,6 @@ those reads with JAX tracers.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax._src import _tree
-from replicax._src.context import is_compiling, thread_state
+from replicax._src.context import thread_state, world
 from replicax._src.functions import ByIdentity, LossCache
 from replicax._src.training._substitution import PutTogether, Substitution, checked_loss
 from replicax._src.variable import (
@@ -27,8 +26,6 @@ from replicax._src.variable import (
 )
 
 _losses = LossCache()
-# As `variables.trace_stamp`, which assignments inside the loss renew, and cannot renew this one.
-_loss_stamp = jax.make_user_context(None)
 
 
 def value_and_grad(
@@ -109,16 +106,11 @@ def _evaluated(
 
     def evaluate(values: list[jax.Array]) -> tuple[jax.Array, Any]:
         given = [
-            value
-            if dim is None
-            else PutTogether(value, thread_state.program.part_of(variable), dim)
+            value if dim is None else PutTogether(value, world().part_of(variable), dim)
             for variable, value, dim in zip(variables, values, cuts, strict=True)
         ]
         substitution = Substitution(zip(variables, given, strict=True))
-        # Compiled, JAX may have traced what the loss calls before, with other values. (Eagerly it
-        # is refused to read variables in what JAX traces and keeps.)
-        stamp = _loss_stamp(object()) if is_compiling() else contextlib.nullcontext()
-        with stamp, intercepting(substitution):
+        with world().in_loss(), intercepting(substitution):
             loss, aux = checked_loss(loss_fn(), has_aux)
         used.update(substitution.used)
         return loss, aux
@@ -137,9 +129,7 @@ def _cut(variable: Variable) -> int | None:
 
     Inside of another loss it has that one's value.
     """
-    if not is_compiling() or active_interceptors():
-        return None
-    return thread_state.program.cut_of(variable)
+    return None if active_interceptors() else world().cut_of(variable)
 
 
 def _no_variable(leaf: Any) -> str:

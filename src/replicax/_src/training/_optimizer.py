@@ -13,13 +13,12 @@ from typing import Any
 import jax.numpy as jnp
 
 from replicax._src._errors import WrongContextError
-from replicax._src._typing import Tracer
 from replicax._src.context import (
     default_strategy,
     get_replica_context,
     get_strategy,
     has_strategy,
-    is_compiling,
+    world,
 )
 from replicax._src.devices import PLAIN
 from replicax._src.training._on_parts import Part
@@ -213,13 +212,18 @@ class Optimizer:
 
     def _apply(self, gradients: list[Any], variables: list[Variable]) -> None:
         """The update itself, in cross-replica context."""
-        traced = any(isinstance(g, Tracer) for g in gradients) and not is_compiling()
-        if active_interceptors() or traced:
-            raise WrongContextError(
+
+        def in_traced_function() -> WrongContextError:
+            return WrongContextError(
                 "apply_gradients was called inside a function that is being differentiated or "
                 "compiled (rx.value_and_grad, jax.grad, jax.jit, ...). Apply the gradients after "
                 "that function has returned them."
             )
+
+        if active_interceptors():
+            raise in_traced_function()
+        for gradient in gradients:
+            world().refuse_traced(gradient, in_traced_function)
         if all(gradient is None for gradient in gradients):
             names = ", ".join(variable.name for variable in variables)
             raise ValueError(

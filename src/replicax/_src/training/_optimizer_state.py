@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax._src.collectives import put_together
-from replicax._src.context import EACH, is_compiling, thread_state
+from replicax._src.context import EACH, is_compiling, world
 from replicax._src.devices import Layout, token
 from replicax._src.training._on_parts import Part, on_parts
 from replicax._src.training._optimizer_inputs import ParameterTree
@@ -250,7 +250,6 @@ class OptimizerState:
 
     def _update_parts(self, gradients: list[Any]) -> None:
         """In a program whose replicas have parts of the state: each updates its own."""
-        program = thread_state.program
         given = [i for i, gradient in enumerate(gradients) if gradient is not None]
         present = tuple(gradient is not None for gradient in gradients)
         cut = [slot._layout.replica_dim for slot in self.state]
@@ -281,7 +280,7 @@ class OptimizerState:
             looks,
             inputs,
             [*self._dims, *cut, None],
-            program.mesh,
+            self.variables[0]._stored.mesh,
         )
         for variable, value, dim, changed in zip(
             self.variables, results[:parameters], self._dims, present, strict=True
@@ -341,13 +340,13 @@ def _part_of(variable: Variable) -> Part:
     dim = variable._layout.replica_dim
     if dim is None:
         return Part(variable._whole)
-    return Part(thread_state.program.part_of(variable), dim)
+    return Part(world().part_of(variable), dim)
 
 
 def _set_part(variable: Variable, value: Any, dim: int | None) -> None:
     """Sets a variable to what each replica has of its new value."""
     if variable._layout.replica_dim is not None:
-        thread_state.program.set_part(variable, value)
+        world().set_part(variable, value)
     else:
         variable._set_whole(value if dim is None else put_together(value, dim))
 

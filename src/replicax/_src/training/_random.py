@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax._src._errors import WrongContextError
-from replicax._src.context import get_replica_context, is_compiling
+from replicax._src.context import get_replica_context, world
 from replicax._src.variable import (
     DistributedVariable,
     Variable,
@@ -122,11 +122,12 @@ class Generator:
                 "Generator.split makes variables, and was called in replica context. Split in "
                 "strategy.scope(), before strategy.run."
             )
-        if is_compiling():
-            raise WrongContextError(
+        world().refuse_in_program(
+            lambda: WrongContextError(
                 "Generator.split was called inside an rx.function. Split before, and use the new "
                 "generators in the function."
             )
+        )
         seeds = jax.random.bits(self.next_key(), (count,), jnp.uint32)
         return [Generator(int(seed)) for seed in np.asarray(seeds)]
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from replicax._src._jax_internals import at_level, current_trace, is_checkpointed, staging_trace
 from replicax._src.collectives import put_together
+from replicax._src.context import world
 from replicax._src.values import ArrayLike
 from replicax._src.variable import Variable
 
@@ -27,7 +28,7 @@ class Substitution:
         key = id(variable._root)
         value = self._values.get(key)
         if value is not None:
-            variable._require_unstaged(allowed=self._staging)
+            world().require_unstaged(variable, allowed=self._staging)
             self.used.add(key)
         if isinstance(value, PutTogether):
             return value.read(self._staging)

@@ -1,5 +1,6 @@
-"""One array per replica, kept as single-device arrays, as one assembled array, or as both.
+"""The storage of eager values: one array, or one per replica.
 
+Those of replicas are kept as single-device arrays, as one assembled array, or as both.
 Eager code asks for components, compiled programs take the assembled form; each is made from the
 other when someone asks, without copying data, and then kept. The value never changes, so that
 threads can share it: an update makes a new one.
@@ -10,17 +11,18 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
 import jax
 
 from replicax._src._jax_internals import uncommitted
-from replicax._src.context import is_compiling
-from replicax._src.devices import PLAIN, Layout, ReplicaMesh, is_cut_over_replicas
-from replicax._src.values._traced import TracedBuffers
+from replicax._src._typing import override
+from replicax._src.devices import ReplicaMesh, is_cut_over_replicas
+from replicax._src.values._storage import Storage
 
 
-class OneBuffer:
+@final
+class OneBuffer(Storage):
     """The single array of a variable without copies."""
 
     __slots__ = ("_assembled", "exclusive")
@@ -30,35 +32,38 @@ class OneBuffer:
         self._assembled = array
         self.exclusive = exclusive
 
+    @override
     def component(self, replica_id: Any) -> Any:
         self.exclusive = False
         return self._assembled
 
     @property
+    @override
     def assembled(self) -> Any:
         return self._assembled
 
     @property
+    @override
     def look(self) -> Any:
-        """Anything with the shape and dtype."""
         return self._assembled
 
 
-# Buffers in parts that eager replicas have put together: once for all, and for the length of a run.
-_put_together: weakref.WeakSet[ReplicaBuffers] = weakref.WeakSet()
-_all_of_them = threading.Lock()
+# Buffers in parts that eager replicas have gathered: once for all, and for the length of a run.
+_gathered: weakref.WeakSet[ReplicaBuffers] = weakref.WeakSet()
+_gathered_lock = threading.Lock()
 
 
-def take_apart() -> None:
-    """At the end of a run: what is kept in parts is so again."""
-    with _all_of_them:
-        buffers = list(_put_together)
-        _put_together.clear()
+def drop_gathered() -> None:
+    """At the end of a run: drops what was gathered of variables that are kept in parts."""
+    with _gathered_lock:
+        buffers = list(_gathered)
+        _gathered.clear()
     for each in buffers:
-        each.take_apart()
+        each.drop_gathered()
 
 
-class ReplicaBuffers:
+@final
+class ReplicaBuffers(Storage):
     """The components of one value or variable, one on each device of a replica mesh.
 
     `exclusive` says that nobody else can hold these buffers: a program made them for us, and no
@@ -80,6 +85,7 @@ class ReplicaBuffers:
         self._gathered: jax.Array | None = None
         self.exclusive = exclusive
 
+    @override
     def component(self, replica_id: int) -> jax.Array:
         components: Any = self._components
         if components is None:
@@ -97,38 +103,33 @@ class ReplicaBuffers:
             self.exclusive = False  # what is handed out now is a part of it
             return self._assembled
         gathered = self._gathered
-        if gathered is None:  # another thread's run may end, and take it apart, at any time
+        if gathered is None:  # another thread's run may end, and drop it, at any time
             gathered = self._gathered = self.mesh.gathered(self._assembled)
-            with _all_of_them:
-                _put_together.add(self)
+            with _gathered_lock:
+                _gathered.add(self)
         return gathered
 
-    def take_apart(self) -> None:
-        """Drops what was put together of parts."""
+    def drop_gathered(self) -> None:
         self._components = self._gathered = None
 
     @property
+    @override
     def collected(self) -> jax.Array:
-        """A value that is the same for all replicas, as one of them has it or would have it."""
         if self._assembled is None or not is_cut_over_replicas(self._assembled):
             return self.component(0)
         return uncommitted(self.mesh.collected(self._assembled))
 
     @property
+    @override
     def look(self) -> Any:
-        """Anything with the shape and dtype of a component."""
         return self._assembled if self._assembled is not None else self._components[0]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a component."""
-        return self.look.shape
 
     @property
     def components(self) -> tuple[jax.Array, ...]:
         return tuple(self.component(index) for index in range(len(self.mesh.devices)))
 
     @property
+    @override
     def assembled(self) -> jax.Array:
         """One array over the mesh; the components must have one shape and dtype."""
         if self._assembled is None:
@@ -142,12 +143,3 @@ class ReplicaBuffers:
         parts = list(self.components)
         parts[replica_id] = self.mesh.at_home(array, replica_id)
         return ReplicaBuffers(self.mesh, components=parts)
-
-    @staticmethod
-    def broadcast(
-        mesh: ReplicaMesh, array: Any, layout: Layout = PLAIN
-    ) -> ReplicaBuffers | TracedBuffers:
-        """The same array for every replica, in one transfer."""
-        if is_compiling():
-            return TracedBuffers(mesh, array, mirrored=True)
-        return ReplicaBuffers(mesh, assembled=mesh.spread(array, layout))

@@ -11,10 +11,9 @@ import jax
 import numpy as np
 
 from replicax._src import _html
-from replicax._src.context import EACH, thread_state
+from replicax._src.context import EACH, world
 from replicax._src.devices import short_name
-from replicax._src.values._buffers import ReplicaBuffers
-from replicax._src.values._traced import TracedBuffers
+from replicax._src.values._storage import Storage
 
 
 class DistributedValues:
@@ -49,7 +48,7 @@ class DistributedValues:
             raise ValueError(f"{type(self).__name__} needs at least one value, for one replica.")
 
     @classmethod
-    def _from_buffers(cls, buffers: ReplicaBuffers | TracedBuffers) -> Self:
+    def _from_buffers(cls, buffers: Storage) -> Self:
         new = cls.__new__(cls)
         new._values = None
         new._buffers = buffers
@@ -61,7 +60,7 @@ class DistributedValues:
         if self._values is not None:
             return self._values
         components = self._buffers.components
-        if not isinstance(self._buffers, TracedBuffers):  # there it is a collective, each time
+        if not self._is_traced:  # there it is a collective, each time
             self._values = components
         return components
 
@@ -75,16 +74,16 @@ class DistributedValues:
             assert self._buffers is not None
             return self._buffers.component(replica_id)
         if replica_id is EACH:
-            return thread_state.program.value_of_captured(self)
+            return world().component_for_each(self)
         assert self._values is not None
         return self._values[replica_id]
 
     @property
     def _is_traced(self) -> bool:
-        return isinstance(self._buffers, TracedBuffers)
+        return self._buffers is not None and self._buffers.is_traced
 
     def __repr__(self) -> str:
-        if not self._passed_whole and isinstance(self._buffers, TracedBuffers):
+        if not self._passed_whole and self._is_traced:
             return f"{type(self).__name__}:{{ on each replica: {self._buffers.local!r} }}"
         rows = ",\n".join(
             textwrap.indent(f"{index}: {value!r}", "  ") for index, value in enumerate(self.values)
@@ -95,7 +94,7 @@ class DistributedValues:
 
     def _repr_html_(self) -> str:
         """For notebooks: which device holds what."""
-        if isinstance(self._buffers, TracedBuffers):
+        if self._is_traced:
             return f"<code>{html.escape(repr(self))}</code>"
         rows = [(index, *_described(value)) for index, value in enumerate(self.values)]
         title = f"{type(self).__name__}: {self._count} component(s)"

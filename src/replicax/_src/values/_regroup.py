@@ -18,8 +18,8 @@ from replicax._src._arrays import as_result
 from replicax._src._errors import ReplicaMismatchError
 from replicax._src._jax_internals import local_shards, uncommitted
 from replicax._src._typing import Device, Tracer
-from replicax._src.context import EACH, thread_state, tracing_replicas
-from replicax._src.devices import groups_of
+from replicax._src.context import EACH
+from replicax._src.devices import ReplicaMesh, groups_of
 from replicax._src.values._distributed import DistributedValues
 from replicax._src.values._one_of_many import OneOfMany
 from replicax._src.values._per_replica import PerReplica
@@ -82,6 +82,7 @@ def as_one_of_many(structure: Any) -> Any:
 
 def regroup_traced(
     structure: Any,
+    mesh: ReplicaMesh,
     wrap: type[DistributedValues] = PerReplica,
     *,
     is_same: Callable[[Any], bool] | None = None,
@@ -90,11 +91,12 @@ def regroup_traced(
 
     Args:
       structure: what each replica has.
+      mesh: the devices of the replicas.
       wrap: the class for arrays.
       is_same: whether an array or number is the very same object on all replicas, and stays bare.
         None to wrap them all.
     """
-    mesh, mirrored = thread_state.program.mesh, wrap is not PerReplica
+    mirrored = wrap is not PerReplica
 
     def merge(leaf: Any) -> Any:
         container = getattr(leaf, "_distributed_container", None)
@@ -105,14 +107,6 @@ def regroup_traced(
         return wrap._from_buffers(TracedBuffers(mesh, as_result(leaf), mirrored))
 
     return _tree.map_structure(merge, structure, is_leaf)
-
-
-def map_components(fn: Callable[[Any], Any], value: DistributedValues) -> PerReplica:
-    """`fn` of each component, there where it is."""
-    if tracing_replicas():
-        mesh = thread_state.program.mesh
-        return PerReplica._from_buffers(TracedBuffers(mesh, fn(value._component(EACH))))
-    return PerReplica([fn(part) for part in value.values])
 
 
 def released(merged: Any, devices: tuple[Device, ...]) -> Any:

@@ -7,19 +7,24 @@ particular replica is known to the others only through a collective.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
 
+from replicax._src._typing import override
 from replicax._src.context import EACH
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh
+from replicax._src.values._storage import Storage
 
 
-class TracedBuffers:
+@final
+class TracedBuffers(Storage):
     """What `ReplicaBuffers` is outside of a trace."""
 
-    __slots__ = ("local", "mesh", "mirrored")
+    __slots__ = ("exclusive", "local", "mesh", "mirrored")
+    is_traced: ClassVar[bool] = True
+    mesh: Any  # None for a variable without copies
 
     def __init__(self, mesh: ReplicaMesh, local: Any, mirrored: bool = False):
         """
@@ -31,7 +36,9 @@ class TracedBuffers:
         self.mesh = mesh
         self.local = local
         self.mirrored = mirrored
+        self.exclusive = False
 
+    @override
     def component(self, replica_id: Any) -> Any:
         """That of one of the replicas of this process, or of each one."""
         if replica_id is EACH or self._is_same_here:
@@ -82,16 +89,19 @@ class TracedBuffers:
         return tuple(gathered[index] for index in range(count))
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
         return jnp.shape(self.local)
 
     @property
-    def assembled(self) -> Any:
+    @override
+    def look(self) -> Any:
         return self.local
 
     @property
-    def collected(self) -> Any:
-        return self.component(0)
+    @override
+    def assembled(self) -> Any:
+        return self.local
 
     def with_component(self, replica_id: Any, array: Any) -> TracedBuffers:
         if replica_id is EACH or self.mirrored:

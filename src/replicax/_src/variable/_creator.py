@@ -10,9 +10,7 @@ import jax
 import numpy as np
 
 from replicax._src._arrays import as_array
-from replicax._src._jax_internals import is_staging
-from replicax._src._typing import Tracer
-from replicax._src.context import get_strategy, is_compiling, require_threads, thread_state
+from replicax._src.context import get_strategy, require_threads, thread_state, world
 from replicax._src.values import ArrayLike, PerReplica
 from replicax._src.variable import _late_values
 
@@ -76,18 +74,7 @@ def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.
         )
     if isinstance(value, ArrayLike):
         value = value._array()
-    if isinstance(value, Tracer) and not is_compiling():
-        raise RuntimeError(
-            f"Variable {name!r} cannot start from a value that JAX is tracing (inside jax.jit, "
-            "jax.grad, ...), which does not exist yet. Make variables outside of the traced "
-            "function, or from a function of no arguments."
-        )
-    if is_staging() and not is_compiling():
-        raise RuntimeError(
-            f"Variable {name!r} is made inside a function that JAX traces (jax.jit, lax.scan, "
-            "...), where values do not exist yet. Make variables outside of the traced function, "
-            "or use rx.function in place of jax.jit."
-        )
+    world().require_startable(value, name)
     _check_dtype(dtype, name)
     try:
         array = as_array(value, dtype)

@@ -18,16 +18,15 @@ import numpy as np
 from replicax._src import _html
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import Device
-from replicax._src.collectives import ReduceOp, default_device, of_first_worker
+from replicax._src.collectives import ReduceOp, default_device
 from replicax._src.context import (
     EACH,
     get_replica_context,
     get_strategy,
     has_strategy,
-    is_compiling,
     replica_id_for,
-    thread_state,
     update_replica_id,
+    world,
 )
 from replicax._src.devices import PLAIN, Layout, ReplicaMesh, canonical_name, put, short_name
 from replicax._src.values import DistributedValues, Mirrored, OneBuffer, PerReplica, ReplicaBuffers
@@ -81,8 +80,7 @@ class ComponentVariable(Variable):
         return OneBuffer(self._container._settled().component(self._index))
 
     def _read(self) -> jax.Array:
-        if is_compiling():
-            thread_state.program.require_own(self._container, self._index)
+        world().require_own_copy(self._container, self._index)
         with UPDATING:
             return self._container._buffers.component(self._index)
 
@@ -130,11 +128,7 @@ class DistributedVariable(DistributedValues, Variable):
         _policy.require_fitting_dtype(self._name, self._aggregation, value.dtype)
         self._parts: tuple[ComponentVariable, ...] | None = None
         self._layout = PLAIN if layout is None else layout(self._name, value.shape)
-        if is_compiling():
-            thread_state.program.create(self, mesh, value)
-        else:
-            value = of_first_worker(mesh, value, self._description)
-            self._stored = ReplicaBuffers.broadcast(mesh, value, self._layout)
+        world().create(self, mesh, value)
 
     @property
     def _description(self) -> str:
@@ -198,14 +192,14 @@ class DistributedVariable(DistributedValues, Variable):
 
     def _read(self) -> jax.Array:
         index = self._local_index()
-        if self._layout.replica_dim is not None and not is_compiling():
-            with UPDATING:
-                buffers = self._settled()
-                buffers.exclusive = False
-            # Not under the lock: this waits for the devices, where a callback may read a variable.
-            return buffers.collected if index is None else buffers.component(index)
-        with UPDATING:  # no program may take the buffers between our looking and our taking
-            return self._read_all() if index is None else self._buffers.component(index)
+        if self._layout.replica_dim is None:
+            with UPDATING:  # no program may take the buffers between our looking and our taking
+                return self._read_all() if index is None else self._buffers.component(index)
+        with UPDATING:
+            storage = self._buffers
+            storage.exclusive = False
+        # Not under the lock: this waits for the devices, where a callback may read a variable.
+        return storage.collected if index is None else storage.component(index)
 
     def _update(self, kind: str, value: Any) -> None:
         self._require_own_strategy(kind)
@@ -236,31 +230,15 @@ class DistributedVariable(DistributedValues, Variable):
 
     def _set_whole(self, array: jax.Array, exclusive: bool = False) -> None:
         mesh = self._stored.mesh
-        if not is_compiling():
-            array = mesh.relaid(array, self._layout)
+        array = world().relaid(array, mesh, self._layout)
         self._set(ReplicaBuffers(mesh, None, array, exclusive))
 
     def _set_copy(self, index: Any, value: jax.Array) -> None:
         """Sets one copy, or the only one there is, if each replica has but a part of it."""
-        if is_compiling() or self._layout.is_plain:
-            self._set(self._buffers.with_component(index, value))
-        elif self._layout.replica_dim is not None:
-            self._set_whole(self._laid_out(value))
-        else:
-            value = self._stored.mesh.split_inside(value, self._layout.parts, index)
-            self._set(self._settled().with_component(index, value))
+        self._set(world().with_copy(self, index, value))
 
     def _laid_out(self, value: Any) -> jax.Array:
-        mesh = self._stored.mesh
-        if is_compiling():
-            return value._array() if isinstance(value, Mirrored) else value
-        if isinstance(value, Mirrored):
-            if value._buffers is not None and value._buffers.mesh is mesh:
-                return mesh.relaid(value._buffers.assembled, self._layout)
-            value = value._array()
-        if mesh.is_one_device:  # no transfer to arrange: a tenth of device_put's cost
-            return mesh.assemble([put(value, mesh.devices[0])])
-        return mesh.spread(value, self._layout)
+        return world().laid_out(value, self._stored.mesh, self._layout)
 
     def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
         raise TypeError(f"{type(self).__name__} cannot be changed in replica context.")
@@ -331,8 +309,7 @@ class MirroredVariable(DistributedVariable):
 
         if isinstance(value, Mirrored):
             value = value._array()
-        if is_compiling() and context._replica_id is not EACH and self._copies > 1:
-            thread_state.program.defer(self, kind, value)
+        if world().defer(self, context, kind, value):
             return
         what = f"{kind} of variable {self._name!r}"
         context._meet((kind, id(self)), what, value, change_all)

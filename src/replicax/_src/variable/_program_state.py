@@ -11,14 +11,15 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
 
 from replicax._src._jax_internals import local_shards, uncommitted
+from replicax._src._typing import override
 from replicax._src.devices import ReplicaMesh
-from replicax._src.values import OneBuffer, ReplicaBuffers
+from replicax._src.values import OneBuffer, ReplicaBuffers, Storage
 
 _INTERRUPTED = (
     "A variable is used while a compiled function updates it, on the same thread: in a signal "
@@ -153,10 +154,12 @@ def _forget(state: Any, index: int, _: Any) -> None:
         found.forget(index)
 
 
-class StateSlot:
-    """Where a variable's value is, in the place of buffers."""
+@final
+class StateSlot(Storage):
+    """The storage of a variable whose value is among the results of a program."""
 
     __slots__ = ("_index", "_state", "mesh")
+    is_settled: ClassVar[bool] = False
     exclusive = True
 
     def __init__(self, state: ProgramState, index: int, mesh: ReplicaMesh | None):
@@ -164,22 +167,29 @@ class StateSlot:
         self._index = index
         self.mesh = mesh
 
+    @override
+    def component(self, replica_id: Any) -> Any:
+        return self.settled().component(replica_id)
+
     @property
+    @override
     def assembled(self) -> Any:
         return self._state.value(self._index)
 
     @property
+    @override
     def look(self) -> jax.ShapeDtypeStruct:
         return self._state.look(self._index)
 
-    def settled(self) -> ReplicaBuffers | OneBuffer:
-        """Buffers of the variable's own."""
+    @override
+    def settled(self) -> Storage:
         if self.mesh is None:
             return OneBuffer(self.assembled, exclusive=True)
         return ReplicaBuffers(self.mesh, None, self.assembled, exclusive=True)
 
+    @override
     def leave(self) -> None:
-        """The variable has its value elsewhere now; the program has to ask for it next time."""
+        # The program has to ask the variable for its value next time.
         self._state.forget(self._index)
 
 

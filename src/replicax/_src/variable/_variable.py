@@ -17,16 +17,9 @@ import numpy as np
 
 from replicax._src import _html
 from replicax._src._arrays import IntegersTooLargeError, as_array, host_integers
-from replicax._src._jax_internals import staging_trace
 from replicax._src._typing import Device, Tracer
 from replicax._src.collectives import default_device
-from replicax._src.context import (
-    EACH,
-    get_replica_context,
-    is_compiling,
-    require_threads,
-    thread_state,
-)
+from replicax._src.context import require_threads, world
 from replicax._src.devices import (
     PLAIN,
     Layout,
@@ -36,7 +29,7 @@ from replicax._src.devices import (
     put,
     short_name,
 )
-from replicax._src.values import ArrayLike, Mirrored, OneBuffer, PerReplica
+from replicax._src.values import ArrayLike, Mirrored, OneBuffer, PerReplica, Storage
 from replicax._src.variable import _creator, _interception, _late_values
 from replicax._src.variable._policy import (
     VariableAggregation,
@@ -45,7 +38,6 @@ from replicax._src.variable._policy import (
     as_synchronization,
     resolve_trainable,
 )
-from replicax._src.variable._program_state import StateSlot
 
 # Held while a variable is read, changed and written back: threads may share variables.
 UPDATING = threading.RLock()
@@ -122,7 +114,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
     _copies_differ: ClassVar[bool] = False
     _layout: Layout = PLAIN
     _looks_left: int = 0  # how often a checkpoint may still be asked for its value
-    _stored: Any  # what holds the value; `_buffers` also sees what a compiled function did
+    _stored: Any  # the `Storage`; `_buffers` also sees what a compiled function did
 
     def __init__(
         self,
@@ -152,10 +144,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         if device is None:
             device = default_device() if isinstance(value, Tracer) else device_of(value)
         self._device = device
-        if is_compiling():
-            thread_state.program.create(self, None, value)
-        else:
-            self._stored = OneBuffer(put(value, device))
+        world().create(self, None, value)
 
     def _init_common(
         self,
@@ -234,28 +223,13 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
             found = interceptor.read(self)
             if found is not None:
                 return found
-        if thread_state.program is None:
-            self._require_unstaged()
+        world().require_unstaged(self)
         return self._read()
 
     def _catch_up(self) -> None:
         """Takes over the value that a checkpoint may have for this variable."""
         with UPDATING:
             _late_values.look(self)
-
-    def _require_unstaged(self, allowed: Any = None) -> None:
-        """Refuses a read in a staged function, other than the one given.
-
-        JAX keeps what it traced by the function: the next call would see the old value.
-        """
-        if staging_trace() is not allowed and thread_state.program is None:
-            raise RuntimeError(
-                f"Variable {self._name!r} was read inside a function that JAX traces and keeps "
-                "(jax.jit, lax.scan, lax.cond, jax.checkpoint, ...): it would keep the value that "
-                "the variable has now. Read it outside, value = variable.read_value(), or pass it "
-                "as an argument: jax.jit(fn)(x, variable). rx.function, and in a loss "
-                "rx.value_and_grad(..., compile=True), take care of it."
-            )
 
     def value(self) -> jax.Array:
         """The current value as an array."""
@@ -358,15 +332,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         # Under jax.grad a stored value is the number itself, without its derivative.
         if isinstance(value, Tracer):
             value = jax.lax.stop_gradient(value)
-        if is_compiling():
-            return value
-        if isinstance(value, Tracer) or staging_trace() is not None:
-            raise RuntimeError(
-                f"{kind} of variable {self._name!r} inside a function that JAX traces (jax.jit, "
-                "lax.scan, vmap, ...): it would happen when the function is traced, and not when "
-                "it runs. Return the value from the traced function and assign it outside, or use "
-                "rx.function in place of jax.jit."
-            )
+        world().require_assignable(self, kind, value)
         return value
 
     # What the kinds of variables differ in.
@@ -374,29 +340,23 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
     @property
     def _buffers(self) -> Any:
         """What holds the value, as code here sees it."""
-        program = thread_state.program
-        return self._settled() if program is None else program.buffers_of(self)
+        return world().storage_of(self)
 
-    def _settled(self) -> Any:
-        """Buffers of the variable's own, also where a program has its value among its results."""
+    def _settled(self) -> Storage:
+        """Storage of the variable's own, also where a program has its value among its results."""
         require_threads("A read of a variable")
-        if type(self._stored) is StateSlot:
+        if not self._stored.is_settled:
             with UPDATING:
-                if type(self._stored) is StateSlot:
+                if not self._stored.is_settled:
                     self._store(self._stored.settled())
         return self._stored
 
-    def _store(self, buffers: Any) -> None:
-        old, self._stored = self._stored, buffers
-        if type(old) is StateSlot:
-            old.leave()
+    def _store(self, storage: Storage) -> None:
+        old, self._stored = self._stored, storage
+        old.leave()
 
-    def _set(self, buffers: Any) -> None:
-        program = thread_state.program
-        if program is None:
-            self._store(buffers)
-        else:
-            program.set_value(self, buffers.assembled)
+    def _set(self, storage: Storage) -> None:
+        world().store(self, storage)
 
     @property
     def _template(self) -> Any:
@@ -417,12 +377,11 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
             return self._buffers.component(0)
 
     def _update(self, kind: str, value: Any) -> None:
-        context = get_replica_context()
-        if is_compiling() and context is not None and context._replica_id is EACH:
-            thread_state.program.update_in_turn(self, kind, self._laid_out(value))
+        value = self._laid_out(value)
+        if world().update_in_turn(self, kind, value):
             return
         with UPDATING:
-            new = combined(kind, self._buffers.assembled, self._laid_out(value), self._device)
+            new = combined(kind, self._buffers.assembled, value, self._device)
             self._set(OneBuffer(new))
 
     # All copies at once, for programs that update many variables in one call.
@@ -456,11 +415,12 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         require_threads("A copy of a variable")
-        if is_compiling():
-            raise RuntimeError(
+        world().refuse_in_program(
+            lambda: RuntimeError(
                 f"Variable {self._name!r} is copied inside an rx.function. Copy it outside, or "
                 "keep its value: value = variable.read_value()."
             )
+        )
         new = object.__new__(type(self))
         with UPDATING:
             self._settled().exclusive = False
@@ -538,9 +498,7 @@ def combined(kind: str, old: jax.Array, value: jax.Array, device: Device) -> jax
     """What a variable holds after the change, on its own device."""
     if kind == "assign":
         return value
-    if is_compiling():
-        return jnp.add(old, value) if kind == "assign_add" else jnp.subtract(old, value)
-    with jax.default_device(device):
+    with world().on_device(device):
         new = jnp.add(old, value) if kind == "assign_add" else jnp.subtract(old, value)
     return put(new, device)
 

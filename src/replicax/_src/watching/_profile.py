@@ -13,7 +13,7 @@ from typing import Any, Self
 import jax
 
 from replicax._src._errors import WrongContextError
-from replicax._src.context import default_strategy, get_replica_context, get_strategy, is_compiling
+from replicax._src.context import default_strategy, get_replica_context, get_strategy, world
 from replicax._src.watching._once import number_of_workers, worker_number
 
 _HOW_TO_OPEN = """\
@@ -171,11 +171,12 @@ def _one_at_a_time(other: str) -> RuntimeError:
 
 
 def _check_place() -> None:
-    if is_compiling():
-        raise RuntimeError(
+    world().refuse_in_program(
+        lambda: RuntimeError(
             "rx.profile was entered inside an rx.function, which is compiled. Put it around the "
             "call of the function."
         )
+    )
     if get_replica_context() is not None and get_strategy() is not default_strategy():
         raise WrongContextError(
             "rx.profile was entered in replica context. It profiles all replicas of this process "

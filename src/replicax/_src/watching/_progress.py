@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-from replicax._src.context import is_compiling
+from replicax._src.context import world
 from replicax._src.functions import NotOneProgram
 from replicax._src.watching import _pace
 from replicax._src.watching._held_values import (
@@ -115,8 +115,7 @@ class Progress(Generic[Item]):
 
     def __iter__(self) -> Iterator[Item]:
         iterator = iter(self._iterable)  # in a trace, data sets have their own way to refuse
-        if is_compiling():
-            raise NotOneProgram("it shows progress")
+        world().refuse_in_program(lambda: NotOneProgram("it shows progress"))
         surface = surface_for(self._console) if speaks_for_the_job() else Surface()
         self._walk = walk = _Walk(self, surface)
         return self._items(iterator, walk)

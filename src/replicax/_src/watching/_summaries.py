@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from replicax._src import _warnings
-from replicax._src.context import is_compiling
+from replicax._src.context import world
 from replicax._src.watching import _event_file
 from replicax._src.watching._held_values import is_traced, parts_of, settled
 from replicax._src.watching._once import speaks_for_the_job
@@ -173,14 +173,18 @@ def _record(
     call = f"rx.summary.{kind}({name!r})"
     if not isinstance(name, str) or not name:
         raise TypeError(f"rx.summary.{kind}: `name` must be a text; got {name!r}.")
-    if is_compiling() or is_traced(data):
-        where = "inside an rx.function" if is_compiling() else "on a value that JAX is tracing"
-        raise RuntimeError(
+
+    def no_value(where: str) -> RuntimeError:
+        return RuntimeError(
             f"{call} was called {where}, where there is no value to write: it is computed later, "
             "in a compiled program or for a gradient. Return the value (from a loss, with "
             "has_aux=True) and write it outside: `loss = train_step(batch)`, then "
             f"`rx.summary.{kind}({name!r}, loss, step)`."
         )
+
+    world().refuse_in_program(lambda: no_value("inside an rx.function"))
+    if is_traced(data):
+        raise no_value("on a value that JAX is tracing")
     if not should_record_summaries():
         return False
     step = default.get().step if step is None else step

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from replicax._src.context import is_compiling
+from replicax._src.context import world
 from replicax._src.watching._event_file import EventFile, tensorboardx
 from replicax._src.watching._once import speaks_for_the_job
 
@@ -165,11 +165,12 @@ def create_file_writer(
       name: not used; as in TensorFlow.
     """
     del name
-    if is_compiling():
-        raise RuntimeError(
+    world().refuse_in_program(
+        lambda: RuntimeError(
             "rx.summary.create_file_writer was called inside an rx.function, which is compiled. "
             "Make the writer before, and write what the function returns."
         )
+    )
     folder = os.fspath(logdir)
     if not isinstance(folder, str) or not folder:
         raise ValueError(

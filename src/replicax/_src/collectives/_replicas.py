@@ -1,0 +1,135 @@
+"""Values of replicas, computed with one after the other or all at once: see `context/_world.py`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, final
+
+import jax
+import numpy as np
+
+from replicax._src._typing import Device, override
+from replicax._src.collectives._all_reduce import (
+    all_reduce,
+    all_reduce_in_trace,
+    concatenate,
+    concatenate_traced,
+)
+from replicax._src.collectives._reduce_op import ReduceOp
+from replicax._src.context import EACH, Replicas
+from replicax._src.devices import ReplicaMesh
+from replicax._src.values import (
+    DistributedValues,
+    Mirrored,
+    PerReplica,
+    TracedBuffers,
+    regroup,
+    regroup_traced,
+)
+
+Updating = Callable[[Any, Device], AbstractContextManager[None]]
+
+
+@final
+class SeparateReplicas(Replicas):
+    """Each component is an array of its own: eagerly, and in a program for one device."""
+
+    are_together = False
+    any_replica = 0
+
+    @override
+    def map_components(self, fn: Callable[[Any], Any], value: DistributedValues) -> PerReplica:
+        return PerReplica([fn(part) for part in value.values])
+
+    @override
+    def map_numbered(
+        self, fn: Callable[[Any, int | None], Any], value: DistributedValues
+    ) -> DistributedValues:
+        return type(value)([fn(part, index) for index, part in enumerate(value.values)])
+
+    @override
+    def with_parts(self, value: DistributedValues, parts: Sequence[Any]) -> DistributedValues:
+        return PerReplica(parts)
+
+    @override
+    def all_reduce(
+        self, op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
+    ) -> list[Any]:
+        return all_reduce(op, values, bytes_per_pack)
+
+    @override
+    def gather(self, value: DistributedValues, axis: int, device: Device) -> jax.Array:
+        return concatenate(value.values, axis, device, "gather")
+
+    @override
+    def update_copies(
+        self, devices: Sequence[Device], updating: Updating, update: Callable[[Any], Any]
+    ) -> Any:
+        results = []
+        for index, device in enumerate(devices):
+            with updating(index, device):
+                results.append(update(index))
+        return regroup(results, Mirrored)
+
+    @override
+    def number_of_items(
+        self, value: DistributedValues, axes: Sequence[int], over_workers: Callable[[int], int]
+    ) -> int:
+        return over_workers(sum(_items(np.shape(part), axes) for part in value.values))
+
+
+@final
+class ReplicasTogether(Replicas):
+    """One trace speaks for all replicas: a value is what each of them has of it."""
+
+    are_together = True
+    any_replica = EACH
+
+    def __init__(self, mesh: ReplicaMesh):
+        self._mesh = mesh
+
+    @override
+    def map_components(self, fn: Callable[[Any], Any], value: DistributedValues) -> PerReplica:
+        local = fn(value._component(EACH))
+        return PerReplica._from_buffers(TracedBuffers(self._mesh, local))
+
+    @override
+    def map_numbered(
+        self, fn: Callable[[Any, int | None], Any], value: DistributedValues
+    ) -> DistributedValues:
+        return self.map_components(lambda part: fn(part, None), value)
+
+    @override
+    def with_parts(self, value: DistributedValues, parts: Sequence[Any]) -> DistributedValues:
+        return value  # it is what the program captures
+
+    @override
+    def all_reduce(
+        self, op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
+    ) -> list[Any]:
+        return all_reduce_in_trace(self._mesh, op, values, bytes_per_pack)
+
+    @override
+    def gather(self, value: DistributedValues, axis: int, device: Device) -> jax.Array:
+        if value._count != len(self._mesh.devices):  # reduced to fewer devices before
+            return concatenate(value.values, axis, device, "gather")
+        return concatenate_traced(value._component(EACH), axis, self._mesh.size, "gather")
+
+    @override
+    def update_copies(
+        self, devices: Sequence[Device], updating: Updating, update: Callable[[Any], Any]
+    ) -> Any:
+        with updating(EACH, devices[0]):
+            return regroup_traced(update(EACH), self._mesh, Mirrored)
+
+    @override
+    def number_of_items(
+        self, value: DistributedValues, axes: Sequence[int], over_workers: Callable[[int], int]
+    ) -> int:
+        return _items(value._component(EACH).shape, axes) * self._mesh.size  # one shape for all
+
+
+def _items(shape: Sequence[int], axes: Sequence[int]) -> int:
+    return math.prod(shape[axis] for axis in axes)

@@ -1,0 +1,231 @@
+"""`World`: how things are done here, eagerly or in a program that is being traced.
+
+Code that does something else in a trace does not ask where it runs: it calls a method of
+`world()`. There are two worlds, `EagerWorld` (`executors/_eager_world.py`) and `TracedWorld`
+(`functions/_traced_world.py`). What differs only where one trace speaks for several replicas is in
+`world().replicas` (`collectives/_replicas.py`).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from replicax._src._typing import Device
+
+if TYPE_CHECKING:  # rooms above this one: a world speaks of what is there, and imports nothing
+    import jax
+
+    from replicax._src.collectives import ReduceOp
+    from replicax._src.context._replica import ReplicaContext
+    from replicax._src.devices import Layout, ReplicaMesh
+    from replicax._src.values import DistributedValues, PerReplica, Storage
+    from replicax._src.variable import DistributedVariable, Variable
+
+
+class Replicas(abc.ABC):
+    """How values of replicas are computed with: one component after the other, or all at once."""
+
+    are_together: bool
+    any_replica: Any
+    """The number of a replica of which every value has a component."""
+
+    @abc.abstractmethod
+    def map_components(self, fn: Callable[[Any], Any], value: DistributedValues) -> PerReplica:
+        """Returns `fn(component)` of each component, there where it is."""
+
+    @abc.abstractmethod
+    def map_numbered(
+        self, fn: Callable[[Any, int | None], Any], value: DistributedValues
+    ) -> DistributedValues:
+        """Returns `fn(component, number of the replica)`; the number is None for all at once."""
+
+    @abc.abstractmethod
+    def with_parts(self, value: DistributedValues, parts: Sequence[Any]) -> DistributedValues:
+        """Returns `value`, whose components are `parts` as arrays."""
+
+    @abc.abstractmethod
+    def all_reduce(
+        self, op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
+    ) -> list[Any]:
+        """Reduces many values at once; the results are where the values were."""
+
+    @abc.abstractmethod
+    def gather(self, value: DistributedValues, axis: int, device: Device) -> jax.Array:
+        """Returns the components joined along `axis`, in replica order."""
+
+    @abc.abstractmethod
+    def update_copies(
+        self,
+        devices: Sequence[Device],
+        updating: Callable[[Any, Device], AbstractContextManager[None]],
+        update: Callable[[Any], Any],
+    ) -> Any:
+        """Calls `update(number)` for the copy on each device, inside `updating(number, device)`.
+
+        Returns the results as mirrored values.
+        """
+
+    @abc.abstractmethod
+    def number_of_items(
+        self, value: DistributedValues, axes: Sequence[int], over_workers: Callable[[int], int]
+    ) -> int:
+        """Returns how many items the components of all workers have along `axes`.
+
+        `over_workers` adds up a number of this worker's with those of the others.
+        """
+
+
+class World(abc.ABC):
+    """What code of all rooms asks of the context that it runs in."""
+
+    replicas: Replicas
+
+    # ------------------------------------------------------------------ what has no place here
+
+    @abc.abstractmethod
+    def refuse_in_program(self, error: Callable[[], BaseException]) -> None:
+        """Raises `error()` where a program is being traced."""
+
+    @abc.abstractmethod
+    def refuse_traced(self, value: Any, error: Callable[[], Exception]) -> None:
+        """Raises `error()` for a value that JAX traces, where no program of ours does."""
+
+    # ------------------------------------------------------------------ running
+
+    @abc.abstractmethod
+    def run_replicas(
+        self,
+        strategy: Any,
+        devices: tuple[Device, ...],
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Runs a replica function on every replica; returns the merged results."""
+
+    @abc.abstractmethod
+    def replica_number(self, number: Any) -> Any:
+        """Returns what a replica sees as its number."""
+
+    @abc.abstractmethod
+    def leave_to_python(self, reason: str) -> None:
+        """Gives up the program that is being traced; elsewhere, does nothing."""
+
+    @abc.abstractmethod
+    def on_device(self, device: Device) -> AbstractContextManager[Any]:
+        """Around computations that belong on `device`."""
+
+    @abc.abstractmethod
+    def beside(self, array: Any) -> AbstractContextManager[Any]:
+        """Around computations that belong where `array` is."""
+
+    @abc.abstractmethod
+    def mirrored(self, devices: tuple[Device, ...], array: Any) -> Any:
+        """Returns `array` as a value that is the same on these devices."""
+
+    @abc.abstractmethod
+    def component_for_each(self, value: DistributedValues) -> Any:
+        """Returns each replica's component of a value that was made outside of the trace."""
+
+    @abc.abstractmethod
+    def all_reduce_with_gradient(
+        self, arrays: Sequence[jax.Array], reduce: Callable[[Sequence[jax.Array]], list[jax.Array]]
+    ) -> list[jax.Array]:
+        """Returns `reduce(arrays)`, a meeting of all replicas, with its gradient."""
+
+    @abc.abstractmethod
+    def all_gather_with_gradient(
+        self,
+        arrays: Sequence[jax.Array],
+        axis: int,
+        *,
+        gather: Callable[[Sequence[jax.Array]], list[jax.Array]],
+        gather_with_starts: Callable[[Sequence[jax.Array]], tuple[list[jax.Array], list[int]]],
+        add_up: Callable[[Sequence[jax.Array]], list[jax.Array]],
+    ) -> list[jax.Array]:
+        """Returns `gather(arrays)`, a meeting of all replicas, with its gradient.
+
+        Args:
+          arrays: this replica's.
+          axis: the dimension along which they are joined.
+          gather: joins them.
+          gather_with_starts: the same, and where this replica's arrays start in the results.
+          add_up: the sums of all replicas' arrays.
+        """
+
+    # ------------------------------------------------------------------ variables
+
+    @abc.abstractmethod
+    def require_startable(self, value: Any, name: str) -> None:
+        """Raises if a variable cannot be made here, from this value."""
+
+    @abc.abstractmethod
+    def create(self, variable: Variable, mesh: ReplicaMesh | None, value: Any) -> None:
+        """Gives a new variable its storage, on the devices of `mesh` or on its own."""
+
+    @abc.abstractmethod
+    def require_unstaged(self, variable: Variable, allowed: Any = None) -> None:
+        """Refuses a read in what JAX traces and keeps, other than the trace `allowed`."""
+
+    @abc.abstractmethod
+    def require_assignable(self, variable: Variable, kind: str, value: Any) -> None:
+        """Raises if a variable cannot be assigned `value` here."""
+
+    @abc.abstractmethod
+    def require_own_copy(self, variable: DistributedVariable, index: Any) -> None:
+        """Gives up the program of one eager replica if it needs another one's copy."""
+
+    @abc.abstractmethod
+    def storage_of(self, variable: Variable) -> Storage:
+        """Returns what holds the value of a variable, as code here sees it."""
+
+    @abc.abstractmethod
+    def store(self, variable: Variable, storage: Storage) -> None:
+        """Makes `storage` the value of a variable."""
+
+    @abc.abstractmethod
+    def with_copy(self, variable: DistributedVariable, index: Any, value: Any) -> Storage:
+        """Returns the storage of a variable with another value for one copy."""
+
+    @abc.abstractmethod
+    def laid_out(self, value: Any, mesh: ReplicaMesh, layout: Layout) -> Any:
+        """Returns a value that is the same on all replicas, laid out as a variable is."""
+
+    @abc.abstractmethod
+    def relaid(self, array: Any, mesh: ReplicaMesh, layout: Layout) -> Any:
+        """Returns an array over `mesh`, laid out as a variable is."""
+
+    @abc.abstractmethod
+    def update_in_turn(self, variable: Variable, kind: str, value: Any) -> bool:
+        """Changes a variable without copies for each replica of a trace; False elsewhere."""
+
+    @abc.abstractmethod
+    def defer(
+        self, variable: DistributedVariable, context: ReplicaContext, kind: str, value: Any
+    ) -> bool:
+        """Notes a change that eager replicas make together after the program; False elsewhere."""
+
+    # ------------------------------------------------------------------ training
+
+    @abc.abstractmethod
+    def in_loss(self) -> AbstractContextManager[Any]:
+        """Around a loss that is differentiated."""
+
+    @abc.abstractmethod
+    def cut_of(self, variable: Variable) -> int | None:
+        """Returns the dimension in which replicas here have parts of a variable, or None."""
+
+    @abc.abstractmethod
+    def part_of(self, variable: Variable) -> Any:
+        """Returns each replica's part of a variable that is cut."""
+
+    @abc.abstractmethod
+    def set_part(self, variable: Variable, value: Any) -> None:
+        """Sets what `part_of` returns."""
+
+    @abc.abstractmethod
+    def keep_on(self, value: Any, logical_device: int) -> None:
+        """Notes that a result of the program is to be kept on one logical device."""

@@ -1,0 +1,217 @@
+"""The eager world: each operation happens when Python reaches it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn, final
+
+import jax
+
+from replicax._src._jax_internals import is_staging, staging_trace
+from replicax._src._typing import Device, Tracer, override
+from replicax._src.collectives import (
+    SeparateReplicas,
+    all_gather_with_gradient,
+    all_reduce_with_gradient,
+    of_first_worker,
+)
+from replicax._src.context import ReplicaContext, World
+from replicax._src.devices import PLAIN, Layout, ReplicaMesh, device_of, put, replica_mesh
+from replicax._src.executors._lockstep import run_in_lockstep
+from replicax._src.values import DistributedValues, Mirrored, OneBuffer, ReplicaBuffers, Storage
+from replicax._src.variable import DistributedVariable, Variable
+
+
+@final
+class EagerWorld(World):
+    """Variables have their values, and replicas are threads that take turns."""
+
+    def __init__(self) -> None:
+        self.replicas = SeparateReplicas()
+
+    @override
+    def refuse_in_program(self, error: Callable[[], BaseException]) -> None:
+        pass
+
+    @override
+    def refuse_traced(self, value: Any, error: Callable[[], Exception]) -> None:
+        if isinstance(value, Tracer):
+            raise error()
+
+    # ------------------------------------------------------------------ running
+
+    @override
+    def run_replicas(
+        self,
+        strategy: Any,
+        devices: tuple[Device, ...],
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        return run_in_lockstep(strategy, devices, fn, args, kwargs)
+
+    @override
+    def replica_number(self, number: Any) -> Any:
+        return number
+
+    @override
+    def leave_to_python(self, reason: str) -> None:
+        pass
+
+    @override
+    def on_device(self, device: Device) -> AbstractContextManager[Any]:
+        return jax.default_device(device)
+
+    @override
+    def beside(self, array: Any) -> AbstractContextManager[Any]:
+        return jax.default_device(device_of(array))
+
+    @override
+    def mirrored(self, devices: tuple[Device, ...], array: Any) -> Any:
+        if len(set(devices)) < len(devices):
+            return Mirrored([put(array, device) for device in devices])
+        mesh = replica_mesh(devices)
+        return Mirrored._from_buffers(ReplicaBuffers(mesh, assembled=mesh.spread(array, PLAIN)))
+
+    @override
+    def component_for_each(self, value: DistributedValues) -> NoReturn:
+        raise AssertionError("Eagerly, every replica has its own number.")
+
+    @override
+    def all_reduce_with_gradient(
+        self, arrays: Sequence[jax.Array], reduce: Callable[[Sequence[jax.Array]], list[jax.Array]]
+    ) -> list[jax.Array]:
+        return all_reduce_with_gradient(arrays, reduce, "all_reduce")
+
+    @override
+    def all_gather_with_gradient(
+        self,
+        arrays: Sequence[jax.Array],
+        axis: int,
+        *,
+        gather: Callable[[Sequence[jax.Array]], list[jax.Array]],
+        gather_with_starts: Callable[[Sequence[jax.Array]], tuple[list[jax.Array], list[int]]],
+        add_up: Callable[[Sequence[jax.Array]], list[jax.Array]],
+    ) -> list[jax.Array]:
+        return all_gather_with_gradient(arrays, axis, gather_with_starts, add_up, "all_gather")
+
+    # ------------------------------------------------------------------ variables
+
+    @override
+    def require_startable(self, value: Any, name: str) -> None:
+        if isinstance(value, Tracer):
+            raise RuntimeError(
+                f"Variable {name!r} cannot start from a value that JAX is tracing (inside "
+                "jax.jit, jax.grad, ...), which does not exist yet. Make variables outside of the "
+                "traced function, or from a function of no arguments."
+            )
+        if is_staging():
+            raise RuntimeError(
+                f"Variable {name!r} is made inside a function that JAX traces (jax.jit, lax.scan, "
+                "...), where values do not exist yet. Make variables outside of the traced "
+                "function, or use rx.function in place of jax.jit."
+            )
+
+    @override
+    def create(self, variable: Variable, mesh: ReplicaMesh | None, value: Any) -> None:
+        if mesh is None:
+            variable._stored = OneBuffer(put(value, variable._placement[0]))
+            return
+        assert isinstance(variable, DistributedVariable)
+        value = of_first_worker(mesh, value, variable._description)
+        whole = mesh.spread(value, variable._layout)
+        variable._stored = ReplicaBuffers(mesh, assembled=whole)
+
+    @override
+    def require_unstaged(self, variable: Variable, allowed: Any = None) -> None:
+        # JAX keeps what it traced by the function: the next call would see the old value.
+        if staging_trace() is not allowed:
+            raise RuntimeError(
+                f"Variable {variable.name!r} was read inside a function that JAX traces and keeps "
+                "(jax.jit, lax.scan, lax.cond, jax.checkpoint, ...): it would keep the value that "
+                "the variable has now. Read it outside, value = variable.read_value(), or pass it "
+                "as an argument: jax.jit(fn)(x, variable). rx.function, and in a loss "
+                "rx.value_and_grad(..., compile=True), take care of it."
+            )
+
+    @override
+    def require_assignable(self, variable: Variable, kind: str, value: Any) -> None:
+        if isinstance(value, Tracer) or staging_trace() is not None:
+            raise RuntimeError(
+                f"{kind} of variable {variable.name!r} inside a function that JAX traces (jax.jit, "
+                "lax.scan, vmap, ...): it would happen when the function is traced, and not when "
+                "it runs. Return the value from the traced function and assign it outside, or use "
+                "rx.function in place of jax.jit."
+            )
+
+    @override
+    def require_own_copy(self, variable: DistributedVariable, index: Any) -> None:
+        pass
+
+    @override
+    def storage_of(self, variable: Variable) -> Storage:
+        return variable._settled()
+
+    @override
+    def store(self, variable: Variable, storage: Storage) -> None:
+        variable._store(storage)
+
+    @override
+    def with_copy(self, variable: DistributedVariable, index: Any, value: Any) -> Storage:
+        layout, mesh, storage = variable.layout, variable._stored.mesh, variable._settled()
+        assert isinstance(storage, ReplicaBuffers)
+        if layout.replica_dim is not None:  # there is one copy, of which each replica has a part
+            whole = mesh.relaid(self.laid_out(value, mesh, layout), layout)
+            return ReplicaBuffers(mesh, assembled=whole)
+        if not layout.is_plain:
+            value = mesh.split_inside(value, layout.parts, index)
+        return storage.with_component(index, value)
+
+    @override
+    def laid_out(self, value: Any, mesh: ReplicaMesh, layout: Layout) -> jax.Array:
+        if isinstance(value, Mirrored):
+            if value._buffers is not None and value._buffers.mesh is mesh:
+                return mesh.relaid(value._buffers.assembled, layout)
+            value = value._array()
+        if mesh.is_one_device:  # no transfer to arrange: a tenth of device_put's cost
+            return mesh.assemble([put(value, mesh.devices[0])])
+        return mesh.spread(value, layout)
+
+    @override
+    def relaid(self, array: Any, mesh: ReplicaMesh, layout: Layout) -> jax.Array:
+        return mesh.relaid(array, layout)
+
+    @override
+    def update_in_turn(self, variable: Variable, kind: str, value: Any) -> bool:
+        return False
+
+    @override
+    def defer(
+        self, variable: DistributedVariable, context: ReplicaContext, kind: str, value: Any
+    ) -> bool:
+        return False
+
+    # ------------------------------------------------------------------ training
+
+    @override
+    def in_loss(self) -> AbstractContextManager[Any]:
+        return contextlib.nullcontext()  # reads of variables in what JAX keeps are refused
+
+    @override
+    def cut_of(self, variable: Variable) -> int | None:
+        return None  # a replica that reads a variable has it whole
+
+    @override
+    def part_of(self, variable: Variable) -> NoReturn:
+        raise AssertionError("Eager replicas have variables whole.")
+
+    @override
+    def set_part(self, variable: Variable, value: Any) -> NoReturn:
+        raise AssertionError("Eager replicas have variables whole.")
+
+    @override
+    def keep_on(self, value: Any, logical_device: int) -> NoReturn:
+        raise AssertionError("Eagerly a value is moved at once.")

@@ -1,0 +1,49 @@
+"""Replicas in a program that is being traced: one call of the replica function for all of them.
+
+It is called with each replica's components as tracers. Where replicas meet there is nobody to wait
+for, only values that differ from replica to replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from replicax._src._typing import Device
+from replicax._src.context import EachReplicaContext, Frame, ReplicaContext, entered
+from replicax._src.devices import replicas_on
+from replicax._src.functions._trace import ProgramTrace
+from replicax._src.values import regroup_traced, select_replica
+
+Handler = Callable[[Any], Any]
+
+
+def run_in_trace(
+    program: ProgramTrace,
+    strategy: Any,
+    devices: tuple[Device, ...],
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Returns what `fn(*args, **kwargs)` returns on the replicas, merged into one structure."""
+    program.require_devices(strategy, devices)
+    if replicas_on(devices) == 1:
+        with entered(Frame(strategy, ReplicaContext(strategy, 0))):
+            return fn(*select_replica(0, args), **select_replica(0, kwargs))
+    mesh = program.mesh
+    assert mesh is not None
+    with program.replicas(fn) as provenance:
+
+        def meet(key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool) -> Any:
+            program.end_turns()
+            is_same = provenance.is_same if keep_same else None
+            with entered(Frame(strategy)):
+                result = handler(regroup_traced(payload, mesh, is_same=is_same))
+            return provenance.handed_out(result)
+
+        context = EachReplicaContext(strategy, meet)
+        args, kwargs = provenance.handed_out((args, kwargs))
+        with entered(Frame(strategy, context)):
+            result = fn(*args, **kwargs)
+        return regroup_traced(result, mesh, is_same=provenance.is_same)

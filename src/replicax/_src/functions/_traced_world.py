@@ -1,0 +1,177 @@
+"""The world of a program that is being traced: values are tracers, and replicas one trace."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn, final
+
+import jax
+
+from replicax._src._typing import Device, override
+from replicax._src.collectives import ReplicasTogether, SeparateReplicas
+from replicax._src.context import EACH, ReplicaContext, World, get_replica_context
+from replicax._src.devices import Layout, ReplicaMesh, replica_mesh
+from replicax._src.functions._spmd import run_in_trace
+from replicax._src.functions._trace import ProgramTrace
+from replicax._src.values import DistributedValues, Mirrored, Storage, TracedBuffers
+from replicax._src.variable import DistributedVariable, Variable
+
+# As `trace_stamp` of variables, which assignments inside the loss renew, and cannot renew this one.
+_loss_stamp = jax.make_user_context(None)
+
+
+@final
+class TracedWorld(World):
+    """What is done becomes a part of `program`."""
+
+    def __init__(self, program: ProgramTrace):
+        self.program = program
+        together = program.mesh is not None
+        self.replicas = ReplicasTogether(program.mesh) if together else SeparateReplicas()
+
+    @override
+    def refuse_in_program(self, error: Callable[[], BaseException]) -> NoReturn:
+        raise error()
+
+    @override
+    def refuse_traced(self, value: Any, error: Callable[[], Exception]) -> None:
+        pass
+
+    # ------------------------------------------------------------------ running
+
+    @override
+    def run_replicas(
+        self,
+        strategy: Any,
+        devices: tuple[Device, ...],
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        return run_in_trace(self.program, strategy, devices, fn, args, kwargs)
+
+    @override
+    def replica_number(self, number: Any) -> Any:
+        return self.program.replica_number(number)
+
+    @override
+    def leave_to_python(self, reason: str) -> None:
+        self.program.leave_to_python(reason)
+
+    @override
+    def on_device(self, device: Device) -> AbstractContextManager[Any]:
+        return contextlib.nullcontext()  # the program says where it runs
+
+    @override
+    def beside(self, array: Any) -> AbstractContextManager[Any]:
+        return contextlib.nullcontext()
+
+    @override
+    def mirrored(self, devices: tuple[Device, ...], array: Any) -> Any:
+        return Mirrored._from_buffers(TracedBuffers(replica_mesh(devices), array, mirrored=True))
+
+    @override
+    def component_for_each(self, value: DistributedValues) -> Any:
+        return self.program.value_of_captured(value)
+
+    @override
+    def all_reduce_with_gradient(
+        self, arrays: Sequence[jax.Array], reduce: Callable[[Sequence[jax.Array]], list[jax.Array]]
+    ) -> list[jax.Array]:
+        return reduce(arrays)  # JAX differentiates the collective itself
+
+    @override
+    def all_gather_with_gradient(
+        self,
+        arrays: Sequence[jax.Array],
+        axis: int,
+        *,
+        gather: Callable[[Sequence[jax.Array]], list[jax.Array]],
+        gather_with_starts: Callable[[Sequence[jax.Array]], tuple[list[jax.Array], list[int]]],
+        add_up: Callable[[Sequence[jax.Array]], list[jax.Array]],
+    ) -> list[jax.Array]:
+        return gather(arrays)
+
+    # ------------------------------------------------------------------ variables
+
+    @override
+    def require_startable(self, value: Any, name: str) -> None:
+        pass
+
+    @override
+    def create(self, variable: Variable, mesh: ReplicaMesh | None, value: Any) -> None:
+        self.program.create(variable, mesh, value)
+
+    @override
+    def require_unstaged(self, variable: Variable, allowed: Any = None) -> None:
+        pass
+
+    @override
+    def require_assignable(self, variable: Variable, kind: str, value: Any) -> None:
+        pass
+
+    @override
+    def require_own_copy(self, variable: DistributedVariable, index: Any) -> None:
+        self.program.require_own(variable, index)
+
+    @override
+    def storage_of(self, variable: Variable) -> Storage:
+        return self.program.storage_of(variable)
+
+    @override
+    def store(self, variable: Variable, storage: Storage) -> None:
+        self.program.set_value(variable, storage.assembled)
+
+    @override
+    def with_copy(self, variable: DistributedVariable, index: Any, value: Any) -> Storage:
+        return self.program.storage_of(variable).with_component(index, value)
+
+    @override
+    def laid_out(self, value: Any, mesh: ReplicaMesh, layout: Layout) -> Any:
+        return value._array() if isinstance(value, Mirrored) else value
+
+    @override
+    def relaid(self, array: Any, mesh: ReplicaMesh, layout: Layout) -> Any:
+        return array
+
+    @override
+    def update_in_turn(self, variable: Variable, kind: str, value: Any) -> bool:
+        context = get_replica_context()
+        if context is None or context._replica_id is not EACH:
+            return False
+        self.program.update_in_turn(variable, kind, value)
+        return True
+
+    @override
+    def defer(
+        self, variable: DistributedVariable, context: ReplicaContext, kind: str, value: Any
+    ) -> bool:
+        if context._replica_id is EACH or variable._copies == 1:
+            return False
+        self.program.defer(variable, kind, value)
+        return True
+
+    # ------------------------------------------------------------------ training
+
+    @override
+    def in_loss(self) -> AbstractContextManager[Any]:
+        # JAX may have traced what the loss calls before, with other values.
+        return _loss_stamp(object())
+
+    @override
+    def cut_of(self, variable: Variable) -> int | None:
+        return self.program.cut_of(variable)
+
+    @override
+    def part_of(self, variable: Variable) -> Any:
+        return self.program.part_of(variable)
+
+    @override
+    def set_part(self, variable: Variable, value: Any) -> None:
+        self.program.set_part(variable, value)
+
+    @override
+    def keep_on(self, value: Any, logical_device: int) -> None:
+        self.program.assign(value, logical_device)

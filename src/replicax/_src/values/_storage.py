@@ -1,0 +1,55 @@
+"""`Storage`: what holds the value of a variable, or the components of a per-replica value."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar
+
+from replicax._src.devices import ReplicaMesh
+
+
+class Storage(abc.ABC):
+    """One array, or one for each replica. It never changes: an update makes a new one.
+
+    Attributes:
+      mesh: the devices of the components; None for one array on one device.
+      exclusive: whether nobody else can hold the arrays, so that a program may be given them to
+        write its results into.
+    """
+
+    __slots__ = ()
+    is_traced: ClassVar[bool] = False  # a program that computes the value is being traced
+    is_settled: ClassVar[bool] = True  # the value is the owner's alone
+    mesh: ReplicaMesh | None
+    exclusive: bool
+
+    @abc.abstractmethod
+    def component(self, replica_id: Any) -> Any:
+        """Returns what one replica has."""
+
+    @property
+    @abc.abstractmethod
+    def assembled(self) -> Any:
+        """All components as one array over the mesh."""
+
+    @property
+    @abc.abstractmethod
+    def look(self) -> Any:
+        """Anything with the shape and dtype of a component."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a component."""
+        return self.look.shape
+
+    @property
+    def collected(self) -> Any:
+        """A value that is the same for all replicas, as one of them has it or would have it."""
+        return self.component(0)
+
+    def settled(self) -> Storage:
+        """Returns a storage of the owner's own with the same value."""
+        return self
+
+    def leave(self) -> None:  # noqa: B027 (most have nothing to do)
+        """Called when the owner has its value elsewhere."""
