@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from replicax._arrays import as_array
+from replicax._arrays import IntegersTooLargeError, as_array
 from replicax._jax_internals import is_staging
 from replicax._typing import Tracer
 from replicax.context import get_strategy, is_compiling, require_threads, thread_state
@@ -91,6 +91,8 @@ def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.
     _check_dtype(dtype, name)
     try:
         array = as_array(value, dtype)
+    except IntegersTooLargeError as error:
+        raise ValueError(f"Variable {name!r}: {error}") from None
     except OverflowError as error:
         raise ValueError(f"Variable {name!r}: {error}. Give a dtype that it fits.") from None
     except (TypeError, ValueError) as error:
