@@ -13,7 +13,12 @@ from replicax.checkpoints._paths import as_path, as_target, require_below
 from replicax.checkpoints._saving import Save
 from replicax.checkpoints._status import CheckpointLoadStatus, InitializationOnlyStatus
 from replicax.checkpoints._together import Restoring, restore_needs_all
-from replicax.context import default_strategy, get_replica_context, is_compiling
+from replicax.context import (
+    default_strategy,
+    get_replica_context,
+    is_compiling,
+    require_threads,
+)
 from replicax.variable import Variable
 
 
@@ -271,6 +276,7 @@ class Checkpoint:
         return status
 
     def _require_outside(self, what: str) -> None:
+        require_threads("A checkpoint")  # TensorStore would abort the child of a fork
         context = get_replica_context()
         in_replica = context is not None and context.strategy is not default_strategy()
         if is_compiling() or in_replica:
