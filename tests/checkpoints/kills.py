@@ -20,9 +20,20 @@ from replicax.checkpoints._leftovers import remove_leftovers
 from tests.guards import ROOT
 
 PROGRAM = """
+import os
 import sys
+import time
 import jax.numpy as jnp
 import replicax as rx
+
+if sys.argv[2] == ".removed":  # else it is over before anybody on a busy machine has seen it
+    unlink = os.unlink
+
+    def unlink_slowly(*args, **kwargs):
+        time.sleep(0.02)
+        unlink(*args, **kwargs)
+
+    os.unlink = unlink_slowly
 
 strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 with strategy.scope():
@@ -99,7 +110,7 @@ def _run_and_kill(
         "JAX_NUM_CPU_DEVICES": "2",
     }
     process = subprocess.Popen(
-        [sys.executable, str(program), str(directory)],
+        [sys.executable, str(program), str(directory), ending],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -137,7 +148,7 @@ def _is_stopped_inside(
     if not is_there():
         time.sleep(0.0002)
         return False
-    time.sleep(chosen.random() * (0.03 if ending == ".partial" else 0.0005))
+    time.sleep(chosen.random() * (0.03 if ending == ".partial" else 0.1))
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     if is_there():
