@@ -182,7 +182,9 @@ class Captures:
         """The function with these in the places of its own arrays."""
         flattens = self._names_here.isdisjoint(_WALKING)
         new = {
-            id(old): LateNumPy(each, old.dtype, flattens) if isinstance(old, np.ndarray) else each
+            id(old): LateNumPy(each, old.dtype, flattens, type(old))
+            if isinstance(old, np.ndarray)
+            else each
             for old, each in zip(self.arrays, arrays, strict=True)
             if old is not each
         }
