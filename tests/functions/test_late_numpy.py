@@ -11,7 +11,7 @@ import pytest
 import replicax as rx
 
 ARRAYS = (np.ndarray,)
-NUMBERS = (np.float32, np.int64)
+NUMBERS: Any = (np.float32, np.int64)
 
 
 @functools.singledispatch
