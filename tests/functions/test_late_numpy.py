@@ -1,5 +1,6 @@
 """NumPy arrays that a compiled loss captures: what JAX gets of them, and what NumPy does."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,20 @@ import numpy as np
 import pytest
 
 import replicax as rx
+
+ARRAYS = (np.ndarray,)
+NUMBERS: Any = (np.float32, np.int64)
+
+
+@functools.singledispatch
+def kind_of(x: Any) -> int:
+    return 2
+
+
+@kind_of.register(np.ndarray)
+def _(x: Any) -> int:
+    return 3
+
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 USES: dict[str, Callable[[Any, Any], Any]] = {
@@ -33,6 +48,12 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
     "a membership": lambda x, w: w * (5.0 in x),
     "in place": lambda x, w: w * jnp.sum(np.add(x, 1, out=np.empty_like(x))),
     "isinstance": lambda x, w: w * jnp.sum(jnp.asarray(x)),
+    "isinstance with classes elsewhere": lambda x, w: w * (2 if isinstance(x, ARRAYS) else 3),
+    "isinstance of an item": lambda x, w: w * (2 if isinstance(x[0, 0], NUMBERS) else 3),
+    "isinstance of a container": lambda x, w: w * (2 if isinstance(x, list | tuple) else 3),
+    "its class": lambda x, w: w * len(x.__class__.__name__),
+    "isscalar": lambda x, w: w * (2 if np.isscalar(x[0, 0]) else 3),
+    "singledispatch": lambda x, w: w * kind_of(x),
 }
 
 

@@ -4,9 +4,12 @@ import collections
 import dataclasses
 import enum
 import functools
+import importlib
 import itertools
 import sys
+import threading
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -421,6 +424,40 @@ def test_modules_that_the_function_imports(v: Any, package: Any):
     assert losses_of(loss, v, [lambda: setattr(package.settings, "SCALE", 3.0)]) == [1, 9]
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: importlib.import_module("outer_package.settings").SCALE,
+        lambda: sys.modules["outer_package.settings"].SCALE,
+        lambda: __import__("outer_package").settings.SCALE,
+    ],
+    ids=["import_module", "sys.modules", "__import__"],
+)
+def test_modules_that_are_found_by_a_text(read: Any, v: Any, package: Any):
+    change = lambda: setattr(package.settings, "SCALE", 3.0)  # noqa: E731
+    assert losses_of(lambda: v * read(), v, [change]) == [1, 3]
+
+
+@pytest.mark.parametrize("read", [lambda: globals()["SC" + "ALE"], lambda: eval("SCALE")])
+def test_globals_that_no_code_names(read: Any, v: Any, monkeypatch: pytest.MonkeyPatch):
+    change = lambda: monkeypatch.setitem(globals(), "SCALE", 3.0)  # noqa: E731
+    assert losses_of(lambda: v * read(), v, [change]) == [1, 3]
+
+
+def test_names_and_texts_of_functions_and_classes(v: Any):
+    class Named:
+        """1"""
+
+    def named() -> None:
+        """1"""
+
+    def change() -> None:
+        Named.__doc__ = named.__doc__ = "3"
+
+    loss = lambda: v * float(Named.__doc__ or 0) * float(named.__doc__ or 0)  # noqa: E731
+    assert losses_of(loss, v, [change]) == [1, 9]
+
+
 def test_static_fields_of_modules(v: Any, monkeypatch: pytest.MonkeyPatch):
     equinox = pytest.importorskip("equinox")
 
@@ -500,6 +537,23 @@ class Settings:
     scale: Any
 
 
+def local() -> Any:
+    held = threading.local()
+    held.scale = 1.0
+    return held
+
+
+def with_proxy() -> Any:
+    held = types.SimpleNamespace(target=Settings(1.0))
+    held.proxy = weakref.proxy(held.target)
+    return held
+
+
+def with_view(view: str) -> Any:
+    items = {1.0: 1.0}
+    return types.SimpleNamespace(items=items, view=getattr(items, view)())
+
+
 CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
     "a dict": (lambda: {"k": 1.0}, lambda d: d["k"], lambda d: d.update(k=3.0)),
     "a list": (lambda: [1.0], lambda d: d[-1], lambda d: d.append(3.0)),
@@ -508,6 +562,19 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any]
     "a dict in a tuple": (lambda: ({"k": 1.0},), lambda d: d[0]["k"], lambda d: d[0].update(k=3.0)),
     "a NumPy array": (lambda: np.ones(1), lambda d: d[0], lambda d: d.fill(3.0)),
     "a dataclass": (lambda: Settings(1.0), lambda d: d.scale, lambda d: setattr(d, "scale", 3.0)),
+    "a thread's own": (local, lambda d: d.scale, lambda d: setattr(d, "scale", 3.0)),
+    "a weak proxy": (
+        with_proxy,
+        lambda d: d.proxy.scale,
+        lambda d: setattr(d.target, "scale", 3.0),
+    ),
+    "keys": (lambda: with_view("keys"), lambda d: max(d.view), lambda d: d.items.update({3.0: 0})),
+    "values": (
+        lambda: with_view("values"),
+        lambda d: max(d.view),
+        lambda d: d.items.update({1.0: 3.0}),
+    ),
+    "a flat view": (lambda: np.ones(2).flat, lambda d: float(d[0]), lambda d: d.base.fill(3.0)),
 }
 
 
@@ -626,6 +693,26 @@ def test_a_function_that_changes_what_it_reads_is_traced_each_time(v: Any):
     assert [float(rx.value_and_grad(loss, [v], compile=True)[0]) for _ in range(3)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("given", "read", "change"),
+    [
+        (Settings, lambda d: d.scale, lambda d: setattr(d, "scale", 3.0)),
+        (lambda x: types.SimpleNamespace(k=x), lambda d: d.k, lambda d: setattr(d, "k", 3.0)),
+        (lambda x: {x}, max, lambda d: d.add(3.0)),
+    ],
+)
+def test_objects_among_the_arguments_of_compiled_runs(given: Any, read: Any, change: Any):
+    strategy, value = tpu(), given(1.0)
+
+    def once() -> float:
+        result = strategy.run(lambda x, held: x * read(held), (jnp.float32(2), value))
+        return float(strategy.experimental_local_results(result)[0])
+
+    before = once()
+    change(value)
+    assert (before, once()) == (2, 6)
+
+
 # ------------------------------------------------------------------ arguments that are constants
 
 
@@ -641,7 +728,32 @@ def test_constants_that_are_equal_and_not_the_same():
     assert float(kinds(x, frozenset({1.0}))) == 3
 
 
+def test_sets_and_keys_of_dicts_by_their_exact_values():
+    @rx.function
+    def kinds(chosen: Any) -> Any:
+        return [type(each).__name__ for each in chosen]
+
+    x: Any = jnp.ones(2)
+    chosen: set[Any] = {1}
+    assert [kinds({key: x}) for key in (1, True, 1.0)] == [["int"], ["bool"], ["float"]]
+    assert [kinds({key: x, 0: x}) for key in (1, True)] == [["int", "int"], ["bool", "int"]]
+    assert [kinds(frozenset({(key,)})) for key in (1, 2)] == [["tuple"], ["tuple"]]
+    assert kinds(chosen) == ["int"]
+    chosen.add("text")
+    assert sorted(kinds(chosen)) == ["int", "str"]
+
+
 # ------------------------------------------------------------------ dicts keep their order
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_what_a_loss_returns_beside_itself_keeps_its_order(compile: bool, v: Any):
+    def loss() -> Any:
+        return v * 2, {"z": v * 3, "a": Settings({"y": v * 4, "x": None})}
+
+    (_, aux), _ = rx.value_and_grad(loss, [v], has_aux=True, compile=compile)
+    assert list(aux) == ["z", "a"] and list(aux["a"].scale) == ["y", "x"]
+    assert float(aux["z"]) == 3 and float(aux["a"].scale["y"]) == 4
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from replicax._warnings import warn
+from replicax.functions._arguments import objects_in
 from replicax.functions._captures import Captures
 from replicax.functions._retry import OnlyPython
 
@@ -33,13 +34,15 @@ class FunctionCache:
         make: Callable[[Callable[..., Any]], Function],
         call: Callable[[Function], Any],
         as_python: Callable[[], Any],
+        arguments: Any = (),
     ) -> Any:
         """What `call` returns for the compiled function that goes with `fn`.
 
-        `as_python` is called instead if there is too much to be compared.
+        `as_python` is called instead if there is too much to be compared. Objects among the
+        `arguments` are compared as those that `fn` captures are.
         """
         try:
-            key = Captures(fn, inputs=False).key
+            key = Captures(fn, inputs=False, given=objects_in(arguments)).key
         except OnlyPython as reason:
             name = getattr(fn, "__qualname__", repr(fn))
             warn(

@@ -27,9 +27,10 @@ import functools
 import hashlib
 import inspect
 import operator
+import threading
 import types
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, MappingView, Sequence
 from typing import Any
 
 import jax
@@ -44,6 +45,7 @@ from replicax.functions._code import (
     imports_of,
     names_in,
     only_added_to,
+    reads_any_global,
 )
 from replicax.functions._exchange import Exchange, is_array, node_of
 from replicax.functions._keys import ByIdentity, plain_key
@@ -59,7 +61,7 @@ from replicax.functions._retry import OnlyPython
 from replicax.values import DistributedValues
 from replicax.variable import Variable
 
-_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace, threading.local)
 _MAPPINGS = (
     dict,
     types.MappingProxyType,
@@ -91,6 +93,7 @@ _OF_NO_MATTER = frozenset(
     __cached__ __builtins__ __annotations__ __annotate__ __package__ __path__ __slots__
     __slotnames__ __firstlineno__ __static_attributes__""".split()
 )
+_OF_FUNCTIONS = ("__doc__", "__module__", "__name__", "__qualname__")
 _ONLY_TO_MAKE_OR_SHOW = frozenset(
     """__init__ __new__ __post_init__ __init_subclass__ __del__ __repr__ __str__ __reduce__
     __getstate__ __setstate__ __copy__ __deepcopy__""".split()
@@ -109,12 +112,19 @@ class Captures:
       have_tracers: whether a value of an unfinished or earlier trace is among them.
     """
 
-    def __init__(self, fn: Callable[..., Any], inputs: bool = True, numpy_inputs: bool = True):
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        inputs: bool = True,
+        numpy_inputs: bool = True,
+        given: Sequence[Any] = (),
+    ):
         """
         Args:
           fn: the function.
           inputs: whether arrays are to be inputs where they can be; else all are in the key.
           numpy_inputs: the same of NumPy arrays.
+          given: objects among its arguments, which may have changed too.
         """
         self._fn = fn
         self._numpy_inputs = numpy_inputs
@@ -134,6 +144,8 @@ class Captures:
             self._sees_all = not _DYNAMIC.isdisjoint(self._names)
             try:
                 self.key = self._visit(fn, inputs)
+                if given:
+                    self.key = (self.key, *(self._visit(each, False) for each in given))
             except RecursionError:
                 raise OnlyPython("it refers to objects that are nested too deeply") from None
             fixed = {
@@ -170,7 +182,9 @@ class Captures:
         """The function with these in the places of its own arrays."""
         flattens = self._names_here.isdisjoint(_WALKING)
         new = {
-            id(old): LateNumPy(each, old.dtype, flattens) if isinstance(old, np.ndarray) else each
+            id(old): LateNumPy(each, old.dtype, flattens, type(old))
+            if isinstance(old, np.ndarray)
+            else each
             for old, each in zip(self.arrays, arrays, strict=True)
             if old is not each
         }
@@ -255,6 +269,7 @@ class Captures:
         read.append(self._visit(fn.__defaults__, movable))
         read.append(self._visit(fn.__kwdefaults__, movable))
         read += [(name, self._visit(each, False)) for name, each in list(vars(fn).items())]
+        read += [getattr(fn, name) for name in _OF_FUNCTIONS if name in self._names]
         if from_library(fn):
             return (ByIdentity(code), tuple(read))
         self._codes[code] = None
@@ -263,6 +278,8 @@ class Captures:
         for name, each in globals_of(fn):
             read.append((name, self._read_key(code, name, each, movable)))
         read += [self._visit(each, False) for each in imports_of(fn)]
+        if reads_any_global(code):
+            read.append(self._members_key(fn.__globals__, True))
         return (code, tuple(read))
 
     def _read_key(self, code: types.CodeType, name: str, value: Any, movable: bool) -> Hashable:
@@ -284,7 +301,7 @@ class Captures:
             (name, self._visit(_unwrapped(member), False))
             for name, member in list(members.items())
             if (all_of_them or name in self._names or name.startswith("__"))
-            and name not in _OF_NO_MATTER
+            and (name not in _OF_NO_MATTER or name in self._names)
             and name not in without
         )
 
@@ -320,6 +337,8 @@ class Captures:
             return (*read, self._visit(value.__self__, False))
         if isinstance(value, weakref.ref):
             return (*read, self._visit(value(), False))
+        if isinstance(value, np.flatiter):
+            return (*read, self._visit(value.base, False))
         if _is_builtin(value) and (type(value) is operator.attrgetter or value in _READS_ANYTHING):
             self._names.add("getattr")
         try:
@@ -366,6 +385,10 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
     """What a container that is no plain one holds."""
     if isinstance(value, _MAPPINGS):
         yield from list(value.items())
+    elif isinstance(value, MappingView):  # dict.values() and the like
+        yield "mapping", getattr(value, "mapping", None) or getattr(value, "_mapping", None)
+    elif type(value) in weakref.ProxyTypes:
+        yield "object", value.__init__.__self__
     elif isinstance(value, contextvars.ContextVar):
         yield "value", value.get(None)
     elif isinstance(value, list | tuple | collections.deque | collections.UserList):

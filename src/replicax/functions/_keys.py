@@ -75,6 +75,8 @@ def constant_key(value: Any) -> Hashable:
     key = plain_key(value)
     if key is not None:
         return key
-    if type(value) is frozenset:
-        return (frozenset, frozenset(map(constant_key, value)))
+    if type(value) is set or type(value) is frozenset:
+        return (type(value), frozenset(map(constant_key, value)))
+    if type(value) is tuple:  # in a set; elsewhere it is taken apart
+        return (tuple, tuple(map(constant_key, value)))
     return ByIdentity(value)

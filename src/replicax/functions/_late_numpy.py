@@ -7,27 +7,42 @@ trace is given up, and made again with the array as a constant.
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import Any
 
 import jax
 import numpy as np
 
+from replicax.functions._packages import is_from_library
 from replicax.functions._retry import NumPyNeeded
+
+_ASK_FOR_OTHERS = ("numpy", "functools")  # np.isscalar, singledispatch
 
 
 class LateNumPy:
     """Stands for a NumPy array; for JAX it is an input of the program."""
 
-    def __init__(self, tracer: Any, dtype: Any, flattens: bool = True):
+    def __init__(self, tracer: Any, dtype: Any, flattens: bool = True, kind: type = np.ndarray):
         """
         Args:
           tracer: the input.
           dtype: of the NumPy array, which may have more bits.
           flattens: whether only JAX takes structures apart, and not the user's own code.
+          kind: the class of the NumPy array; of a single item, that of a number.
         """
         self._tracer = tracer
         self.dtype = np.dtype(dtype)
         self._flattens = flattens
+        self._kind = kind
+
+    @property
+    def __class__(self) -> type:
+        """To the user's `isinstance` it is what it stands for; JAX must not take it for that."""
+        frame = sys._getframe(1)
+        while _package_of(frame) in _ASK_FOR_OTHERS and frame.f_back is not None:
+            frame = frame.f_back
+        return LateNumPy if is_from_library(_package_of(frame)) else self._kind
 
     shape = property(lambda self: self._tracer.shape)
     ndim = property(lambda self: self._tracer.ndim)
@@ -45,8 +60,10 @@ class LateNumPy:
         for part in parts:
             if isinstance(part, bool) or not isinstance(part, int | slice | type(None) | type(...)):
                 raise NumPyNeeded
-        np.broadcast_to(np.zeros((), self.dtype), self.shape)[index]  # JAX forgives a wrong index
-        return LateNumPy(self._tracer[index], self.dtype, self._flattens)
+        # JAX forgives a wrong index.
+        like = np.broadcast_to(np.zeros((), self.dtype), self.shape)[index]
+        kind = self._kind if isinstance(like, np.ndarray) else type(like)
+        return LateNumPy(self._tracer[index], self.dtype, self._flattens, kind)
 
     def reshape(self, *shape: Any) -> LateNumPy:
         return LateNumPy(self._tracer.reshape(*shape), self.dtype, self._flattens)
@@ -64,6 +81,10 @@ class LateNumPy:
         if hasattr(np.ndarray, name):
             raise NumPyNeeded
         raise AttributeError(name)
+
+
+def _package_of(frame: types.FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _flattened(array: LateNumPy) -> tuple[tuple[Any], None]:

@@ -17,6 +17,7 @@ from replicax import _tree
 from replicax.context import is_compiling, thread_state
 from replicax.functions import ByIdentity, LossCache
 from replicax.training._substitution import PutTogether, Substitution, checked_loss
+from replicax.values import is_leaf
 from replicax.variable import (
     Variable,
     active_interceptors,
@@ -105,9 +106,11 @@ def _evaluated(
 ) -> tuple[Any, list[Any]]:
     """The loss, and the gradient for each variable; None for those that the loss does not read."""
     used: set[int] = set()
+    rebuild: Callable[[Any], Any] = list
     cuts = [_cut(variable) for variable in variables]
 
-    def evaluate(values: list[jax.Array]) -> tuple[jax.Array, Any]:
+    def evaluate(values: list[jax.Array]) -> tuple[jax.Array, list[Any]]:
+        nonlocal rebuild
         given = [
             value
             if dim is None
@@ -121,7 +124,8 @@ def _evaluated(
         with stamp, intercepting(substitution):
             loss, aux = checked_loss(loss_fn(), has_aux)
         used.update(substitution.used)
-        return loss, aux
+        leaves, rebuild = _tree.flatten(aux, is_leaf)  # JAX would sort dicts
+        return loss, leaves
 
     values = [
         variable._array() if dim is None else jnp.zeros(variable.shape, variable.dtype)
@@ -129,7 +133,7 @@ def _evaluated(
     ]
     (loss, aux), gradients = jax.value_and_grad(evaluate, has_aux=True)(values)
     found = [g if id(v) in used else None for v, g in zip(variables, gradients, strict=True)]
-    return ((loss, aux) if has_aux else loss), found
+    return ((loss, rebuild(aux)) if has_aux else loss), found
 
 
 def _cut(variable: Variable) -> int | None:
