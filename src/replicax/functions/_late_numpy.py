@@ -18,21 +18,27 @@ from replicax.functions._retry import NumPyNeeded
 class LateNumPy:
     """Stands for a NumPy array; for JAX it is an input of the program."""
 
-    def __init__(self, tracer: Any, dtype: Any, flattens: bool = True):
+    def __init__(self, tracer: Any, dtype: Any, flattens: bool = True, has_scalars: bool = True):
         """
         Args:
           tracer: the input.
           dtype: of the NumPy array, which may have more bits.
           flattens: whether only JAX takes structures apart, and not the user's own code.
+          has_scalars: whether its items may be arrays without dimensions. NumPy's are scalars, and
+            floats as Python's are, which the user's code can ask for.
         """
         self._tracer = tracer
         self.dtype = np.dtype(dtype)
         self._flattens = flattens
+        self._has_scalars = has_scalars
 
     shape = property(lambda self: self._tracer.shape)
     ndim = property(lambda self: self._tracer.ndim)
     size = property(lambda self: self._tracer.size)
-    T = property(lambda self: LateNumPy(self._tracer.T, self.dtype, self._flattens))
+    T = property(lambda self: self._like(self._tracer.T))
+
+    def _like(self, tracer: Any, dtype: Any = None) -> LateNumPy:
+        return LateNumPy(tracer, dtype or self.dtype, self._flattens, self._has_scalars)
 
     def __jax_array__(self) -> Any:
         return self._tracer
@@ -45,11 +51,14 @@ class LateNumPy:
         for part in parts:
             if isinstance(part, bool) or not isinstance(part, int | slice | type(None) | type(...)):
                 raise NumPyNeeded
-        np.broadcast_to(np.zeros((), self.dtype), self.shape)[index]  # JAX forgives a wrong index
-        return LateNumPy(self._tracer[index], self.dtype, self._flattens)
+        # JAX forgives a wrong index.
+        like = np.broadcast_to(np.zeros((), self.dtype), self.shape)[index]
+        if isinstance(like, np.generic) and not self._has_scalars:
+            raise NumPyNeeded
+        return self._like(self._tracer[index])
 
     def reshape(self, *shape: Any) -> LateNumPy:
-        return LateNumPy(self._tracer.reshape(*shape), self.dtype, self._flattens)
+        return self._like(self._tracer.reshape(*shape))
 
     def astype(self, dtype: Any) -> LateNumPy:
         if self.dtype.kind == "f" and np.dtype(dtype).kind != "f":  # out of range they differ
@@ -57,7 +66,7 @@ class LateNumPy:
         for each in (self.dtype, np.dtype(dtype)):
             if jax.dtypes.canonicalize_dtype(each) != each:
                 raise NumPyNeeded
-        return LateNumPy(self._tracer.astype(dtype), dtype, self._flattens)
+        return self._like(self._tracer.astype(dtype), dtype)
 
     def __getattr__(self, name: str) -> Any:
         # JAX asks objects for protocols that arrays do not have.
@@ -92,7 +101,8 @@ def _leave_to_jax(self: LateNumPy, other: Any) -> Any:
 
 _BINARY = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and xor or".split()
 _COMPARING = "lt le eq ne gt ge".split()
-_ALONE = "neg pos abs invert bool int float complex index iter contains array setitem round".split()
+_ALONE = """neg pos abs invert bool int float complex index iter contains array setitem round hash
+    str repr format""".split()
 for _name in [*_BINARY, *(f"r{name}" for name in _BINARY), *_COMPARING]:
     setattr(LateNumPy, f"__{_name}__", _leave_to_jax)
 for _name in [*_ALONE, *(f"i{name}" for name in _BINARY)]:
