@@ -127,8 +127,11 @@ def names_in(code: types.CodeType) -> tuple[str, ...]:
             names.update(dict.fromkeys(names_in(constant)))
         elif isinstance(constant, str) and constant.isidentifier():  # for getattr
             names[constant] = None
-    if any(each.opname.startswith("FORMAT") for each in dis.get_instructions(code)):
+    operations = {each.opname for each in dis.get_instructions(code)}
+    if any(each.startswith("FORMAT") for each in operations):
         names["format"] = None
+    if "MATCH_CLASS" in operations:  # `case Point(x, y)` reads what `__match_args__` names
+        names["getattr"] = None
     return tuple(names)
 
 

@@ -47,7 +47,10 @@ class LateNumPy:
     shape = property(lambda self: self._tracer.shape)
     ndim = property(lambda self: self._tracer.ndim)
     size = property(lambda self: self._tracer.size)
-    T = property(lambda self: LateNumPy(self._tracer.T, self.dtype, self._flattens))
+    T = property(lambda self: self._like(self._tracer.T))
+
+    def _like(self, tracer: Any, dtype: Any = None, kind: type | None = None) -> LateNumPy:
+        return LateNumPy(tracer, dtype or self.dtype, self._flattens, kind or self._kind)
 
     def __jax_array__(self) -> Any:
         return self._tracer
@@ -63,10 +66,10 @@ class LateNumPy:
         # JAX forgives a wrong index.
         like = np.broadcast_to(np.zeros((), self.dtype), self.shape)[index]
         kind = self._kind if isinstance(like, np.ndarray) else type(like)
-        return LateNumPy(self._tracer[index], self.dtype, self._flattens, kind)
+        return self._like(self._tracer[index], kind=kind)
 
     def reshape(self, *shape: Any) -> LateNumPy:
-        return LateNumPy(self._tracer.reshape(*shape), self.dtype, self._flattens)
+        return self._like(self._tracer.reshape(*shape))
 
     def astype(self, dtype: Any) -> LateNumPy:
         if self.dtype.kind == "f" and np.dtype(dtype).kind != "f":  # out of range they differ
@@ -74,7 +77,7 @@ class LateNumPy:
         for each in (self.dtype, np.dtype(dtype)):
             if jax.dtypes.canonicalize_dtype(each) != each:
                 raise NumPyNeeded
-        return LateNumPy(self._tracer.astype(dtype), dtype, self._flattens)
+        return self._like(self._tracer.astype(dtype), dtype)
 
     def __getattr__(self, name: str) -> Any:
         # JAX asks objects for protocols that arrays do not have.
@@ -113,7 +116,8 @@ def _leave_to_jax(self: LateNumPy, other: Any) -> Any:
 
 _BINARY = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and xor or".split()
 _COMPARING = "lt le eq ne gt ge".split()
-_ALONE = "neg pos abs invert bool int float complex index iter contains array setitem round".split()
+_ALONE = """neg pos abs invert bool int float complex index iter contains array setitem round hash
+    str repr format""".split()
 for _name in [*_BINARY, *(f"r{name}" for name in _BINARY), *_COMPARING]:
     setattr(LateNumPy, f"__{_name}__", _leave_to_jax)
 for _name in [*_ALONE, *(f"i{name}" for name in _BINARY)]:
