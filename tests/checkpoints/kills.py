@@ -20,9 +20,20 @@ from replicax._src.checkpoints._leftovers import remove_leftovers
 from tests.guards import ROOT
 
 PROGRAM = """
+import os
 import sys
+import time
 import jax.numpy as jnp
 import replicax as rx
+
+if sys.argv[2] == ".removed":  # else it is over before anybody on a busy machine has seen it
+    unlink = os.unlink
+
+    def unlink_slowly(*args, **kwargs):
+        time.sleep(0.02)
+        unlink(*args, **kwargs)
+
+    os.unlink = unlink_slowly
 
 strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 with strategy.scope():
@@ -99,7 +110,7 @@ def _run_and_kill(
         "JAX_NUM_CPU_DEVICES": "2",
     }
     process = subprocess.Popen(
-        [sys.executable, str(program), str(directory)],
+        [sys.executable, str(program), str(directory), ending],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -113,10 +124,8 @@ def _run_and_kill(
         for _ in range(chosen.randrange(4)):
             saved = max(saved, _next(process.stdout, "saved"))
         end = time.monotonic() + timeout
-        while not any(name.endswith(ending) for name in os.listdir(directory)):
-            assert time.monotonic() < end, "no save has begun"
-            time.sleep(0.0002)
-        time.sleep(chosen.random() * (0.03 if ending == ".partial" else 0.0005))
+        while not _is_stopped_inside(process, directory, ending, chosen):
+            assert time.monotonic() < end, "no save has begun, or no removal"
         process.send_signal(signal.SIGKILL)
         for line in process.stdout:
             if line.startswith("saved "):
@@ -126,6 +135,26 @@ def _run_and_kill(
         process.kill()
         process.wait(60)
         process.stdout.close()
+
+
+def _is_stopped_inside(
+    process: subprocess.Popen[str], directory: Path, ending: str, chosen: random.Random
+) -> bool:
+    """Whether the program stands still while something has this ending; if not, it runs on."""
+
+    def is_there() -> bool:
+        return any(name.endswith(ending) for name in os.listdir(directory))
+
+    if not is_there():
+        time.sleep(0.0002)
+        return False
+    time.sleep(chosen.random() * (0.03 if ending == ".partial" else 0.1))
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    if is_there():
+        return True
+    process.send_signal(signal.SIGCONT)
+    return False
 
 
 def _next(lines: IO[str], word: str) -> int:

@@ -51,6 +51,18 @@ def another_librarys(path: Path) -> None:
     (path / "manifest.json").write_text('{"name": "another"}')
 
 
+def another_librarys_with_the_names_of_ours(path: Path) -> None:
+    another_librarys(path)
+    (path / "objects.json").write_text('{"objects": []}')
+    (path / "arrays").mkdir()
+    (path / "arrays" / "_METADATA").write_text("mine")
+
+
+def a_checkpoint_with_notes_inside(path: Path) -> None:
+    rx.train.Checkpoint(step=1).write(path)
+    (path / "arrays" / "notes.txt").write_text("mine")
+
+
 def a_link_to_a_checkpoint(path: Path) -> None:
     rx.train.Checkpoint(step=1).write(path.parent / "real")
     path.symlink_to("real")
@@ -65,7 +77,9 @@ STRANGE: dict[Callable[[Path], None], str] = {
     a_folder_of_the_user: "a folder with 'src' in it",
     a_directory_of_checkpoints: "a folder with 'ckpt-1' in it",
     a_checkpoint_with_notes: "a folder with 'notes.txt' in it",
+    a_checkpoint_with_notes_inside: "a folder with 'arrays/notes.txt' in it",
     another_librarys: "a folder that is no checkpoint",
+    another_librarys_with_the_names_of_ours: "a folder that is no checkpoint",
     a_link_to_a_checkpoint: "a symbolic link to real",
     a_link_to_nowhere: "a symbolic link to nowhere",
 }
@@ -118,6 +132,21 @@ def test_checkpoints_and_empty_folders_are_replaced(
         checkpoint.step = 0
         checkpoint.read(path).assert_consumed()
         assert checkpoint.step == step
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "objects.json"])
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 100])
+def test_damaged_checkpoints_are_replaced(
+    name: str, content: bytes | None, checkpoint: rx.train.Checkpoint, tmp_path: Path
+):
+    """A program that has passed one over comes to its number again."""
+    file = Path(checkpoint.write(tmp_path / "out")) / name
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    checkpoint.write(tmp_path / "out")
+    assert os.listdir(tmp_path) == ["out"]
+    checkpoint.read(tmp_path / "out").assert_consumed()
 
 
 def test_a_replacement_that_fails_leaves_the_old_one(

@@ -194,8 +194,8 @@ def step(x):
     return loss
 strategy.run(step, (jnp.ones(4),))
 began = time.monotonic()
-print("ready")
 try:
+    print("ready")
     while time.monotonic() < began + 120:
         strategy.run(step, (jnp.ones(4),))
 {AFTERWARDS}

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import inspect
 import itertools
 import types
 from collections.abc import Callable
@@ -500,9 +501,12 @@ def test_random_keys_are_inputs(w: Any):
 
 
 def test_a_warning_when_a_loss_compiles_again_and_again(w: Any):
-    with pytest.warns(UserWarning, match="keeps changing"):
+    with pytest.warns(UserWarning, match="keeps changing") as found:
         for step in range(13):
             rx.value_and_grad(lambda: w * step, [w], compile=True)  # noqa: B023
+    here = inspect.currentframe()
+    assert here is not None and found[0].filename == __file__
+    assert found[0].lineno == here.f_lineno - 3
 
 
 class Scaled:

@@ -1,13 +1,31 @@
 """NumPy arrays that a compiled loss captures: what JAX gets of them, and what NumPy does."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import replicax as rx
+
+Own = np.ndarray
+ARRAYS = (np.ndarray, jax.Array)
+UNION = np.ndarray | jax.Array
+SCALARS = (float, np.generic)
+
+
+@functools.singledispatch
+def kind_of(x: Any) -> int:
+    return 2
+
+
+@kind_of.register(np.ndarray)
+def _(x: Any) -> int:
+    return 3
+
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 USES: dict[str, Callable[[Any, Any], Any]] = {
@@ -33,6 +51,17 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
     "a membership": lambda x, w: w * (5.0 in x),
     "in place": lambda x, w: w * jnp.sum(np.add(x, 1, out=np.empty_like(x))),
     "isinstance": lambda x, w: w * jnp.sum(jnp.asarray(x)),
+    "isinstance of a container": lambda x, w: w * (2 if isinstance(x, list | tuple) else 3),
+    "its class": lambda x, w: w * len(x.__class__.__name__),
+    "isscalar": lambda x, w: w * (2 if np.isscalar(x[0, 0]) else 3),
+    "singledispatch": lambda x, w: w * kind_of(x),
+    "isinstance by another name": lambda x, w: jnp.sum(x * w) * (2 if isinstance(x, Own) else 1),
+    "isinstance of several": lambda x, w: jnp.sum(x * w) * (2 if isinstance(x, ARRAYS) else 1),
+    "isinstance of a union": lambda x, w: jnp.sum(x * w) * (2 if isinstance(x, UNION) else 1),
+    "isinstance of an item": lambda x, w: w * x[0, 1] * (2 if isinstance(x[0, 1], SCALARS) else 1),
+    "an item as a key": lambda x, w: w * {1: 5.0, 2: 6.0}.get(x[0, 1], 9.0),
+    "an item in a set": lambda x, w: w * (5.0 if x[0, 1] in {1, 2} else 9.0),
+    "text": lambda x, w: w * len(str(x[0, 1])) * len(f"{x[0, 1]}") * len(repr(x[0])),
 }
 
 
@@ -42,7 +71,8 @@ def test_the_numbers_are_those_of_plain_python(use: str, dtype: Any):
     w = rx.Variable(2.0)
     for scale in (1, 2):
         x = (X * scale).astype(dtype)
-        loss = lambda: USES[use](x, w) * 1.0  # noqa: B023, E731
+        use_of = USES[use]  # not all of them: what one of them needs, all would have
+        loss = lambda: use_of(x, w) * 1.0  # noqa: B023, E731
         expected, gradient = rx.value_and_grad(loss, [w])
         value, compiled = rx.value_and_grad(loss, [w], compile=True)
         np.testing.assert_allclose(value, expected, rtol=1e-5)

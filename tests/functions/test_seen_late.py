@@ -1,12 +1,17 @@
 """What a compiled function sees of a change after it was traced: the table of docs/captures.md."""
 
 import collections
+import copy
 import dataclasses
 import enum
 import functools
+import importlib
 import itertools
+import operator
 import sys
+import threading
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +21,7 @@ import numpy as np
 import pytest
 
 import replicax as rx
+from replicax._src.functions._captures import Captures
 from tests.replicas import mirrored
 
 SCALE = 1.0
@@ -421,6 +427,40 @@ def test_modules_that_the_function_imports(v: Any, package: Any):
     assert losses_of(loss, v, [lambda: setattr(package.settings, "SCALE", 3.0)]) == [1, 9]
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: importlib.import_module("outer_package.settings").SCALE,
+        lambda: sys.modules["outer_package.settings"].SCALE,
+        lambda: __import__("outer_package").settings.SCALE,
+    ],
+    ids=["import_module", "sys.modules", "__import__"],
+)
+def test_modules_that_are_found_by_a_text(read: Any, v: Any, package: Any):
+    change = lambda: setattr(package.settings, "SCALE", 3.0)  # noqa: E731
+    assert losses_of(lambda: v * read(), v, [change]) == [1, 3]
+
+
+@pytest.mark.parametrize("read", [lambda: globals()["SC" + "ALE"], lambda: eval("SCALE")])
+def test_globals_that_no_code_names(read: Any, v: Any, monkeypatch: pytest.MonkeyPatch):
+    change = lambda: monkeypatch.setitem(globals(), "SCALE", 3.0)  # noqa: E731
+    assert losses_of(lambda: v * read(), v, [change]) == [1, 3]
+
+
+def test_names_and_texts_of_functions_and_classes(v: Any):
+    class Named:
+        """1"""
+
+    def named() -> None:
+        """1"""
+
+    def change() -> None:
+        Named.__doc__ = named.__doc__ = "3"
+
+    loss = lambda: v * float(Named.__doc__ or 0) * float(named.__doc__ or 0)  # noqa: E731
+    assert losses_of(loss, v, [change]) == [1, 9]
+
+
 def test_static_fields_of_modules(v: Any, monkeypatch: pytest.MonkeyPatch):
     equinox = pytest.importorskip("equinox")
 
@@ -500,6 +540,23 @@ class Settings:
     scale: Any
 
 
+def local() -> Any:
+    held = threading.local()
+    held.scale = 1.0
+    return held
+
+
+def with_proxy() -> Any:
+    held = types.SimpleNamespace(target=Settings(1.0))
+    held.proxy = weakref.proxy(held.target)
+    return held
+
+
+def with_view(view: str) -> Any:
+    items = {1.0: 1.0}
+    return types.SimpleNamespace(items=items, view=getattr(items, view)())
+
+
 CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
     "a dict": (lambda: {"k": 1.0}, lambda d: d["k"], lambda d: d.update(k=3.0)),
     "a list": (lambda: [1.0], lambda d: d[-1], lambda d: d.append(3.0)),
@@ -508,6 +565,19 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any]
     "a dict in a tuple": (lambda: ({"k": 1.0},), lambda d: d[0]["k"], lambda d: d[0].update(k=3.0)),
     "a NumPy array": (lambda: np.ones(1), lambda d: d[0], lambda d: d.fill(3.0)),
     "a dataclass": (lambda: Settings(1.0), lambda d: d.scale, lambda d: setattr(d, "scale", 3.0)),
+    "a thread's own": (local, lambda d: d.scale, lambda d: setattr(d, "scale", 3.0)),
+    "a weak proxy": (
+        with_proxy,
+        lambda d: d.proxy.scale,
+        lambda d: setattr(d.target, "scale", 3.0),
+    ),
+    "keys": (lambda: with_view("keys"), lambda d: max(d.view), lambda d: d.items.update({3.0: 0})),
+    "values": (
+        lambda: with_view("values"),
+        lambda d: max(d.view),
+        lambda d: d.items.update({1.0: 3.0}),
+    ),
+    "a flat view": (lambda: np.ones(2).flat, lambda d: float(d[0]), lambda d: d.base.fill(3.0)),
 }
 
 
@@ -516,6 +586,236 @@ def test_changes_that_losses_see(what: str, v: Any):
     make, read, change = CHANGES[what]
     held = make()
     assert losses_of(lambda: v * read(held), v, [lambda: change(held)]) == [1, 3]
+
+
+class Plain:
+    """An object whose attributes its own class does not name."""
+
+
+class Matched:
+    __match_args__ = ("first",)
+
+
+class Made:
+    def __init__(self) -> None:
+        self.made = SCALE
+
+    @classmethod
+    def another(cls) -> Any:
+        return cls()
+
+
+class Copied:
+    def __copy__(self) -> Any:
+        return SCALE
+
+
+class Named(enum.Enum):
+    ONE = Matched()
+    TWO = 2
+
+
+Named.ONE.value.inner = 1.0  # type: ignore[attr-defined]
+
+
+class Tagged(np.ndarray):
+    """An array with attributes."""
+
+
+def an_object(**attributes: Any) -> Any:
+    held = Plain()
+    for name, value in attributes.items():
+        setattr(held, name, value)
+    return held
+
+
+def matches(held: Any, v: Any) -> Any:
+    match held:
+        case Matched(1.0):
+            return v * 1.0
+        case _:
+            return v * 3.0
+
+
+prefix = "is_"
+called = operator.methodcaller("read_it")
+Plain.read_it = lambda self: self.only_here  # type: ignore[attr-defined]
+
+
+def odd_reads() -> dict[str, tuple[Any, Callable[[Any, Any], Any], Callable[[Any], Any]]]:
+    """What is held, how a loss reads it, and how it is changed; 1 becomes 3."""
+    matched = Matched()
+    matched.first = 1.0  # type: ignore[attr-defined]
+    tagged = np.ones(2).view(Tagged)
+    tagged.scale = 1.0  # type: ignore[attr-defined]
+    parent = an_object(scale=1.0)
+    numbers = {"a": 1.0}
+    records = np.array([(1, "x")], dtype=[("number", int), ("any", object)])
+    texts = np.array(["a"], dtype=np.dtypes.StringDType())
+    return {
+        "a pattern": (matched, matches, lambda d: setattr(d, "first", 3.0)),
+        "hasattr": (
+            Plain(),
+            lambda d, v: v * (3.0 if hasattr(d, prefix + "on") else 1.0),
+            lambda d: setattr(d, "is_on", True),
+        ),
+        "a method caller": (
+            an_object(only_here=1.0),
+            lambda d, v: v * called(d),
+            lambda d: setattr(d, "only_here", 3.0),
+        ),
+        "a weak proxy": (
+            weakref.proxy(parent),
+            lambda d, v: v * d.scale,
+            lambda _: setattr(parent, "scale", 3.0),
+        ),
+        "values of a dict": (
+            numbers.values(),
+            lambda d, v: v * sum(d),
+            lambda _: numbers.update(a=3.0),
+        ),
+        "a method of a list": (
+            [1].__len__,
+            lambda d, v: v * d(),
+            lambda d: d.__self__.extend([2, 3]),
+        ),
+        "an attribute of an array": (
+            tagged,
+            lambda d, v: v * d.scale,
+            lambda d: setattr(d, "scale", 3.0),
+        ),
+        "records with objects": (
+            records,
+            lambda d, v: v * d["number"][0],
+            lambda d: d["number"].fill(3),
+        ),
+        "an array of texts": (
+            texts,
+            lambda d, v: v * len(d[0]),
+            lambda d: d.__setitem__(0, "abc"),
+        ),
+        "a value of an enum": (
+            Named.ONE,
+            lambda d, v: v * d.value.inner,
+            lambda d: setattr(d.value, "inner", 3.0),
+        ),
+        "an attribute of an enum": (
+            Named.TWO,
+            lambda d, v: v * getattr(d, "scale", 1.0),
+            lambda d: setattr(d, "scale", 3.0),
+        ),
+        "a slice": (
+            (slice(np.array(1), None),),
+            lambda d, v: v * int(d[0].start),
+            lambda d: d[0].start.fill(3),
+        ),
+        "long lists": (
+            [1.0] * 100,
+            lambda d, v: v * d[50],
+            lambda d: d.__setitem__(50, 3.0),
+        ),
+    }
+
+
+@pytest.mark.parametrize("what", odd_reads())
+def test_what_is_read_in_odd_ways(what: str, v: Any):
+    held, read, change = odd_reads()[what]
+    assert losses_of(lambda: read(held, v), v, [lambda: change(held)]) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("held", "read"),
+    [
+        (Made(), lambda held: held.another().made),
+        (Copied(), lambda held: copy.copy(held)),
+        (collections.defaultdict(lambda: SCALE), lambda held: (held["a"], held.clear())[0]),
+    ],
+    ids=["a class method", "a copy", "a default"],
+)
+def test_globals_that_make_objects(held: Any, read: Any, v: Any, monkeypatch: pytest.MonkeyPatch):
+    change = lambda: monkeypatch.setitem(globals(), "SCALE", 3.0)  # noqa: E731
+    assert losses_of(lambda: v * read(held), v, [change]) == [1, 3]
+
+
+def test_minus_zero_in_a_long_list(v: Any):
+    held = [0.0] * 100
+    loss = lambda: v * jnp.copysign(1.0, held[0])  # noqa: E731
+    assert losses_of(loss, v, [lambda: held.__setitem__(0, -0.0)]) == [1, -1]
+    integers: list[Any] = [1] * 100
+    loss = lambda: v * (2.0 if isinstance(integers[0], bool) else 1.0)  # noqa: E731
+    assert losses_of(loss, v, [lambda: integers.__setitem__(0, True)]) == [1, 2]
+
+
+@dataclasses.dataclass(eq=False)
+class Linked:
+    x: Any
+    other: Any = None
+
+
+def test_structures_that_contain_themselves(v: Any):
+    a = Linked(jnp.float32(2))
+    a.other = Linked(jnp.float32(3), a)
+    change = lambda: setattr(a, "x", jnp.float32(5))  # noqa: E731
+    assert losses_of(lambda: v * a.other.other.x, v, [change]) == [2, 5]
+    own: Any = collections.OrderedDict(x=jnp.float32(2))
+    own["own"] = own
+    assert losses_of(lambda: v * own["own"]["x"], v, []) == [2]
+
+
+def test_objects_with_arrays_that_are_keys_too(v: Any):
+    layers = [Linked(jnp.float32(1)), Linked(jnp.float32(10))]
+    weights = {layers[0]: 1.0, layers[1]: 2.0}
+    loss = lambda: v * sum(each.x * weights.get(each, 7.0) for each in layers)  # noqa: E731
+    change = lambda: setattr(layers[0], "x", jnp.float32(2))  # noqa: E731
+    assert losses_of(loss, v, [change]) == [21, 22]
+
+
+def test_what_cannot_be_looked_at(v: Any):
+    class Closed:
+        @property
+        def __class__(self) -> Any:
+            raise RuntimeError("there is no request")
+
+    gone = weakref.proxy(Plain())
+    for held in (Closed(), gone, [gone, jnp.float32(1)]):
+        assert losses_of(lambda held=held: v * (2.0 if held is not None else 1.0), v, []) == [2]
+
+
+def test_containers_made_anew_are_not_traced_again(v: Any):
+    traces = itertools.count()
+    for step in range(3):
+        names, table = {"a", "b"}, {("a", 0): jnp.float32(step)}
+
+        def loss() -> Any:
+            next(traces)
+            return v * table["a", 0] * ("a" in names)  # noqa: B023
+
+        assert float(rx.value_and_grad(loss, [v], compile=True)[0]) == step
+    assert next(traces) == 1
+
+
+def test_a_dict_that_another_thread_changes(v: Any):
+    held: dict[str, float] = {}
+    is_done = threading.Event()
+
+    def change() -> None:
+        for number in itertools.count():
+            held[f"k{number % 50}"] = 1.0
+            held.pop(f"k{number * 3 % 50}", None)
+            if is_done.is_set():
+                return
+
+    thread = threading.Thread(target=change)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(1000):
+            Captures(lambda: v * ("x" in held))
+    finally:
+        is_done.set()
+        thread.join()
+        sys.setswitchinterval(interval)
 
 
 # ------------------------------------------------------------------ functions given to `run`
@@ -626,6 +926,26 @@ def test_a_function_that_changes_what_it_reads_is_traced_each_time(v: Any):
     assert [float(rx.value_and_grad(loss, [v], compile=True)[0]) for _ in range(3)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("given", "read", "change"),
+    [
+        (Settings, lambda d: d.scale, lambda d: setattr(d, "scale", 3.0)),
+        (lambda x: types.SimpleNamespace(k=x), lambda d: d.k, lambda d: setattr(d, "k", 3.0)),
+        (lambda x: {x}, max, lambda d: d.add(3.0)),
+    ],
+)
+def test_objects_among_the_arguments_of_compiled_runs(given: Any, read: Any, change: Any):
+    strategy, value = tpu(), given(1.0)
+
+    def once() -> float:
+        result = strategy.run(lambda x, held: x * read(held), (jnp.float32(2), value))
+        return float(strategy.experimental_local_results(result)[0])
+
+    before = once()
+    change(value)
+    assert (before, once()) == (2, 6)
+
+
 # ------------------------------------------------------------------ arguments that are constants
 
 
@@ -641,7 +961,32 @@ def test_constants_that_are_equal_and_not_the_same():
     assert float(kinds(x, frozenset({1.0}))) == 3
 
 
+def test_sets_and_keys_of_dicts_by_their_exact_values():
+    @rx.function
+    def kinds(chosen: Any) -> Any:
+        return [type(each).__name__ for each in chosen]
+
+    x: Any = jnp.ones(2)
+    chosen: set[Any] = {1}
+    assert [kinds({key: x}) for key in (1, True, 1.0)] == [["int"], ["bool"], ["float"]]
+    assert [kinds({key: x, 0: x}) for key in (1, True)] == [["int", "int"], ["bool", "int"]]
+    assert [kinds(frozenset({(key,)})) for key in (1, 2)] == [["tuple"], ["tuple"]]
+    assert kinds(chosen) == ["int"]
+    chosen.add("text")
+    assert sorted(kinds(chosen)) == ["int", "str"]
+
+
 # ------------------------------------------------------------------ dicts keep their order
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_what_a_loss_returns_beside_itself_keeps_its_order(compile: bool, v: Any):
+    def loss() -> Any:
+        return v * 2, {"z": v * 3, "a": Settings({"y": v * 4, "x": None})}
+
+    (_, aux), _ = rx.value_and_grad(loss, [v], has_aux=True, compile=compile)
+    assert list(aux) == ["z", "a"] and list(aux["a"].scale) == ["y", "x"]
+    assert float(aux["z"]) == 3 and float(aux["a"].scale["y"]) == 4
 
 
 @pytest.mark.parametrize(

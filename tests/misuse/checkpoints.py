@@ -123,9 +123,14 @@ def a_manager_without_a_directory(strategy):
     rx.train.CheckpointManager(checkpoint(), None)
 
 
-@misuse(ValueError, r"`checkpoint_name`.*without '/'; got '\.\./x'", r'checkpoint_name="ckpt"')
+@misuse(ValueError, r"`checkpoint_name`.*without '/' .*; got '\.\./x'", r'checkpoint_name="ckpt"')
 def a_checkpoint_name_that_leads_out(strategy):
     manager(checkpoint_name="../x")
+
+
+@misuse(ValueError, r"`checkpoint_name`.*without .*got 'a.+b'", r'checkpoint_name="ckpt"')
+def a_checkpoint_name_with_a_backslash(strategy):
+    manager(checkpoint_name="a\\b")
 
 
 @misuse(ValueError, r"`checkpoint_name`.*got ''", r'checkpoint_name="ckpt"')

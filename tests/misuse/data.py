@@ -165,6 +165,11 @@ def a_feature_of_absurd_length(strategy):
     rx.io.FixedLenFeature([2**62], "int64")
 
 
+@misuse(TypeError, r"shape of a FixedLenFeature.*Received \[2\.5\]", r"a list of sizes")
+def a_feature_of_a_broken_length(strategy):
+    rx.io.FixedLenFeature([2.5], "int64")
+
+
 @misuse(FileNotFoundError, r"No files match the pattern '.*none-such", r"pattern.*\(in ")
 def a_pattern_without_files(strategy):
     Dataset.list_files("/none-such/*.tfrecord")

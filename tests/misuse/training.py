@@ -267,6 +267,21 @@ def random_numbers_of_a_negative_size(strategy):
     rx.random.Generator(1).normal((-1,))
 
 
+@misuse(TypeError, r"shape of random numbers.*got None", r"a list of sizes, \[\] for one")
+def random_numbers_of_no_shape(strategy):
+    rx.random.Generator(1).normal(None)
+
+
+@misuse(TypeError, r"shape of random numbers.*got \(2\.5,\)", r"a list of sizes")
+def random_numbers_of_a_broken_size(strategy):
+    rx.random.Generator(1).uniform((2.5,))
+
+
+@misuse(ValueError, r"got \(-1,\)", r"sizes .* are 0 or more")
+def split_a_generator_into_less_than_none(strategy):
+    rx.random.Generator(1).split(-1)
+
+
 @misuse(ValueError, r"minval=3 and maxval=1", r"`minval` must be not above `maxval`")
 def random_numbers_between_limits_in_the_wrong_order(strategy):
     rx.random.Generator(1).uniform((2,), 3, 1)

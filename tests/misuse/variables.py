@@ -188,6 +188,11 @@ def integer_beyond_64_bits(strategy):
     variable(strategy, 2**70)
 
 
+@misuse(ValueError, r"300 does not fit int8", r"127\. Give a wider dtype\.$")
+def integer_beyond_the_dtype(strategy):
+    variable(strategy, 300, dtype="int8")
+
+
 @misuse(ValueError, r"1099511627776 does not fit int32", r"floating-point.*enable_x64")
 def integers_beyond_32_bits(strategy):
     variable(strategy, np.array([1, 2**40]))

@@ -470,3 +470,19 @@ def test_dropped_variables_are_freed_with_their_programs():
     seen = train()
     gc.collect()
     assert seen() is None
+
+
+def test_dropped_objects_are_freed_with_their_programs():
+    class Holder:
+        def __init__(self) -> None:
+            self.table = jnp.ones(3)
+
+    def train() -> Any:
+        holder = Holder()
+        rx.value_and_grad(lambda: w * jnp.sum(holder.table), [w], compile=True)
+        return weakref.ref(holder.table)
+
+    w = rx.Variable(1.0)
+    seen = train()
+    gc.collect()
+    assert seen() is None

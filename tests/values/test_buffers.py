@@ -33,7 +33,7 @@ def test_no_copy_is_made():
 
 def test_broadcast_and_change_of_one_component():
     mesh = replica_mesh(tuple(jax.devices()[:3]))
-    buffers = ReplicaBuffers.broadcast(mesh, np.array([1.0, 2.0], np.float32))
+    buffers = ReplicaBuffers(mesh, assembled=mesh.spread(np.array([1.0, 2.0], np.float32)))
     changed = buffers.with_component(1, jnp.zeros(2))
     assert [part.tolist() for part in changed.components] == [[1, 2], [0, 0], [1, 2]]
     assert [part.tolist() for part in buffers.components] == [[1, 2]] * 3
@@ -41,5 +41,5 @@ def test_broadcast_and_change_of_one_component():
 
 def test_components_may_be_combined_across_devices():
     mesh = replica_mesh(tuple(jax.devices()[:2]))
-    first, second = ReplicaBuffers.broadcast(mesh, jnp.ones(2)).components
+    first, second = ReplicaBuffers(mesh, assembled=mesh.spread(jnp.ones(2))).components
     np.testing.assert_array_equal(first + second, [2, 2])

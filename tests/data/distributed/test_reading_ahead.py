@@ -16,15 +16,16 @@ from tests.replicas import mirrored
 from tests.scripts import run_python
 
 STRATEGY = mirrored(2)
+PATIENCE = 60.0
 
 
 def buffer_of(size: int) -> Any:
     return rx.distribute.InputOptions(experimental_per_replica_buffer_size=size)
 
 
-def gone(seconds: float = 3.0) -> bool:
+def gone() -> bool:
     gc.collect()
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE
     while reading_threads() and time.monotonic() < end:
         time.sleep(0.005)
     return not reading_threads()
@@ -48,7 +49,7 @@ def test_so_many_batches_wait_and_no_more(size: int):
     iterator = iter(STRATEGY.experimental_distribute_dataset(rows, buffer_of(size)))
     calls.clear()
     next(iterator)
-    end = time.monotonic() + 3
+    end = time.monotonic() + PATIENCE
     while len(calls) < size + 1 and time.monotonic() < end:
         time.sleep(0.005)
     time.sleep(0.05)
@@ -220,22 +221,23 @@ def test_the_state_is_of_what_was_received():
 
 
 def test_a_step_of_training_does_not_wait():
-    """What takes time in the pipeline and in the loop overlaps."""
+    """The pipeline computes the next batch while the loop is busy with one."""
+    computed = threading.Semaphore(0)
 
-    def slow(x: Any) -> Any:
-        time.sleep(0.02)
+    def fn(x: Any) -> Any:
+        computed.release()
         return x
 
-    def loop(size: int) -> float:
-        rows = Dataset.range(20).batch(2).map(slow)
-        iterator = iter(STRATEGY.experimental_distribute_dataset(rows, buffer_of(size)))
+    rows = Dataset.range(20).batch(2).map(fn)
+    iterator = iter(STRATEGY.experimental_distribute_dataset(rows, buffer_of(1)))
+    while computed.acquire(blocking=False):
+        pass  # it was called for the spec
+    next(iterator)
+    computed.acquire(timeout=PATIENCE)
+    for _ in range(9):
+        assert computed.acquire(timeout=PATIENCE)  # which is not asked for yet
         next(iterator)
-        start = time.monotonic()
-        for _ in iterator:
-            time.sleep(0.02)
-        return time.monotonic() - start
-
-    assert any(loop(1) < 0.85 * loop(0) for _ in range(4))  # a busy machine has its moments
+    iterator.close()
 
 
 def test_a_generator_that_is_slow_to_end_does_not_hang_the_loop():
@@ -251,7 +253,7 @@ def test_a_generator_that_is_slow_to_end_does_not_hang_the_loop():
     threading.Timer(0.2, release.set).start()
     start = time.monotonic()
     iterator.close()
-    assert time.monotonic() - start < 8 and gone()
+    assert time.monotonic() - start < 18 and gone()
 
 
 def test_programs_end_while_a_thread_reads(tmp_path: Path):
@@ -265,7 +267,7 @@ def test_programs_end_while_a_thread_reads(tmp_path: Path):
         "print('done')\n"
         "raise SystemExit(0)\n"
     )
-    assert "done" in run_python(["-W", "ignore", "program.py"], tmp_path, timeout=60)
+    assert "done" in run_python(["-W", "ignore", "program.py"], tmp_path)
 
 
 def test_ctrl_c_interrupts_a_loop_that_waits_for_data(tmp_path: Path):
@@ -279,12 +281,13 @@ def test_ctrl_c_interrupts_a_loop_that_waits_for_data(tmp_path: Path):
         "source = rx.data.Dataset.from_generator(generate)\n"
         "iterator = iter(strategy.experimental_distribute_dataset(source))\n"
         "next(iterator)\n"
-        "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "start = time.monotonic()\n"
-        "try: next(iterator)\n"
-        "except KeyboardInterrupt: print('interrupted', time.monotonic() - start < 10)\n"
+        "try:\n"
+        "    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "    next(iterator)\n"
+        "except KeyboardInterrupt: print('interrupted', time.monotonic() - start < 25)\n"
         "stop.set()\n"
         "print(next(iterator, 'the end'))\n"
     )
-    said = run_python(["program.py"], tmp_path, timeout=60)
+    said = run_python(["program.py"], tmp_path)
     assert "interrupted True" in said and "the end" in said

@@ -13,7 +13,7 @@ from replicax._src.checkpoints._paths import as_path, as_target, require_below
 from replicax._src.checkpoints._saving import Save
 from replicax._src.checkpoints._status import CheckpointLoadStatus, InitializationOnlyStatus
 from replicax._src.checkpoints._together import Restoring, restore_needs_all
-from replicax._src.context import require_between_steps
+from replicax._src.context import require_between_steps, require_threads
 from replicax._src.variable import Variable
 
 
@@ -271,6 +271,7 @@ class Checkpoint:
         return status
 
     def _require_outside(self, what: str) -> None:
+        require_threads("A checkpoint")  # TensorStore would abort the child of a fork
         require_between_steps(
             f"A checkpoint is {what}",
             "It holds the values of all replicas: save and restore between the steps, outside of "

@@ -11,15 +11,21 @@ import os
 import shutil
 
 from replicax._src.checkpoints._lock import PathLock
+from replicax._src.checkpoints._manifest import open_regular
 from replicax._src.checkpoints._names import (
     LEFTOVERS,
+    MANIFEST,
+    OBJECTS,
     PARTIAL,
     REMOVED,
     REPLACED,
-    is_like_a_checkpoint,
     is_numbered,
-    strangers,
+    is_of_a_checkpoint,
 )
+from replicax._src.checkpoints._problems import DamagedCheckpointError
+
+# How files begin that only a checkpoint has. One is enough: the other may be damaged.
+_BEGINNINGS = {MANIFEST: b'{"format": "replicax checkpoint"', OBJECTS: b'{"objects": [{"kind": "'}
 
 
 def why_not_ours(path: str) -> str | None:
@@ -30,12 +36,30 @@ def why_not_ours(path: str) -> str | None:
         return None
     if not os.path.isdir(path):
         return "a file"
-    names = os.listdir(path)
-    if not names or is_like_a_checkpoint(names):
+    if not os.listdir(path):
         return None
-    if others := strangers(names):
-        return f"a folder with {others[0]!r} in it, which is not of a checkpoint"
-    return "a folder that is no checkpoint"
+    if (stranger := _stranger_in(path)) is not None:
+        return f"a folder with {stranger!r} in it, which is not of a checkpoint"
+    return None if _has_our_mark(path) else "a folder that is no checkpoint"
+
+
+def _stranger_in(path: str) -> str | None:
+    """What is in a folder and in no checkpoint, if there is anything; links are not followed."""
+    for root, folders, files in os.walk(path):
+        for name in sorted((*folders, *files)):
+            inside = os.path.relpath(os.path.join(root, name), path)
+            if not is_of_a_checkpoint(inside):
+                return inside
+    return None
+
+
+def _has_our_mark(path: str) -> bool:
+    for name, beginning in _BEGINNINGS.items():
+        with contextlib.suppress(OSError, DamagedCheckpointError):
+            with open(open_regular(path, name), "rb") as file:
+                if file.read(len(beginning)) == beginning:
+                    return True
+    return False
 
 
 def require_replaceable(path: str) -> None:

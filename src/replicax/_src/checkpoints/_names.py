@@ -17,19 +17,15 @@ REMOVED = ".replicax.removed"  # no longer a checkpoint, whatever is left of it
 LOCK = ".replicax.lock"  # held by who saves there
 LEFTOVERS = (PARTIAL, REPLACED, REMOVED, LOCK)
 
-_MAIN_PARTS = {MANIFEST, OBJECTS, ARRAYS}
-_COPIES = re.compile(r"copies-\d{5,}")
+_FILES = re.compile(
+    rf"{re.escape(MANIFEST)}|{re.escape(OBJECTS)}|{KEPT}"
+    rf"|({ARRAYS}|copies-\d{{5,}})(/_METADATA|/manifest\.ocdbt|/d|/d/[0-9a-f]+)?"
+)
 
 
-def strangers(names: list[str]) -> list[str]:
-    """Those of the names in a folder that no checkpoint has."""
-    known = {*_MAIN_PARTS, KEPT}
-    return sorted(name for name in names if name not in known and not _COPIES.fullmatch(name))
-
-
-def is_like_a_checkpoint(names: list[str]) -> bool:
-    """Whether a folder with these names in it is a checkpoint, if perhaps a damaged one."""
-    return len(_MAIN_PARTS.intersection(names)) >= 2 and not strangers(names)
+def is_of_a_checkpoint(name: str) -> bool:
+    """Whether a checkpoint has a file or folder of this name, as seen from the checkpoint's."""
+    return _FILES.fullmatch(name) is not None
 
 
 def is_numbered(name: str, prefix: str) -> bool:

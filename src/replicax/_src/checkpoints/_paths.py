@@ -60,9 +60,9 @@ def require_plain_name(name: Any) -> None:
     """`checkpoint_name` of a manager must be a name, and not a path."""
     if not isinstance(name, str):
         raise TypeError(f'`checkpoint_name` must be a text, as "ckpt"; got {name!r}.')
-    if not name or "/" in name or "\0" in name:
+    if not name or any(mark in name for mark in "/\\\0"):  # TensorStore takes "\\" for "/"
         raise ValueError(
-            f"`checkpoint_name` must be a name without '/'; got {name!r}. Checkpoints are "
+            f"`checkpoint_name` must be a name without '/' and '\\'; got {name!r}. Checkpoints are "
             '`{directory}/{checkpoint_name}-{number}`: write CheckpointManager(checkpoint, "run/'
             'checkpoints", checkpoint_name="ckpt").'
         )

@@ -20,7 +20,7 @@ from replicax._src._arrays import as_array
 from replicax._src._typing import Tracer
 from replicax._src.devices import ReplicaMesh, put
 from replicax._src.functions._captured import laid_out_over, look_of, other_replicas
-from replicax._src.functions._keys import constant_key
+from replicax._src.functions._keys import constant_key, plain_key
 from replicax._src.functions._place import Place
 from replicax._src.functions._retry import Uneven
 from replicax._src.values import DistributedValues, Mirrored, PerReplica, TracedBuffers, is_leaf
@@ -159,6 +159,16 @@ def is_stream(value: Any) -> bool:
     return isinstance(value, Iterator | Iterable) or hasattr(value, "get_next")
 
 
+def objects_in(arguments: Any) -> list[Any]:
+    """The leaves of a call's arguments that are neither numbers nor arrays, and may be changed."""
+    values = (jax.Array, np.ndarray, DistributedValues, Variable)
+    return [
+        leaf
+        for leaf in flatten(arguments)[0]
+        if not isinstance(leaf, values) and plain_key(leaf) is None and not is_stream(leaf)
+    ]
+
+
 def flatten(
     tree: Any, is_leaf: Callable[[Any], bool] = is_leaf
 ) -> tuple[list[Any], Callable[[Sequence[Any]], Any], Any]:
@@ -167,11 +177,14 @@ def flatten(
     JAX's own walk, which is fast, where it sees what ours does: it sorts dicts.
     """
     in_order = True
+    names: list[Any] = []  # of dicts with other keys than text: to JAX, 1 is True
 
     def stop(value: Any) -> bool:
         nonlocal in_order
-        if isinstance(value, dict) and not _is_sorted(value):
-            in_order = False
+        if isinstance(value, dict):
+            in_order = in_order and _is_sorted(value)
+            if any(type(name) is not str for name in value):
+                names.append(_names_key(value))
         return is_leaf(value) or isinstance(value, Iterator)
 
     try:
@@ -180,7 +193,7 @@ def flatten(
         leaves = None
     else:
         if in_order and not any(dataclasses.is_dataclass(leaf) for leaf in leaves):
-            return leaves, structure.unflatten, structure
+            return leaves, structure.unflatten, (structure, *names) if names else structure
     leaves = list(_tree.leaves_of(tree, is_leaf))
     skeleton = _tree.map_structure(lambda _: _HOLE, tree, is_leaf)  # it may outlive the leaves
     return leaves, _tree.flatten(skeleton)[1], _structure_key(skeleton)
@@ -205,5 +218,9 @@ def _structure_key(skeleton: Any) -> Any:
         return None
     kind = level[2]
     if isinstance(skeleton, dict):
-        kind = (tuple(skeleton), getattr(skeleton, "default_factory", None))
+        kind = (_names_key(skeleton), getattr(skeleton, "default_factory", None))
     return (type(skeleton), kind, *(_structure_key(child) for child in level[0]))
+
+
+def _names_key(mapping: dict[Any, Any]) -> Any:
+    return tuple(map(constant_key, mapping))

@@ -7,12 +7,16 @@ an earlier one (`_captures.py`); if it is not, it is traced again.
 from __future__ import annotations
 
 import collections
+import functools
 import threading
+import weakref
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from replicax._src._warnings import warn
+from replicax._src.functions._arguments import objects_in
 from replicax._src.functions._captures import Captures
+from replicax._src.functions._keys import identities_in
 from replicax._src.functions._retry import OnlyPython
 
 if TYPE_CHECKING:
@@ -20,10 +24,16 @@ if TYPE_CHECKING:
 
 
 class FunctionCache:
-    """Compiled functions, by what they were made from; those used last are kept."""
+    """Compiled functions, by what they were made from.
+
+    Those used last are kept, as long as the objects live that they were made from.
+    """
 
     def __init__(self, kept: int = 64):
-        self._functions: collections.OrderedDict[Any, Function] = collections.OrderedDict()
+        # With the weak references that tell when an object is gone.
+        self._functions: collections.OrderedDict[Any, tuple[Function, list[Any]]]
+        self._functions = collections.OrderedDict()
+        self._gone: list[Any] = []  # keys that no function has any more
         self._kept = kept
         self._lock = threading.Lock()
 
@@ -33,13 +43,15 @@ class FunctionCache:
         make: Callable[[Callable[..., Any]], Function],
         call: Callable[[Function], Any],
         as_python: Callable[[], Any],
+        arguments: Any = (),
     ) -> Any:
         """What `call` returns for the compiled function that goes with `fn`.
 
-        `as_python` is called instead if there is too much to be compared.
+        `as_python` is called instead if there is too much to be compared. Objects among the
+        `arguments` are compared as those that `fn` captures are.
         """
         try:
-            key = Captures(fn, inputs=False).key
+            key = Captures(fn, inputs=False, given=objects_in(arguments)).key
         except OnlyPython as reason:
             name = getattr(fn, "__qualname__", repr(fn))
             warn(
@@ -53,14 +65,35 @@ class FunctionCache:
     def by_key(self, key: Hashable, make: Callable[[], Function]) -> tuple[Function, bool]:
         """The compiled function for a key, and whether it was just made."""
         with self._lock:
-            function = self._functions.get(key)
-            if function is not None:
+            self._drop_gone()
+            found = self._functions.get(key)
+            if found is not None:
                 self._functions.move_to_end(key)
-                return function, False
+                return found[0], False
             while len(self._functions) >= self._kept:
                 self._functions.popitem(last=False)
-            function = self._functions[key] = make()
+            function = make()
+            forget = functools.partial(_forget, weakref.ref(self), key)
+            watched = [each.watched(forget) for each in identities_in(key)]
+            self._functions[key] = (function, watched)
             return function, True
+
+    def _drop_gone(self) -> None:
+        while self._gone:
+            self._functions.pop(self._gone.pop(), None)
+
+
+def _forget(cache: weakref.ref[FunctionCache], key: Any, _: Any) -> None:
+    """An object of a key is gone. Python may tell so at any time, also while the lock is held."""
+    found = cache()
+    if found is None:
+        return
+    found._gone.append(key)
+    if found._lock.acquire(blocking=False):
+        try:
+            found._drop_gone()
+        finally:
+            found._lock.release()
 
 
 def name_only(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,16 +21,18 @@ from __future__ import annotations
 import argparse
 import array
 import collections
+import collections.abc
 import contextvars
 import enum
 import functools
 import hashlib
-import inspect
 import operator
+import threading
 import types
+import typing
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -44,6 +46,7 @@ from replicax._src.functions._code import (
     imports_of,
     names_in,
     only_added_to,
+    reads_any_global,
 )
 from replicax._src.functions._exchange import Exchange, is_array, node_of
 from replicax._src.functions._keys import ByIdentity, plain_key
@@ -59,7 +62,7 @@ from replicax._src.functions._retry import OnlyPython
 from replicax._src.values import DistributedValues
 from replicax._src.variable import Variable
 
-_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace, threading.local)
 _MAPPINGS = (
     dict,
     types.MappingProxyType,
@@ -68,7 +71,13 @@ _MAPPINGS = (
     weakref.WeakKeyDictionary,
     weakref.WeakValueDictionary,
 )
-_READS_ANYTHING = (getattr, vars, dir, eval, exec, globals, locals)
+_VIEWS = (collections.abc.KeysView, collections.abc.ValuesView, collections.abc.ItemsView)
+_SEQUENCES = (list, tuple, collections.deque, collections.UserList, *_VIEWS)
+_UNIONS = (types.UnionType, type(typing.Union[int, str]))  # noqa: UP007
+# Nothing but what is in them tells two of these apart.
+_BY_CONTENT = (dict, set, frozenset, slice, type({}.keys()), type({}.values()), type({}.items()))
+_READS_ANYTHING = (getattr, hasattr, vars, dir, eval, exec, globals, locals)
+_READERS = (operator.attrgetter, operator.methodcaller)
 _LOOKED_INTO = (
     *_NAMESPACES,
     functools.cached_property,
@@ -78,25 +87,34 @@ _LOOKED_INTO = (
 )
 # With one of these in its code a function may read attributes that it does not name.
 _DYNAMIC = frozenset(
-    """getattr vars dir globals locals eval exec __dict__ __getattribute__ __getstate__ attrgetter
-    methodcaller getmembers getattr_static asdict astuple fields replace copy deepcopy
+    """getattr hasattr vars dir globals locals eval exec __dict__ __getattribute__ __getstate__
+    attrgetter methodcaller getmembers getattr_static asdict astuple fields replace copy deepcopy
     import_module __import__ modules tree tree_util tree_map tree_flatten tree_leaves
     dumps""".split()
 )
 _WALKING = frozenset("tree tree_util tree_map tree_flatten tree_leaves map_structure".split())
-_ASKING_FOR_TYPES = frozenset("ndarray type Hashable issubclass".split())
-_SHOWING = frozenset(["str", "repr", "format", "print"])
+_ASKING_FOR_TYPES = frozenset("ndarray type Hashable issubclass ArrayLike".split())
+_NEEDING_ALL_METHODS = frozenset("type __class__ str repr format print".split())
 _OF_NO_MATTER = frozenset(
     """__dict__ __weakref__ __doc__ __module__ __name__ __qualname__ __spec__ __loader__ __file__
     __cached__ __builtins__ __annotations__ __annotate__ __package__ __path__ __slots__
     __slotnames__ __firstlineno__ __static_attributes__""".split()
 )
+_OF_FUNCTIONS = ("__doc__", "__module__", "__name__", "__qualname__")
 _ONLY_TO_MAKE_OR_SHOW = frozenset(
     """__init__ __new__ __post_init__ __init_subclass__ __del__ __repr__ __str__ __reduce__
     __getstate__ __setstate__ __copy__ __deepcopy__""".split()
 )
 _MOST_OBJECTS = 20_000  # beyond which a walk costs more than it saves
 _names_met: dict[Any, frozenset[str]] = {}  # by the code of the function that a walk began with
+
+
+class _Kind(NamedTuple):
+    """Whose a class is: see `_packages.py`."""
+
+    is_users: bool
+    is_taken: bool
+    is_used_by_package: bool
 
 
 class Captures:
@@ -109,19 +127,27 @@ class Captures:
       have_tracers: whether a value of an unfinished or earlier trace is among them.
     """
 
-    def __init__(self, fn: Callable[..., Any], inputs: bool = True, numpy_inputs: bool = True):
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        inputs: bool = True,
+        numpy_inputs: bool = True,
+        given: Sequence[Any] = (),
+    ):
         """
         Args:
           fn: the function.
           inputs: whether arrays are to be inputs where they can be; else all are in the key.
           numpy_inputs: the same of NumPy arrays.
+          given: objects among its arguments, which may have changed too.
         """
         self._fn = fn
         self._numpy_inputs = numpy_inputs
         self._rebuilt: list[tuple[Any, list[Any]]] = []
+        self._kinds: dict[int, _Kind] = {}  # by the id of the class
         self._fixed: set[int] = set()
         own_packages.add(package_of(fn))
-        code = getattr(fn, "__code__", None)
+        code = _code_of(fn)
         self._names: set[str] = set(_names_met.get(code, ()))
         while True:
             known = len(self._names)
@@ -131,17 +157,15 @@ class Captures:
             self._codes: dict[types.CodeType, None] = {}
             self._numbers: dict[tuple[int, Any], int] = {}  # by the object, and how it is reached
             self._alive: list[Any] = []  # some nodes flatten into new objects each time
+            self._mutable: dict[bool, set[int]] = {True: set(), False: set()}  # by `movable`
             self._sees_all = not _DYNAMIC.isdisjoint(self._names)
             try:
                 self.key = self._visit(fn, inputs)
+                if given:
+                    self.key = (self.key, *(self._visit(each, False) for each in given))
             except RecursionError:
                 raise OnlyPython("it refers to objects that are nested too deeply") from None
-            fixed = {
-                id(each)
-                for each in self._alive
-                if type(each) in (list, dict)
-                and {(id(each), True), (id(each), False)} <= self._numbers.keys()
-            }
+            fixed = self._mutable[True] & self._mutable[False]
             if len(self._names) == known and fixed <= self._fixed:
                 break
             self._fixed |= fixed  # reached through an object too: it must stay the very same
@@ -170,15 +194,20 @@ class Captures:
         """The function with these in the places of its own arrays."""
         flattens = self._names_here.isdisjoint(_WALKING)
         new = {
-            id(old): LateNumPy(each, old.dtype, flattens) if isinstance(old, np.ndarray) else each
+            id(old): LateNumPy(each, old.dtype, flattens, type(old))
+            if isinstance(old, np.ndarray)
+            else each
             for old, each in zip(self.arrays, arrays, strict=True)
             if old is not each
         }
         self._rebuilt = []
         if not new:
             return self._fn
-        exchange = Exchange(self._fn, new, any(map(assigns_globals, self._codes)))
-        function = exchange.of(self._fn)
+        try:
+            exchange = Exchange(self._fn, new, any(map(assigns_globals, self._codes)))
+            function = exchange.of(self._fn)
+        except RecursionError:  # objects that refer to each other
+            raise OnlyPython("it refers to arrays in structures that contain themselves") from None
         self._rebuilt = exchange.rebuilt
         return function
 
@@ -193,10 +222,16 @@ class Captures:
     # ------------------------------------------------------------------ the key
 
     def _visit(self, value: Any, movable: bool) -> Hashable:
+        if type(value) in weakref.ProxyTypes:
+            value, movable = _behind(value), False
+        try:
+            _ = value.__class__  # `isinstance` asks for it, and a proxy may answer with an error
+        except Exception as error:
+            raise _closed(value, error) from None
         plain = plain_key(value)
         if plain is not None:
             is_own = isinstance(value, enum.Enum) and not from_library(type(value))
-            return (plain, self._type_key(type(value))) if is_own else plain
+            return (plain, self._enum_key(value)) if is_own else plain
         movable = movable and id(value) not in self._fixed
         if isinstance(value, Tracer):
             self.have_tracers = True
@@ -218,20 +253,33 @@ class Captures:
         if isinstance(value, types.ModuleType):
             return self._module_key(value)
         if isinstance(value, type):
+            self._names_here.add(value.__name__)
             return self._class_key(value)
         node = node_of(value)
         if node is None:
             return self._object_key(value)
+        if node.is_mutable:
+            self._mutable[movable].add(id(value))
+        if isinstance(value, list) and (numbers := _numbers_in(value)) is not None:
+            return (node.label, numbers)
         parts = tuple(self._visit(child, movable) for child in node.children)
-        known = set(map(id, node.children))
+        children = set(map(id, node.children))
         # What JAX does not take for a part: static fields of modules, for example.
         others = tuple(
             (name, self._visit(each, False))
             for name, each in list(getattr(value, "__dict__", {}).items())
-            if id(each) not in known
+            if id(each) not in children
         )
-        is_users = not from_library(type(value))
+        is_users = self._whose(type(value)).is_users
         return (node.label, parts, others, self._type_key(type(value)) if is_users else None)
+
+    def _enum_key(self, value: enum.Enum) -> Hashable:
+        """What a member of a user's enum holds: they can be changed as other objects can."""
+        known = self._numbers.get((id(value), False))
+        if known is not None:
+            return ("again", known)
+        self._number(value, False)
+        return (self._visit(value._value_, False), self._object_key(value))
 
     def _number(self, value: Any, how: Any) -> int:
         self._alive.append(value)
@@ -255,7 +303,10 @@ class Captures:
         read.append(self._visit(fn.__defaults__, movable))
         read.append(self._visit(fn.__kwdefaults__, movable))
         read += [(name, self._visit(each, False)) for name, each in list(vars(fn).items())]
+        read += [getattr(fn, name) for name in _OF_FUNCTIONS if name in self._names]
         if from_library(fn):
+            if fn.__name__ in _DYNAMIC:  # whatever the user calls it
+                self._names.add(fn.__name__)
             return (ByIdentity(code), tuple(read))
         self._codes[code] = None
         self._names.update(names_in(code))
@@ -263,6 +314,8 @@ class Captures:
         for name, each in globals_of(fn):
             read.append((name, self._read_key(code, name, each, movable)))
         read += [self._visit(each, False) for each in imports_of(fn)]
+        if reads_any_global(code):
+            read.append(self._members_key(fn.__globals__, True))
         return (code, tuple(read))
 
     def _read_key(self, code: types.CodeType, name: str, value: Any, movable: bool) -> Hashable:
@@ -280,13 +333,16 @@ class Captures:
         self, members: Any, all_of_them: bool, without: frozenset[str] = frozenset()
     ) -> Hashable:
         """The attributes of a class or module that a function may read."""
-        return tuple(
-            (name, self._visit(_unwrapped(member), False))
-            for name, member in list(members.items())
-            if (all_of_them or name in self._names or name.startswith("__"))
-            and name not in _OF_NO_MATTER
-            and name not in without
-        )
+        read: list[Hashable] = []
+        for name, member in list(members.items()):
+            is_read = all_of_them or name in self._names or name.startswith("__")
+            is_of_no_matter = name in _OF_NO_MATTER and name not in self._names
+            if not is_read or is_of_no_matter or name in without:
+                continue
+            if isinstance(member, classmethod):
+                self._names.add("__class__")  # it has the class, and may make objects of it
+            read.append((name, self._visit(_unwrapped(member), False)))
+        return tuple(read)
 
     def _type_key(self, value: type) -> Hashable:
         """The class of an object that is there already: how others are made is of no matter."""
@@ -294,7 +350,7 @@ class Captures:
         if known is not None:
             return ("again", known)
         self._number(value, "type")
-        needed = not self._names.isdisjoint(("type", "__class__", *_SHOWING))
+        needed = self._sees_all or not self._names.isdisjoint(_NEEDING_ALL_METHODS)
         return self._class_key(value, frozenset() if needed else _ONLY_TO_MAKE_OR_SHOW)
 
     def _class_key(self, value: type, without: frozenset[str] = frozenset()) -> Hashable:
@@ -310,39 +366,49 @@ class Captures:
 
     def _object_key(self, value: Any) -> Hashable:
         """An object that cannot be exchanged: who it is, and what it holds now."""
-        read: list[Hashable] = [ByIdentity(value)]
+        kind, whose = type(value), self._whose(type(value))
+        read: list[Hashable] = [kind if kind in _BY_CONTENT else ByIdentity(value)]
         if isinstance(value, np.ndarray | bytearray | memoryview | array.array):
-            return (*read, self._buffer_key(value))
+            read.append(self._buffer_key(value))
         if isinstance(value, DistributedValues):
             parts = value.values
-            return (*read, *(_content(x) for x in parts if isinstance(x, np.ndarray)))
-        if isinstance(value, types.BuiltinMethodType) and value.__self__ is not None:
-            return (*read, self._visit(value.__self__, False))
+            return (*read, *(self._buffer_key(x) for x in parts if isinstance(x, np.ndarray)))
+        if isinstance(value, types.BuiltinMethodType | types.MethodWrapperType):
+            read.append(self._visit(value.__self__, False))
         if isinstance(value, weakref.ref):
             return (*read, self._visit(value(), False))
-        if _is_builtin(value) and (type(value) is operator.attrgetter or value in _READS_ANYTHING):
+        if isinstance(value, np.flatiter):
+            return (*read, self._visit(value.base, False))
+        if kind in _READERS or any(value is each for each in _READS_ANYTHING):
             self._names.add("getattr")
         try:
             held = list(_items(value))
-            sees_all = self._sees_all or _is_used_by_others(value)
-            held += [
-                (name, each) for name, each in _attributes(value) if sees_all or name in self._names
-            ]
+            if not whose.is_taken or isinstance(value, _LOOKED_INTO):
+                sees_all = self._sees_all or _is_used_by_others(value, whose)
+                found = _attributes(value)
+                held += [(name, each) for name, each in found if sees_all or name in self._names]
         except Exception as error:  # of the user's own code, or another thread changes it
-            name = type(value).__name__
-            raise OnlyPython(f"it refers to a {name} that cannot be looked at: {error}") from None
-        read += [self._visit(each, False) for each in _wrapped_functions(value)]
-        if not is_taken_as_it_is(type(value)):
-            read.append(self._type_key(type(value)))
+            raise _closed(value, error) from None
+        read += [self._visit(each, False) for each in _wrapped_functions(value, whose)]
+        if not whose.is_taken:
+            read.append(self._type_key(kind))
         read += [(self._visit(name, False), self._visit(each, False)) for name, each in held]
         if isinstance(value, set | frozenset):
-            read.append(frozenset(self._visit(each, False) for each in list(value)))
+            read += [self._visit(each, False) for each in list(value)]
         return tuple(read)
+
+    def _whose(self, kind: type) -> _Kind:
+        found = self._kinds.get(id(kind))
+        if found is None:
+            found = self._kinds[id(kind)] = _Kind(
+                not from_library(kind), is_taken_as_it_is(kind), is_used_by_package(kind)
+            )
+        return found
 
     def _buffer_key(self, value: Any) -> Hashable:
         if isinstance(value, np.ndarray):
-            if value.dtype == object:
-                return tuple(self._visit(each, False) for each in value.flat)
+            if value.dtype.hasobject:
+                return (value.shape, *(self._visit(each, False) for each in value.ravel().tolist()))
             return _content(value)
         return bytes(value)
 
@@ -366,16 +432,19 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
     """What a container that is no plain one holds."""
     if isinstance(value, _MAPPINGS):
         yield from list(value.items())
+        yield "default_factory", getattr(value, "default_factory", None)
     elif isinstance(value, contextvars.ContextVar):
         yield "value", value.get(None)
-    elif isinstance(value, list | tuple | collections.deque | collections.UserList):
-        yield from enumerate(value)
+    elif isinstance(value, _SEQUENCES):
+        yield from enumerate(list(value))
+    elif type(value) is slice:
+        yield from enumerate((value.start, value.stop, value.step))
+    elif isinstance(value, _UNIONS):
+        yield from enumerate(typing.get_args(value))
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """The attributes in `__dict__` and `__slots__`, of an object that is looked into."""
-    if is_taken_as_it_is(type(value)) and not isinstance(value, _LOOKED_INTO):
-        return
+    """The attributes in `__dict__` and `__slots__`."""
     yield from list(getattr(value, "__dict__", {}).items())
     for base in type(value).__mro__:
         slots = base.__dict__.get("__slots__", ())
@@ -395,10 +464,10 @@ def _unwrapped(member: Any) -> Any:
     return member.__func__ if isinstance(member, staticmethod | classmethod) else member
 
 
-def _wrapped_functions(value: Any) -> list[Any]:
+def _wrapped_functions(value: Any, whose: _Kind) -> list[Any]:
     """The user's functions in an object that wraps them: jit, lru_cache, custom_vjp, ..."""
-    if not from_library(type(value)):
-        found = [inspect.getattr_static(value, "__wrapped__", None)]
+    if whose.is_users:
+        found = [getattr(value, "__dict__", {}).get("__wrapped__")]
     else:
         names = ("__wrapped__", "fwd", "bwd", "jvp")
         try:
@@ -408,14 +477,37 @@ def _wrapped_functions(value: Any) -> list[Any]:
     return [each for each in found if isinstance(each, types.FunctionType)]
 
 
-def _is_builtin(value: Any) -> bool:
-    return isinstance(value, types.BuiltinFunctionType | operator.attrgetter)
+def _numbers_in(values: list[Any]) -> Hashable:
+    """A key for a long list of nothing but floats or integers; None for any other."""
+    kinds = set(map(type, values)) if len(values) > 64 else ()
+    if kinds == {float}:
+        return array.array("d", values).tobytes()
+    return (int, *values) if kinds == {int} else None
 
 
-def _is_used_by_others(value: Any) -> bool:
+def _closed(value: Any, error: Exception) -> OnlyPython:
+    return OnlyPython(f"it refers to a {type(value).__name__} that cannot be looked at: {error}")
+
+
+def _behind(proxy: Any) -> Any:
+    """The object that a weak proxy stands for; None if it is gone."""
+    try:
+        return proxy.__repr__.__self__
+    except ReferenceError:
+        return None
+
+
+def _code_of(fn: Any) -> Any:
+    """The code of a function, a partial, a method or a callable object, if it has one."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__code__", None) or getattr(type(fn).__call__, "__code__", None)
+
+
+def _is_used_by_others(value: Any, whose: _Kind) -> bool:
     """Whether code that is not the user's may read attributes of an object."""
     if isinstance(value, _NAMESPACES):
         return False
-    if isinstance(value, _LOOKED_INTO) or is_used_by_package(type(value)):
+    if isinstance(value, _LOOKED_INTO) or whose.is_used_by_package:
         return True
     return not jax.tree_util.all_leaves([value])  # JAX takes it apart

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+_READING_GLOBALS = frozenset(["globals", "eval", "exec", "__globals__"])
 UNBOUND = object()  # in the place of what a name is not bound to yet
 
 
@@ -55,7 +56,27 @@ def imports_of(fn: types.FunctionType) -> list[types.ModuleType]:
         importlib.util.resolve_name("." * level + name, package) if level and package else name
         for name, level in _imported_names(fn.__code__)
     ]
+    named = set(names_in(fn.__code__))
+    if named & {"import_module", "__import__"} or named >= {"sys", "modules"}:
+        names += _texts(fn.__code__)
     return [sys.modules[name] for name in names if name in sys.modules]
+
+
+@functools.lru_cache(maxsize=4096)
+def _texts(code: types.CodeType) -> tuple[str, ...]:
+    """The texts in the code of a function, and in the functions defined inside."""
+    found: list[str] = []
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found += _texts(constant)
+        elif isinstance(constant, str):
+            found.append(constant)
+    return tuple(found)
+
+
+def reads_any_global(code: types.CodeType) -> bool:
+    """Whether a function may read globals that it does not name."""
+    return not _READING_GLOBALS.isdisjoint(names_in(code))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -106,8 +127,11 @@ def names_in(code: types.CodeType) -> tuple[str, ...]:
             names.update(dict.fromkeys(names_in(constant)))
         elif isinstance(constant, str) and constant.isidentifier():  # for getattr
             names[constant] = None
-    if any(each.opname.startswith("FORMAT") for each in dis.get_instructions(code)):
+    operations = {each.opname for each in dis.get_instructions(code)}
+    if any(each.startswith("FORMAT") for each in operations):
         names["format"] = None
+    if "MATCH_CLASS" in operations:  # `case Point(x, y)` reads what `__match_args__` names
+        names["getattr"] = None
     return tuple(names)
 
 

@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import functools
 import types
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -45,7 +46,8 @@ class Exchange:
         stack, seen = [root], set[int]()
         while stack:
             value = stack.pop()
-            if id(value) in seen or plain_key(value) is not None:
+            is_proxy = type(value) in weakref.ProxyTypes  # it may stand for nothing any more
+            if id(value) in seen or is_proxy or plain_key(value) is not None:
                 continue
             seen.add(id(value))
             if id(value) in arrays:
@@ -76,7 +78,7 @@ class Exchange:
         if type(value) in (list, dict):  # they may contain themselves
             new = self._known[id(value)] = type(value)()
             children = [self.of(child) for child in node.children]
-            new.extend(children) if type(value) is list else new.update(zip(value, children))
+            new.extend(children) if type(value) is list else new.update(node.rebuild(children))
         else:
             children = [self.of(child) for child in node.children]
             new = self._known[id(value)] = node.rebuild(children)
@@ -159,11 +161,14 @@ def node_of(value: Any) -> Node | None:
     if kind is list or kind is tuple:
         return Node(kind, value, kind, kind is list)
     if isinstance(value, dict):
-        keys = tuple(map(plain_key, value))
-        if kind not in (dict, collections.OrderedDict) or None in keys:
+        if kind not in (dict, collections.OrderedDict):
             return None
-        names = tuple(value)
-        return Node((kind, keys), list(value.values()), lambda p: kind(zip(names, p)), True)
+        items = list(value.items())  # at once: another thread may change it
+        keys = tuple(_dict_key(name) for name, _ in items)
+        if None in keys:
+            return None
+        names, children = [name for name, _ in items], [child for _, child in items]
+        return Node((kind, keys), children, lambda p: kind(zip(names, p)), True)
     if isinstance(value, list | DistributedValues) or not _has_faithful_parts(value):
         return None
     level = _tree.one_level(value)
@@ -175,6 +180,14 @@ def node_of(value: Any) -> Node | None:
     except TypeError:
         return None
     return Node(label, list(children), rebuild, not isinstance(value, tuple))
+
+
+def _dict_key(name: Any) -> Hashable:
+    """The key of a number, a text or the like, or a tuple of those; None for anything else."""
+    if type(name) is not tuple:
+        return plain_key(name)
+    parts = tuple(map(_dict_key, name))
+    return None if None in parts else (tuple, parts)
 
 
 def _has_faithful_parts(value: Any) -> bool:

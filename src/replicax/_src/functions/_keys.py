@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,12 @@ class ByIdentity:
         if isinstance(self._reference, weakref.ref) and value is not None:
             weakref.finalize(value, fn, *args).atexit = False
 
+    def watched(self, fn: Callable[[Any], Any]) -> Any:
+        """A weak reference that calls `fn` when the object is gone, while it is kept itself."""
+        value = self._reference()
+        is_weak = isinstance(self._reference, weakref.ref) and value is not None
+        return weakref.ref(value, fn) if is_weak else None
+
     def __hash__(self) -> int:
         return self._hash
 
@@ -48,6 +54,17 @@ class ByIdentity:
     def __repr__(self) -> str:
         value = self._reference()
         return _tree.describe(value) if value is not None else "an object that is gone"
+
+
+def identities_in(key: Hashable) -> Iterator[ByIdentity]:
+    """The objects in a key, and in the tuples inside of it."""
+    stack: list[Any] = [key]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, tuple):
+            stack.extend(each)
+        elif isinstance(each, ByIdentity):
+            yield each
 
 
 def plain_key(value: Any) -> Hashable:
@@ -75,6 +92,8 @@ def constant_key(value: Any) -> Hashable:
     key = plain_key(value)
     if key is not None:
         return key
-    if type(value) is frozenset:
-        return (frozenset, frozenset(map(constant_key, value)))
+    if type(value) is set or type(value) is frozenset:
+        return (type(value), frozenset(map(constant_key, value)))
+    if type(value) is tuple:  # in a set; elsewhere it is taken apart
+        return (tuple, tuple(map(constant_key, value)))
     return ByIdentity(value)

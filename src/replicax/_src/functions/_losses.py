@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import collections
-import warnings
 from collections.abc import Callable, Hashable
 from typing import Any
 
 from replicax._src._arrays import IntegersTooLargeError
+from replicax._src._warnings import warn
 from replicax._src.context import current_frame, get_strategy, is_compiling
 from replicax._src.functions._arguments import Arguments
 from replicax._src.functions._cache import FunctionCache, name_only
@@ -97,11 +97,10 @@ class LossCache:
         compiled, found = self._counts[codes, True], self._counts[codes, False]
         if is_new and compiled % _WARN_EVERY == 0:
             if found < compiled * get_strategy().num_replicas_in_sync:
-                warnings.warn(
+                warn(
                     f"The loss {getattr(loss_fn, '__qualname__', loss_fn)!r} was compiled "
                     f"{compiled} times by rx.value_and_grad(..., compile=True), because a Python "
                     "value, a NumPy array that NumPy computes with, or an object's attribute that "
                     "it captures keeps changing. Capture arrays instead, in local variables: "
-                    "jnp.asarray(step), x = self.x.",
-                    stacklevel=6,
+                    "jnp.asarray(step), x = self.x."
                 )

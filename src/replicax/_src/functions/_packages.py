@@ -20,7 +20,11 @@ own_packages: set[str] = set()  # of functions that were handed over: also if th
 
 def from_library(value: Any) -> bool:
     """Whether a function, class or module is not the user's own."""
-    package = package_of(value)
+    return is_from_library(package_of(value))
+
+
+def is_from_library(package: str) -> bool:
+    """Whether what is in a package is not the user's own."""
     if package in own_packages and not _is_never_own(package):
         return False
     return _is_installed(package)

@@ -7,6 +7,7 @@ prepare what parsing needs of them.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -176,7 +177,7 @@ def _checked_shape(feature: Any) -> tuple[int, ...]:
     kind = type(feature).__name__
     try:
         shape = tuple(given) if np.ndim(given) or isinstance(given, tuple | list) else (given,)
-        known = tuple(None if size is None else int(size) for size in shape)
+        known = tuple(None if size is None else operator.index(size) for size in shape)
     except (TypeError, ValueError):
         raise TypeError(
             f"The shape of a {kind} is a list of sizes, [] for a single value. Received {given!r}."

@@ -194,6 +194,7 @@ class StrategyExtended:
                     Function,
                     lambda found: found._run_on(self._strategy, fn, args, kwargs),
                     lambda: self._run_replicas(fn, args, kwargs),
+                    (args, kwargs),
                 )
         return self._run_replicas(fn, args, kwargs)
 

@@ -16,6 +16,7 @@ from replicax._src import _tree
 from replicax._src.context import thread_state, world
 from replicax._src.functions import ByIdentity, LossCache
 from replicax._src.training._substitution import PutTogether, Substitution, checked_loss
+from replicax._src.values import is_leaf
 from replicax._src.variable import (
     Variable,
     active_interceptors,
@@ -102,9 +103,11 @@ def _evaluated(
 ) -> tuple[Any, list[Any]]:
     """The loss, and the gradient for each variable; None for those that the loss does not read."""
     used: set[int] = set()
+    rebuild: Callable[[Any], Any] = list
     cuts = [_cut(variable) for variable in variables]
 
-    def evaluate(values: list[jax.Array]) -> tuple[jax.Array, Any]:
+    def evaluate(values: list[jax.Array]) -> tuple[jax.Array, list[Any]]:
+        nonlocal rebuild
         given = [
             value if dim is None else PutTogether(value, world().part_of(variable), dim)
             for variable, value, dim in zip(variables, values, cuts, strict=True)
@@ -113,7 +116,8 @@ def _evaluated(
         with world().in_loss(), intercepting(substitution):
             loss, aux = checked_loss(loss_fn(), has_aux)
         used.update(substitution.used)
-        return loss, aux
+        leaves, rebuild = _tree.flatten(aux, is_leaf)  # JAX would sort dicts
+        return loss, leaves
 
     values = [
         variable._array() if dim is None else jnp.zeros(variable.shape, variable.dtype)
@@ -121,7 +125,7 @@ def _evaluated(
     ]
     (loss, aux), gradients = jax.value_and_grad(evaluate, has_aux=True)(values)
     found = [g if id(v) in used else None for v, g in zip(variables, gradients, strict=True)]
-    return ((loss, aux) if has_aux else loss), found
+    return ((loss, rebuild(aux)) if has_aux else loss), found
 
 
 def _cut(variable: Variable) -> int | None:

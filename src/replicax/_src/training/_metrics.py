@@ -16,7 +16,7 @@ import numpy as np
 
 from replicax._src._arrays import for_mean
 from replicax._src._errors import PerReplicaValueError
-from replicax._src.context import in_cross_replica_context
+from replicax._src.context import in_cross_replica_context, require_threads
 from replicax._src.variable import Variable, VariableAggregation, VariableSynchronization
 
 
@@ -72,6 +72,7 @@ class Metric:
 
     def reset_state(self) -> None:
         """Sets the sums to zero."""
+        require_threads("reset_state of a metric")
         for weight in self._weights:
             weight.assign(jnp.zeros(weight.shape, weight.dtype))
 
@@ -95,6 +96,7 @@ class Sum(Metric):
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         """Adds `values`, each times its weight."""
+        require_threads("update_state of a metric")
         total, _ = _totals(values, sample_weight, self.dtype, jnp.sum)
         self._add(self.total, total)
 
@@ -123,6 +125,7 @@ class Mean(Metric):
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         """Adds `values`, each with its weight."""
+        require_threads("update_state of a metric")
         total, count = _totals(values, sample_weight, self.dtype, jnp.mean)
         self._add(self.total, total)
         self._add(self.count, count)
@@ -154,6 +157,7 @@ class MeanMetricWrapper(Mean):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Adds a batch of true and predicted values."""
+        require_threads("update_state of a metric")
         super().update_state(self._fn(jnp.asarray(y_true), jnp.asarray(y_pred)), sample_weight)
 
 

@@ -8,8 +8,9 @@ other, and is saved with a checkpoint.
 
 from __future__ import annotations
 
+import operator
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -128,7 +129,7 @@ class Generator:
                 "generators in the function."
             )
         )
-        seeds = jax.random.bits(self.next_key(), (count,), jnp.uint32)
+        seeds = jax.random.bits(self.next_key(), _shape((count,)), jnp.uint32)
         return [Generator(int(seed)) for seed in np.asarray(seeds)]
 
     # ------------------------------------------------------------------ numbers
@@ -237,8 +238,15 @@ def _initial_state(seed: int) -> np.ndarray:
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    sizes = (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)
-    if any(isinstance(size, int | np.integer) and size < 0 for size in sizes):
+    try:
+        sizes = tuple(
+            operator.index(size) for size in (shape if isinstance(shape, Iterable) else (shape,))
+        )
+    except TypeError:
+        raise TypeError(
+            f"The shape of random numbers is a list of sizes, [] for one number; got {shape!r}."
+        ) from None
+    if any(size < 0 for size in sizes):
         raise ValueError(f"The sizes in the shape of random numbers are 0 or more; got {shape!r}.")
     return sizes
 

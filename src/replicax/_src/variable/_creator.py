@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from replicax._src._arrays import as_array
+from replicax._src._arrays import IntegersTooLargeError, as_array
 from replicax._src.context import get_strategy, require_threads, thread_state, world
 from replicax._src.values import ArrayLike, PerReplica
 from replicax._src.variable import _late_values
@@ -78,6 +78,8 @@ def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.
     _check_dtype(dtype, name)
     try:
         array = as_array(value, dtype)
+    except IntegersTooLargeError as error:
+        raise ValueError(f"Variable {name!r}: {error}") from None
     except OverflowError as error:
         raise ValueError(f"Variable {name!r}: {error}. Give a dtype that it fits.") from None
     except (TypeError, ValueError) as error:
