@@ -159,7 +159,11 @@ def _shown(floor: Floor) -> list[str]:
 def imports() -> str:
     """Who imports whom: a mark where the room of a row imports that of a column."""
     rooms = [(room, level) for level, floor in enumerate(FLOORS) for room in floor.rooms]
-    found = {(room_of(edge.importer), room_of(edge.imported)) for edge in EDGES}
+    found = {
+        (room_of(edge.importer), room_of(edge.imported))
+        for edge in EDGES
+        if not edge.for_types_only
+    }
 
     def mark(room: str, level: int, other: str, other_level: int) -> str:
         if room == other:

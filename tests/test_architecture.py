@@ -33,6 +33,11 @@ LOCAL_IMPORTS_WITH_A_REASON: dict[str, str] = {
     "replicax._src.cli._migrate": "the part that it imports needs libcst, which is an extra",
 }
 
+# Modules that name types of rooms above them, for type checkers alone, with the reason.
+TYPES_FROM_ABOVE: dict[str, str] = {
+    "replicax._src.context._world": "an interface says what its methods take",
+}
+
 # What `import replicax` may not load: it takes time, or is an extra.
 HEAVY = (
     "grain keras libcst matplotlib optax orbax rich sklearn tensorboardX tensorflow torch".split()
@@ -42,6 +47,8 @@ HEAVY = (
 def breaks_the_order(edge: Edge) -> str | None:
     """Returns why an edge is not allowed, or None."""
     importer, imported = room_of(edge.importer), room_of(edge.imported)
+    if edge.for_types_only and edge.importer in TYPES_FROM_ABOVE:
+        return None
     if imported == PUBLIC and importer != PUBLIC:
         if importer in MAY_IMPORT_THE_PACKAGE and edge.imported == PACKAGE:
             return None

@@ -1174,7 +1174,7 @@ def test_threads_make_the_variables_once():
 def clean() -> bool:
     state = thread_state
     return (
-        state.program is None
+        state.world is None
         and state.compiled_runs is None
         and not state.interceptors
         and not state.frames
