@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import rooms
+from scripts import counts, rooms
 from scripts.rooms import (
     EDGES,
     FLOORS,
@@ -182,3 +182,17 @@ def test_import_starts_no_device():
         timeout=60,
         check=True,
     )
+
+
+# What should become less, and may not become more: see `scripts/counts.py`.
+LIMITS = {
+    "lines that ask: am I being traced?": 19,
+    "lines that ask: are there other workers?": 24,
+    "lines that ask: is it in parts?": 39,
+    "lines that ask: is there one replica?": 9,
+}
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_counts_do_not_grow(what: str):
+    assert counts.COUNTS[what]() <= LIMITS[what], "`python -m scripts.counts` prints them"

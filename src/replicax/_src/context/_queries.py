@@ -68,12 +68,9 @@ def require_cross_replica(strategy: Any, what: str, instead: str) -> None:
         return
     if strategy is _stack.default_strategy():
         return
-    which = f"{context._number} of {context.num_replicas_in_sync}"
-    if context._replica_id is not _stack.EACH:
-        which = f"replica {which}"
     raise WrongContextError(
-        f"{what} was called in replica context ({which}). It speaks for all replicas at once, so "
-        f"it needs cross-replica context. {instead}"
+        f"{what} was called in replica context ({context._description}). It speaks for all "
+        f"replicas at once, so it needs cross-replica context. {instead}"
     )
 
 

@@ -69,6 +69,11 @@ class ReplicaContext:
         return self._strategy.extended._first_replica + self._replica_id
 
     @property
+    def _description(self) -> str:
+        """Which replica, for messages."""
+        return f"replica {self._number} of {self.num_replicas_in_sync}"
+
+    @property
     def num_replicas_in_sync(self) -> int:
         """How many replicas there are."""
         return self._strategy.num_replicas_in_sync
@@ -204,6 +209,11 @@ class EachReplicaContext(ReplicaContext):
     @override
     def _number(self) -> Any:
         return _stack.EACH
+
+    @property
+    @override
+    def _description(self) -> str:
+        return f"each replica of {self.num_replicas_in_sync}"
 
     @property
     @override

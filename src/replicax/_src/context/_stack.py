@@ -35,6 +35,16 @@ EACH = _Each()
 """Stands for a replica's number where one traced program speaks for all replicas at once."""
 
 
+def copy_for(replica_id: Any, copies: int) -> Any:
+    """Which of so many copies a replica has: the last one serves all replicas after it."""
+    return EACH if replica_id is EACH else min(replica_id, copies - 1)
+
+
+def first_of(replica_id: Any) -> int:
+    """The number of the replica, or that of the first of `EACH`."""
+    return 0 if replica_id is EACH else replica_id
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Frame:
     """One context: the strategy, and the replica if there is a single one to speak of."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from replicax._src._typing import Device
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # rooms above this one: a world speaks of what is there, and 
     from replicax._src.devices import Layout, ReplicaMesh
     from replicax._src.values import DistributedValues, PerReplica, Storage
     from replicax._src.variable import DistributedVariable, Variable
+
+Picked = TypeVar("Picked")
 
 
 class Replicas(abc.ABC):
@@ -92,6 +94,10 @@ class World(abc.ABC):
     @abc.abstractmethod
     def refuse_traced(self, value: Any, error: Callable[[], Exception]) -> None:
         """Raises `error()` for a value that JAX traces, where no program of ours does."""
+
+    @abc.abstractmethod
+    def pick(self, eager: Picked, in_program: Picked) -> Picked:
+        """Returns one of two ways to do the same, where they have nothing in common."""
 
     # ------------------------------------------------------------------ running
 

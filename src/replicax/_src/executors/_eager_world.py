@@ -17,7 +17,7 @@ from replicax._src.collectives import (
     all_reduce_with_gradient,
     of_first_worker,
 )
-from replicax._src.context import ReplicaContext, World
+from replicax._src.context import Picked, ReplicaContext, World
 from replicax._src.devices import PLAIN, Layout, ReplicaMesh, device_of, put, replica_mesh
 from replicax._src.executors._lockstep import run_in_lockstep
 from replicax._src.values import DistributedValues, Mirrored, OneBuffer, ReplicaBuffers, Storage
@@ -39,6 +39,10 @@ class EagerWorld(World):
     def refuse_traced(self, value: Any, error: Callable[[], Exception]) -> None:
         if isinstance(value, Tracer):
             raise error()
+
+    @override
+    def pick(self, eager: Picked, in_program: Picked) -> Picked:
+        return eager
 
     # ------------------------------------------------------------------ running
 

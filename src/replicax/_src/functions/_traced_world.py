@@ -11,10 +11,10 @@ import jax
 
 from replicax._src._typing import Device, override
 from replicax._src.collectives import ReplicasTogether, SeparateReplicas
-from replicax._src.context import EACH, ReplicaContext, World, get_replica_context
+from replicax._src.context import EACH, Picked, ReplicaContext, World
 from replicax._src.devices import Layout, ReplicaMesh, replica_mesh
 from replicax._src.functions._spmd import run_in_trace
-from replicax._src.functions._trace import ProgramTrace
+from replicax._src.functions._trace import ProgramTrace, in_replica
 from replicax._src.values import DistributedValues, Mirrored, Storage, TracedBuffers
 from replicax._src.variable import DistributedVariable, Variable
 
@@ -28,8 +28,8 @@ class TracedWorld(World):
 
     def __init__(self, program: ProgramTrace):
         self.program = program
-        together = program.mesh is not None
-        self.replicas = ReplicasTogether(program.mesh) if together else SeparateReplicas()
+        mesh = program.mesh
+        self.replicas = SeparateReplicas() if mesh is None else ReplicasTogether(mesh)
 
     @override
     def refuse_in_program(self, error: Callable[[], BaseException]) -> NoReturn:
@@ -38,6 +38,10 @@ class TracedWorld(World):
     @override
     def refuse_traced(self, value: Any, error: Callable[[], Exception]) -> None:
         pass
+
+    @override
+    def pick(self, eager: Picked, in_program: Picked) -> Picked:
+        return in_program
 
     # ------------------------------------------------------------------ running
 
@@ -138,8 +142,7 @@ class TracedWorld(World):
 
     @override
     def update_in_turn(self, variable: Variable, kind: str, value: Any) -> bool:
-        context = get_replica_context()
-        if context is None or context._replica_id is not EACH:
+        if not in_replica():
             return False
         self.program.update_in_turn(variable, kind, value)
         return True

@@ -29,9 +29,9 @@ from replicax._src.collectives import (
     mirror,
 )
 from replicax._src.context import (
-    EACH,
     Frame,
     ReplicaContext,
+    copy_for,
     entered,
     get_replica_context,
     has_strategy,
@@ -687,7 +687,7 @@ def select_components(index: Any, structure: Any) -> Any:
 
     def pick(leaf: Any) -> Any:
         if isinstance(leaf, DistributedValues):
-            return leaf._component(index if index is EACH else min(index, leaf._count - 1))
+            return leaf._component(copy_for(index, leaf._count))
         return leaf
 
     return _tree.map_structure(pick, structure, is_leaf)

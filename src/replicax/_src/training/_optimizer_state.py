@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from replicax._src.collectives import put_together
-from replicax._src.context import EACH, is_compiling, world
+from replicax._src.context import EACH, world
 from replicax._src.devices import Layout, token
 from replicax._src.training._on_parts import Part, on_parts
 from replicax._src.training._optimizer_inputs import ParameterTree
@@ -137,37 +138,42 @@ class OptimizerState:
             for owner, label, slot in zip(self._owners, self._labels, self.state, strict=True)
         ]
 
+    def _init(self, values: list[Any]) -> Any:
+        return self._transformation.init(self._structured(values))
+
     def _initial(self) -> Any:
         """What the state starts from; where it is to be cut, it is made in parts."""
-        transformation, structured = self._transformation, self._structured
+        return world().pick(self._initial_in_parts, self._initial_whole)()
 
-        def init(values: list[Any]) -> Any:
-            return transformation.init(structured(values))
+    def _initial_whole(self) -> Any:
+        return self._init([variable._array() for variable in self.variables])
 
+    def _initial_in_parts(self) -> Any:
         mesh = self.variables[0]._stored.mesh
-        arrays = [variable._array for variable in self.variables]
-        if is_compiling() or mesh is None or mesh.spans_workers:
-            return init([array() for array in arrays])
+        if mesh is None or mesh.spans_workers:
+            return self._initial_whole()
         for variable in self.variables:
             if variable._looks_left:
                 variable._catch_up()
         wholes = [variable._whole for variable in self.variables]
         try:
-            looks = jax.eval_shape(init, wholes)
+            looks = jax.eval_shape(self._init, wholes)
             owners = self._slot_owners(looks)
         except Exception:  # what JAX cannot trace is left to itself
-            return init([array() for array in arrays])
+            return self._initial_whole()
         leaves, structure = jax.tree_util.tree_flatten(looks)
         layouts = [
             Layout() if owner is None else self._slot_layout(self.variables[owner], leaf.shape)
             for leaf, owner in zip(leaves, owners, strict=True)
         ]
         if all(layout.is_plain for layout in layouts):
-            return init([array() for array in arrays])
+            return self._initial_whole()
         places = structure.unflatten([mesh.sharding(layout) for layout in layouts])
         results: list[Any] = []
         mesh.wait_for(wholes)
-        program = jax.jit(lambda values: (init(values), token()), out_shardings=(places, None))
+        program = jax.jit(
+            lambda values: (self._init(values), token()), out_shardings=(places, None)
+        )
         mesh.call(program, results, wholes)
         return results[0][0]
 
@@ -190,7 +196,8 @@ class OptimizerState:
         In a program that divides the update over the replicas, each gets its part of the sum.
         """
         wanted = [i for i, gradient in enumerate(gradients) if isinstance(gradient, PerReplica)]
-        dims = {i: self._dims[positions[i]] if is_compiling() else None for i in wanted}
+        divided = world().pick([None] * len(self._dims), self._dims)
+        dims = {i: divided[positions[i]] for i in wanted}
         result = list(gradients)
         in_parts = [i for i in wanted if dims[i] is not None]
         whole = [i for i in wanted if dims[i] is None]
@@ -209,21 +216,26 @@ class OptimizerState:
         return result
 
     def update(self, gradients: list[Any]) -> None:
-        if self._communicates and not is_compiling():
+        """One step, with a gradient or None for each variable."""
+        world().pick(self._update_eagerly, self._update_in_program)(gradients)
+
+    def _update_eagerly(self, gradients: list[Any]) -> None:
+        if self._communicates:
             with UPDATING:
                 arrays = [each._whole for each in (*self.variables, *self.state)]
             given = [gradient for gradient in gradients if gradient is not None]
             self.variables[0]._stored.mesh.wait_for([*given, *arrays])  # without the lock
         with UPDATING:  # no compiled function may take the values meanwhile
-            self._update(gradients)
+            self._update(gradients, self._called)
 
-    def _update(self, gradients: list[Any]) -> None:
-        if self._is_cut and is_compiling():
+    def _update_in_program(self, gradients: list[Any]) -> None:
+        if self._is_cut:
             self._update_parts(gradients)
-            return
+        else:
+            self._update(gradients, self._updated)
+
+    def _update(self, gradients: list[Any], program: Callable[..., Any]) -> None:
         present = tuple(gradient is not None for gradient in gradients)
-        # Inside rx.function this is a part of its program, and no program of its own.
-        program = self._updated if is_compiling() else self._called
         new_values, new_state, new_count = program(
             present,
             [gradient for gradient in gradients if gradient is not None],

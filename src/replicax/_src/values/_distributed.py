@@ -70,13 +70,12 @@ class DistributedValues:
         return len(self._buffers.mesh.devices if self._values is None else self._values)
 
     def _component(self, replica_id: Any) -> Any:
-        if self._values is None and (replica_id is not EACH or self._is_traced):
-            assert self._buffers is not None
-            return self._buffers.component(replica_id)
-        if replica_id is EACH:
+        if replica_id is EACH and not self._is_traced:
             return world().component_for_each(self)
-        assert self._values is not None
-        return self._values[replica_id]
+        if self._values is not None:
+            return self._values[replica_id]
+        assert self._buffers is not None
+        return self._buffers.component(replica_id)
 
     @property
     def _is_traced(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from replicax._src.context import EACH, get_replica_context, update_replica_id
+from replicax._src.context import first_of, get_replica_context, update_replica_id
 from replicax._src.values._array_like import ArrayLike
 from replicax._src.values._distributed import DistributedValues
 
@@ -23,9 +23,7 @@ class Mirrored(ArrayLike, DistributedValues):
         if replica_id is None:
             context = get_replica_context()
             replica_id = 0 if context is None else context._replica_id
-        if replica_id is not EACH and replica_id >= self._count:
-            replica_id = 0
-        return self._component(replica_id)
+        return self._component(replica_id if first_of(replica_id) < self._count else 0)
 
     @property
     def shape(self) -> tuple[int, ...]:

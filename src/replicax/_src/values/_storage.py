@@ -5,14 +5,12 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar
 
-from replicax._src.devices import ReplicaMesh
-
 
 class Storage(abc.ABC):
     """One array, or one for each replica. It never changes: an update makes a new one.
 
     Attributes:
-      mesh: the devices of the components; None for one array on one device.
+      mesh: the `ReplicaMesh` of the components; None for one array on one device.
       exclusive: whether nobody else can hold the arrays, so that a program may be given them to
         write its results into.
     """
@@ -20,7 +18,7 @@ class Storage(abc.ABC):
     __slots__ = ()
     is_traced: ClassVar[bool] = False  # a program that computes the value is being traced
     is_settled: ClassVar[bool] = True  # the value is the owner's alone
-    mesh: ReplicaMesh | None
+    mesh: Any
     exclusive: bool
 
     @abc.abstractmethod

@@ -24,7 +24,6 @@ class TracedBuffers(Storage):
 
     __slots__ = ("exclusive", "local", "mesh", "mirrored")
     is_traced: ClassVar[bool] = True
-    mesh: Any  # None for a variable without copies
 
     def __init__(self, mesh: ReplicaMesh, local: Any, mirrored: bool = False):
         """

@@ -21,6 +21,8 @@ from replicax._src._typing import Device
 from replicax._src.collectives import ReduceOp, default_device
 from replicax._src.context import (
     EACH,
+    copy_for,
+    first_of,
     get_replica_context,
     get_strategy,
     has_strategy,
@@ -48,8 +50,7 @@ class ComponentVariable(Variable):
         self._container = container
         self._index = index
         base = container._name.removesuffix(":0")
-        first = index is EACH or index == 0
-        self._name = container._name if first else f"{base}/replica_{index}:0"
+        self._name = container._name if first_of(index) == 0 else f"{base}/replica_{index}:0"
         self._layout = container._layout
         for field in ("_synchronization", "_aggregation", "_trainable", "_constraint", "_strategy"):
             setattr(self, field, getattr(container, field))
@@ -68,7 +69,7 @@ class ComponentVariable(Variable):
 
     @property
     def _placement(self) -> tuple[Device, ...]:
-        return (self._container._placement[0 if self._index is EACH else self._index],)
+        return (self._container._placement[first_of(self._index)],)
 
     @property
     def _root(self) -> Variable:
@@ -86,8 +87,7 @@ class ComponentVariable(Variable):
 
     def _update(self, kind: str, value: Any) -> None:
         if isinstance(value, DistributedValues):
-            each = self._index is EACH
-            value = value._component(EACH if each else min(self._index, value._count - 1))
+            value = value._component(copy_for(self._index, value._count))
         device = self._placement[0]
         value = put(value, device)
         with UPDATING:
@@ -163,14 +163,12 @@ class DistributedVariable(DistributedValues, Variable):
     def device(self) -> str:
         """The device of the copy that code here speaks for."""
         index = self._local_index()
-        return canonical_name(self._placement[0 if index is None or index is EACH else index])
+        return canonical_name(self._placement[0 if index is None else first_of(index)])
 
     def _local_index(self) -> Any:
         """The copy that code here speaks for, or None where it speaks for all."""
         replica_id = replica_id_for(self._strategy)
-        if replica_id is None or replica_id is EACH:
-            return replica_id
-        return min(replica_id, self._count - 1)
+        return None if replica_id is None else copy_for(replica_id, self._count)
 
     def read_value(self) -> jax.Array:
         """The current value as an array, which later updates do not change."""

@@ -41,6 +41,7 @@ from replicax._src.context import (
     has_strategy,
     in_cross_replica_context,
     is_compiling,
+    world,
 )
 from replicax._src.functions import NotOneProgram
 from replicax._src.integrations._versions import warn_unless_known
@@ -321,8 +322,10 @@ def _in_own_strategy(original: Any, model: Any, *args: Any, **kwargs: Any) -> An
             "strategy.run. It runs on all replicas by itself: call it outside of strategy.run, or "
             "use model(x) here."
         )
-    if is_compiling() and original.__name__ != "compile":
-        raise NotOneProgram(f"it calls {original.__name__}() of a Keras model")
+    if original.__name__ != "compile":
+        world().refuse_in_program(
+            lambda: NotOneProgram(f"it calls {original.__name__}() of a Keras model")
+        )
     if strategy is None:
         if has_strategy() and original.__name__ != "compile":
             raise WrongContextError(
