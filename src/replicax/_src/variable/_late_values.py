@@ -53,10 +53,10 @@ def is_looking() -> bool:
 def outside_of_everything() -> Iterator[None]:
     """The default context: no replica, no program that is traced, nobody who sees reads first."""
     state = thread_state
-    before = state.frames, state.program, state.interceptors
-    state.frames, state.program, state.interceptors = [], None, []
+    before = state.frames, state.world, state.interceptors
+    state.frames, state.world, state.interceptors = [], None, []
     try:
         with _jax_internals.outside_of_traces():
             yield
     finally:
-        state.frames, state.program, state.interceptors = before
+        state.frames, state.world, state.interceptors = before
