@@ -6,11 +6,13 @@ bend: a float32 variable stays float32.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from replicax._src._typing import DTypeLike
 
 
 def strong(array: jax.Array) -> jax.Array:
@@ -24,18 +26,19 @@ def for_mean(array: jax.Array) -> jax.Array:
     return array if jnp.issubdtype(array.dtype, jnp.inexact) else array / 1
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Whether `value` is a Python number, or a NumPy value that is no text and no object."""
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind not in "OSU"
     return isinstance(value, int | float | complex)
 
 
+@final
 class IntegersTooLargeError(ValueError, OverflowError):
     """Integers do not fit the dtype that they are to have."""
 
 
-def host_integers(value: Any) -> np.ndarray | None:
+def host_integers(value: object) -> np.ndarray | None:
     """`value` as an array of the host, if it is made of integers and not JAX's already."""
     if isinstance(value, jax.Array) or hasattr(value, "__jax_array__"):
         return None
@@ -45,7 +48,7 @@ def host_integers(value: Any) -> np.ndarray | None:
     return numbers if numbers.dtype.kind in "iu" else None
 
 
-def _require_fitting(integers: np.ndarray, dtype: Any) -> None:
+def _require_fitting(integers: np.ndarray, dtype: DTypeLike | None) -> None:
     """Refuses what `jnp.asarray` would do without a word: cut off the upper bits of integers."""
     given = np.dtype(int) if integers.dtype.kind == "O" else integers.dtype
     wanted = jax.dtypes.canonicalize_dtype(given if dtype is None else dtype)
@@ -67,7 +70,7 @@ def _require_fitting(integers: np.ndarray, dtype: Any) -> None:
     )
 
 
-def as_array(value: Any, dtype: Any = None) -> jax.Array:
+def as_array(value: object, dtype: DTypeLike | None = None) -> jax.Array:
     """A `jax.Array` of `value`; NumPy arrays are copied, since users may change them later.
 
     Raises:
@@ -86,7 +89,7 @@ def as_array(value: Any, dtype: Any = None) -> jax.Array:
     return strong(jnp.array(value, dtype=dtype))
 
 
-def as_result(value: Any) -> jax.Array:
+def as_result(value: object) -> jax.Array:
     """What a program returns for `value`: Python numbers stay weak, as they are in Python."""
     return value if isinstance(value, jax.Array) else jnp.asarray(value)
 
@@ -96,7 +99,7 @@ STRING = np.dtype(object)
 string = STRING  # for users: `rx.string`
 
 
-def is_string(dtype: Any) -> bool:
+def is_string(dtype: object) -> bool:
     """Whether this is one of the names of the dtype of text: rx.string, "string", str, bytes."""
     if isinstance(dtype, str):
         return dtype == "string"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.core import Tracer as Tracer
+from jax.typing import DTypeLike as DTypeLike
 
 if TYPE_CHECKING:
     from jaxlib._jax import Device as Device  # jax.Device is a variable to type checkers

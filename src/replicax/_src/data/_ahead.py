@@ -10,7 +10,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 from replicax._src._jax_internals import thread_settings, with_thread_settings
 
@@ -25,6 +25,7 @@ class Failed:
         self.error = error
 
 
+@final
 class _Raised(Failed):
     """What `make` raised."""
 
@@ -33,6 +34,7 @@ def _nothing() -> None:
     pass
 
 
+@final
 class _Work:
     """What the thread works on."""
 
@@ -99,6 +101,7 @@ class _Work:
         close()
 
 
+@final
 class Ahead:
     """The items that `make` returns until it raises StopIteration, up to `ahead` of them early.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence, Sized
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from replicax._src._arrays import STRING
 from replicax._src._errors import DataLossError
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src.data._indexed import Indexed, Table, by_rows
+
+T = TypeVar("T")
 
 
 def array_records(paths: list[str]) -> Indexed:
@@ -46,7 +48,7 @@ def array_records(paths: list[str]) -> Indexed:
     return Indexed(fetch_checked, len(source), "ArrayRecordDataset", True, signature)
 
 
-def _fails(function: Callable[[Any], Any], argument: Any) -> bool:
+def _fails(function: Callable[[T], object], argument: T) -> bool:
     try:
         function(argument)
     except RuntimeError:
@@ -54,7 +56,9 @@ def _fails(function: Callable[[Any], Any], argument: Any) -> bool:
     return False
 
 
-def _file_of(number: int | None, paths: Sequence[str], open_files: Any) -> str | None:
+def _file_of(
+    number: int | None, paths: Sequence[str], open_files: Callable[[list[str]], Sized]
+) -> str | None:
     """The file that has the record of this number."""
     if number is None:
         return None

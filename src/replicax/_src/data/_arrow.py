@@ -40,11 +40,11 @@ def _arrow_look(kind: Any) -> tuple[tuple[int | None, ...], Any] | None:
     return None if inner is None else ((getattr(kind, "list_size", None), *inner[0]), inner[1])
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text(kind: object) -> bool:
     return str(kind).removeprefix("large_") in ("string", "binary") or "_binary[" in str(kind)
 
 
-def _is_list(kind: Any) -> bool:
+def _is_list(kind: object) -> bool:
     return str(kind).startswith(("list<", "large_list<", "fixed_size_list<"))
 
 

@@ -20,15 +20,19 @@ import dis
 import enum
 import types
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar, final
 
 import numpy as np
 
+from replicax._src.data._elements import Element
+
+T = TypeVar("T")
 _CONSTANTS = (bool, int, float, complex, str, bytes, range, frozenset, enum.Enum, np.generic)
 _MODULE_FACTS = ("__builtins__", "__file__", "__name__", "__package__", "__spec__")
 _SEE_ALL = {"eval", "exec", "globals", "locals", "vars", "dir"}
 
 
+@final
 class Bound:
     """A function of the user's, bound; elsewhere it is bound anew."""
 
@@ -36,7 +40,7 @@ class Bound:
         self._fn = fn
         self._now = now
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Element) -> Any:
         return self._now(*args)
 
     def __getattr__(self, name: str) -> Any:
@@ -61,6 +65,7 @@ def bound_now(fn: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+@final
 class _Moment:
     """What a function, and those of its module that it reaches, see at one moment."""
 
@@ -90,13 +95,13 @@ class _Moment:
             seen += [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
             waiting += [each for each in seen if self._is_ours(each)]
 
-    def _is_ours(self, value: Any) -> TypeGuard[types.FunctionType]:
+    def _is_ours(self, value: object) -> TypeGuard[types.FunctionType]:
         return isinstance(value, types.FunctionType) and value.__globals__ is self._module
 
-    def _is_fixed(self, value: Any) -> bool:
+    def _is_fixed(self, value: object) -> bool:
         return _is_constant(value) or self._is_ours(value)
 
-    def version_of(self, value: Any) -> Any:
+    def version_of(self, value: T) -> T:
         """What stands in for a value: a function that sees what is now, or the value itself."""
         if not self._is_ours(value):
             return value
@@ -156,10 +161,11 @@ def _names_now(module: dict[str, Any], read: set[str], kept: set[str]) -> dict[s
     return _Globals({name: module[name] for name in kept}, module)
 
 
-def _is_module(value: Any) -> bool:
+def _is_module(value: object) -> bool:
     return isinstance(value, types.ModuleType)
 
 
+@final
 class _Globals(dict[str, Any]):
     """Some names of a module as they were, and the others as they are."""
 
@@ -196,7 +202,7 @@ def _names(code: types.CodeType) -> tuple[set[str], set[str], set[str]]:
     return read, assigned, cells
 
 
-def _is_constant(value: Any) -> bool:
+def _is_constant(value: object) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_constant, value))
     return isinstance(value, _CONSTANTS)

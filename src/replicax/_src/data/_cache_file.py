@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import json
 import math
 import os
@@ -21,13 +22,17 @@ import stat
 import struct
 import tempfile
 import zlib
-from collections.abc import Callable, Sequence
-from typing import IO, Any, NamedTuple, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, NamedTuple, NoReturn, final
 
 import numpy as np
 
 from replicax._src._arrays import STRING
+from replicax._src._typing import PyTree
 from replicax._src.data._elements import (
+    DatasetBase,
+    Element,
+    Leaf,
     Structure,
     aligned,
     map_leaves,
@@ -44,16 +49,28 @@ _ALIGNMENT = 64
 _MOST_DESCRIPTION = 1 << 28  # bytes
 
 
+class LeafKind(enum.StrEnum):
+    """What a leaf is; the values are what the file has."""
+
+    ARRAY = "array"
+    SCALAR = "scalar"  # NumPy's
+    BYTES = "bytes"  # a text that stands alone
+
+    @property
+    def stands_alone(self) -> bool:
+        return self is not LeafKind.ARRAY
+
+
 class Look(NamedTuple):
     """What a leaf looks like.
 
     Attributes:
-      kind: "array"; "scalar" for NumPy's; "bytes" for a text that stands alone.
+      kind: what it is.
       dtype: its name, or "string".
       shape: the dimensions.
     """
 
-    kind: str
+    kind: LeafKind
     dtype: str
     shape: tuple[int, ...]
 
@@ -61,7 +78,7 @@ class Look(NamedTuple):
 # ------------------------------------------------------------------ writing
 
 
-def check_can_be_kept(element: Any) -> None:
+def check_can_be_kept(element: Element) -> None:
     """Refuses what has no place in a file, before all of it is computed."""
     for leaf in Structure(element).leaves(element):
         _look(leaf)
@@ -136,10 +153,10 @@ def _texts(leaves: Sequence[Any]) -> bytes:
     return np.array(list(map(len, texts)), "<i8").tobytes() + b"".join(texts)
 
 
-def _look(leaf: Any) -> Look:
+def _look(leaf: Leaf) -> Look:
     if isinstance(leaf, bytes):
-        return Look("bytes", "string", ())
-    if hasattr(leaf, "_data_set_node"):
+        return Look(LeafKind.BYTES, "string", ())
+    if isinstance(leaf, DatasetBase):
         raise TypeError(
             "cache(filename) cannot keep data sets, such as the windows of window(), in a file. "
             "Make arrays of them first: .flat_map(lambda window: window.batch(size)). cache() "
@@ -151,10 +168,11 @@ def _look(leaf: Any) -> Look:
             f"cache(filename) keeps arrays of numbers and of text; it was given one of {leaf.dtype}"
             ". Take it apart in map() first. cache() without a file name keeps it in memory."
         )
-    return Look("array" if isinstance(leaf, np.ndarray) else "scalar", name, leaf.shape)
+    kind = LeafKind.ARRAY if isinstance(leaf, np.ndarray) else LeafKind.SCALAR
+    return Look(kind, name, leaf.shape)
 
 
-def _dtype(name: Any) -> np.dtype | None:
+def _dtype(name: object) -> np.dtype | None:
     """The dtype of numbers with this name, if there is one."""
     if not isinstance(name, str) or not name.isidentifier():
         return None
@@ -166,13 +184,13 @@ def _dtype(name: Any) -> np.dtype | None:
     return dtype if numbers and dtype.name == name else None
 
 
-def _described(element: Any) -> Any:
+def _described(element: Element) -> Any:
     """The structure as JSON, where it is of tuples and dicts; as a text otherwise."""
     described = _nested(map_leaves(lambda _: 0, element))
     return Structure(element).text if described is None else described
 
 
-def _nested(like: Any) -> Any:
+def _nested(like: PyTree) -> Any:
     kind = type(like)
     if kind is int:
         return []
@@ -243,6 +261,7 @@ def _refuse(filename: str, why: str) -> NoReturn:
     )
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class _Description:
     """The description in a file, checked."""
@@ -282,24 +301,26 @@ class _Description:
             raise _Damaged(f"its description cannot be understood ({error!r:.80})") from None
 
 
-def _integer(value: Any) -> int:
+def _integer(value: object) -> int:
     if type(value) is not int:
         raise TypeError(f"{value!r:.40} is no integer")
     return value
 
 
-def _count(value: Any) -> int:
-    if _integer(value) < 0:
-        raise ValueError(f"{value} is below 0")
-    return value
+def _count(value: object) -> int:
+    number = _integer(value)
+    if number < 0:
+        raise ValueError(f"{number} is below 0")
+    return number
 
 
-def _checked_look(kind: Any, dtype: Any, shape: Any) -> Look:
-    if kind not in ("array", "scalar", "bytes") or (dtype != "string" and _dtype(dtype) is None):
+def _checked_look(kind: object, dtype: object, shape: Sequence[object]) -> Look:
+    if not isinstance(dtype, str) or (dtype != "string" and _dtype(dtype) is None):
         raise ValueError(f"{kind!r:.40} of {dtype!r:.40}")
-    if (kind == "bytes" and dtype != "string") or (kind != "array" and shape != []):
+    known = LeafKind(kind)
+    if (known is LeafKind.BYTES and dtype != "string") or (known.stands_alone and shape != []):
         raise ValueError(f"{kind} of {dtype} and shape {shape!r:.40}")
-    return Look(kind, dtype, tuple(_count(size) for size in shape))
+    return Look(known, dtype, tuple(_count(size) for size in shape))
 
 
 def _bytes(file: IO[bytes], count: int) -> bytes:
@@ -328,7 +349,7 @@ def _section(file: IO[bytes], size: int, checksum: int) -> np.ndarray:
     return read_only(section)
 
 
-def _decoded(looks: Sequence[Look], sections: Any, count: int) -> list[Any]:
+def _decoded(looks: Sequence[Look], sections: Iterator[np.ndarray], count: int) -> list[Any]:
     """The leaves of one column."""
     which = _next(sections)
     if which.size != 4 * count or count == 0:
@@ -346,7 +367,7 @@ def _decoded(looks: Sequence[Look], sections: Any, count: int) -> list[Any]:
     return leaves
 
 
-def _next(sections: Any) -> np.ndarray:
+def _next(sections: Iterator[np.ndarray]) -> np.ndarray:
     section = next(sections, None)
     if section is None:
         raise _Damaged("it has fewer sections than columns")
@@ -360,7 +381,7 @@ def _numbers_in(section: np.ndarray, look: Look, count: int) -> list[Any]:
     if dtype == np.bool_ and section.size and section.max() > 1:
         raise _Damaged("a bool is neither True nor False")
     array = _reshaped(section.view(dtype), (count, *look.shape))
-    if look.kind == "scalar":
+    if look.kind is LeafKind.SCALAR:
         return list(array)
     return [array[index, ...] for index in range(count)]  # an array also where it has 0 dimensions
 
@@ -376,7 +397,7 @@ def _texts_in(section: np.ndarray, look: Look, count: int) -> list[Any]:
         raise _Damaged("the lengths of texts are not those of their bytes")
     ends = np.cumsum(lengths).tolist()
     flat = [content[end - size : end] for end, size in zip(ends, lengths.tolist())]
-    if look.kind == "bytes":
+    if look.kind is LeafKind.BYTES:
         return flat
     array = _reshaped(object_array(flat), (count, *look.shape))
     return [read_only(array[index, ...]) for index in range(count)]
@@ -408,7 +429,7 @@ def _builder(description: _Description, spec: Callable[[], Any]) -> Callable[[Se
     return structure.build
 
 
-def _like(described: Any) -> Any:
+def _like(described: list[Any]) -> Any:
     """A structure with numbers in the place of its leaves."""
     try:
         return _unnested(described)
@@ -430,7 +451,7 @@ def _unnested(described: list[Any]) -> Any:
     raise ValueError(f"{kind!r:.40} is no container")
 
 
-def _key(key: Any) -> str:
+def _key(key: object) -> str:
     if type(key) is not str:
         raise TypeError(f"{key!r:.40} is no text")
     return key

@@ -6,8 +6,9 @@ import dataclasses
 import os
 import threading
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
+from replicax._src._typing import override
 from replicax._src.data import _cache_file
 from replicax._src.data._blocks import Block, Held
 from replicax._src.data._elements import Structure, map_leaves, own, read_only
@@ -16,6 +17,7 @@ from replicax._src.data._options import Options
 from replicax._src.data._run import Run
 
 
+@final
 class Store:
     """The elements of a cache, once a walk has reached the end."""
 
@@ -28,6 +30,7 @@ class Store:
         return Store, ()  # the other process fills its own
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cache(OneInput):
     """The elements, computed in the first walk and kept, in memory or in a file.
@@ -42,6 +45,7 @@ class Cache(OneInput):
     keeps_elements: ClassVar[bool] = True
     passes_on: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         folder = os.path.dirname(os.path.abspath(self.filename))
         if self.filename and not os.path.isdir(folder):
@@ -91,15 +95,18 @@ class Cache(OneInput):
     def _other_seeds(self, run: Run) -> dict[int, int]:
         return run.other_seeds if drawing_nodes(self.input) else {}
 
+    @override
     def details(self) -> str:
         return self.filename or "in memory"
 
 
+@final
 class Kept(Held):
     """Elements that are handed out again and again, each time in containers of their own."""
 
     __slots__ = ()
 
+    @override
     def rows(self) -> list[Any]:
         if not self.elements:
             return []
@@ -107,6 +114,7 @@ class Kept(Held):
         return [structure.build(row) for row in zip(*structure.columns(self.elements))]
 
 
+@final
 class CacheReader(Reader):
     """The first walk, which fills the cache if it is not broken off."""
 
@@ -117,6 +125,7 @@ class CacheReader(Reader):
         self._elements: list[Any] = []
         self._whole = not run.is_look
 
+    @override
     def take(self, count: int) -> Block:
         try:
             rows = [map_leaves(read_only, own(row)) for row in self._reader.take(count).rows()]
@@ -131,6 +140,7 @@ class CacheReader(Reader):
             self._node.keep(self._elements, self._run)
         return Kept(rows)
 
+    @override
     def close(self) -> None:
         self._reader.close()
 
@@ -145,6 +155,7 @@ def seeds_of_files(nodes: Sequence[Node]) -> dict[int, int]:
     return seeds
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prefetch(OneInput):
     """The same elements; at the end of a pipeline, read ahead by a thread.
@@ -157,13 +168,16 @@ class Prefetch(OneInput):
     keeps_elements: ClassVar[bool] = True
     passes_on: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         return self.input.open(run)
 
+    @override
     def details(self) -> str:
         return str(self.buffer_size) if self.buffer_size >= 0 else "AUTOTUNE"
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class WithOptions(OneInput):
     """The same elements, with options for those who distribute them."""
@@ -173,9 +187,11 @@ class WithOptions(OneInput):
     keeps_elements: ClassVar[bool] = True
     passes_on: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         return self.input.open(run)
 
+    @override
     def details(self) -> str:
         return f"auto_shard_policy {self.options.experimental_distribute.auto_shard_policy.name}"
 

@@ -6,17 +6,18 @@ import contextlib
 import functools
 import glob
 import os
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
 
+from replicax._src._typing import DTypeLike, PyTree
 from replicax._src.data._arguments import as_count, as_function, as_signature, flat_padding
 from replicax._src.data._batching import Batch, PaddedBatch, Rebatch, Unbatch, Window
 from replicax._src.data._caching import Cache, Prefetch, WithOptions, options_of
 from replicax._src.data._combining import Concatenate, Enumerate, Zip
-from replicax._src.data._elements import Structure, as_element
-from replicax._src.data._files import names_node
+from replicax._src.data._elements import DatasetBase, Element, ElementSpec, Structure, as_element
+from replicax._src.data._files import FileNames, names_node
 from replicax._src.data._interleaving import Interleave
 from replicax._src.data._iterator import DatasetIterator, refuse_in_trace
 from replicax._src.data._mapping import ON_DEVICE, PER_ELEMENT, VECTORIZED, Filter, Map
@@ -35,7 +36,7 @@ from replicax._src.data._sources import (
 from replicax._src.data.foreign import foreign_node
 
 
-class Dataset:
+class Dataset(DatasetBase):
     """A sequence of elements, described by how to make them; nothing runs before it is iterated.
 
     The operations are those of `tf.data.Dataset`. Elements are tuples and dicts of NumPy arrays;
@@ -59,7 +60,7 @@ class Dataset:
     # ------------------------------------------------------------------ sources
 
     @staticmethod
-    def from_tensor_slices(tensors: Any, name: str | None = None) -> Dataset:
+    def from_tensor_slices(tensors: Element, name: str | None = None) -> Dataset:
         """The rows of an array, or of a structure of arrays with as many rows.
 
         The arrays are not copied (also not those of `np.memmap`): do not change them meanwhile.
@@ -67,12 +68,14 @@ class Dataset:
         return Dataset(TensorSlices.of(tensors))
 
     @staticmethod
-    def from_tensors(tensors: Any, name: str | None = None) -> Dataset:
+    def from_tensors(tensors: Element, name: str | None = None) -> Dataset:
         """One element: `tensors`."""
         return Dataset(OneElement.of(tensors))
 
     @staticmethod
-    def range(*args: Any, output_type: Any = np.int64, name: str | None = None) -> Dataset:
+    def range(
+        *args: SupportsIndex, output_type: DTypeLike = np.int64, name: str | None = None
+    ) -> Dataset:
         """The numbers of `range(*args)`, as `int64` unless `output_type` says otherwise."""
         if not 1 <= len(args) <= 3:
             raise ValueError(
@@ -94,10 +97,10 @@ class Dataset:
     @staticmethod
     def from_generator(
         generator: Callable[..., Iterable[Any]],
-        output_types: Any = None,
-        output_shapes: Any = None,
-        args: Any = None,
-        output_signature: Any = None,
+        output_types: PyTree = None,
+        output_shapes: PyTree = None,
+        args: Iterable[Any] | None = None,
+        output_signature: ElementSpec = None,
         name: str | None = None,
     ) -> Dataset:
         """What the iterator that `generator()` returns yields; it is called for each iteration.
@@ -123,7 +126,7 @@ class Dataset:
         return Dataset(PythonIterator(make, signature, UNKNOWN, source))
 
     @staticmethod
-    def from_source(source: Any) -> Dataset:
+    def from_source(source: object) -> Dataset:
         """The elements of another library's data set: Grain, torch, Hugging Face, `tf.data`.
 
         Also those of any iterable. What can be read by index is: `shuffle` and sharding then cost
@@ -133,7 +136,7 @@ class Dataset:
 
     @staticmethod
     def list_files(
-        file_pattern: Any,
+        file_pattern: FileNames,
         shuffle: bool | None = None,
         seed: int | None = None,
         name: str | None = None,
@@ -156,7 +159,7 @@ class Dataset:
         return files.shuffle(len(names), seed) if shuffle or shuffle is None else files
 
     @staticmethod
-    def zip(*args: Any, datasets: Any = None, name: str | None = None) -> Dataset:
+    def zip(*args: PyTree, datasets: PyTree = None, name: str | None = None) -> Dataset:
         """The elements of several data sets side by side: `zip(a, b)`, or `zip({"x": a})`."""
         if datasets is not None:
             args = (datasets,)
@@ -268,8 +271,8 @@ class Dataset:
     def padded_batch(
         self,
         batch_size: int,
-        padded_shapes: Any = None,
-        padding_values: Any = None,
+        padded_shapes: PyTree = None,
+        padding_values: PyTree = None,
         drop_remainder: bool = False,
         name: str | None = None,
     ) -> Dataset:
@@ -290,7 +293,10 @@ class Dataset:
         return Dataset(Unbatch(self._data_set_node))
 
     def rebatch(
-        self, batch_size: Any, drop_remainder: bool = False, name: str | None = None
+        self,
+        batch_size: int | Sequence[int] | np.ndarray,
+        drop_remainder: bool = False,
+        name: str | None = None,
     ) -> Dataset:
         """Batches of another size, or of the sizes in a list, in turn."""
         given = batch_size if isinstance(batch_size, list | tuple | np.ndarray) else [batch_size]
@@ -430,7 +436,7 @@ class Dataset:
         return made
 
     def reduce(
-        self, initial_state: Any, reduce_func: Callable[..., Any], name: str | None = None
+        self, initial_state: Element, reduce_func: Callable[..., Any], name: str | None = None
     ) -> Any:
         """`state = reduce_func(state, element)` over all elements; the last state."""
         state = as_element(initial_state)
@@ -439,11 +445,6 @@ class Dataset:
         return state
 
     # ------------------------------------------------------------------ looking at it
-
-    @property
-    def element_spec(self) -> Any:
-        """What the elements look like: a structure of `rx.TensorSpec`."""
-        return self._data_set_node.spec
 
     def cardinality(self) -> int:
         """The number of elements, or `INFINITE_CARDINALITY`, or `UNKNOWN_CARDINALITY`."""
@@ -488,7 +489,7 @@ class Dataset:
     def _repr_html_(self) -> str:
         return html_tree(self._data_set_node)
 
-    def __deepcopy__(self, memo: Any) -> Self:
+    def __deepcopy__(self, memo: object) -> Self:
         return self
 
 

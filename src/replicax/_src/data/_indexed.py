@@ -6,16 +6,18 @@ import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 
 from replicax._src._arrays import STRING
 from replicax._src._errors import add_note
 from replicax._src._tensor_spec import TensorSpec
+from replicax._src._typing import override
 from replicax._src.data._blocks import Block, Indices, pick
 from replicax._src.data._elements import (
     Allocate,
+    ElementSpec,
     Structure,
     as_element,
     as_leaf,
@@ -31,6 +33,13 @@ Column = Sequence[Any] | np.ndarray  # the same leaf of several elements
 NUMBERS = frozenset("biufcV")  # kinds of dtypes; V is for those of ml_dtypes, such as bfloat16
 
 
+@runtime_checkable
+class Readable(Protocol):
+    """What can be read by index; perhaps also by many at once, with `__getitems__`."""
+
+    def __getitem__(self, index: Any, /) -> Any: ...
+
+
 class Table(NamedTuple):
     """Some elements: leaf for leaf, and a function that puts one together of its leaves."""
 
@@ -41,6 +50,7 @@ class Table(NamedTuple):
 Fetch = Callable[[range | np.ndarray], Table]
 
 
+@final
 class Fetched(Block):
     """Elements of such a source, by number."""
 
@@ -50,12 +60,15 @@ class Fetched(Block):
         self.node = node
         self.indices = indices
 
+    @override
     def __len__(self) -> int:
         return len(self.indices)
 
+    @override
     def select(self, indices: Indices) -> Fetched:
         return Fetched(self.node, pick(self.indices, indices))
 
+    @override
     def rows(self) -> list[Any]:
         if len(self.indices) == 0:
             return []
@@ -64,6 +77,7 @@ class Fetched(Block):
         guarded = [[read_only(value) for value in column] for column in columns]
         return [build(row) for row in zip(*guarded, strict=True)]
 
+    @override
     def stacked(self, allocate: Allocate | None = None) -> Any:
         columns, build = self._fetched()
         return build([_stacked(column, allocate) for column in columns])
@@ -104,6 +118,7 @@ def _stacked(column: Column, allocate: Allocate | None) -> np.ndarray:
     return new
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Indexed(Node):
     """A source with a length, of which any elements can be had."""
@@ -118,22 +133,27 @@ class Indexed(Node):
     runs_user_code: ClassVar[bool] = True
 
     @property
+    @override
     def label(self) -> str:  # type: ignore[override]
         return self.kind
 
+    @override
     def open(self, run: Run) -> Reader:
         size = sys.maxsize if self.size == INFINITE else self.size
         return Slices(Fetched(self, range(size)))
 
+    @override
     def _cardinality(self) -> int:
         return self.size
 
+    @override
     def _spec(self) -> Any:
         if self.signature is not None:
             return self.signature
         spec = observed_spec(self)
         return of_any_length(spec) if self.may_be_batches else spec
 
+    @override
     def details(self) -> str:
         return "by index" if self.size == INFINITE else f"{self.size} elements by index"
 
@@ -142,7 +162,7 @@ class Indexed(Node):
 
 
 def by_rows(
-    source: Any,
+    source: Readable,
     kind: str,
     missing: str = "",
     as_rows: Callable[[list[Any]], list[Any]] | None = None,
@@ -210,7 +230,7 @@ def _alone(row: Sequence[Any]) -> Any:
     return row[0]
 
 
-def _is_leaf(value: Any) -> bool:
+def _is_leaf(value: object) -> bool:
     # What is one for certain; a structure of any other type goes the slower way.
     return isinstance(value, _LEAVES) or hasattr(value, "__array__")
 
@@ -237,7 +257,7 @@ def numpy_column(values: Column) -> Column:
     return [as_leaf(value) for value in values]
 
 
-def of_any_length(spec: Any) -> Any:
+def of_any_length(spec: ElementSpec) -> Any:
     """The spec of elements of which some were seen: of batches, others may have other sizes."""
     shapes = [leaf.shape for _, leaf in leaves_with_names(spec) if hasattr(leaf, "dtype")]
     if len({shape[0] if shape else None for shape in shapes}) != 1 or not shapes[0]:

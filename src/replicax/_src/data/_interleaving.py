@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 
+from replicax._src._typing import override
 from replicax._src.data._blocks import EMPTY, Block, Broken
+from replicax._src.data._elements import DatasetBase, Element
 from replicax._src.data._joining import concatenate
 from replicax._src.data._mapping import call, name_of, seen_spec
 from replicax._src.data._node import (
@@ -27,6 +29,7 @@ from replicax._src.data._node import (
 from replicax._src.data._run import Run, derived, draw
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Interleave(OneInput):
     """The elements of the data sets that a function makes of each element, taking turns.
@@ -43,6 +46,7 @@ class Interleave(OneInput):
     runs_user_code: ClassVar[bool] = True
     pulls_user_code: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         return Pulled(self._blocks(self.input.open(run), run))
 
@@ -110,6 +114,7 @@ class Interleave(OneInput):
         return concatenate(blocks).select(order.transpose(1, 0, 2).ravel())
 
     @property
+    @override
     def draws(self) -> bool:
         return True
 
@@ -122,15 +127,14 @@ class Interleave(OneInput):
         }
         return run.in_epoch(number).with_inner_seeds(seeds).anew()
 
-    def data_set_of(self, element: Any) -> Node:
+    def data_set_of(self, element: Element) -> Node:
         made = call(self.fn, element, self.operation)
-        node = getattr(made, "_data_set_node", None)
-        if node is None:
+        if not isinstance(made, DatasetBase):
             raise TypeError(
                 f"{name_of(self.fn)}, the function of {self.operation}, must return a data set for "
                 f"each element (rx.data.Dataset); got {made!r}."
             )
-        return node
+        return made._data_set_node
 
     @functools.cached_property
     def first_made(self) -> Node | None:
@@ -138,15 +142,19 @@ class Interleave(OneInput):
         elements = first_elements(self.input, 1)
         return self.data_set_of(elements[0]) if elements else None
 
+    @override
     def _cardinality(self) -> int:
         return UNKNOWN
 
+    @override
     def _spec(self) -> Any:
         return seen_spec(self.input, lambda element: self.data_set_of(element).spec, self)
 
+    @override
     def settings(self) -> str:
         return f"{self.cycle_length} {self.block_length}"
 
+    @override
     def details(self) -> str:
         cycle = f", {self.cycle_length} at a time" if self.cycle_length > 1 else ""
         return name_of(self.fn) + cycle
@@ -155,6 +163,7 @@ class Interleave(OneInput):
 _AT_ONCE = 512  # elements
 
 
+@final
 class _Slot(Reader):
     """The walk of one data set, of which some elements may wait."""
 
@@ -171,9 +180,11 @@ class _Slot(Reader):
             self._waiting = Slices(concatenate([rest, more]))
         return min(self._waiting.left, count)
 
+    @override
     def take(self, count: int) -> Block:
         block = self._waiting.take(count)
         return block if len(block) else self._reader.take(count)
 
+    @override
     def close(self) -> None:
         self._reader.close()

@@ -6,9 +6,10 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, final
 
 from replicax._src._errors import OutOfRangeError
+from replicax._src._typing import override
 from replicax._src.context import is_compiling
 from replicax._src.data._ahead import Ahead, Failed
 from replicax._src.data._caching import Prefetch, WithOptions, seeds_of_files
@@ -181,6 +182,7 @@ class DatasetIterator(PositionedIterator):
     `get_state` and `set_state` take the position along, into another process too.
     """
 
+    @override
     def _start(self) -> Feed:
         sink = self._nodes[0]
         ahead = 0
@@ -193,6 +195,7 @@ class DatasetIterator(PositionedIterator):
         return Ahead(feed.get, ahead, feed.close) if ahead else feed
 
 
+@final
 class _Feed:
     """Elements from blocks."""
 

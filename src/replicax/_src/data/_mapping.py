@@ -6,16 +6,25 @@ import dataclasses
 import functools
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import jax
 import numpy as np
 
 from replicax._src._errors import add_note
 from replicax._src._tensor_spec import TensorSpec
+from replicax._src._typing import override
 from replicax._src.data._batching import Batch
 from replicax._src.data._blocks import EMPTY, Block, Broken, Columns, ElementFunction, Held, Mapped
-from replicax._src.data._elements import Structure, as_element, leaves_with_names, map_leaves, own
+from replicax._src.data._elements import (
+    Element,
+    ElementSpec,
+    Structure,
+    as_element,
+    leaves_with_names,
+    map_leaves,
+    own,
+)
 from replicax._src.data._node import (
     UNKNOWN,
     Node,
@@ -38,7 +47,7 @@ VECTORIZED = "vectorized"
 PER_ELEMENT = "per element"
 
 
-def call(fn: Callable[..., Any], element: Any, operation: str) -> Any:
+def call(fn: Callable[..., Any], element: Element, operation: str) -> Any:
     """`fn` of an element, as in tf.data: a tuple is several arguments."""
     try:
         return fn(*element) if type(element) is tuple else fn(element)
@@ -51,13 +60,13 @@ def call(fn: Callable[..., Any], element: Any, operation: str) -> Any:
         raise
 
 
-def name_of(fn: Any) -> str:
+def name_of(fn: object) -> str:
     code = getattr(fn, "__code__", None)
     name = getattr(fn, "__qualname__", None) or repr(fn)
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
 
 
-def _result(fn: Callable[..., Any], value: Any, operation: str) -> Any:
+def _result(fn: Callable[..., Any], value: object, operation: str) -> Any:
     if value is None:
         raise TypeError(
             f"{name_of(fn)}, the function of {operation}, returned None. Return the new element: "
@@ -70,6 +79,7 @@ def _result(fn: Callable[..., Any], value: Any, operation: str) -> Any:
         raise
 
 
+@final
 class PerElement(ElementFunction):
     """Calls the function for one element at a time."""
 
@@ -77,6 +87,7 @@ class PerElement(ElementFunction):
         self._fn = fn
         self._parallel = parallel
 
+    @override
     def rows(self, block: Block) -> list[Any]:
         elements = block.rows()
         if self._parallel == 1 or len(elements) == 1:
@@ -85,11 +96,12 @@ class PerElement(ElementFunction):
         with ThreadPoolExecutor(min(self._parallel, len(elements)), "rx.data.map") as pool:
             return list(pool.map(self._one, elements))
 
-    def _one(self, element: Any) -> Any:
+    def _one(self, element: Element) -> Any:
         # No name for the result: `own` looks at whether somebody else holds it.
         return own(_result(self._fn, call(self._fn, element, "map()"), "map()"))
 
 
+@final
 class WholeBlocks(ElementFunction):
     """Calls the function once for many elements, stacked into arrays."""
 
@@ -98,11 +110,13 @@ class WholeBlocks(ElementFunction):
     def __init__(self, fn: Callable[..., Any]):
         self._fn = fn
 
+    @override
     def rows(self, block: Block) -> list[Any]:
         element = self.stacked(block)
         structure = Structure(element)
         return Columns(structure.leaves(element), structure).rows()
 
+    @override
     def stacked(self, block: Block) -> Any:
         where = "map(vectorized=True)"
         result = _result(self._fn, call(self._fn, block.stacked(), where), where)
@@ -116,6 +130,7 @@ class WholeBlocks(ElementFunction):
         return result
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Map(OneInput):
     """A function of each element."""
@@ -127,6 +142,7 @@ class Map(OneInput):
     label: ClassVar[str] = "MapDataset"
     runs_user_code: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         if self._as_rows is not None:
             return self._as_rows.open(run)
@@ -155,6 +171,7 @@ class Map(OneInput):
         parsed = ParsedRecords.behind(self.fn, self.input, of_batches=False)
         return parsed or PerElement(self.fn, self.parallel)
 
+    @override
     def _spec(self) -> Any:
         if self.mode == ON_DEVICE:
             return abstract_spec(self.fn, self.input.spec)
@@ -163,16 +180,17 @@ class Map(OneInput):
         function = PerElement(self.fn)
         return seen_spec(self.input, lambda element: spec_of(function._one(element)), self)
 
+    @override
     def details(self) -> str:
         mode = "" if self.mode == PER_ELEMENT else f", {self.mode}"
         return name_of(self.fn) + mode
 
 
-def abstract_spec(fn: Callable[..., Any], spec: Any) -> Any:
+def abstract_spec(fn: Callable[..., Any], spec: ElementSpec) -> Any:
     """What a function for the device makes of an element that looks like `spec`."""
 
     def look(size: int) -> Any:
-        def sized(leaf: Any) -> Any:
+        def sized(leaf: TensorSpec) -> Any:
             shape = [size if each is None else each for each in leaf.shape]
             return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
 
@@ -215,7 +233,7 @@ def seen_spec(input: Node, look: Callable[[Any], Any], node: Node) -> Any:
     return functools.reduce(lambda one, other: merged_specs(one, other) or one, specs)
 
 
-def _of_another_length(element: Any, spec: Any) -> list[Any]:
+def _of_another_length(element: Element, spec: ElementSpec) -> list[Any]:
     """A batch with more or fewer rows, if the element is one and `spec` says that it may have."""
     leaves = [leaf for _, leaf in leaves_with_names(element)]
     specs = [leaf for _, leaf in leaves_with_names(spec)]
@@ -228,6 +246,7 @@ def _of_another_length(element: Any, spec: Any) -> list[Any]:
     return [map_leaves(lambda leaf: leaf[:-1], element)]
 
 
+@final
 class MapReader(Reader):
     """A walk with a function still to be applied."""
 
@@ -237,6 +256,7 @@ class MapReader(Reader):
         self._parallel = parallel
         self._ready = Slices(EMPTY)
 
+    @override
     def take(self, count: int) -> Block:
         block = self._ready.take(count)
         if len(block):
@@ -253,14 +273,17 @@ class MapReader(Reader):
             self._ready = Slices(Mapped(self._function, block))
         return self._ready.take(count)
 
+    @override
     def skip(self, count: int) -> int:
         ready = self._ready.skip(count)
         return ready + self._reader.skip(count - ready)
 
+    @override
     def close(self) -> None:
         self._reader.close()
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Filter(OneInput):
     """The elements of which a function says True."""
@@ -270,12 +293,15 @@ class Filter(OneInput):
     runs_user_code: ClassVar[bool] = True
     pulls_user_code: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         return Pulled(_filtered(self.input.open(run), chunk_of(self.input), self.predicate))
 
+    @override
     def _cardinality(self) -> int:
         return UNKNOWN
 
+    @override
     def details(self) -> str:
         return name_of(self.predicate)
 
@@ -303,7 +329,7 @@ def _filtered(reader: Reader, chunk: int, predicate: Callable[..., Any]) -> Gene
         reader.close()
 
 
-def _is_kept(predicate: Callable[..., Any], element: Any) -> bool:
+def _is_kept(predicate: Callable[..., Any], element: Element) -> bool:
     answer = np.asarray(call(predicate, element, "filter()"))
     if answer.dtype != bool or answer.size != 1:
         raise TypeError(

@@ -9,11 +9,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, final
 
 from replicax._src._tensor_spec import TensorSpec
+from replicax._src._typing import override
 from replicax._src.data._blocks import EMPTY, Block
-from replicax._src.data._elements import Structure, map_leaves
+from replicax._src.data._elements import (
+    DatasetBase,
+    Element,
+    ElementSpec,
+    Leaf,
+    Structure,
+    map_leaves,
+)
 from replicax._src.data._joining import concatenate
 from replicax._src.data._run import Run
 
@@ -144,13 +152,16 @@ class OneInput(Node):
 
     input: Node
 
+    @override
     def _spec(self) -> Any:
         return self.input.spec
 
+    @override
     def _cardinality(self) -> int:
         return self.input.cardinality
 
 
+@final
 class Slices(Reader):
     """A walk over a block that is there from the start."""
 
@@ -162,6 +173,7 @@ class Slices(Reader):
     def left(self) -> int:
         return len(self._block) - self._position
 
+    @override
     def take(self, count: int) -> Block:
         block, start = self._block, self._position
         if start == 0 and len(block) <= count:
@@ -170,6 +182,7 @@ class Slices(Reader):
         self._position = min(start + count, len(block))
         return block.select(slice(start, self._position))
 
+    @override
     def skip(self, count: int) -> int:
         start = self._position
         self._position = min(start + count, len(self._block))
@@ -183,6 +196,7 @@ class Pulled(Reader):
         self._blocks = blocks
         self._rest = Slices(EMPTY)
 
+    @override
     def take(self, count: int) -> Block:
         block = self._rest.take(count)
         while len(block) == 0 and count:
@@ -193,11 +207,13 @@ class Pulled(Reader):
             block = self._rest.take(count)
         return block
 
+    @override
     def close(self) -> None:
         self._blocks.close()
         self._rest = Slices(EMPTY)
 
 
+@final
 class Peekable(Reader):
     """A walk whose next element can be seen before it is taken."""
 
@@ -211,18 +227,21 @@ class Peekable(Reader):
             self._next = self._reader.take(1)
         return self._next if len(self._next) else None
 
+    @override
     def take(self, count: int) -> Block:
         if len(self._next) == 0 or count == 0:
             return self._reader.take(count) if count else EMPTY
         first, self._next = self._next, EMPTY
         return first
 
+    @override
     def skip(self, count: int) -> int:
         first = min(len(self._next), count)
         if first:
             self._next = EMPTY
         return first + self._reader.skip(count - first)
 
+    @override
     def close(self) -> None:
         self._reader.close()
 
@@ -264,11 +283,11 @@ def rewritten(node: Node, change: Callable[[Node], Node | None]) -> Node:
 # ------------------------------------------------------------------ specs
 
 
-def spec_of(element: Any) -> Any:
+def spec_of(element: Element) -> Any:
     """The spec of one element."""
 
-    def look(leaf: Any) -> Any:
-        if hasattr(leaf, "_data_set_node"):
+    def look(leaf: Leaf) -> Any:
+        if isinstance(leaf, DatasetBase):
             return DatasetSpec(leaf.element_spec)
         if isinstance(leaf, bytes):
             return TensorSpec.on_host((), object)
@@ -277,10 +296,11 @@ def spec_of(element: Any) -> Any:
     return map_leaves(look, element)
 
 
+@final
 class DatasetSpec:
     """The spec of a leaf that is itself a data set, such as a window."""
 
-    def __init__(self, element_spec: Any):
+    def __init__(self, element_spec: ElementSpec):
         self.element_spec = element_spec
 
     def __eq__(self, other: object) -> bool:
@@ -292,7 +312,7 @@ class DatasetSpec:
         return f"DatasetSpec({self.element_spec!r})"
 
 
-def merged_specs(one: Any, other: Any) -> Any:
+def merged_specs(one: ElementSpec, other: ElementSpec) -> Any:
     """The narrowest spec that both fit; None if there is none."""
     structure = Structure(one)
     second = structure.leaves_like(other)
@@ -314,10 +334,10 @@ def merged_specs(one: Any, other: Any) -> Any:
     return structure.build(merged)
 
 
-def batched_spec(spec: Any, size: int | None) -> Any:
+def batched_spec(spec: ElementSpec, size: int | None) -> Any:
     """The spec of a batch of `size` elements; None for any number."""
 
-    def batched(leaf: Any) -> Any:
+    def batched(leaf: TensorSpec | DatasetSpec) -> Any:
         if isinstance(leaf, DatasetSpec):
             return TensorSpec.on_host((size,), object)
         shape = None if leaf.shape is None else (size, *leaf.shape)
@@ -340,6 +360,7 @@ def first_elements(node: Node, count: int = 2) -> list[Any]:
         reader.close()
 
 
+@final
 class NoElements(ValueError):
     """What elements look like was to be seen from the first, and there is none."""
 

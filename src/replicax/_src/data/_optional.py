@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from replicax._src.data._elements import as_element
+from replicax._src.data._elements import Element, ElementSpec, as_element
 from replicax._src.data._node import spec_of
 
 
@@ -22,17 +22,17 @@ class Optional:
 
     _NOTHING = object()
 
-    def __init__(self, value: Any, spec: Callable[[], Any]):
+    def __init__(self, value: Element, spec: Callable[[], Any]):
         self._value = value
         self._spec = spec  # asked when somebody wants it: it may have to be read
 
     @classmethod
-    def from_value(cls, value: Any) -> Optional:
+    def from_value(cls, value: Element) -> Optional:
         """One that has this value."""
         return cls(value, lambda: spec_of(as_element(value)))
 
     @classmethod
-    def empty(cls, element_spec: Any) -> Optional:
+    def empty(cls, element_spec: ElementSpec) -> Optional:
         """One without a value; `element_spec` says what it would have looked like."""
         return cls(cls._NOTHING, lambda: element_spec)
 

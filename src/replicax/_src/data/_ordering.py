@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, final
 
 import numpy as np
 
+from replicax._src._typing import override
 from replicax._src.data._blocks import EMPTY, Block
 from replicax._src.data._joining import concatenate
 from replicax._src.data._node import (
@@ -21,6 +22,7 @@ from replicax._src.data._node import (
 from replicax._src.data._run import Run, draw
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shuffle(OneInput):
     """A random order, as far as a buffer of `buffer_size` elements allows it.
@@ -38,9 +40,11 @@ class Shuffle(OneInput):
     reorders: ClassVar[bool] = True
 
     @property
+    @override
     def draws(self) -> bool:
         return self.seed is None
 
+    @override
     def open(self, run: Run) -> Reader:
         seed = run.seed_of(self.drawn) if self.seed is None else self.seed
         random = run.random(seed, self.drawn, not self.reshuffle_each_iteration)
@@ -54,12 +58,14 @@ class Shuffle(OneInput):
             more = max(size // 64, min(64, size // 4), 1)
         return ShuffleReader(self.input.open(run), size, more, random)
 
+    @override
     def details(self) -> str:
         size = "everything" if self.buffer_size == UNKNOWN else f"buffer {self.buffer_size}"
         seed = f", seed {self.seed}" if self.seed is not None else ""
         return size + seed + ("" if self.reshuffle_each_iteration else ", always the same")
 
 
+@final
 class ShuffleReader(Reader):
     """One walk in random order."""
 
@@ -72,6 +78,7 @@ class ShuffleReader(Reader):
         self._ready = Slices(EMPTY)  # shuffled elements that were not asked for yet
         self._ended = False
 
+    @override
     def take(self, count: int) -> Block:
         block = self._ready.take(count)
         if len(block) == 0 and not self._ended:
@@ -79,6 +86,7 @@ class ShuffleReader(Reader):
             block = self._ready.take(count)
         return block
 
+    @override
     def skip(self, count: int) -> int:
         skipped = self._ready.skip(count)
         while skipped < count and not self._ended:
@@ -108,6 +116,7 @@ class ShuffleReader(Reader):
         self._ready = Slices(both.select(np.array(chosen)))
         self._pool = both.select(np.array(held))
 
+    @override
     def close(self) -> None:
         self._reader.close()
 
@@ -121,6 +130,7 @@ def _read(reader: Reader, size: int) -> Block:
     return concatenate(blocks)
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repeat(OneInput):
     """The elements again and again: `count` times, or for ever if it is negative."""
@@ -128,9 +138,11 @@ class Repeat(OneInput):
     count: int
     label: ClassVar[str] = "RepeatDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         return RepeatReader(self, run)
 
+    @override
     def _cardinality(self) -> int:
         size = self.input.cardinality
         if self.count == 0 or size == 0:
@@ -139,10 +151,12 @@ class Repeat(OneInput):
             return INFINITE
         return size * self.count if size >= 0 else size
 
+    @override
     def details(self) -> str:
         return "for ever" if self.count < 0 else f"{self.count} times"
 
 
+@final
 class RepeatReader(Reader):
     """One walk over all repetitions."""
 
@@ -154,6 +168,7 @@ class RepeatReader(Reader):
         self._failed = False
         self._reader: Reader | None = None
 
+    @override
     def take(self, count: int) -> Block:
         while not self._failed and self._open():
             try:
@@ -183,6 +198,7 @@ class RepeatReader(Reader):
         self._in_epoch = 0
         return True
 
+    @override
     def skip(self, count: int) -> int:
         size = self._node.input.cardinality
         left = count
@@ -204,12 +220,14 @@ class RepeatReader(Reader):
                 break
         return count - left
 
+    @override
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Take(OneInput):
     """The first `count` elements."""
@@ -217,19 +235,23 @@ class Take(OneInput):
     count: int
     label: ClassVar[str] = "TakeDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         return TakeReader(self.input.open(run), self.count)
 
+    @override
     def _cardinality(self) -> int:
         size = self.input.cardinality
         if size == UNKNOWN:
             return UNKNOWN
         return self.count if size == INFINITE else min(size, self.count)
 
+    @override
     def details(self) -> str:
         return str(self.count)
 
 
+@final
 class TakeReader(Reader):
     """A walk that ends early."""
 
@@ -237,6 +259,7 @@ class TakeReader(Reader):
         self._reader = reader
         self._left = count
 
+    @override
     def take(self, count: int) -> Block:
         if self._left == 0:
             return EMPTY
@@ -244,15 +267,18 @@ class TakeReader(Reader):
         self._left -= len(block)
         return block
 
+    @override
     def skip(self, count: int) -> int:
         skipped = self._reader.skip(min(count, self._left))
         self._left -= skipped
         return skipped
 
+    @override
     def close(self) -> None:
         self._reader.close()
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Skip(OneInput):
     """All but the first `count` elements."""
@@ -260,17 +286,21 @@ class Skip(OneInput):
     count: int
     label: ClassVar[str] = "SkipDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         return SkipReader(self.input.open(run), self.count)
 
+    @override
     def _cardinality(self) -> int:
         size = self.input.cardinality
         return max(size - self.count, 0) if size >= 0 else size
 
+    @override
     def details(self) -> str:
         return str(self.count)
 
 
+@final
 class SkipReader(Reader):
     """A walk that starts late."""
 
@@ -278,10 +308,12 @@ class SkipReader(Reader):
         self._reader = reader
         self._to_skip = count
 
+    @override
     def take(self, count: int) -> Block:
         self._begin()
         return self._reader.take(count)
 
+    @override
     def skip(self, count: int) -> int:
         self._begin()
         return self._reader.skip(count)
@@ -291,10 +323,12 @@ class SkipReader(Reader):
         if count:
             self._reader.skip(count)
 
+    @override
     def close(self) -> None:
         self._reader.close()
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shard(OneInput):
     """Every `num_shards`-th element, from `index` on. The hint is put in by auto-sharding."""
@@ -303,6 +337,7 @@ class Shard(OneInput):
     index: int
     label: ClassVar[str] = "ShardDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         if self.num_shards < 0:
             if run.is_look:
@@ -313,18 +348,21 @@ class Shard(OneInput):
             )
         return ShardReader(self.input.open(run), self.num_shards, self.index)
 
+    @override
     def _cardinality(self) -> int:
         size = self.input.cardinality
         if size < 0 or self.num_shards < 0:
             return size
         return len(range(self.index, size, self.num_shards))
 
+    @override
     def details(self) -> str:
         if self.num_shards < 0:
             return "as auto-sharding says (SHARD_HINT)"
         return f"{self.index} of {self.num_shards}"
 
 
+@final
 class ShardReader(Reader):
     """A walk over every n-th element."""
 
@@ -333,6 +371,7 @@ class ShardReader(Reader):
         self._shards = num_shards
         self._gap = index  # elements before the next one that is ours
 
+    @override
     def take(self, count: int) -> Block:
         shards = self._shards
         while True:
@@ -346,6 +385,7 @@ class ShardReader(Reader):
             self._gap = ours[-1] + shards - len(block)
             return block.select(slice(ours.start, ours.stop, shards))
 
+    @override
     def skip(self, count: int) -> int:
         if count == 0:
             return 0
@@ -354,5 +394,6 @@ class ShardReader(Reader):
         self._gap = (ours[-1] + self._shards if ours else self._gap) - gone
         return len(ours)
 
+    @override
     def close(self) -> None:
         self._reader.close()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, final
 
 from replicax._src import _html
+from replicax._src._tensor_spec import TensorSpec
 from replicax._src.data._caching import WithOptions
-from replicax._src.data._elements import leaves_with_names
+from replicax._src.data._elements import ElementSpec, leaves_with_names
 from replicax._src.data._node import INFINITE, UNKNOWN, Node, take_all, walk
 from replicax._src.data._run import Run
 
@@ -30,7 +32,7 @@ def one_line(node: Node) -> str:
     return f"<{node.label} shapes: {shapes}, types: {types}>"
 
 
-def _as_the_spec(spec: Any, show: Any) -> str:
+def _as_the_spec(spec: ElementSpec, show: Callable[[TensorSpec], str]) -> str:
     if isinstance(spec, dict):
         return "{" + ", ".join(f"{key}: {_as_the_spec(spec[key], show)}" for key in spec) + "}"
     if isinstance(spec, tuple):
@@ -88,6 +90,7 @@ class Stage(NamedTuple):
     share: float
 
 
+@final
 class Benchmark:
     """Where the time of a pipeline goes."""
 

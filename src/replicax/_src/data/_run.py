@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import secrets
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ def draw() -> int:
     return secrets.randbits(63)
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Run:
     """One iteration over a data set.
@@ -71,6 +72,7 @@ class Run:
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
 
 
+@final
 class Iterations:
     """Counts the iterations over a data set."""
 

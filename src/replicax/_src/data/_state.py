@@ -40,7 +40,7 @@ def state_of(nodes: Sequence[Node], run: Run, position: int) -> dict[str, Any]:
     return {**state, "seeds": seeds} if seeds else state
 
 
-def run_from(nodes: Sequence[Node], state: Any) -> tuple[Run, int]:
+def run_from(nodes: Sequence[Node], state: object) -> tuple[Run, int]:
     """The run and the position that a state describes."""
     if not isinstance(state, dict) or "version" not in state:
         raise TypeError(f"set_state takes what get_state returned, a dict; got {state!r}.")

@@ -14,13 +14,13 @@ import numpy as np
 
 from replicax._src._arrays import STRING
 from replicax._src.records._column import Column
-from replicax._src.records._features import INT64, KIND_OF, Feature, FixedLenFeature, Kind
+from replicax._src.records._features import INT64, KIND_OF, FeatureConfig, FixedLenFeature, Kind
 from replicax._src.records._native import Library, Plan
 from replicax._src.records._records import Records, slices_of
 
 
 def read_rows(
-    library: Library, records: Records, features: Mapping[str, Feature]
+    library: Library, records: Records, features: Mapping[str, FeatureConfig]
 ) -> dict[str, np.ndarray] | None:
     """Reads features of fixed length that are all there, in one call of the library.
 
@@ -57,7 +57,7 @@ def _plan(wanted: tuple[tuple[str, np.dtype, int], ...]) -> Plan:
 
 
 def read_columns(
-    library: Library, records: Records, features: Mapping[str, Feature]
+    library: Library, records: Records, features: Mapping[str, FeatureConfig]
 ) -> list[Column] | None:
     """Reads the values of each feature; returns None if protobuf must have a look."""
     lists = library.find_lists(records, [name.encode() for name in features])

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from replicax._src.records._column import Column
-from replicax._src.records._features import FIELDS, FLOAT32, NAMES, Feature
+from replicax._src.records._features import FIELDS, FLOAT32, NAMES, FeatureConfig
 from replicax._src.records._messages import MESSAGES
 
 Title = Callable[[int], str]
@@ -23,7 +23,7 @@ Title = Callable[[int], str]
 
 
 def read_columns(
-    contents: Sequence[bytes], features: Mapping[str, Feature], title: Title
+    contents: Sequence[bytes], features: Mapping[str, FeatureConfig], title: Title
 ) -> list[Column]:
     """Reads the values of each feature.
 
@@ -39,7 +39,7 @@ def read_columns(
 
 
 def read_one(
-    content: bytes, features: Mapping[str, Feature], title: Title
+    content: bytes, features: Mapping[str, FeatureConfig], title: Title
 ) -> list[np.ndarray | None]:
     """Reads the values of each feature in one record; returns None where it is missing.
 
@@ -62,10 +62,11 @@ def names_in(record: bytes) -> list[str]:
         return []
 
 
+@final
 class _Values:
     """The values of one feature, collected from record after record."""
 
-    def __init__(self, feature: Feature):
+    def __init__(self, feature: FeatureConfig):
         self._feature = feature
         self._values: Any = bytearray() if feature.field == "float_list" else []
         self._counts: list[int] = []
@@ -84,7 +85,7 @@ class _Values:
         return Column(_flat(self._values, self._feature), counts, present)
 
 
-def _values_in(message: Any, feature: Feature) -> Sequence[Any]:
+def _values_in(message: Any, feature: FeatureConfig) -> Sequence[Any]:
     """Returns the values of a list; the bytes of floats, which take less time than the floats."""
     values = message.value
     if feature.field != "float_list":
@@ -93,7 +94,7 @@ def _values_in(message: Any, feature: Feature) -> Sequence[Any]:
     return message.SerializeToString()[-4 * len(values) :] if values else b""
 
 
-def _flat(values: Any, feature: Feature) -> np.ndarray:
+def _flat(values: Any, feature: FeatureConfig) -> np.ndarray:
     """Returns the values of one or more lists in an array."""
     if feature.field == "float_list":
         floats = np.frombuffer(bytearray(values), "<f4")
@@ -102,7 +103,7 @@ def _flat(values: Any, feature: Feature) -> np.ndarray:
 
 
 def _list_of(
-    found: Mapping[bytes, Any], name: str, feature: Feature, number: int, title: Title
+    found: Mapping[bytes, Any], name: str, feature: FeatureConfig, number: int, title: Title
 ) -> Any:
     """Returns the message that lists the values of a feature; None if the record lacks it."""
     message = found.get(name.encode())
@@ -120,7 +121,7 @@ def _list_of(
 
 
 def _features_in(
-    content: bytes, features: Mapping[str, Feature], number: int, title: Title
+    content: bytes, features: Mapping[str, FeatureConfig], number: int, title: Title
 ) -> dict[bytes, Any]:
     """Returns the features of a record by name; of several of one name, the last one counts."""
     try:

@@ -8,7 +8,7 @@ does not fit becomes an error that names record and feature.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from replicax._src.records import _by_library, _by_protobuf, _native
 from replicax._src.records._by_protobuf import Title
 from replicax._src.records._column import Column
 from replicax._src.records._features import (
-    Feature,
+    FeatureConfig,
     FixedLenFeature,
     FixedLenSequenceFeature,
     VarLenFeature,
@@ -30,7 +30,7 @@ from replicax._src.records._unparsed import Unparsed
 
 def parse_example(
     serialized: Records | Sequence[bytes] | np.ndarray | bytes,
-    features: Mapping[str, Feature],
+    features: Mapping[str, FeatureConfig],
     example_names: Sequence[object] | None = None,
     name: str | None = None,
     *,
@@ -84,7 +84,7 @@ def parse_example(
 
 def parse_single_example(
     serialized: bytes,
-    features: Mapping[str, Feature],
+    features: Mapping[str, FeatureConfig],
     example_names: object = None,
     name: str | None = None,
     *,
@@ -136,7 +136,7 @@ def parse_single_example(
     return result
 
 
-def _column_of_one(flat: np.ndarray | None, feature: Feature) -> Column:
+def _column_of_one(flat: np.ndarray | None, feature: FeatureConfig) -> Column:
     """Returns the column of a batch of one record; `flat` is None if that lacks the feature."""
     if flat is None:
         return Column(np.empty(0, feature.dtype), np.empty(0, np.int64), np.zeros(1, np.bool_))
@@ -186,6 +186,7 @@ def _titles(example_names: Sequence[object] | None, count: int) -> Title:
     return lambda number: f"record {number} of the batch ({example_names[number]!r})"
 
 
+@final
 class _Shaper:
     """Gives values their shapes, and knows the records to speak of in errors."""
 
@@ -193,7 +194,7 @@ class _Shaper:
         self._records = records
         self._title = title
 
-    def shaped(self, key: str, feature: Feature, column: Column) -> np.ndarray | SparseTensor:
+    def shaped(self, key: str, feature: FeatureConfig, column: Column) -> np.ndarray | SparseTensor:
         """Returns the array of a feature.
 
         Raises:

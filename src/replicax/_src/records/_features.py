@@ -136,10 +136,10 @@ class FixedLenSequenceFeature(_Feature):
         _set(self, padding=(b"" if self.dtype == STRING else 0) if row is None else row[()])
 
 
-Feature = FixedLenFeature | VarLenFeature | FixedLenSequenceFeature
+FeatureConfig = FixedLenFeature | VarLenFeature | FixedLenSequenceFeature
 
 
-def check_features(features: object) -> Mapping[str, Feature]:
+def check_features(features: object) -> Mapping[str, FeatureConfig]:
     """Returns `features` if it is what `parse_example` takes.
 
     Raises:
@@ -156,7 +156,7 @@ def check_features(features: object) -> Mapping[str, Feature]:
     for name, feature in features.items():
         if not isinstance(name, str):
             raise TypeError(f"The names of features are `str`. Received {name!r:.80}.")
-        if not isinstance(feature, Feature):
+        if not isinstance(feature, FeatureConfig):
             raise TypeError(
                 f"The feature {name!r} must be an rx.io.FixedLenFeature, VarLenFeature or "
                 f"FixedLenSequenceFeature. Received {type(feature).__name__}: {feature!r:.120}."

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from replicax._src.records._source import BLOCK_BYTES, Source
+from replicax._src.records._source import BLOCK_BYTES, FileName, Source
 
 
 def scan_lines(
-    path: Any,
+    path: FileName,
     compression_type: str | None = None,
     block_bytes: int = BLOCK_BYTES,
     skip: int = 0,

@@ -11,7 +11,7 @@ import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
@@ -211,6 +211,7 @@ class Lists(NamedTuple):
     lengths: np.ndarray
 
 
+@final
 class Plan:
     """What to look for in every record, as C arrays; made once for many batches."""
 

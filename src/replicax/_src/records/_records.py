@@ -7,11 +7,13 @@ would cost more than reading them. Scanners make `Records`, parsers and shuffles
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
+@final
 class Records:
     """Byte strings, each given by where it starts in a shared buffer and by its length.
 
@@ -30,7 +32,7 @@ class Records:
 
     __slots__ = ("buffer", "lengths", "starts")
 
-    def __init__(self, buffer: bytes | np.ndarray, starts: Any, lengths: Any) -> None:
+    def __init__(self, buffer: bytes | np.ndarray, starts: ArrayLike, lengths: ArrayLike) -> None:
         if not isinstance(buffer, bytes):
             buffer = _read_only_bytes(buffer)
         self.buffer = buffer
@@ -68,7 +70,7 @@ class Records:
             return np.frombuffer(self.buffer, np.uint8)
         return self.buffer
 
-    def select(self, which: Any) -> Records:
+    def select(self, which: slice | ArrayLike) -> Records:
         """The records at the given indices, or in the given slice; they share the buffer."""
         if not isinstance(which, slice):
             which = np.asarray(which)
@@ -145,7 +147,7 @@ def view_of(buffer: bytes | np.ndarray) -> memoryview:
     return memoryview(buffer) if isinstance(buffer, bytes) else buffer.data
 
 
-def _read_only_bytes(buffer: Any) -> np.ndarray:
+def _read_only_bytes(buffer: ArrayLike) -> np.ndarray:
     array = np.asarray(buffer)
     if array.dtype != np.uint8 or array.ndim != 1:
         raise TypeError(

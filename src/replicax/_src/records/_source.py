@@ -10,9 +10,13 @@ from __future__ import annotations
 import os
 import zlib
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, final
+
+import numpy as np
 
 from replicax._src._errors import DataLossError
+
+FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 COMPRESSION_TYPES = (None, "", "GZIP", "ZLIB")
 # Large enough that the costs of a block do not count; small enough that it stays in the cache, and
@@ -23,7 +27,7 @@ _WINDOW_BITS = {"GZIP": 16 + zlib.MAX_WBITS, "ZLIB": zlib.MAX_WBITS}
 _COMPRESSED_BYTES = 1 << 18
 
 
-def check_compression_type(compression_type: Any) -> str:
+def check_compression_type(compression_type: object) -> str:
     """Returns "", "GZIP" or "ZLIB".
 
     Raises:
@@ -39,16 +43,16 @@ def check_compression_type(compression_type: Any) -> str:
     return compression_type or ""
 
 
-def check_path(path: Any) -> str:
+def check_path(path: FileName | np.ndarray | np.generic) -> str:
     """Returns a file name as a `str`.
 
     Raises:
       TypeError: If it is no file name.
     """
-    if hasattr(path, "dtype") and getattr(path, "ndim", None) == 0:
+    if isinstance(path, np.ndarray | np.generic) and path.ndim == 0:
         path = path.item()  # a file name that came through a data set
     try:
-        return os.fsdecode(path)
+        return os.fsdecode(path)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(
             "A file name is a `str`, `bytes` or `os.PathLike`. "
@@ -56,6 +60,7 @@ def check_path(path: Any) -> str:
         ) from None
 
 
+@final
 class Source:
     """The bytes of one file, decompressed. A context manager that closes it.
 
@@ -63,7 +68,7 @@ class Source:
       FileNotFoundError: If there is no such file, or it is a directory.
     """
 
-    def __init__(self, path: Any, compression_type: Any = None) -> None:
+    def __init__(self, path: FileName, compression_type: str | None = None) -> None:
         self.path = check_path(path)
         self.compression = check_compression_type(compression_type)
         self._file = open_for_reading(self.path)
@@ -132,6 +137,7 @@ class Source:
         self.close()
 
 
+@final
 class Inflater:
     """Decompresses a file, piece by piece; remembers damage instead of raising it at once.
 

@@ -8,16 +8,15 @@ becomes an error that says where it is. `_writer.py` writes such files.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from replicax._src._errors import DataLossError
 from replicax._src.records._frames import HEADER_BYTES, OVERHEAD, Frames, find_frames, length_at
 from replicax._src.records._records import Records
-from replicax._src.records._source import BLOCK_BYTES, Source
+from replicax._src.records._source import BLOCK_BYTES, FileName, Source
 
 
 def scan_tfrecords(
-    path: Any,
+    path: FileName,
     compression_type: str | None = None,
     block_bytes: int = BLOCK_BYTES,
     verify: bool = True,

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from replicax._src.records import _checksum
-from replicax._src.records._source import check_compression_type, check_path
+from replicax._src.records._source import FileName, check_compression_type, check_path
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
@@ -83,7 +83,7 @@ class TFRecordWriter:
       options: `TFRecordOptions`, or just a compression type: None, "", "GZIP" or "ZLIB".
     """
 
-    def __init__(self, path: Any, options: TFRecordOptions | str | None = None) -> None:
+    def __init__(self, path: FileName, options: TFRecordOptions | str | None = None) -> None:
         if not isinstance(options, TFRecordOptions):
             options = TFRecordOptions(options)
         self._path = check_path(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,10 @@ import numpy as np
 
 from replicax._src import _tree
 from replicax._src._arrays import STRING, strong
+from replicax._src._typing import PyTree
 from replicax._src.data._batching import Batch
 from replicax._src.data._caching import Prefetch, WithOptions
+from replicax._src.data._elements import Element, ElementSpec
 from replicax._src.data._mapping import ON_DEVICE, Map, abstract_spec
 from replicax._src.data._node import Node
 from replicax._src.data._ordering import Repeat, Shard, Shuffle, Skip, Take
@@ -46,6 +48,7 @@ def split_off(node: Node) -> tuple[Node, list[Callable[..., Any]]]:
     return node, []
 
 
+@final
 class DeviceFunctions:
     """Applies functions to the shares of a step, where these are."""
 
@@ -66,7 +69,7 @@ class DeviceFunctions:
             # The last result tells that the program has ended.
             self._all = self._mesh.spmd(lambda element: (composed(element), jnp.zeros(())))
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: PyTree) -> Any:
         """`value`: a structure of arrays, or of per-replica values."""
         leaves = list(_tree.leaves_of(value, is_leaf))
         refuse_text(leaves)
@@ -95,7 +98,7 @@ def _over(mesh: ReplicaMesh, value: PerReplica) -> jax.Array:
 
 
 def _composed(functions: list[Callable[..., Any]]) -> Callable[[Any], Any]:
-    def composed(element: Any) -> Any:
+    def composed(element: Element) -> Any:
         element = _tree.as_dicts(element)
         for fn in functions:
             element = fn(*element) if type(element) is tuple else fn(element)
@@ -112,7 +115,7 @@ def _composed(functions: list[Callable[..., Any]]) -> Callable[[Any], Any]:
     return composed
 
 
-def spec_after(functions: list[Callable[..., Any]], spec: Any) -> Any:
+def spec_after(functions: list[Callable[..., Any]], spec: ElementSpec) -> Any:
     """What the functions make of an element that looks like `spec`."""
     for fn in functions:
         spec = abstract_spec(fn, spec)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 from replicax._src._errors import WrongContextError
+from replicax._src._typing import override
 from replicax._src.context import default_strategy, get_replica_context
 from replicax._src.data._ahead import Ahead, Failed
 from replicax._src.data._blocks import EMPTY
@@ -41,6 +42,7 @@ class DistributedIterator(PositionedIterator, Distributed):
         self._spec = spec
         self._ties = tied_to
 
+    @override
     def __next__(self) -> Any:
         context = get_replica_context()
         if context is not None and context.strategy is not default_strategy():
@@ -52,13 +54,16 @@ class DistributedIterator(PositionedIterator, Distributed):
         return super().__next__()
 
     @property
+    @override
     def element_spec(self) -> Any:
         """What the elements look like."""
         return self._spec()
 
+    @override
     def _tied_to(self) -> dict[str, Any]:
         return self._ties
 
+    @override
     def _start(self) -> Feed:
         feed = self._make_feed(self._run.anew(), self._position)
         if self._ahead == 0:
@@ -70,6 +75,7 @@ class DistributedIterator(PositionedIterator, Distributed):
         return f"<DistributedIterator at step {self._position}>"
 
 
+@final
 class StepFeed:
     """Makes the values of one walk, one after the other. Knows nothing of who reads them."""
 

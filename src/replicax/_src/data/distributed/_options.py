@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 from replicax._src._typing import Device
 
@@ -13,7 +13,7 @@ from replicax._src._typing import Device
 class Exchange(Protocol):
     """Words of the workers to each other, one after the other."""
 
-    def __call__(self, word: Any, /) -> Sequence[Any] | None:
+    def __call__(self, word: object, /) -> Sequence[Any] | None:
         """Those of all workers, in their order; None if one of them has closed it."""
         ...
 
@@ -25,7 +25,7 @@ class Exchange(Protocol):
 class NoOthers:
     """The exchange of a worker that is alone."""
 
-    def __call__(self, word: Any, /) -> Sequence[Any] | None:
+    def __call__(self, word: object, /) -> Sequence[Any] | None:
         return [word]
 
     def close(self) -> None:
@@ -103,6 +103,7 @@ class InputContext:
         return global_batch_size // self.num_replicas_in_sync
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class InputLayout:
     """Who reads: the workers, and this worker's replicas.
@@ -128,7 +129,7 @@ class InputLayout:
         return self.workers * len(self.devices)
 
 
-def as_input_options(options: Any) -> InputOptions:
+def as_input_options(options: InputOptions | None) -> InputOptions:
     if options is None:
         return InputOptions()
     if not isinstance(options, InputOptions):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from replicax._src.devices import replica_mesh, replicas_on
 from replicax._src.values import PerReplica, ReplicaBuffers, per_replica_type
 
 
+@final
 class Placement:
     """Puts the shares of a step on the devices, and makes per-replica values of them."""
 
@@ -71,7 +72,7 @@ class Placement:
         parts = [put_on_one(np.asarray(part), to) for part, to in zip(column, self._devices)]
         return self._type(parts)
 
-    def _narrowed(self, part: Any, wanted: Any, name: str) -> np.ndarray:
+    def _narrowed(self, part: np.ndarray, wanted: np.dtype, name: str) -> np.ndarray:
         if part.dtype.kind in "iu":
             info = np.iinfo(wanted)
             if part.size and (part.min() < info.min or part.max() > info.max):
@@ -94,7 +95,7 @@ def _name_of(shares: Shares, index: int) -> str:
     return leaves_with_names(element)[index][0]
 
 
-def leaf_can_be_placed(leaf: Any) -> bool:
+def leaf_can_be_placed(leaf: object) -> bool:
     """Numbers can; text stays on the host."""
     return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "OSU"
 
@@ -112,7 +113,7 @@ def _on_device(dtype: np.dtype) -> np.dtype | None:
         return None
 
 
-def warn_of_narrowing(dtype: Any, wanted: Any, name: str, line: Line) -> None:
+def warn_of_narrowing(dtype: np.dtype, wanted: np.dtype, name: str, line: Line) -> None:
     """Once in the life of the process for each pair of dtypes."""
     if (dtype, wanted) in _warned:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import final
 
 from replicax._src._warnings import warn
 from replicax._src.data._caching import Cache, options_of
@@ -40,6 +41,7 @@ OFF, AUTO, FILE, DATA, HINT = (
 )
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Sharding:
     """What this worker reads and how it is split.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from replicax._src.data._blocks import copied
-from replicax._src.data._elements import ShapesDiffer, Structure, aligned
+from replicax._src.data._elements import ElementSpec, ShapesDiffer, Structure, aligned
 from replicax._src.data.distributed._splitting import Step
 
 
@@ -19,6 +19,7 @@ class Shares(NamedTuple):
     columns: list[Sequence[Any]]
 
 
+@final
 class HostShares:
     """Computes the rows of a step, in new arrays: nobody else holds or changes them."""
 
@@ -83,11 +84,11 @@ class HostShares:
         return Shares(structure, [[column[0]] * replicas for column in columns])
 
 
-def _no_rows(leaf: Any) -> np.ndarray:
+def _no_rows(leaf: np.ndarray) -> np.ndarray:
     return np.empty((0, *leaf.shape[1:]), leaf.dtype)
 
 
-def _nothing_like(spec: Any) -> Shares:
+def _nothing_like(spec: ElementSpec) -> Shares:
     structure = Structure(spec)
     columns: list[Sequence[Any]] = []
     for leaf in structure.leaves(spec):

@@ -13,13 +13,14 @@ Which rule holds is decided in `_sharding.py`. Nothing is computed here: rows ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from replicax._src._typing import override
 from replicax._src.data._batching import row_block, unbatched
 from replicax._src.data._blocks import EMPTY, Batched, Block, Broken, Held
-from replicax._src.data._elements import Structure
+from replicax._src.data._elements import Element, Structure
 from replicax._src.data._joining import concatenate
 from replicax._src.data._node import Peekable, Pulled, Reader, take_all
 
@@ -44,7 +45,7 @@ class Apart(NamedTuple):
     leaves: Sequence[Any]
 
 
-def parts_of_different_sizes(element: Any) -> Apart | None:
+def parts_of_different_sizes(element: Element) -> Apart | None:
     """The arrays of a batch that do not have as many rows each: of a zip of other batches."""
     structure = Structure(element)
     leaves = structure.leaves(element)
@@ -84,6 +85,7 @@ def shares_of(batch_size: int, replicas: int) -> list[int]:
     return [size + 1] * extra + [size] * (replicas - extra)
 
 
+@final
 class EachBatch(Steps):
     """Each batch for itself, one step for each; of the pieces, a worker has every n-th."""
 
@@ -93,6 +95,7 @@ class EachBatch(Steps):
         self._worker = worker
         self._local = local
 
+    @override
     def next_step(self) -> Step | None:
         block = self._reader.take(1)
         if len(block) == 0:
@@ -122,16 +125,19 @@ class EachBatch(Steps):
     def _pieces(self, rows: int) -> list[range]:
         return pieces_of(rows, self._replicas)[self._worker :: self._workers]
 
-    def _cut(self, leaf: Any) -> list[Any]:
+    def _cut(self, leaf: np.ndarray) -> list[Any]:
         return [leaf[each.start : each.stop] for each in self._pieces(len(leaf))]
 
+    @override
     def skip(self, steps: int) -> None:
         self._reader.skip(steps)
 
+    @override
     def close(self) -> None:
         self._reader.close()
 
 
+@final
 class EachOwnBatch(Steps):
     """Each batch for itself, where every worker has batches of its own: it takes all the pieces.
 
@@ -145,6 +151,7 @@ class EachOwnBatch(Steps):
         self._local = local
         self._waiting: list[Step] = []
 
+    @override
     def next_step(self) -> Step | None:
         if not self._waiting:
             block = self._reader.take(1)
@@ -166,15 +173,18 @@ class EachOwnBatch(Steps):
             steps.append(Step(part, [len(piece) for piece in mine]))
         return steps
 
+    @override
     def skip(self, steps: int) -> None:
         batches, rest = divmod(steps, self._workers)
         self._reader.skip(batches)
         super().skip(rest)
 
+    @override
     def close(self) -> None:
         self._reader.close()
 
 
+@final
 class StreamAnew(Steps):
     """The rows in shares of the given sizes, in turn."""
 
@@ -192,6 +202,7 @@ class StreamAnew(Steps):
         self._next = 0
         self._whole_batches = whole_batches
 
+    @override
     def next_step(self) -> Step | None:
         sizes = self._steps[self._next]
         self._next = (self._next + 1) % len(self._steps)
@@ -206,6 +217,7 @@ class StreamAnew(Steps):
             sizes = [end - start for start, end in zip([0, *ends], ends)]
         return Step(rows, sizes)
 
+    @override
     def skip(self, steps: int) -> None:
         around, rest = divmod(steps, len(self._steps))
         rows = around * sum(map(sum, self._steps)) + sum(map(sum, self._steps[:rest]))
@@ -215,10 +227,12 @@ class StreamAnew(Steps):
             self._batches.skip(whole)
         self._rows.skip(rows)
 
+    @override
     def close(self) -> None:
         self._rows.close()
 
 
+@final
 class Successive(Steps):
     """Whole elements: each replica takes the next one, of a reader of its own or of a shared one.
 
@@ -230,6 +244,7 @@ class Successive(Steps):
         self._local = local
         self._whole_steps_only = whole_steps_only
 
+    @override
     def next_step(self) -> Step | None:
         shares = [self._readers[i % len(self._readers)].take(1) for i in range(self._local)]
         sizes = [len(share) for share in shares]
@@ -237,11 +252,13 @@ class Successive(Steps):
             return None
         return Step(concatenate(shares), sizes)
 
+    @override
     def skip(self, steps: int) -> None:
         per_reader = self._local // len(self._readers)
         for reader in self._readers:
             reader.skip(steps * per_reader)
 
+    @override
     def close(self) -> None:
         for reader in self._readers:
             reader.close()

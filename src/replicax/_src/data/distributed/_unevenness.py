@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from replicax._src import _tree
+from replicax._src._typing import PyTree
 from replicax._src.data._ahead import Failed
 from replicax._src.values import DistributedValues, PerReplica, is_leaf
 
 
-def shapes_of(value: Any) -> list[list[int]] | str:
+def shapes_of(value: PyTree) -> list[list[int]] | str:
     """The shapes of what the replicas here get, as other workers compare them."""
     if isinstance(value, Failed):
         return "failed"
@@ -32,7 +33,7 @@ def differ(said: Sequence[Any]) -> bool:
     return any(word != said[0] for word in said)
 
 
-def mark_uneven(value: Any) -> None:
+def mark_uneven(value: PyTree) -> None:
     """Says of per-replica values that other workers have other shapes, if not this one."""
     for leaf in _tree.leaves_of(value, is_leaf):
         if isinstance(leaf, PerReplica):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Any
+from typing import Any, final
 
 import jax
 import numpy as np
 
 from replicax._src._errors import add_note
+from replicax._src._typing import override
 from replicax._src.data._arrow import arrow_block, arrow_spec, arrow_table
 from replicax._src.data._blocks import Block, as_slice
 from replicax._src.data._indexed import Column, Indexed, Table, table_of, table_of_dicts
@@ -82,9 +83,11 @@ def hugging_face_stream(source: Any) -> Stream:
 _ROWS_AT_A_TIME = 32
 
 
+@final
 class Tables(Stream):
     """A stream of Arrow tables, whose rows are the elements."""
 
+    @override
     def _blocks(self, run: Run) -> Generator[Block]:
         index = 0
         try:
