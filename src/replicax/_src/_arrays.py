@@ -16,13 +16,13 @@ from replicax._src._typing import DTypeLike
 
 
 def strong(array: jax.Array) -> jax.Array:
-    """`array` with its dtype made definite; the same object if it is so already."""
+    """Returns `array` with its dtype made definite; the same object if it is so already."""
     weak = getattr(array, "weak_type", False)  # random keys have no such thing
     return jax.lax.convert_element_type(array, array.dtype) if weak else array
 
 
 def for_mean(array: jax.Array) -> jax.Array:
-    """Integers as floats: a mean need not be whole, and the sum of small integers overflows."""
+    """Returns integers as floats: a mean need not be whole, and sums of integers overflow."""
     return array if jnp.issubdtype(array.dtype, jnp.inexact) else array / 1
 
 
@@ -39,7 +39,7 @@ class IntegersTooLargeError(ValueError, OverflowError):
 
 
 def host_integers(value: object) -> np.ndarray | None:
-    """`value` as an array of the host, if it is made of integers and not JAX's already."""
+    """Returns `value` as an array of the host, if it is made of integers and not JAX's already."""
     if isinstance(value, jax.Array) or hasattr(value, "__jax_array__"):
         return None
     numbers = np.asarray(value)
@@ -49,7 +49,7 @@ def host_integers(value: object) -> np.ndarray | None:
 
 
 def _require_fitting(integers: np.ndarray, dtype: DTypeLike | None) -> None:
-    """Refuses what `jnp.asarray` would do without a word: cut off the upper bits of integers."""
+    """Refuses what `jnp.asarray` would do silently: cut off the upper bits of integers."""
     given = np.dtype(int) if integers.dtype.kind == "O" else integers.dtype
     wanted = jax.dtypes.canonicalize_dtype(given if dtype is None else dtype)
     if wanted.kind not in "iu" or np.can_cast(integers.dtype, wanted) or not integers.size:
@@ -71,7 +71,7 @@ def _require_fitting(integers: np.ndarray, dtype: DTypeLike | None) -> None:
 
 
 def as_array(value: object, dtype: DTypeLike | None = None) -> jax.Array:
-    """A `jax.Array` of `value`; NumPy arrays are copied, since users may change them later.
+    """Returns a `jax.Array` of `value`; NumPy arrays are copied, since users may change them later.
 
     Raises:
       ValueError: integers that do not fit.
@@ -90,7 +90,7 @@ def as_array(value: object, dtype: DTypeLike | None = None) -> jax.Array:
 
 
 def as_result(value: object) -> jax.Array:
-    """What a program returns for `value`: Python numbers stay weak, as they are in Python."""
+    """Returns `value` as an array; Python numbers stay weak, as they are in Python."""
     return value if isinstance(value, jax.Array) else jnp.asarray(value)
 
 

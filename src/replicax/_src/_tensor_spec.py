@@ -71,19 +71,19 @@ class TensorSpec:
 
     @classmethod
     def on_host(cls, shape: Iterable[SupportsInt | None] | None, dtype: DTypeLike) -> TensorSpec:
-        """The spec of a NumPy array, whose dtype is what it is: JAX has 64 bits only if asked."""
+        """Returns the spec of a NumPy array, with its own dtype: JAX has 64 bits only if asked."""
         spec = cls(shape)
         spec._dtype = np.dtype(dtype)
         return spec
 
     @classmethod
     def from_tensor(cls, tensor: ArrayLike, name: str | None = None) -> TensorSpec:
-        """The spec of an array."""
+        """Returns the spec of an array."""
         return cls(jnp.shape(tensor), jnp.result_type(tensor), name)
 
     @classmethod
     def from_spec(cls, spec: HasShape, name: str | None = None) -> TensorSpec:
-        """The spec of anything with `shape` and `dtype`."""
+        """Returns the spec of anything with `shape` and `dtype`."""
         return cls(spec.shape, spec.dtype, name or getattr(spec, "name", None))
 
     @property
@@ -129,7 +129,7 @@ class TensorSpec:
 
 
 def _on_device(dtype: DTypeLike) -> Any:
-    """The dtype that JAX makes of `dtype`."""
+    """Returns the dtype that JAX makes of `dtype`."""
     if is_string(dtype):
         return STRING
     return jax.dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True)

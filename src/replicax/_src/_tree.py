@@ -34,7 +34,7 @@ def _never(_: object) -> bool:
 
 
 def one_level(node: PyTree, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebuild, Any] | None:
-    """`(children, rebuild, signature)` of a node, or None for a leaf.
+    """Returns `(children, rebuild, signature)` of a node, or None for a leaf.
 
     Two nodes may be walked together if their signatures are equal.
     """
@@ -90,14 +90,14 @@ jax.tree_util.register_pytree_node(
 
 
 def in_order(tree: PyTree) -> Any:
-    """`tree` with its dicts as JAX keeps their order."""
+    """Returns `tree` with its dicts as JAX keeps their order."""
     if type(tree) is dict:
         return Ordered((key, in_order(value)) for key, value in tree.items())
     return _with_children(in_order, tree)
 
 
 def as_dicts(tree: PyTree) -> Any:
-    """What `in_order` was made from."""
+    """Returns what `in_order` was made from."""
     if type(tree) is Ordered:
         return {key: as_dicts(value) for key, value in tree.items()}
     return _with_children(as_dicts, tree)
@@ -109,7 +109,7 @@ def _with_children(fn: Callable[[Any], Any], tree: PyTree) -> Any:
 
 
 def map_structure(fn: Callable[[Any], Any], tree: PyTree, is_leaf: IsLeaf = _never) -> Any:
-    """`fn` of every leaf, in a structure of the same shape."""
+    """Returns `fn` of every leaf, in a structure of the same shape."""
     level = one_level(tree, is_leaf)
     if level is None:
         return fn(tree)
@@ -124,7 +124,11 @@ def map_together(
     trees: Sequence[Any],
     is_leaf: IsLeaf = _never,
 ) -> Any:
-    """`fn(leaf of tree 0, leaf of tree 1, ...)`; raises `StructureMismatch` where they differ."""
+    """Returns `fn(leaf of tree 0, leaf of tree 1, ...)` for all leaves.
+
+    Raises:
+      StructureMismatch: the trees differ.
+    """
     levels = [one_level(tree, is_leaf) for tree in trees]
     first = levels[0]
     if first is None:
@@ -145,7 +149,7 @@ def _children_like(first: PyTree, other: PyTree, children: Sequence[Any]) -> Seq
 
 
 def leaves_of(tree: PyTree, is_leaf: IsLeaf = _never) -> Iterator[Any]:
-    """All leaves, in order; nothing is put together again."""
+    """Yields all leaves, in order."""
     level = one_level(tree, is_leaf)
     if level is None:
         yield tree
@@ -155,7 +159,7 @@ def leaves_of(tree: PyTree, is_leaf: IsLeaf = _never) -> Iterator[Any]:
 
 
 def flatten(tree: PyTree, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebuild]:
-    """All leaves, and a function that puts new ones in their places."""
+    """Returns all leaves, and a function that puts new ones in their places."""
 
     def rebuild(new: Sequence[Any]) -> Any:
         replacements = iter(new)
@@ -165,7 +169,7 @@ def flatten(tree: PyTree, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebuild]
 
 
 def flatten_sorted(tree: PyTree, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebuild, str]:
-    """As `flatten`, with the items of dicts in an order that does not depend on how they were made.
+    """Works as `flatten`, with the items of dicts in an order of their own.
 
     The third item is a text for the structure: equal texts, equal meaning of the leaves.
     """
@@ -208,7 +212,7 @@ class StructureMismatch(Exception):
 
 
 def describe(tree: PyTree) -> str:
-    """A short text for error messages: the structure, with arrays as dtype[shape]."""
+    """Returns a short text for error messages: the structure, with arrays as dtype[shape]."""
     level = one_level(tree)
     if level is None:
         if hasattr(tree, "shape") and hasattr(tree, "dtype"):

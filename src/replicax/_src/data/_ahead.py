@@ -102,7 +102,7 @@ class _Work:
 
 
 @final
-class Ahead:
+class ReadAhead:
     """The items that `make` returns until it raises StopIteration, up to `ahead` of them early.
 
     What fails ends the thread, not the items: who asks for the next one starts it again.
@@ -129,7 +129,7 @@ class Ahead:
         self._finalizer = weakref.finalize(self, self._work.stop)
 
     def get(self) -> Any:
-        """The next item; raises what `make` raised."""
+        """Returns the next item; raises what `make` raised."""
         if self._ended:
             raise StopIteration
         if self._failed:
@@ -153,7 +153,7 @@ class Ahead:
             except queue.Empty:
                 if not self._work.thread.is_alive() and self._work.items.empty():
                     raise RuntimeError(
-                        "The thread that reads the data set ahead has ended without a word. Was "
+                        "The thread that reads the data set ahead has ended without an error. Was "
                         "the process forked after the iterator was made? Make the iterator in "
                         "the process that uses it."
                     ) from None

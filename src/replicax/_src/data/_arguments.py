@@ -17,7 +17,7 @@ from replicax._src.data._node import Node
 
 
 def as_count(value: object, where: str, least: int | None = None) -> int:
-    """`value` as an integer of at least `least`."""
+    """Returns `value` as an integer; raises an error if it is none, or below `least`."""
     try:
         item = getattr(value, "item", None)
         exact: Any = value if item is None else item()
@@ -30,14 +30,14 @@ def as_count(value: object, where: str, least: int | None = None) -> int:
 
 
 def as_function(fn: object, where: str, example: str) -> Callable[..., Any]:
-    """A function of the user's, bound to what it sees now."""
+    """Returns a user's function, bound to what it sees now."""
     if not callable(fn):
         raise TypeError(f"{where} takes a function of an element, such as {example}; got {fn!r}.")
     return bound_now(fn)
 
 
 def as_signature(types: PyTree, shapes: PyTree, signature: ElementSpec) -> Any:
-    """What the elements of a generator look like, from the newer or the older arguments."""
+    """Returns what the elements of a generator look like, from the newer or the older arguments."""
     if signature is not None:
         if types is not None or shapes is not None:
             raise TypeError(
@@ -66,7 +66,7 @@ def as_signature(types: PyTree, shapes: PyTree, signature: ElementSpec) -> Any:
 
 
 def flat_shapes(shapes: PyTree, count: int) -> list[Any]:
-    """One shape for each leaf; a shape is a list or tuple of numbers and Nones."""
+    """Returns one shape for each leaf; a shape is a list or tuple of numbers and Nones."""
     found: list[Any] = []
 
     def walk(value: PyTree) -> None:
@@ -102,7 +102,7 @@ def _shape(value: Sequence[int | None]) -> tuple[int | None, ...]:
 def flat_padding(
     shapes: PyTree, values: PyTree, node: Node
 ) -> tuple[list[Any] | None, list[Any] | None]:
-    """`padded_shapes` and `padding_values` of `padded_batch`, one for each leaf."""
+    """Returns `padded_shapes` and `padding_values` of `padded_batch`, one for each leaf."""
     if shapes is None and values is None:
         return None, None
     count = len(leaves_with_names(node.spec))
@@ -121,7 +121,7 @@ def flat_padding(
 
 
 def _in_order_of(spec: ElementSpec, given: PyTree) -> Any:
-    """`given` with the items of its dicts in the order of the elements'."""
+    """Returns `given` with the items of its dicts in the order of the elements'."""
     if isinstance(spec, dict) and isinstance(given, dict):
         if set(spec) != set(given):
             raise ValueError(

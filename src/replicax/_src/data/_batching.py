@@ -30,6 +30,7 @@ from replicax._src.data._node import (
     Peekable,
     Pulled,
     Reader,
+    ReaderOfOne,
     batched_spec,
     take_all,
 )
@@ -72,11 +73,11 @@ def batches_of(elements: int, size: int, drop_remainder: bool) -> int:
 
 
 @final
-class BatchReader(Reader):
+class BatchReader(ReaderOfOne):
     """A walk in batches."""
 
     def __init__(self, reader: Reader, size: int, drop_remainder: bool):
-        self._reader = reader
+        super().__init__(reader)
         self._size = size
         self._drop_remainder = drop_remainder
         self._partial: Block = EMPTY
@@ -105,10 +106,6 @@ class BatchReader(Reader):
             self._partial = EMPTY
             return 1
         return gone // self._size + (1 if extra and not self._drop_remainder else 0)
-
-    @override
-    def close(self) -> None:
-        self._reader.close()
 
 
 @final
@@ -216,14 +213,14 @@ def _text(leaf: bytes) -> np.ndarray:
 
 
 def row_block(block: Block, what: str = "unbatch()") -> Block:
-    """The rows of the batches in `block`."""
+    """Returns the rows of the batches in `block`."""
     if isinstance(block, Batched):
         return block.inner
     return concatenate([rows_of(element, what) for element in block.rows()])
 
 
 def rows_of(element: Element, what: str) -> Block:
-    """The rows of one batch."""
+    """Returns the rows of one batch."""
     refuse_sparse(element, what)
     leaves = leaves_with_names(element)
     for name, leaf in leaves:
@@ -270,7 +267,7 @@ class Unbatch(OneInput):
 
 
 def unbatched(reader: Reader, what: str = "unbatch()") -> Generator[Block]:
-    """The rows of the batches that a reader has."""
+    """Yields the rows of the batches that a reader has."""
     try:
         while len(block := reader.take(1)):
             try:
@@ -283,7 +280,7 @@ def unbatched(reader: Reader, what: str = "unbatch()") -> Generator[Block]:
 
 
 def rows_in(node: Node) -> int:
-    """How many rows a data set of batches has, where that is known."""
+    """Returns how many rows a data set of batches has, where that is known."""
     if isinstance(node, Batch | PaddedBatch):
         rows = node.input.cardinality
         return rows - rows % node.batch_size if node.drop_remainder and rows > 0 else rows

@@ -34,7 +34,7 @@ _SEE_ALL = {"eval", "exec", "globals", "locals", "vars", "dir"}
 
 @final
 class Bound:
-    """A function of the user's, bound; elsewhere it is bound anew."""
+    """A user's function, bound; in another process it is bound again."""
 
     def __init__(self, fn: Callable[..., Any], now: Callable[..., Any]):
         self._fn = fn
@@ -53,11 +53,11 @@ class Bound:
 
 
 def bound_now(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with what it and the functions it calls read from outside as that is now."""
+    """Returns the function, which sees the variables around it as they are now."""
     inner = fn.__func__ if isinstance(fn, types.MethodType) else fn
     if not isinstance(inner, types.FunctionType):
         return fn
-    now = _Moment(inner).version_of(inner)
+    now = _Snapshot(inner).version_of(inner)
     if now is inner:
         return fn
     return Bound(
@@ -66,7 +66,7 @@ def bound_now(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @final
-class _Moment:
+class _Snapshot:
     """What a function, and those of its module that it reaches, see at one moment."""
 
     def __init__(self, fn: types.FunctionType):
@@ -102,7 +102,7 @@ class _Moment:
         return _is_constant(value) or self._is_ours(value)
 
     def version_of(self, value: T) -> T:
-        """What stands in for a value: a function that sees what is now, or the value itself."""
+        """Returns a function that sees what is now, for one of ours; other values as they are."""
         if not self._is_ours(value):
             return value
         if value not in self._new:
@@ -152,7 +152,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def _names_now(module: dict[str, Any], read: set[str], kept: set[str]) -> dict[str, Any]:
-    """The module's names for a function that reads some of them."""
+    """Returns the module's names for a function that reads some of them."""
     others = [module[name] for name in read - kept if name in module]
     known = all(name in module or hasattr(builtins, name) for name in read)
     if known and _SEE_ALL.isdisjoint(read) and all(map(_is_module, others)):
@@ -178,7 +178,7 @@ class _Globals(dict[str, Any]):
 
 
 def _names(code: types.CodeType) -> tuple[set[str], set[str], set[str]]:
-    """What a function, or one inside it, reads and assigns.
+    """Returns what a function, or one inside it, reads and assigns.
 
     Returns: the names of the module that it reads, those that it assigns, and the names of cells
     that it assigns.

@@ -39,19 +39,19 @@ class Block:
         raise NotImplementedError
 
     def select(self, indices: Indices) -> Block:
-        """The elements at these positions."""
+        """Returns the elements at these positions."""
         raise NotImplementedError
 
     def rows(self) -> list[Any]:
-        """The elements, one by one. Not to be written to."""
+        """Returns the elements, one by one. Not to be written to."""
         raise NotImplementedError
 
     def detached(self) -> Block:
-        """The same elements, to be held for long: they keep nothing else in memory."""
+        """Returns the same elements, to be held for long: they keep nothing else in memory."""
         return self
 
     def stacked(self, allocate: Allocate | None = None) -> Any:
-        """All elements as one: every leaf gets a first dimension of the length of the block.
+        """Returns all elements as one: every leaf gets a first dimension, the length of the block.
 
         Args:
           allocate: if given, all numbers are in new arrays that it made.
@@ -99,14 +99,14 @@ class Table:
     __slots__ = ("columns", "structure")
 
     def __init__(self, columns: Sequence[np.ndarray], structure: Structure):
-        # Rows are views of the user's array: a function of `map` that writes to one must not get
-        # away with it.
+        # Rows are views of the user's array: a function of `map` that writes to one must
+        # fail.
         self.columns = [read_only(column) for column in columns]
         self.structure = structure
 
 
 def pick(held: range | np.ndarray, indices: Indices) -> range | np.ndarray:
-    """`held[indices]`, where either may be a range."""
+    """Returns `held[indices]`, where either may be a range."""
     if isinstance(indices, slice) or isinstance(held, np.ndarray):
         if isinstance(indices, range):
             indices = np.arange(indices.start, indices.stop, indices.step)
@@ -124,7 +124,7 @@ def as_slice(indices: range) -> slice:
 
 
 def gather(column: np.ndarray, indices: range | np.ndarray, allocate: Allocate) -> np.ndarray:
-    """A new array of these rows."""
+    """Returns a new array of these rows."""
     new = allocate((len(indices), *column.shape[1:]), column.dtype)
     if isinstance(indices, range):
         new[:] = column[as_slice(indices)] if indices else column[:0]
@@ -342,14 +342,14 @@ class Batched(Block):
 
 
 def stacked_batch(block: Block) -> Any:
-    """`block.stacked()` for `batch`."""
+    """Returns `block.stacked()` for `batch`."""
     try:
         return block.stacked()
     except ShapesDiffer as error:
         raise ValueError(
             f"batch() puts elements into one array, but their shapes or dtypes differ: "
-            f"{error.looks}. Make them alike in map(), or use padded_batch(), which fills up to "
-            "the longest."
+            f"{error.descriptions}. Make them alike in map(), or use padded_batch(), which fills "
+            "up to the longest."
         ) from None
 
 
@@ -384,7 +384,7 @@ class Columns(Block):
 
 
 def copied(element: Element, allocate: Allocate) -> Any:
-    """The same element in new arrays; text is not copied."""
+    """Returns the same element in new arrays; text is not copied."""
     structure = Structure(element)
 
     def copy(leaf: Leaf) -> Any:

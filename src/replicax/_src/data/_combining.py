@@ -21,6 +21,7 @@ from replicax._src.data._node import (
     NoElements,
     OneInput,
     Reader,
+    ReaderOfOne,
     merged_specs,
     take_all,
 )
@@ -192,13 +193,13 @@ class Enumerate(OneInput):
 
 
 @final
-class EnumerateReader(Reader):
+class EnumerateReader(ReaderOfOne):
     """A walk that counts."""
 
     _pair = Structure((0, 0))
 
     def __init__(self, reader: Reader, start: int):
-        self._reader = reader
+        super().__init__(reader)
         self._next = start
 
     @override
@@ -213,7 +214,3 @@ class EnumerateReader(Reader):
         skipped = self._reader.skip(count)
         self._next += skipped
         return skipped
-
-    @override
-    def close(self) -> None:
-        self._reader.close()

@@ -78,7 +78,7 @@ class Structure:
         return _describe(self._like)
 
     def columns(self, elements: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """The same leaf of all elements, for each leaf."""
+        """Returns the same leaf of all elements, for each leaf."""
         if self.leaves is _alone:
             if any(issubclass(kind, tuple | dict) for kind in set(map(type, elements))):
                 self._refuse(elements)
@@ -94,7 +94,7 @@ class Structure:
         return list(zip(*rows))  # type: ignore[arg-type]
 
     def leaves_like(self, element: Element) -> list[Any] | None:
-        """The leaves of an element in the order of this structure; None if it is another one.
+        """Returns the leaves of an element in this structure's order; None if its own is another.
 
         The items of a dict may come in another order.
         """
@@ -183,12 +183,12 @@ def _describe(element: Element) -> str:
 
 
 def map_leaves(fn: Callable[[Any], Any], element: Element) -> Any:
-    """`fn` of every leaf of an element, or of a structure of specs."""
+    """Returns `fn` of every leaf of an element, or of a structure of specs."""
     return _tree.map_structure(fn, element, _is_leaf)
 
 
 def leaves_with_names(element: Element, name: str = "") -> list[tuple[str, Any]]:
-    """Every leaf with a name for error messages, such as `['image']` or `[0]`."""
+    """Returns every leaf with a name for error messages, such as `['image']` or `[0]`."""
     level = _tree.one_level(element, _is_leaf)
     if level is None:
         return [(name, element)]
@@ -203,7 +203,7 @@ def leaves_with_names(element: Element, name: str = "") -> list[tuple[str, Any]]
 
 
 def as_leaf(value: object) -> Any:
-    """`value` as a leaf, with TensorFlow's types: Python's numbers have 32 bits, text is bytes."""
+    """Returns `value` as a leaf, with TensorFlow's types: numbers of 32 bits, text as bytes."""
     if isinstance(value, np.ndarray):
         if type(value) is not np.ndarray and not isinstance(value, RecordArray):
             value = np.asarray(value)
@@ -242,7 +242,7 @@ def _python_numbers(array: np.ndarray) -> np.ndarray:
 
 
 def _array_of_list(values: Sequence[Any]) -> np.ndarray:
-    """An array of nested lists; those of Python's numbers have 32 bits."""
+    """Returns an array of nested lists; those of Python's numbers have 32 bits."""
     first: Any = values
     while isinstance(first, list | tuple) and first:
         first = first[0]
@@ -277,7 +277,7 @@ def _depth(values: object) -> int:
 
 
 def _checked_array(array: np.ndarray) -> np.ndarray:
-    """An array of text or objects, as one of bytes."""
+    """Returns an array of text or objects, as one of bytes."""
     if isinstance(array, RecordArray):
         return array
     if array.dtype.kind == "U":
@@ -293,7 +293,7 @@ def _checked_array(array: np.ndarray) -> np.ndarray:
 
 
 def refuse_sparse(element: Element, what: str) -> None:
-    """Sparse values are no rows of arrays."""
+    """Raises a `ValueError` for sparse values, which are no rows of arrays."""
     if isinstance(element, SparseTensor):
         raise ValueError(
             f"{what} was given a sparse value (of a VarLenFeature), whose arrays are no rows. "
@@ -318,7 +318,7 @@ def _as_bytes(item: object, array: np.ndarray) -> bytes:
 
 
 def object_array(values: Sequence[Any]) -> np.ndarray:
-    """A one-dimensional array of objects, also where the objects have lengths."""
+    """Returns a one-dimensional array of objects, also where the objects have lengths."""
     array = np.empty(len(values), object)
     array[:] = values
     return array
@@ -330,7 +330,7 @@ def _short(value: object, limit: int = 80) -> str:
 
 
 def as_element(value: object, list_is_tuple: bool = False) -> Any:
-    """What a user's function or iterator gave, as an element."""
+    """Returns what a user's function or iterator gave, as an element."""
     if list_is_tuple and isinstance(value, list):
         value = tuple(value)
     kind = type(value)
@@ -340,7 +340,7 @@ def as_element(value: object, list_is_tuple: bool = False) -> Any:
 
 
 def own(element: Element) -> Any:
-    """The same element, in arrays and containers that nobody else can change.
+    """Returns the same element, in arrays and containers that nobody else can change.
 
     A user's function or generator may fill one buffer, or one dict, again and again.
     """
@@ -378,7 +378,7 @@ _ALONE = (lambda leaves: sys.getrefcount(leaves[0]))([np.empty(1)])
 
 
 def read_only(leaf: T) -> T:
-    """The same leaf; if it is an array, one that cannot be written to through this name."""
+    """Returns the same leaf; if it is an array, one that cannot be written to through this name."""
     if isinstance(leaf, np.ndarray) and leaf.flags.writeable:
         leaf = leaf.view()
         leaf.flags.writeable = False
@@ -386,7 +386,7 @@ def read_only(leaf: T) -> T:
 
 
 def plain(element: Element) -> Any:
-    """The same element, with arrays of records as plain arrays that are the user's own."""
+    """Returns the same element, with arrays of records as plain arrays that are the user's own."""
     return map_leaves(
         lambda leaf: np.array(leaf, object) if isinstance(leaf, RecordArray) else leaf, element
     )
@@ -396,7 +396,7 @@ def plain(element: Element) -> Any:
 
 
 def stack(leaves: Sequence[Any], allocate: Allocate | None = None) -> np.ndarray:
-    """One array from the same leaf of several elements.
+    """Returns one array from the same leaf of several elements.
 
     Raises:
       ShapesDiffer: the leaves have different shapes or dtypes.
@@ -425,18 +425,18 @@ class ShapesDiffer(Exception):
 
     def __init__(self, leaves: Sequence[Any]):
         super().__init__()
-        looks = dict.fromkeys(map(_look, leaves))
-        self.looks = ", ".join(list(looks)[:4])
+        descriptions = dict.fromkeys(map(_leaf_text, leaves))
+        self.descriptions = ", ".join(list(descriptions)[:4])
 
 
-def _look(leaf: Leaf) -> str:
+def _leaf_text(leaf: Leaf) -> str:
     if isinstance(leaf, np.ndarray | np.generic):
         return f"{'string' if leaf.dtype == STRING else leaf.dtype}{list(leaf.shape)}"
     return "string[]" if isinstance(leaf, bytes) else type(leaf).__name__
 
 
 def aligned(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-    """An empty array at an address that a device of the CPU can take over without a copy."""
+    """Returns an empty array at an address that a CPU device takes over without a copy."""
     dtype = np.dtype(dtype)
     if dtype == STRING:
         return np.empty(shape, dtype)

@@ -68,7 +68,7 @@ def file_name(name: object) -> str:
 
 
 def names_node(filenames: FileNames | DatasetBase) -> Node:
-    """The data set of file names from what a user passes: one name, several, or a data set."""
+    """Returns a data set of file names, of what a user passes: one, several, or a data set."""
     if isinstance(filenames, DatasetBase):
         return filenames._data_set_node
     if isinstance(filenames, str | bytes | os.PathLike):
@@ -112,7 +112,7 @@ def fixed_length_records(
 
 
 def parquet(names: Node, columns: list[str] | None) -> Files:
-    """Rows of Parquet files as dicts; needs the package pyarrow."""
+    """Returns the rows of Parquet files as dicts; needs the package pyarrow."""
     try:
         import pyarrow.parquet as reader  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -141,7 +141,7 @@ def parquet(names: Node, columns: list[str] | None) -> Files:
 
 @contextlib.contextmanager
 def _naming_damage(path: str) -> Iterator[None]:
-    """The package says what is wrong, but not with which file."""
+    """Adds the file to what the package says is wrong with it."""
     try:
         yield
     except FileNotFoundError:

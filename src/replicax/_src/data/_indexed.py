@@ -40,14 +40,14 @@ class Readable(Protocol):
     def __getitem__(self, index: Any, /) -> Any: ...
 
 
-class Table(NamedTuple):
+class FetchedColumns(NamedTuple):
     """Some elements: leaf for leaf, and a function that puts one together of its leaves."""
 
     columns: Sequence[Column]
     build: Callable[[Sequence[Any]], Any]
 
 
-Fetch = Callable[[range | np.ndarray], Table]
+Fetch = Callable[[range | np.ndarray], FetchedColumns]
 
 
 @final
@@ -82,7 +82,7 @@ class Fetched(Block):
         columns, build = self._fetched()
         return build([_stacked(column, allocate) for column in columns])
 
-    def _fetched(self) -> Table:
+    def _fetched(self) -> FetchedColumns:
         try:
             return self.node.fetch(self.indices)
         except StopIteration as error:
@@ -179,7 +179,7 @@ def by_rows(
     """
     many = getattr(source, "__getitems__", None)
 
-    def fetch(indices: range | np.ndarray) -> Table:
+    def fetch(indices: range | np.ndarray) -> FetchedColumns:
         numbers = indices.tolist() if isinstance(indices, np.ndarray) else list(indices)
         if many is not None:
             rows = list(many(numbers))
@@ -200,30 +200,30 @@ def by_rows(
     return fetch
 
 
-def table_of(rows: list[Any], as_column: Callable[[Column], Column]) -> Table:
-    """Elements as a user's source gave them, column by column."""
+def table_of(rows: list[Any], as_column: Callable[[Column], Column]) -> FetchedColumns:
+    """Returns elements as a user's source gave them, column by column."""
     first = rows[0]
     kind = type(first)
     if kind is tuple and all(map(_is_leaf, first)):
         count = len(first)
         if all(type(row) is tuple and len(row) == count for row in rows):
-            return Table([as_column(column) for column in zip(*rows)], tuple)
+            return FetchedColumns([as_column(column) for column in zip(*rows)], tuple)
     elif kind is dict and all(map(_is_leaf, first.values())):
         keys = first.keys()
         if all(type(row) is dict and row.keys() == keys for row in rows):
             columns = {key: as_column([row[key] for row in rows]) for key in keys}
             return table_of_dicts(columns)
     elif _is_leaf(first):
-        return Table([as_column(rows)], _alone)
+        return FetchedColumns([as_column(rows)], _alone)
     elements = [as_element(row) for row in rows]
     structure = Structure(elements[0])
-    return Table(structure.columns(elements), structure.build)
+    return FetchedColumns(structure.columns(elements), structure.build)
 
 
-def table_of_dicts(columns: Mapping[str, Column]) -> Table:
-    """Elements that are dicts with these columns."""
+def table_of_dicts(columns: Mapping[str, Column]) -> FetchedColumns:
+    """Returns elements that are dicts with these columns."""
     names = tuple(columns)
-    return Table(list(columns.values()), lambda row: dict(zip(names, row)))
+    return FetchedColumns(list(columns.values()), lambda row: dict(zip(names, row)))
 
 
 def _alone(row: Sequence[Any]) -> Any:
@@ -239,7 +239,7 @@ _LEAVES = (np.ndarray, np.generic, bool, int, float, str, bytes)
 
 
 def numpy_column(values: Column) -> Column:
-    """The same leaf of several elements, each as `as_leaf` has it."""
+    """Returns the same leaf of several elements, each as `as_leaf` has it."""
     if isinstance(values, np.ndarray) and values.dtype.kind in NUMBERS:
         return values
     kinds = set(map(type, values))
@@ -258,7 +258,7 @@ def numpy_column(values: Column) -> Column:
 
 
 def of_any_length(spec: ElementSpec) -> Any:
-    """The spec of elements of which some were seen: of batches, others may have other sizes."""
+    """Returns the spec for more elements than were seen: other batches may have other sizes."""
     shapes = [leaf.shape for _, leaf in leaves_with_names(spec) if hasattr(leaf, "dtype")]
     if len({shape[0] if shape else None for shape in shapes}) != 1 or not shapes[0]:
         return spec  # no batches: those have as many rows in each array

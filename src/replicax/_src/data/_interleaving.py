@@ -20,6 +20,7 @@ from replicax._src.data._node import (
     OneInput,
     Pulled,
     Reader,
+    ReaderOfOne,
     Slices,
     chunk_of,
     drawing_nodes,
@@ -93,7 +94,7 @@ class Interleave(OneInput):
                     each.close()
 
     def _woven(self, slots: Sequence[_Slot | None], more: bool) -> Block | None:
-        """Many turns of all slots at once, where each has enough for them and makes no fuss.
+        """Returns many turns of all slots at once; None where a slot has too few elements for that.
 
         Args:
           slots: some may be empty, if there is nothing to fill them with.
@@ -119,13 +120,13 @@ class Interleave(OneInput):
         return True
 
     def _inner_run(self, run: Run, node: Node, number: int) -> Run:
-        """The walk over the data set of one element: its shuffles must not draw anew each time."""
+        """Returns the run of one element's data set: its shuffles have one seed in all runs."""
         seed = run.seed_of(self.drawn)
         seeds = {
             each.drawn: derived(seed, number, index)
             for index, each in enumerate(drawing_nodes(node))
         }
-        return run.in_epoch(number).with_inner_seeds(seeds).anew()
+        return run.in_epoch(number).with_inner_seeds(seeds).restarted()
 
     def data_set_of(self, element: Element) -> Node:
         made = call(self.fn, element, self.operation)
@@ -164,16 +165,16 @@ _AT_ONCE = 512  # elements
 
 
 @final
-class _Slot(Reader):
+class _Slot(ReaderOfOne):
     """The walk of one data set, of which some elements may wait."""
 
     def __init__(self, reader: Reader, chunk: int):
-        self._reader = reader
+        super().__init__(reader)
         self._waiting = Slices(EMPTY)
         self.chunk = chunk
 
     def waiting(self, count: int) -> int:
-        """How many elements, up to `count`, there are; they are read."""
+        """Returns how many elements, up to `count`, there are; they are read."""
         if self._waiting.left < count:
             rest = self._waiting.take(count)
             more = take_all(self._reader, count - len(rest))
@@ -184,7 +185,3 @@ class _Slot(Reader):
     def take(self, count: int) -> Block:
         block = self._waiting.take(count)
         return block if len(block) else self._reader.take(count)
-
-    @override
-    def close(self) -> None:
-        self._reader.close()

@@ -87,7 +87,7 @@ class Joined(Block):
 
 
 def concatenate(blocks: Sequence[Block]) -> Block:
-    """One block of the elements of several; still not computed where they are of one kind."""
+    """Returns one block of the elements of several; where of one kind, still not computed."""
     blocks = [block for block in blocks if len(block)]
     if len(blocks) < 2:
         return blocks[0] if blocks else EMPTY

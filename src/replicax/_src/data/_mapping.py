@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from replicax._src.data._node import (
     OneInput,
     Pulled,
     Reader,
+    ReaderOfOne,
     Slices,
     chunk_of,
     first_elements,
@@ -42,13 +44,17 @@ from replicax._src.data._node import (
 from replicax._src.data._parsed_records import ParsedRecords
 from replicax._src.data._run import Run
 
-ON_DEVICE = "on the device"
-VECTORIZED = "vectorized"
-PER_ELEMENT = "per element"
+
+class MapMode(enum.Enum):
+    """How `map` calls its function; the values are for printing."""
+
+    PER_ELEMENT = "per element"
+    VECTORIZED = "vectorized"
+    ON_DEVICE = "on the device"
 
 
 def call(fn: Callable[..., Any], element: Element, operation: str) -> Any:
-    """`fn` of an element, as in tf.data: a tuple is several arguments."""
+    """Returns `fn` of an element, as in tf.data: a tuple is several arguments."""
     try:
         return fn(*element) if type(element) is tuple else fn(element)
     except StopIteration as error:  # which would pass for the end of the data
@@ -136,7 +142,7 @@ class Map(OneInput):
     """A function of each element."""
 
     fn: Callable[..., Any]
-    mode: str = PER_ELEMENT
+    mode: MapMode = MapMode.PER_ELEMENT
     parallel: int = 1
     parsed: ParsedRecords | None = None  # what `fn` does to one record, where that is known
     label: ClassVar[str] = "MapDataset"
@@ -146,14 +152,14 @@ class Map(OneInput):
     def open(self, run: Run) -> Reader:
         if self._as_rows is not None:
             return self._as_rows.open(run)
-        parallel = 1 if self.mode != PER_ELEMENT else self.parallel
+        parallel = 1 if self.mode is not MapMode.PER_ELEMENT else self.parallel
         return MapReader(self.input.open(run), self._function, parallel)
 
     @functools.cached_property
     def _as_rows(self) -> Node | None:
         """If all it does is to parse batches of records, batches of parsed records: the same."""
         batch = self.input
-        if self.mode != PER_ELEMENT or not isinstance(batch, Batch):
+        if self.mode is not MapMode.PER_ELEMENT or not isinstance(batch, Batch):
             return None
         parsed = ParsedRecords.behind(self.fn, batch.input, of_batches=True)
         if parsed is None:
@@ -164,32 +170,32 @@ class Map(OneInput):
     def _function(self) -> ElementFunction:
         if self.parsed is not None:
             return self.parsed
-        if self.mode == VECTORIZED:
+        if self.mode is MapMode.VECTORIZED:
             return WholeBlocks(self.fn)
-        if self.mode == ON_DEVICE:
+        if self.mode is MapMode.ON_DEVICE:
             return PerElement(jax.jit(self.fn))
         parsed = ParsedRecords.behind(self.fn, self.input, of_batches=False)
         return parsed or PerElement(self.fn, self.parallel)
 
     @override
     def _spec(self) -> Any:
-        if self.mode == ON_DEVICE:
+        if self.mode is MapMode.ON_DEVICE:
             return abstract_spec(self.fn, self.input.spec)
-        if self.mode == VECTORIZED:
+        if self.mode is MapMode.VECTORIZED:
             return observed_spec(self)
         function = PerElement(self.fn)
         return seen_spec(self.input, lambda element: spec_of(function._one(element)), self)
 
     @override
     def details(self) -> str:
-        mode = "" if self.mode == PER_ELEMENT else f", {self.mode}"
+        mode = "" if self.mode is MapMode.PER_ELEMENT else f", {self.mode.value}"
         return name_of(self.fn) + mode
 
 
 def abstract_spec(fn: Callable[..., Any], spec: ElementSpec) -> Any:
-    """What a function for the device makes of an element that looks like `spec`."""
+    """Returns what a function for the device makes of an element that looks like `spec`."""
 
-    def look(size: int) -> Any:
+    def spec_for(size: int) -> ElementSpec:
         def sized(leaf: TensorSpec) -> Any:
             shape = [size if each is None else each for each in leaf.shape]
             return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
@@ -206,15 +212,17 @@ def abstract_spec(fn: Callable[..., Any], spec: ElementSpec) -> Any:
                 f"The shape of element{name} is not known, so that it cannot be told what "
                 f"{name_of(fn)} makes of it. Give from_generator an `output_signature` with shapes."
             )
-    return merged_specs(look(2), look(3))
+    return merged_specs(spec_for(2), spec_for(3))
 
 
-def seen_spec(input: Node, look: Callable[[Any], Any], node: Node) -> Any:
-    """The spec of a node whose elements a function makes of those of its input.
+def seen_spec(
+    input: Node, spec_of_result: Callable[[Element], ElementSpec], node: Node
+) -> ElementSpec:
+    """Returns the spec of a node whose elements a function makes of those of its input.
 
     Args:
       input: is read, for its first elements.
-      look: the spec of what the function makes of one.
+      spec_of_result: returns the spec of what the function makes of an element.
       node: is read instead where those show nothing.
     """
     elements = first_elements(input)
@@ -222,7 +230,7 @@ def seen_spec(input: Node, look: Callable[[Any], Any], node: Node) -> Any:
     # A batch may have another number of rows than the first one.
     for element in [*elements, *(_of_another_length(elements[0], input.spec) if elements else ())]:
         try:
-            specs.append(look(element))
+            specs.append(spec_of_result(element))
         except NoElements:
             continue
         except Exception:
@@ -234,7 +242,7 @@ def seen_spec(input: Node, look: Callable[[Any], Any], node: Node) -> Any:
 
 
 def _of_another_length(element: Element, spec: ElementSpec) -> list[Any]:
-    """A batch with more or fewer rows, if the element is one and `spec` says that it may have."""
+    """Returns a batch with another number of rows, if `spec` says that there may be one."""
     leaves = [leaf for _, leaf in leaves_with_names(element)]
     specs = [leaf for _, leaf in leaves_with_names(spec)]
     if any(not getattr(each, "shape", None) or each.shape[0] is not None for each in specs):
@@ -247,11 +255,11 @@ def _of_another_length(element: Element, spec: ElementSpec) -> list[Any]:
 
 
 @final
-class MapReader(Reader):
+class MapReader(ReaderOfOne):
     """A walk with a function still to be applied."""
 
     def __init__(self, reader: Reader, function: ElementFunction, parallel: int):
-        self._reader = reader
+        super().__init__(reader)
         self._function = function
         self._parallel = parallel
         self._ready = Slices(EMPTY)
@@ -278,10 +286,6 @@ class MapReader(Reader):
         ready = self._ready.skip(count)
         return ready + self._reader.skip(count - ready)
 
-    @override
-    def close(self) -> None:
-        self._reader.close()
-
 
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -307,7 +311,7 @@ class Filter(OneInput):
 
 
 def _filtered(reader: Reader, chunk: int, predicate: Callable[..., Any]) -> Generator[Block]:
-    """The elements of a walk that are kept. One that fails is passed on, as what it is."""
+    """Yields the elements that are kept, and in the place of one that fails its error."""
     try:
         while len(block := reader.take(chunk)):
             try:

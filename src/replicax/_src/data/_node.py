@@ -33,7 +33,7 @@ class Reader:
     """One walk over the elements of a node."""
 
     def take(self, count: int) -> Block:
-        """The next elements: at least one and at most `count`; none at the end, and ever after.
+        """Returns the next elements: at least one and at most `count`; none after the end.
 
         `count` is at least one.
         """
@@ -53,8 +53,19 @@ class Reader:
         """Ends the walk early: open files and generators are closed."""
 
 
+class ReaderOfOne(Reader):
+    """A walk that reads from one other, and closes that."""
+
+    def __init__(self, reader: Reader):
+        self._reader = reader
+
+    @override
+    def close(self) -> None:
+        self._reader.close()
+
+
 def take_all(reader: Reader, count: int) -> Block:
-    """The next `count` elements; fewer only at the end."""
+    """Returns the next `count` elements; fewer only at the end."""
     if count == 0:  # readers are asked for at least one
         return EMPTY
     block = reader.take(count)
@@ -76,7 +87,7 @@ class Node:
     """An operation, with the operations that it reads from in its fields."""
 
     label: ClassVar[str] = "Dataset"  # as TensorFlow calls it, for printing
-    runs_user_code: ClassVar[bool] = False  # Python functions and iterators of the user's
+    runs_user_code: ClassVar[bool] = False  # the user's Python functions and iterators
     pulls_user_code: ClassVar[bool] = False  # to get elements, not only to compute them
     keeps_elements: ClassVar[bool] = False  # hands on the elements of its input, in some order
     reorders: ClassVar[bool] = False  # and changes nothing but their order
@@ -96,7 +107,7 @@ class Node:
         return tuple(found)
 
     def with_inputs(self, inputs: Sequence[Node]) -> Self:
-        """The same operation on other nodes."""
+        """Returns the same operation on other nodes."""
         given = iter(inputs)
         changed: dict[str, Any] = {}
         for field in dataclasses.fields(self):
@@ -138,11 +149,11 @@ class Node:
         raise NotImplementedError
 
     def details(self) -> str:
-        """The arguments, for printing."""
+        """Returns the arguments, for printing."""
         return ""
 
     def settings(self) -> str:
-        """The arguments that decide which elements there are, and are no functions."""
+        """Returns the arguments that decide which elements there are, and are no functions."""
         return "" if self.runs_user_code else self.details()
 
 
@@ -214,15 +225,15 @@ class Pulled(Reader):
 
 
 @final
-class Peekable(Reader):
+class Peekable(ReaderOfOne):
     """A walk whose next element can be seen before it is taken."""
 
     def __init__(self, reader: Reader):
-        self._reader = reader
+        super().__init__(reader)
         self._next: Block = EMPTY
 
     def peek(self) -> Block | None:
-        """The next element, or None at the end."""
+        """Returns the next element, or None at the end."""
         if len(self._next) == 0:
             self._next = self._reader.take(1)
         return self._next if len(self._next) else None
@@ -241,21 +252,17 @@ class Peekable(Reader):
             self._next = EMPTY
         return first + self._reader.skip(count - first)
 
-    @override
-    def close(self) -> None:
-        self._reader.close()
-
 
 def drawing_nodes(node: Node) -> list[Any]:
-    """The nodes that use a seed which they drew for themselves."""
+    """Returns the nodes that use a seed which they drew for themselves."""
     return [each for each in walk(node) if each.draws]
 
 
 def chunk_of(node: Node) -> int:
-    """How many elements to take at a time.
+    """Returns how many elements to take at a time.
 
     One, where the user's functions run: they are called when their element is asked for. Many,
-    where elements are small and nobody notices.
+    where elements are small.
     """
     if any(each.runs_user_code or each.stacks_elements for each in walk(node)):
         return 1
@@ -263,14 +270,14 @@ def chunk_of(node: Node) -> int:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and everything it reads from, the node first."""
+    """Yields the node and everything it reads from, the node first."""
     yield node
     for each in node.inputs:
         yield from walk(each)
 
 
 def rewritten(node: Node, change: Callable[[Node], Node | None]) -> Node:
-    """The tree with every node for which `change` has another one replaced, from the sink down."""
+    """Returns the tree with the nodes that `change` returns, where it does not return None."""
     new = change(node)
     if new is not None:
         return new
@@ -284,16 +291,16 @@ def rewritten(node: Node, change: Callable[[Node], Node | None]) -> Node:
 
 
 def spec_of(element: Element) -> Any:
-    """The spec of one element."""
+    """Returns the spec of one element."""
 
-    def look(leaf: Leaf) -> Any:
+    def spec_of_leaf(leaf: Leaf) -> Any:
         if isinstance(leaf, DatasetBase):
             return DatasetSpec(leaf.element_spec)
         if isinstance(leaf, bytes):
             return TensorSpec.on_host((), object)
         return TensorSpec.on_host(leaf.shape, leaf.dtype)
 
-    return map_leaves(look, element)
+    return map_leaves(spec_of_leaf, element)
 
 
 @final
@@ -313,7 +320,7 @@ class DatasetSpec:
 
 
 def merged_specs(one: ElementSpec, other: ElementSpec) -> Any:
-    """The narrowest spec that both fit; None if there is none."""
+    """Returns the narrowest spec that both fit; None if there is none."""
     structure = Structure(one)
     second = structure.leaves_like(other)
     if second is None:
@@ -335,7 +342,7 @@ def merged_specs(one: ElementSpec, other: ElementSpec) -> Any:
 
 
 def batched_spec(spec: ElementSpec, size: int | None) -> Any:
-    """The spec of a batch of `size` elements; None for any number."""
+    """Returns the spec of a batch of `size` elements; None for any number."""
 
     def batched(leaf: TensorSpec | DatasetSpec) -> Any:
         if isinstance(leaf, DatasetSpec):
@@ -347,13 +354,13 @@ def batched_spec(spec: ElementSpec, size: int | None) -> Any:
 
 
 def first_elements(node: Node, count: int = 2) -> list[Any]:
-    """Some elements, to see what they look like."""
+    """Returns some elements, to see what they look like."""
 
     def in_order(each: Node) -> Node | None:
         return rewritten(each.inputs[0], in_order) if each.reorders else None
 
     # To fill the buffer of a shuffle would be a waste.
-    reader = rewritten(node, in_order).open(Run(is_look=True))
+    reader = rewritten(node, in_order).open(Run(is_preview=True))
     try:
         return take_all(reader, count).rows()
     finally:
@@ -366,7 +373,7 @@ class NoElements(ValueError):
 
 
 def observed_spec(node: Node) -> Any:
-    """The spec that the first elements show, where a function of the user's decides it."""
+    """Returns the spec that the first elements show, where a user's function decides it."""
     elements = first_elements(node)
     if not elements:
         raise NoElements(

@@ -28,12 +28,12 @@ class Optional:
 
     @classmethod
     def from_value(cls, value: Element) -> Optional:
-        """One that has this value."""
+        """Returns an Optional that has this value."""
         return cls(value, lambda: spec_of(as_element(value)))
 
     @classmethod
     def empty(cls, element_spec: ElementSpec) -> Optional:
-        """One without a value; `element_spec` says what it would have looked like."""
+        """Returns an Optional without a value; `element_spec` is what that would look like."""
         return cls(cls._NOTHING, lambda: element_spec)
 
     def has_value(self, name: str | None = None) -> bool:
@@ -41,7 +41,7 @@ class Optional:
         return self._value is not self._NOTHING
 
     def get_value(self, name: str | None = None) -> Any:
-        """The value; a `ValueError` if there is none."""
+        """Returns the value; raises a `ValueError` if there is none."""
         if not self.has_value():
             raise ValueError("The Optional has no value: ask has_value() first.")
         return self._value

@@ -104,7 +104,7 @@ class Options(_Checked):
     dataset_name: Any = None
 
     def merge(self, options: Options) -> Options:
-        """These options, with everything that `options` sets in their place."""
+        """Returns these options, with everything that `options` sets in their place."""
         new, distribute = Options(), DistributeOptions()
         for each in (self, options):
             new._take(each)

@@ -15,6 +15,7 @@ from replicax._src.data._node import (
     UNKNOWN,
     OneInput,
     Reader,
+    ReaderOfOne,
     Slices,
     take_all,
     walk,
@@ -54,7 +55,7 @@ class Shuffle(OneInput):
         # A part of the buffer at a time: rearranging it costs as much as it is large.
         more = max(size // 4, 256)
         if any(each.pulls_user_code for each in walk(self.input)):
-            # What is made one by one is not to be waited for in heaps.
+            # Elements that are made one by one: do not wait for many of them.
             more = max(size // 64, min(64, size // 4), 1)
         return ShuffleReader(self.input.open(run), size, more, random)
 
@@ -66,11 +67,11 @@ class Shuffle(OneInput):
 
 
 @final
-class ShuffleReader(Reader):
+class ShuffleReader(ReaderOfOne):
     """One walk in random order."""
 
     def __init__(self, reader: Reader, size: int, more: int, random: np.random.Generator):
-        self._reader = reader
+        super().__init__(reader)
         self._size = size
         self._more = more  # how many elements to exchange at a time
         self._random = random
@@ -116,10 +117,6 @@ class ShuffleReader(Reader):
         self._ready = Slices(both.select(np.array(chosen)))
         self._pool = both.select(np.array(held))
 
-    @override
-    def close(self) -> None:
-        self._reader.close()
-
 
 def _read(reader: Reader, size: int) -> Block:
     if size >= 0:
@@ -133,7 +130,7 @@ def _read(reader: Reader, size: int) -> Block:
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repeat(OneInput):
-    """The elements again and again: `count` times, or for ever if it is negative."""
+    """The elements again and again: `count` times, or forever if it is negative."""
 
     count: int
     label: ClassVar[str] = "RepeatDataset"
@@ -252,11 +249,11 @@ class Take(OneInput):
 
 
 @final
-class TakeReader(Reader):
+class TakeReader(ReaderOfOne):
     """A walk that ends early."""
 
     def __init__(self, reader: Reader, count: int):
-        self._reader = reader
+        super().__init__(reader)
         self._left = count
 
     @override
@@ -272,10 +269,6 @@ class TakeReader(Reader):
         skipped = self._reader.skip(min(count, self._left))
         self._left -= skipped
         return skipped
-
-    @override
-    def close(self) -> None:
-        self._reader.close()
 
 
 @final
@@ -301,11 +294,11 @@ class Skip(OneInput):
 
 
 @final
-class SkipReader(Reader):
+class SkipReader(ReaderOfOne):
     """A walk that starts late."""
 
     def __init__(self, reader: Reader, count: int):
-        self._reader = reader
+        super().__init__(reader)
         self._to_skip = count
 
     @override
@@ -323,10 +316,6 @@ class SkipReader(Reader):
         if count:
             self._reader.skip(count)
 
-    @override
-    def close(self) -> None:
-        self._reader.close()
-
 
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -340,7 +329,7 @@ class Shard(OneInput):
     @override
     def open(self, run: Run) -> Reader:
         if self.num_shards < 0:
-            if run.is_look:
+            if run.is_preview:
                 return self.input.open(run)
             raise ValueError(
                 "shard(SHARD_HINT, SHARD_HINT) has no meaning before the data set is distributed, "
@@ -363,11 +352,11 @@ class Shard(OneInput):
 
 
 @final
-class ShardReader(Reader):
+class ShardReader(ReaderOfOne):
     """A walk over every n-th element."""
 
     def __init__(self, reader: Reader, num_shards: int, index: int):
-        self._reader = reader
+        super().__init__(reader)
         self._shards = num_shards
         self._gap = index  # elements before the next one that is ours
 
@@ -393,7 +382,3 @@ class ShardReader(Reader):
         ours = range(self._gap, gone, self._shards)
         self._gap = (ours[-1] + self._shards if ours else self._gap) - gone
         return len(ours)
-
-    @override
-    def close(self) -> None:
-        self._reader.close()

@@ -48,7 +48,7 @@ class ParsedRecords(ElementFunction):
     def behind(
         cls, fn: Callable[..., Any], records: Node, of_batches: bool
     ) -> ParsedRecords | None:
-        """If `fn` only parses records and picks features from them, that; otherwise None.
+        """Returns what `fn` does, if it only parses records and picks features; otherwise None.
 
         The function is called with something that stands for a record: it can be parsed, and
         nothing else can be done with it or its features.

@@ -165,7 +165,7 @@ class BlockNode(Node):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PythonIterator(Node):
-    """What an iterator of the user's yields; `make` starts it anew."""
+    """What a user's iterator yields; `make` returns a new one."""
 
     make: Callable[[], Iterator[Any]]
     signature: Any = None
@@ -180,8 +180,8 @@ class PythonIterator(Node):
         return Pulled(self._blocks(run))
 
     def _blocks(self, run: Run) -> Generator[Block]:
-        look = getattr(self.make, "look", None) if run.is_look else None
-        iterator = self.make() if look is None else look()
+        preview = getattr(self.make, "preview", None) if run.is_preview else None
+        iterator = self.make() if preview is None else preview()
         index = 0
         try:
             while True:
@@ -240,7 +240,7 @@ class PythonIterator(Node):
 def start_generator(
     generator: Callable[..., Any], arguments: tuple[Any, ...], source: str
 ) -> Iterator[Any]:
-    """The iterator of a user's generator function."""
+    """Returns the iterator of a user's generator function."""
     made = generator(*arguments)
     try:
         return iter(made)
@@ -251,7 +251,7 @@ def start_generator(
 
 
 def fitted(value: Element, signature: ElementSpec, structure: Structure, what: str) -> Any:
-    """`value` with the structure and dtypes of `signature`."""
+    """Returns `value` with the structure and dtypes of `signature`."""
     if isinstance(value, list) and isinstance(signature, tuple):
         value = tuple(value)
     values = [value] if structure.text == "." else structure.leaves_like(value)

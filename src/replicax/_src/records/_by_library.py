@@ -59,7 +59,7 @@ def _plan(wanted: tuple[tuple[str, np.dtype, int], ...]) -> Plan:
 def read_columns(
     library: Library, records: Records, features: Mapping[str, FeatureConfig]
 ) -> list[Column] | None:
-    """Reads the values of each feature; returns None if protobuf must have a look."""
+    """Reads the values of each feature; returns None if protobuf must read them."""
     lists = library.find_lists(records, [name.encode() for name in features])
     if lists is None:
         return None

@@ -258,7 +258,7 @@ class _Shaper:
 
 
 def _sparse(flat: np.ndarray, counts: np.ndarray) -> SparseTensor:
-    """A sparse array with a row for each record."""
+    """Returns a sparse array with a row for each record."""
     before = np.cumsum(counts) - counts
     indices = np.empty((len(flat), 2), np.int64)
     indices[:, 0] = np.repeat(np.arange(len(counts)), counts)

@@ -220,7 +220,7 @@ def _checked_shape(feature: FixedLenFeature | FixedLenSequenceFeature) -> tuple[
 def _checked_default(
     feature: FixedLenFeature | FixedLenSequenceFeature, shape: tuple[int, ...]
 ) -> np.ndarray | None:
-    """The default value as an array of `shape`, or None if there is none."""
+    """Returns the default value as an array of `shape`, or None if there is none."""
     given = feature.default_value
     if given is None:
         return None

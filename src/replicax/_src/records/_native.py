@@ -20,7 +20,6 @@ from replicax._src.records._records import Records
 LIBRARY = Path(__file__).with_name("librecords.so")  # as in `_build.py`, a script of its own
 _VERSION = 3  # of the functions in the library; one that was built from older source is not used
 _ROOM = 8192  # records that are found in one call
-_PROBLEMS = (None, "length", "content")
 
 
 @functools.cache
@@ -34,7 +33,7 @@ def _load() -> Library | None:
 
 
 def library(wanted: bool | None) -> Library | None:
-    """The compiled helper, or None: if it is not there, or not `wanted`.
+    """Returns the compiled helper, or None: if it is not there, or not `wanted`.
 
     Raises:
       RuntimeError: If it is `wanted` and not there.
@@ -88,14 +87,14 @@ class Library:
 
     def find_frames(
         self, piece: bytes, verify: bool, unverified: int
-    ) -> tuple[np.ndarray, np.ndarray, int, str | None]:
-        """The fields of `_frames.Frames`."""
+    ) -> tuple[np.ndarray, np.ndarray, int, int]:
+        """Returns the fields of `_frames.Frames`, with a number for the problem."""
         return self.find_frames_in(np.frombuffer(piece, np.uint8), verify, unverified)
 
     def find_frames_in(
         self, piece: np.ndarray, verify: bool, unverified: int
-    ) -> tuple[np.ndarray, np.ndarray, int, str | None]:
-        """The same for an array of uint8."""
+    ) -> tuple[np.ndarray, np.ndarray, int, int]:
+        """Returns the same for an array of uint8."""
         found, room = np.empty((2, _ROOM), np.int64), _ROOM
         parts: list[np.ndarray] = []
         end, problem = ctypes.c_int64(0), ctypes.c_int32()
@@ -113,7 +112,7 @@ class Library:
             )
             parts.append(found[:, :room].copy())
         starts, lengths = np.concatenate(parts, axis=1)
-        return starts, lengths, end.value, _PROBLEMS[problem.value]
+        return starts, lengths, end.value, problem.value
 
     def find_lists(self, records: Records, keys: Sequence[bytes]) -> Lists | None:
         """Finds the lists of the features named by `keys`; returns None if a record is odd."""
@@ -157,7 +156,7 @@ class Library:
         )
 
     def join(self, buffer: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Pieces of the buffer, one after the other; uint8."""
+        """Returns pieces of the buffer, one after the other; uint8."""
         joined = np.empty(int(lengths.sum()), np.uint8)
         places = _at(starts), _at(lengths), starts.size
         if not self._join(_at(buffer), buffer.size, *places, _at(joined)):
@@ -234,5 +233,5 @@ def _typed(function: _Function, arguments: str, result: str) -> _Function:
 
 
 def _at(array: np.ndarray) -> int:
-    """The address of a contiguous array."""
+    """Returns the address of a contiguous array."""
     return array.__array_interface__["data"][0]

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import zlib
 from types import TracebackType
-from typing import IO, Any, final
+from typing import IO, Any, Self, final
 
 import numpy as np
 
 from replicax._src._errors import DataLossError
+from replicax._src._typing import override
 
 FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -60,8 +61,35 @@ def check_path(path: FileName | np.ndarray | np.generic) -> str:
         ) from None
 
 
+def check_blocks(block_bytes: int, skip: int) -> None:
+    """Raises a `ValueError` if files cannot be read in blocks of this size, or from there."""
+    if block_bytes < 1 or skip < 0:
+        raise ValueError(
+            "`block_bytes` must be at least 1 and `skip` at least 0. "
+            f"Received block_bytes={block_bytes}, skip={skip}."
+        )
+
+
+class Closed:
+    """The base of what is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
 @final
-class Source:
+class Source(Closed):
     """The bytes of one file, decompressed. A context manager that closes it.
 
     Raises:
@@ -82,7 +110,7 @@ class Source:
         return None if self._inflater else os.fstat(self._file.fileno()).st_size
 
     def read(self, offset: int, count: int) -> bytes:
-        """`count` bytes from `offset` on; fewer only where the file ends, or is damaged."""
+        """Returns `count` bytes from `offset` on; fewer only where the file ends, or is damaged."""
         if (size := self.size) is not None:
             if offset >= size:  # which may be further than the system can seek
                 return b""
@@ -108,7 +136,7 @@ class Source:
         return self._inflater.read(count)
 
     def raise_if_damaged(self) -> None:
-        """To be called at the end of what could be read.
+        """Raises the damage that ended the data, if any did; for the end of what could be read.
 
         Raises:
           DataLossError: If the compressed data ended too early or could not be decompressed.
@@ -122,19 +150,9 @@ class Source:
                 offset,
             )
 
+    @override
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Source:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @final
@@ -160,7 +178,7 @@ class Inflater:
         return zlib.decompressobj(_WINDOW_BITS[self._compression])
 
     def read(self, count: int) -> bytes:
-        """`count` bytes; fewer only at the end or before damage."""
+        """Returns `count` bytes; fewer only at the end or before damage."""
         pieces: list[bytes] = []
         while count > 0 and not self._at_end:
             self._input = self._input or self._file.read(_COMPRESSED_BYTES)
@@ -170,7 +188,7 @@ class Inflater:
         return b"".join(pieces)
 
     def _decompress(self, count: int) -> bytes:
-        """Some of the next `count` bytes.
+        """Returns some of the next `count` bytes.
 
         Python drops what was decompressed before damage in the same call. So the call is made
         again, with half of the input, until a single byte of it is left.
@@ -200,7 +218,7 @@ class Inflater:
 
 
 def _read_fully(file: IO[bytes], count: int) -> bytes:
-    """`count` bytes: the system may give fewer at a time, above 2 GB it always does."""
+    """Returns `count` bytes: the system may give fewer at a time, above 2 GB it always does."""
     piece = file.read(count)
     if len(piece) == count or not piece:
         return piece

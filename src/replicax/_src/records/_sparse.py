@@ -24,7 +24,7 @@ class SparseTensor(NamedTuple):
 
 
 def to_dense(sparse: SparseTensor, default_value: object = None) -> np.ndarray:
-    """The whole array of a `SparseTensor`, with `default_value` (0 or b"") where it has none.
+    """Returns the array of a `SparseTensor`, with `default_value` (0 or b"") where it has none.
 
     >>> rows = SparseTensor(np.array([[0, 0], [1, 1]]), np.array([7, 8]), np.array([2, 2]))
     >>> to_dense(rows, default_value=-1).tolist()

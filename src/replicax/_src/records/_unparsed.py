@@ -25,7 +25,7 @@ class Unparsed:
         self.features: Mapping[str, Any] | None = None
 
     def parsed(self, features: object) -> dict[str, UnparsedFeature]:
-        """What `parse_single_example` returns for it.
+        """Returns what `parse_single_example` returns for it.
 
         Raises:
           TypeError: what the features give cannot stand in the rows of arrays.

@@ -108,7 +108,7 @@ class DistributedDataset(Distributed):
         raise NotImplementedError
 
     def _tied_to(self) -> dict[str, Any]:
-        """What must be the same where the state of an iterator is continued."""
+        """Returns what must be the same where the state of an iterator is continued."""
         return {"replicas": self._layout.replicas, "workers": self._layout.workers}
 
     @property
@@ -139,7 +139,7 @@ class DistributedDataset(Distributed):
     def __len__(self) -> int:
         size = self._number_of_steps()
         if size < 0:
-            what = "repeats for ever" if size == INFINITE else "is read to find out"
+            what = "repeats forever" if size == INFINITE else "is read to find out"
             raise TypeError(f"The distributed data set has no known length: it {what}.")
         return size
 
@@ -155,7 +155,7 @@ class DistributedDataset(Distributed):
         raise AttributeError(f"'DistributedDataset' object has no attribute {name!r}")
 
     def _facts(self) -> list[tuple[str, str]]:
-        """What there is to say about how it is distributed."""
+        """Returns what there is to say about how it is distributed."""
         names = ", ".join(short_name(device) for device in self._layout.devices)
         facts = [("replicas", f"{self._layout.local_replicas} here ({names})")]
         if self._layout.workers > 1:
@@ -188,7 +188,7 @@ class SplitDataset(DistributedDataset):
             self._agree()
 
     def _agree(self) -> None:
-        """All workers split in the same way; their parts of common batches, in one order."""
+        """Makes sure that all workers split in the same way, and common batches in one order."""
         sharding = self._sharding
         of_files = seeds_of_files([self._node])
         drawn = [each.drawn for each in drawing_nodes(self._node)]
@@ -253,7 +253,7 @@ class SplitDataset(DistributedDataset):
     @override
     def _facts(self) -> list[tuple[str, str]]:
         sharding = self._sharding
-        rule = "each batch for itself" if sharding.by_batch else "the stream of rows anew"
+        rule = "each batch for itself" if sharding.by_batch else "the stream of rows"
         facts = [
             *super()._facts(),
             ("policy", f"{sharding.policy.name} ({sharding.reason})"),
@@ -327,7 +327,7 @@ def _made(dataset_fn: Callable[[InputContext], Any], context: InputContext) -> N
 
 
 def input_contexts(layout: InputLayout, per_replica: bool) -> Sequence[InputContext]:
-    """What the data set functions of this worker are told."""
+    """Returns what the data set functions of this worker are told."""
     if not per_replica:
         return [InputContext(layout.workers, layout.worker, layout.replicas)]
     first = layout.worker * layout.local_replicas
@@ -340,7 +340,7 @@ def input_contexts(layout: InputLayout, per_replica: bool) -> Sequence[InputCont
 def distributed_dataset(
     dataset: object, layout: InputLayout, options: InputOptions
 ) -> DistributedDataset:
-    """What `strategy.experimental_distribute_dataset` does."""
+    """Returns what `strategy.experimental_distribute_dataset` returns."""
     if isinstance(dataset, DistributedDataset | DistributedIterator):
         raise TypeError(
             "The data set is distributed already: iterate over it. experimental_distribute_dataset "
@@ -362,7 +362,7 @@ def distributed_dataset(
 def distributed_from_function(
     dataset_fn: Callable[[InputContext], Any], layout: InputLayout, options: InputOptions
 ) -> DistributedDataset:
-    """What `strategy.distribute_datasets_from_function` does."""
+    """Returns what `strategy.distribute_datasets_from_function` returns."""
     if options.experimental_place_dataset_on_device:
         if options.experimental_replication_mode is not InputReplicationMode.PER_REPLICA:
             raise ValueError(

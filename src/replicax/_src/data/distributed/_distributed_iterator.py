@@ -8,7 +8,7 @@ from typing import Any, final
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import override
 from replicax._src.context import default_strategy, get_replica_context
-from replicax._src.data._ahead import Ahead, Failed
+from replicax._src.data._ahead import Failed, ReadAhead
 from replicax._src.data._blocks import EMPTY
 from replicax._src.data._iterator import Feed, PositionedIterator
 from replicax._src.data._node import Node
@@ -65,11 +65,11 @@ class DistributedIterator(PositionedIterator, Distributed):
 
     @override
     def _start(self) -> Feed:
-        feed = self._make_feed(self._run.anew(), self._position)
+        feed = self._make_feed(self._run.restarted(), self._position)
         if self._ahead == 0:
             return feed
         # One is being made while the others wait.
-        return Ahead(feed.get, self._ahead + 1, feed.close, "rx.input.ahead", feed.interrupt)
+        return ReadAhead(feed.get, self._ahead + 1, feed.close, "rx.input.ahead", feed.interrupt)
 
     def __repr__(self) -> str:
         return f"<DistributedIterator at step {self._position}>"
@@ -111,12 +111,12 @@ class StepFeed:
         is_uneven = step is not None and step.is_uneven
         if self._exchange is not None:
             # What each worker has for this step: nothing more, or arrays of some shapes.
-            words = self._exchange(None if step is None else shapes_of(value))
-            if words is None or all(word is None for word in words):
+            reported = self._exchange(None if step is None else shapes_of(value))
+            if reported is None or all(shapes is None for shapes in reported):
                 raise StopIteration
             if step is None:
                 value = self._made(self._nothing)
-            is_uneven = differ(words)
+            is_uneven = differ(reported)
         if value is None:
             raise StopIteration
         if is_uneven:

@@ -11,22 +11,22 @@ from replicax._src._typing import Device
 
 
 class Exchange(Protocol):
-    """Words of the workers to each other, one after the other."""
+    """Messages of the workers to each other, one after the other."""
 
-    def __call__(self, word: object, /) -> Sequence[Any] | None:
-        """Those of all workers, in their order; None if one of them has closed it."""
+    def __call__(self, message: object, /) -> Sequence[Any] | None:
+        """Returns those of all workers, in their order; None if one of them has closed it."""
         ...
 
     def close(self) -> None:
-        """This worker says no more; nobody waits for it."""
+        """Says that this worker sends no more, so that the others do not wait for it."""
         ...
 
 
 class NoOthers:
     """The exchange of a worker that is alone."""
 
-    def __call__(self, word: object, /) -> Sequence[Any] | None:
-        return [word]
+    def __call__(self, message: object, /) -> Sequence[Any] | None:
+        return [message]
 
     def close(self) -> None:
         pass
@@ -92,7 +92,7 @@ class InputContext:
     num_replicas_in_sync: int = 1
 
     def get_per_replica_batch_size(self, global_batch_size: int) -> int:
-        """The batch size of one replica; a `ValueError` if the replicas do not divide it."""
+        """Returns the batch size of one replica; raises a `ValueError` if it is not whole."""
         if global_batch_size % self.num_replicas_in_sync:
             below = global_batch_size - global_batch_size % self.num_replicas_in_sync
             raise ValueError(

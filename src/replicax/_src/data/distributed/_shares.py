@@ -32,7 +32,7 @@ class HostShares:
         self._nothing: Shares | None = None  # one replica's share of a step without rows
 
     def of_rows(self, step: Step) -> Shares:
-        """The rows of each replica, as one element each."""
+        """Returns the rows of each replica, as one element each."""
         if step.apart is not None:
             parts = step.apart
             own = [[copied(part, aligned) for part in column] for column in parts.leaves]
@@ -44,7 +44,7 @@ class HostShares:
         except ShapesDiffer as error:
             raise ValueError(
                 "The rows of a batch must have one shape and dtype, but they differ: "
-                f"{error.looks}. Make them alike in map(), or use padded_batch()."
+                f"{error.descriptions}. Make them alike in map(), or use padded_batch()."
             ) from None
         structure = Structure(element)
         leaves = structure.leaves(element)
@@ -60,7 +60,7 @@ class HostShares:
         return Shares(structure, [[leaf[where] for where in slices] for leaf in leaves])
 
     def of_elements(self, step: Step) -> Shares | None:
-        """The one element of each replica, as it is; one without rows where there is none.
+        """Returns the one element of each replica, as it is; one without rows where there is none.
 
         None if elements have no rows, so that there cannot be one without.
         """

@@ -17,7 +17,7 @@ class PerReplicaSpec:
         self._specs = specs
 
     def _component_specs(self, count: int) -> Sequence[TensorSpec]:
-        """What an argument must look like; see `functions/_signature.py`."""
+        """Returns what an argument must look like; see `functions/_signature.py`."""
         return self._specs
 
     @property
@@ -40,7 +40,7 @@ class PerReplicaSpec:
 
 
 def share_spec(spec: ElementSpec, rows: int | None) -> Any:
-    """The spec of a batch with its first dimension set: `rows`, or None if that varies."""
+    """Returns the spec of a batch with its first dimension set: `rows`, or None if that varies."""
 
     def of_a_share(leaf: TensorSpec) -> Any:
         shape = leaf.shape
@@ -50,7 +50,7 @@ def share_spec(spec: ElementSpec, rows: int | None) -> Any:
 
 
 def per_replica_spec(spec: ElementSpec, local: int, wrap: bool) -> Any:
-    """The spec of what `local` replicas get, if each gets what `spec` says."""
+    """Returns the spec of what `local` replicas get, if each gets what `spec` says."""
 
     def on_the_devices(leaf: TensorSpec) -> Any:
         each = TensorSpec(leaf.shape, leaf.dtype)

@@ -3,7 +3,7 @@
 *Each batch for itself*: a batch of n rows is cut into as many pieces as there are replicas, of
 ceil(n / replicas) rows as long as there are any, the last ones empty.
 
-*The stream anew*: batch borders are forgotten, and the rows are dealt out in shares whose sizes
+*The stream of rows*: batch borders are forgotten, and the rows are dealt out in shares whose sizes
 sum up to the global batch size, as even as they can be. What is left of one batch goes on into
 the next.
 
@@ -32,33 +32,33 @@ class Step(NamedTuple):
 
     rows: Block
     sizes: Sequence[int]
-    apart: Apart | None = None
+    apart: SeparateArrays | None = None
     """In the place of rows, where the arrays of a batch have different numbers of them."""
     is_uneven: bool = False
     """Whether replicas, here or on other workers, have different numbers of rows."""
 
 
-class Apart(NamedTuple):
+class SeparateArrays(NamedTuple):
     """The arrays of a batch, each for itself: `leaves` of the batch, or the parts of each."""
 
     structure: Structure
     leaves: Sequence[Any]
 
 
-def parts_of_different_sizes(element: Element) -> Apart | None:
-    """The arrays of a batch that do not have as many rows each: of a zip of other batches."""
+def parts_of_different_sizes(element: Element) -> SeparateArrays | None:
+    """Returns the arrays of a batch if they have different numbers of rows; otherwise None."""
     structure = Structure(element)
     leaves = structure.leaves(element)
     if any(not isinstance(leaf, np.ndarray) or leaf.ndim == 0 for leaf in leaves):
         return None  # which is refused elsewhere
-    return Apart(structure, leaves) if len({len(leaf) for leaf in leaves}) > 1 else None
+    return SeparateArrays(structure, leaves) if len({len(leaf) for leaf in leaves}) > 1 else None
 
 
 class Steps:
     """The steps of this worker."""
 
     def next_step(self) -> Step | None:
-        """The next one, or None at the end."""
+        """Returns the next one, or None at the end."""
         raise NotImplementedError
 
     def skip(self, steps: int) -> None:
@@ -72,7 +72,7 @@ class Steps:
 
 
 def pieces_of(rows: int, pieces: int) -> list[range]:
-    """The rows of each piece of a batch."""
+    """Returns the rows of each piece of a batch."""
     size = -(-rows // pieces)
     return [
         range(min(number * size, rows), min((number + 1) * size, rows)) for number in range(pieces)
@@ -80,7 +80,7 @@ def pieces_of(rows: int, pieces: int) -> list[range]:
 
 
 def shares_of(batch_size: int, replicas: int) -> list[int]:
-    """The sizes of the shares of a global batch, as even as they can be, the larger ones first."""
+    """Returns the sizes of the shares of a global batch, nearly even, the larger ones first."""
     size, extra = divmod(batch_size, replicas)
     return [size + 1] * extra + [size] * (replicas - extra)
 
@@ -111,7 +111,7 @@ class EachBatch(Steps):
             if (parts := parts_of_different_sizes(block.elements[0])) is not None:
                 cut = [*map(self._cut, parts.leaves)]
                 uneven = any(len(leaf) % self._replicas for leaf in parts.leaves)
-                return Step(EMPTY, [], Apart(parts.structure, cut), uneven)
+                return Step(EMPTY, [], SeparateArrays(parts.structure, cut), uneven)
         rows = row_block(block, WHAT)
         pieces, uneven = self._pieces(len(rows)), len(rows) % self._replicas > 0
         if self._workers > 1:
@@ -185,7 +185,7 @@ class EachOwnBatch(Steps):
 
 
 @final
-class StreamAnew(Steps):
+class RowStream(Steps):
     """The rows in shares of the given sizes, in turn."""
 
     def __init__(self, reader: Reader, sizes: list[int], local: int, whole_batches: int | None):

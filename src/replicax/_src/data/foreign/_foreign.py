@@ -27,7 +27,7 @@ from replicax._src.data.foreign._torch import TORCH, torch_loader, torch_rows, t
 
 
 def foreign_node(source: object) -> Node:
-    """The node of a data set that is none of ours.
+    """Returns the node of a data set that is none of ours.
 
     Raises:
       TypeError: it is no data set; the text says what to write instead.
@@ -59,7 +59,7 @@ def _kind(source: object) -> str:
 
 
 def refuse_arrays(source: object) -> None:
-    """A clear word for those who pass arrays."""
+    """Raises a `TypeError` for arrays and file names, and says what to write instead."""
     if isinstance(source, str | bytes | os.PathLike) or _is_list_of(source, str | bytes):
         raise TypeError(
             f"{source!r} is no data set. To read files use rx.data.TFRecordDataset(names), "
@@ -142,7 +142,7 @@ def _short(source: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-# ------------------------------------------------------------------ who is who
+# ------------------------------------------------------------------ adapters
 
 # The first that fits is taken. Classes are known by their names: nothing is imported.
 _ADAPTERS: list[tuple[str, str, Callable[[Any], Node]]] = [

@@ -45,7 +45,7 @@ class Stream(PythonIterator):
         return StreamReader(self, run)
 
     def blocks(self, run: Run, start: int = 0) -> Generator[Block]:
-        """One walk, without the first elements."""
+        """Returns the blocks of one walk, without the first elements."""
         if start == 0 or self.start_at is None:
             return self._blocks(run)
         start_at = self.start_at
@@ -129,8 +129,8 @@ class Once:
         self._claim(None)
         return self._walk(self._KEPT)
 
-    def look(self) -> Iterator[Any]:
-        """A walk that takes nothing away, however far it goes."""
+    def preview(self) -> Iterator[Any]:
+        """Returns a walk that takes nothing away, however far it goes."""
         self._claim(None)
         return self._walk(sys.maxsize)
 
@@ -138,7 +138,7 @@ class Once:
         if self._reader is not None and self._reader is not reader:
             raise RuntimeError(
                 "This data set was made of an iterator, which was read already. To read the data "
-                "more than once, pass something that can start anew: "
+                "more than once, pass something that can start again: "
                 "rx.data.Dataset.from_generator(function_that_returns_an_iterator)."
             )
         self._reader = reader
@@ -179,7 +179,7 @@ class Once:
 
 
 def _kept(value: object) -> Any:
-    """The same value, also when the iterator fills its buffer again."""
+    """Returns the same value, also when the iterator fills its buffer again."""
     try:
         return own(as_element(value))
     except (TypeError, ValueError):

@@ -59,7 +59,7 @@ def _torch_element(element: PyTree) -> Any:
 
 
 def _from_torch(element: PyTree, texts: bool, convert: Callable[[Any], Any]) -> Any:
-    """Tensors as NumPy arrays; torch's lists are the tuples of its data set.
+    """Returns tensors as NumPy arrays; torch's lists are the tuples of its data set.
 
     Args:
       element: of a data set, or a batch.
@@ -77,7 +77,7 @@ def _from_torch(element: PyTree, texts: bool, convert: Callable[[Any], Any]) -> 
 
 
 def _torch_row_list(rows: list[Any]) -> list[Any]:
-    """Elements of a map-style data set; the tensors of flat ones are still to be converted."""
+    """Returns elements of a map-style data set; flat ones still have tensors in them."""
     first = rows[0]
     kind = type(first)
     parts = first if kind is tuple or kind is list else (first,)
