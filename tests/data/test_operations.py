@@ -851,7 +851,7 @@ def test_iterators_are_independent():
 
 def test_lengths():
     assert len(Dataset.range(5)) == 5 and bool(Dataset.range(0))
-    with pytest.raises(TypeError, match="for ever"):
+    with pytest.raises(TypeError, match="forever"):
         len(Dataset.range(5).repeat())
     with pytest.raises(TypeError, match="not known.*sum"):
         len(Dataset.range(5).filter(lambda x: True))

@@ -253,7 +253,7 @@ def a_shuffle_without_a_buffer(strategy):
     numbers().shuffle(0)
 
 
-@misuse(ValueError, r"repeats for ever", r"Call shuffle before repeat")
+@misuse(ValueError, r"repeats forever", r"Call shuffle before repeat")
 def a_shuffle_of_everything_without_end(strategy):
     numbers().repeat().shuffle(None)
 
@@ -341,7 +341,7 @@ def an_apply_without_a_data_set(strategy):
     numbers().apply(lambda dataset: None)
 
 
-@misuse(TypeError, r"repeats for ever", r"no length")
+@misuse(TypeError, r"repeats forever", r"no length")
 def the_length_of_the_endless(strategy):
     len(numbers().repeat())
 
@@ -467,7 +467,7 @@ def a_distributed_data_set_by_its_class(strategy):
     rx.distribute.DistributedDataset(numbers(), strategy, None)
 
 
-@misuse(TypeError, r"no known length.*for ever", r"for ever")
+@misuse(TypeError, r"no known length.*forever", r"forever")
 def the_length_of_an_endless_distributed_data_set(strategy):
     len(distribute(strategy, numbers().batch(4).repeat()))
 

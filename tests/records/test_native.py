@@ -26,10 +26,8 @@ from replicax._src.records import (
     parse_single_example,
     scan_tfrecords,
 )
+from replicax._src.records._by_library import read_columns
 from replicax._src.records._frames import find_frames
-from replicax._src.records._layout import find_lists
-from replicax._src.records._regular import make_regular
-from replicax._src.records._values import FLOAT32, INT64, STRING, read_lists
 from tests.records.wire import entry, example, field, packed_floats, record
 
 VARYING = {
@@ -65,26 +63,18 @@ def outcome(serialized: Any, features: Any, native: bool, parse: Any = parse_exa
 def check(serialized: list[bytes], both: list[bool]) -> None:
     """All ways to the values of some records must come to the same."""
     records = Records.from_list([b"before", *serialized, b"after"]).select(slice(1, -1))
-    title = "record {} of the batch".format
     for features in (VARYING, FIXED, PADDED):
-        outcomes = [outcome(records, features, native) for native in both]
-        everywhere = np.ones(len(records), np.bool_)
-        try:  # what protobuf alone makes of them
-            regular = make_regular(records, everywhere, list(features), title)
-            outcomes.append(outcome(regular, features, False))
-        except ValueError as error:
-            assert isinstance(outcomes[0], str)
-            if "holds values of" not in outcomes[0]:  # a list of the wrong kind is not read at all
-                assert str(error) == outcomes[0]
-        one, *others = outcomes
-        if isinstance(one, str) and isinstance(outcomes[-1], str):
-            # A record that was made regular has lost the features that it is said to have.
-            one, *others = (text.partition(", which has")[0] for text in outcomes)
+        one, *others = (outcome(records, features, native) for native in both)
         assert all(other == one for other in others)
-        single = [outcome(c, features, n, parse_single_example) for c in serialized for n in both]
-        assert all(single[i] == single[i - i % len(both)] for i in range(len(single)))
-        if isinstance(outcomes[0], str):
-            assert any(isinstance(one, str) for one in single)
+        alone = [outcome([content], features, both[-1]) for content in serialized]
+        single = [outcome(c, features, both[-1], parse_single_example) for c in serialized]
+        assert [isinstance(a, str) for a in alone] == [isinstance(s, str) for s in single]
+        for batch, value in zip(alone, single):  # text that stands alone is no array
+            if isinstance(batch, str):
+                assert batch == value
+            elif features is FIXED:
+                assert [part[2] for part in batch[:2]] == [part[2] for part in value[:2]]
+        assert isinstance(one, str) == any(isinstance(text, str) for text in single)
 
 
 SEEDS = [
@@ -187,10 +177,12 @@ def read_at_the_edge(library: _native.Library) -> None:
         edge = whole[page - size : page]
         edge[:] = np.frombuffer(bytes(content), np.uint8)
         records = Records(edge, [0], [size])
-        lists = find_lists(records, [b"f", b"i", b"s"], True)
-        for row, dtype in enumerate((FLOAT32, INT64, STRING)):
-            read_lists(records, lists.starts[row], lists.lengths[row], dtype, True)
-            read_lists(records, np.zeros(1, np.int64), np.array([size]), dtype, True)
+        read_columns(library, records, VARYING)
+        for start in {0, min(1, size)}:
+            places = edge, np.array([start]), np.array([size - start])
+            library.read_varints(*places)
+            library.find_bytes(*places)
+            library.join(*places)
         outcome(records, FIXED, True)
         library.find_frames_in(edge, True, 0)
         library.find_frames_in(edge, False, 0)
@@ -216,11 +208,11 @@ def test_strings_are_written_only_where_there_is_room(library: _native.Library |
         pytest.skip("there is no C compiler")
     buffer = np.frombuffer(list_of(b"ab", b"", b"c"), np.uint8)
     starts, lengths = np.zeros(1, np.int64), np.array([buffer.size])
-    counts, odd = np.zeros(1, np.int64), np.zeros(1, np.bool_)
+    counts = np.zeros(1, np.int64)
     first, sizes = np.full((2, 3), -1, np.int64)
     at = _native._at
     places = at(buffer), buffer.size, at(starts), at(lengths), 1
-    total = library._find_bytes(*places, at(first), at(sizes), 2, at(counts), at(odd))
+    total = library._find_bytes(*places, at(first), at(sizes), 2, at(counts))
     assert total == counts[0] == 3
     assert first.tolist() == [2, 6, -1] and sizes.tolist() == [2, 0, -1]
 
@@ -243,8 +235,9 @@ def test_a_buffer_that_changes_while_strings_are_found(
 
     monkeypatch.setattr(library, "_find_bytes", find_and_change)
     lengths = np.array([buffer.size])
-    first, sizes, counts, odd = library.find_bytes(buffer, np.zeros(1, np.int64), lengths)
-    assert len(first) == len(sizes) == (0 if odd is not None else counts[0]) and calls <= 3
+    found = library.find_bytes(buffer, np.zeros(1, np.int64), lengths)
+    assert found is None or len(found[0]) == len(found[1]) == found[2][0]
+    assert calls <= 3
 
 
 # ---- building and loading -----------------------------------------------------------------------

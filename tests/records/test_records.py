@@ -1,5 +1,7 @@
 """`Records`: selecting without copying, and in and out of lists."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,7 +37,7 @@ def test_list_in_and_out(records: Records):
         (np.array([True, False, True, False]), [b"one", b"three"]),
     ],
 )
-def test_select_shares_the_buffer(records: Records, which: object, expected: list[bytes]):
+def test_select_shares_the_buffer(records: Records, which: Any, expected: list[bytes]):
     selected = records.select(which)
     assert selected.to_list() == expected
     assert selected.buffer is records.buffer or np.shares_memory(

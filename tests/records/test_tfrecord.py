@@ -187,7 +187,7 @@ def test_wrong_arguments(path: Path):
     with pytest.raises(ValueError, match="'gzip' is not known.*None, '', 'GZIP', 'ZLIB'"):
         list(scan_tfrecords(path, "gzip"))
     with pytest.raises(TypeError, match="Received int: 3"):
-        list(scan_tfrecords(3))
+        list(scan_tfrecords(3))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="block_bytes=0"):
         list(scan_tfrecords(path, block_bytes=0))
     with pytest.raises(ValueError, match="skip=-1"):

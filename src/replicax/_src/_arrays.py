@@ -6,37 +6,40 @@ bend: a float32 variable stays float32.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from replicax._src._typing import DTypeLike
+
 
 def strong(array: jax.Array) -> jax.Array:
-    """`array` with its dtype made definite; the same object if it is so already."""
+    """Returns `array` with its dtype made definite; the same object if it is so already."""
     weak = getattr(array, "weak_type", False)  # random keys have no such thing
     return jax.lax.convert_element_type(array, array.dtype) if weak else array
 
 
 def for_mean(array: jax.Array) -> jax.Array:
-    """Integers as floats: a mean need not be whole, and the sum of small integers overflows."""
+    """Returns integers as floats: a mean need not be whole, and sums of integers overflow."""
     return array if jnp.issubdtype(array.dtype, jnp.inexact) else array / 1
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Whether `value` is a Python number, or a NumPy value that is no text and no object."""
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind not in "OSU"
     return isinstance(value, int | float | complex)
 
 
+@final
 class IntegersTooLargeError(ValueError, OverflowError):
     """Integers do not fit the dtype that they are to have."""
 
 
-def host_integers(value: Any) -> np.ndarray | None:
-    """`value` as an array of the host, if it is made of integers and not JAX's already."""
+def host_integers(value: object) -> np.ndarray | None:
+    """Returns `value` as an array of the host, if it is made of integers and not JAX's already."""
     if isinstance(value, jax.Array) or hasattr(value, "__jax_array__"):
         return None
     numbers = np.asarray(value)
@@ -45,8 +48,8 @@ def host_integers(value: Any) -> np.ndarray | None:
     return numbers if numbers.dtype.kind in "iu" else None
 
 
-def _require_fitting(integers: np.ndarray, dtype: Any) -> None:
-    """Refuses what `jnp.asarray` would do without a word: cut off the upper bits of integers."""
+def _require_fitting(integers: np.ndarray, dtype: DTypeLike | None) -> None:
+    """Refuses what `jnp.asarray` would do silently: cut off the upper bits of integers."""
     given = np.dtype(int) if integers.dtype.kind == "O" else integers.dtype
     wanted = jax.dtypes.canonicalize_dtype(given if dtype is None else dtype)
     if wanted.kind not in "iu" or np.can_cast(integers.dtype, wanted) or not integers.size:
@@ -67,8 +70,8 @@ def _require_fitting(integers: np.ndarray, dtype: Any) -> None:
     )
 
 
-def as_array(value: Any, dtype: Any = None) -> jax.Array:
-    """A `jax.Array` of `value`; NumPy arrays are copied, since users may change them later.
+def as_array(value: object, dtype: DTypeLike | None = None) -> jax.Array:
+    """Returns a `jax.Array` of `value`; NumPy arrays are copied, since users may change them later.
 
     Raises:
       ValueError: integers that do not fit.
@@ -86,8 +89,8 @@ def as_array(value: Any, dtype: Any = None) -> jax.Array:
     return strong(jnp.array(value, dtype=dtype))
 
 
-def as_result(value: Any) -> jax.Array:
-    """What a program returns for `value`: Python numbers stay weak, as they are in Python."""
+def as_result(value: object) -> jax.Array:
+    """Returns `value` as an array; Python numbers stay weak, as they are in Python."""
     return value if isinstance(value, jax.Array) else jnp.asarray(value)
 
 
@@ -96,7 +99,7 @@ STRING = np.dtype(object)
 string = STRING  # for users: `rx.string`
 
 
-def is_string(dtype: Any) -> bool:
+def is_string(dtype: object) -> bool:
     """Whether this is one of the names of the dtype of text: rx.string, "string", str, bytes."""
     if isinstance(dtype, str):
         return dtype == "string"

@@ -9,11 +9,12 @@ from __future__ import annotations
 import copyreg
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 _packages: dict[str, Messages] = {}
 
 
+@final
 class Messages:
     """The messages of a table, by name.
 
@@ -93,7 +94,7 @@ class _Lazy(type):
             raise AttributeError(name)
         return getattr(cls._messages.classes[cls.__name__], name)
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls._messages.classes[cls.__name__])
 
 

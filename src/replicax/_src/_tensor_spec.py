@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol, SupportsInt
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from replicax._src._arrays import STRING, is_string
+from replicax._src._typing import DTypeLike
+
+Shape = tuple[int | None, ...]
+"""The sizes of dimensions; None stands for any size."""
+
+
+class HasShape(Protocol):
+    """An array, or the spec of one."""
+
+    @property
+    def shape(self) -> Any: ...
+
+    @property
+    def dtype(self) -> Any: ...
 
 
 class TensorSpec:
@@ -24,7 +40,12 @@ class TensorSpec:
       name: for error messages.
     """
 
-    def __init__(self, shape: Any = None, dtype: Any = jnp.float32, name: str | None = None):
+    def __init__(
+        self,
+        shape: Iterable[SupportsInt | None] | None = None,
+        dtype: DTypeLike = jnp.float32,
+        name: str | None = None,
+    ):
         if shape is not None:
             try:
                 shape = tuple(None if size is None else int(size) for size in shape)
@@ -49,20 +70,20 @@ class TensorSpec:
         self._name = name
 
     @classmethod
-    def on_host(cls, shape: Any, dtype: Any) -> TensorSpec:
-        """The spec of a NumPy array, whose dtype is what it is: JAX has 64 bits only if asked."""
+    def on_host(cls, shape: Iterable[SupportsInt | None] | None, dtype: DTypeLike) -> TensorSpec:
+        """Returns the spec of a NumPy array, with its own dtype: JAX has 64 bits only if asked."""
         spec = cls(shape)
         spec._dtype = np.dtype(dtype)
         return spec
 
     @classmethod
-    def from_tensor(cls, tensor: Any, name: str | None = None) -> TensorSpec:
-        """The spec of an array."""
+    def from_tensor(cls, tensor: ArrayLike, name: str | None = None) -> TensorSpec:
+        """Returns the spec of an array."""
         return cls(jnp.shape(tensor), jnp.result_type(tensor), name)
 
     @classmethod
-    def from_spec(cls, spec: Any, name: str | None = None) -> TensorSpec:
-        """The spec of anything with `shape` and `dtype`."""
+    def from_spec(cls, spec: HasShape, name: str | None = None) -> TensorSpec:
+        """Returns the spec of anything with `shape` and `dtype`."""
         return cls(spec.shape, spec.dtype, name or getattr(spec, "name", None))
 
     @property
@@ -78,9 +99,9 @@ class TensorSpec:
     def name(self) -> str | None:
         return self._name
 
-    def is_compatible_with(self, spec_or_tensor: Any) -> bool:
+    def is_compatible_with(self, spec_or_tensor: HasShape | ArrayLike) -> bool:
         """Whether an array, or all arrays of a narrower spec, fit."""
-        other = spec_or_tensor
+        other: Any = spec_or_tensor
         shape = other.shape if hasattr(other, "shape") else jnp.shape(other)
         dtype = other.dtype if hasattr(other, "dtype") else jnp.result_type(other)
         if _on_device(self._dtype) != _on_device(dtype):
@@ -107,8 +128,8 @@ class TensorSpec:
         return f"TensorSpec(shape={self._shape}, dtype={dtype}, name={self._name!r})"
 
 
-def _on_device(dtype: Any) -> Any:
-    """The dtype that JAX makes of `dtype`."""
+def _on_device(dtype: DTypeLike) -> Any:
+    """Returns the dtype that JAX makes of `dtype`."""
     if is_string(dtype):
         return STRING
     return jax.dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True)

@@ -11,9 +11,11 @@ import collections
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, MappingView, Sequence
-from typing import Any
+from typing import Any, TypeVar, final
 
 import jax
+
+from replicax._src._typing import PyTree
 
 IsLeaf = Callable[[Any], bool]
 Rebuild = Callable[[Sequence[Any]], Any]
@@ -24,12 +26,15 @@ _DICTS = (dict, collections.defaultdict)
 _LEAF = jax.tree_util.tree_structure(0)
 
 
-def _never(_: Any) -> bool:
+T = TypeVar("T")
+
+
+def _never(_: object) -> bool:
     return False
 
 
-def one_level(node: Any, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebuild, Any] | None:
-    """`(children, rebuild, signature)` of a node, or None for a leaf.
+def one_level(node: PyTree, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebuild, Any] | None:
+    """Returns `(children, rebuild, signature)` of a node, or None for a leaf.
 
     Two nodes may be walked together if their signatures are equal.
     """
@@ -67,13 +72,14 @@ def one_level(node: Any, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebui
     return None
 
 
-def _rebuild_dataclass(node: Any, names: Sequence[str], children: Sequence[Any]) -> Any:
+def _rebuild_dataclass(node: T, names: Sequence[str], children: Sequence[Any]) -> T:
     new = copy.copy(node)
     for name, child in zip(names, children, strict=True):
         object.__setattr__(new, name, child)  # also where the dataclass is frozen
     return new
 
 
+@final
 class Ordered(dict[Any, Any]):
     """A dict that JAX's transformations hand on in its own order; they sort plain ones."""
 
@@ -83,27 +89,27 @@ jax.tree_util.register_pytree_node(
 )
 
 
-def in_order(tree: Any) -> Any:
-    """`tree` with its dicts as JAX keeps their order."""
+def in_order(tree: PyTree) -> Any:
+    """Returns `tree` with its dicts as JAX keeps their order."""
     if type(tree) is dict:
         return Ordered((key, in_order(value)) for key, value in tree.items())
     return _with_children(in_order, tree)
 
 
-def as_dicts(tree: Any) -> Any:
-    """What `in_order` was made from."""
+def as_dicts(tree: PyTree) -> Any:
+    """Returns what `in_order` was made from."""
     if type(tree) is Ordered:
         return {key: as_dicts(value) for key, value in tree.items()}
     return _with_children(as_dicts, tree)
 
 
-def _with_children(fn: Callable[[Any], Any], tree: Any) -> Any:
+def _with_children(fn: Callable[[Any], Any], tree: PyTree) -> Any:
     level = one_level(tree)
     return tree if level is None else level[1]([fn(child) for child in level[0]])
 
 
-def map_structure(fn: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf = _never) -> Any:
-    """`fn` of every leaf, in a structure of the same shape."""
+def map_structure(fn: Callable[[Any], Any], tree: PyTree, is_leaf: IsLeaf = _never) -> Any:
+    """Returns `fn` of every leaf, in a structure of the same shape."""
     level = one_level(tree, is_leaf)
     if level is None:
         return fn(tree)
@@ -118,7 +124,11 @@ def map_together(
     trees: Sequence[Any],
     is_leaf: IsLeaf = _never,
 ) -> Any:
-    """`fn(leaf of tree 0, leaf of tree 1, ...)`; raises `StructureMismatch` where they differ."""
+    """Returns `fn(leaf of tree 0, leaf of tree 1, ...)` for all leaves.
+
+    Raises:
+      StructureMismatch: the trees differ.
+    """
     levels = [one_level(tree, is_leaf) for tree in trees]
     first = levels[0]
     if first is None:
@@ -133,13 +143,13 @@ def map_together(
     return first[1]([map_together(fn, group, is_leaf) for group in zip(*ordered, strict=True)])
 
 
-def _children_like(first: Any, other: Any, children: Sequence[Any]) -> Sequence[Any]:
+def _children_like(first: PyTree, other: PyTree, children: Sequence[Any]) -> Sequence[Any]:
     # Dicts with equal keys in another order are the same structure.
     return [other[key] for key in first] if type(first) in _DICTS else children
 
 
-def leaves_of(tree: Any, is_leaf: IsLeaf = _never) -> Iterator[Any]:
-    """All leaves, in order; nothing is put together again."""
+def leaves_of(tree: PyTree, is_leaf: IsLeaf = _never) -> Iterator[Any]:
+    """Yields all leaves, in order."""
     level = one_level(tree, is_leaf)
     if level is None:
         yield tree
@@ -148,8 +158,8 @@ def leaves_of(tree: Any, is_leaf: IsLeaf = _never) -> Iterator[Any]:
             yield from leaves_of(child, is_leaf)
 
 
-def flatten(tree: Any, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebuild]:
-    """All leaves, and a function that puts new ones in their places."""
+def flatten(tree: PyTree, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebuild]:
+    """Returns all leaves, and a function that puts new ones in their places."""
 
     def rebuild(new: Sequence[Any]) -> Any:
         replacements = iter(new)
@@ -158,8 +168,8 @@ def flatten(tree: Any, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebuild]:
     return list(leaves_of(tree, is_leaf)), rebuild
 
 
-def flatten_sorted(tree: Any, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebuild, str]:
-    """As `flatten`, with the items of dicts in an order that does not depend on how they were made.
+def flatten_sorted(tree: PyTree, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebuild, str]:
+    """Works as `flatten`, with the items of dicts in an order of their own.
 
     The third item is a text for the structure: equal texts, equal meaning of the leaves.
     """
@@ -177,7 +187,9 @@ def flatten_sorted(tree: Any, is_leaf: IsLeaf = _never) -> tuple[list[Any], Rebu
     return [leaves[i] for i in order], rebuild_sorted, " ".join(places[i] for i in order) or "it"
 
 
-def _map_with_places(fn: Callable[[Any, str], Any], tree: Any, place: str, is_leaf: IsLeaf) -> None:
+def _map_with_places(
+    fn: Callable[[Any, str], Any], tree: PyTree, place: str, is_leaf: IsLeaf
+) -> None:
     level = one_level(tree, is_leaf)
     if level is None:
         fn(tree, place)
@@ -199,8 +211,8 @@ class StructureMismatch(Exception):
         self.trees = tuple(trees)
 
 
-def describe(tree: Any) -> str:
-    """A short text for error messages: the structure, with arrays as dtype[shape]."""
+def describe(tree: PyTree) -> str:
+    """Returns a short text for error messages: the structure, with arrays as dtype[shape]."""
     level = one_level(tree)
     if level is None:
         if hasattr(tree, "shape") and hasattr(tree, "dtype"):

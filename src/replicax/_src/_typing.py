@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.core import Tracer as Tracer
+from jax.typing import DTypeLike as DTypeLike
 
 if TYPE_CHECKING:
     from jaxlib._jax import Device as Device  # jax.Device is a variable to type checkers
@@ -20,3 +21,7 @@ else:
         def override(method: Any) -> Any:
             """Marks a method that overrides one of a base class, as `typing.override` does."""
             return method
+
+
+PyTree = Any
+"""A nested structure of containers that JAX or `_tree.py` knows, with any leaves."""

@@ -244,7 +244,7 @@ def test_lengths(strategy: Any):
         distributed = distribute(dataset(name))
         assert len(distributed) == len(list(distributed)), name
     assert bool(distribute(dataset()))
-    with pytest.raises(TypeError, match="no known length.*for ever"):
+    with pytest.raises(TypeError, match="no known length.*forever"):
         len(distribute(dataset().repeat()))
     filtered = Dataset.range(9).filter(lambda x: True).batch(2)
     with pytest.raises(TypeError, match="no known length"):

@@ -10,7 +10,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 from replicax._src._jax_internals import thread_settings, with_thread_settings
 
@@ -25,6 +25,7 @@ class Failed:
         self.error = error
 
 
+@final
 class _Raised(Failed):
     """What `make` raised."""
 
@@ -33,6 +34,7 @@ def _nothing() -> None:
     pass
 
 
+@final
 class _Work:
     """What the thread works on."""
 
@@ -99,7 +101,8 @@ class _Work:
         close()
 
 
-class Ahead:
+@final
+class ReadAhead:
     """The items that `make` returns until it raises StopIteration, up to `ahead` of them early.
 
     What fails ends the thread, not the items: who asks for the next one starts it again.
@@ -126,7 +129,7 @@ class Ahead:
         self._finalizer = weakref.finalize(self, self._work.stop)
 
     def get(self) -> Any:
-        """The next item; raises what `make` raised."""
+        """Returns the next item; raises what `make` raised."""
         if self._ended:
             raise StopIteration
         if self._failed:
@@ -150,7 +153,7 @@ class Ahead:
             except queue.Empty:
                 if not self._work.thread.is_alive() and self._work.items.empty():
                     raise RuntimeError(
-                        "The thread that reads the data set ahead has ended without a word. Was "
+                        "The thread that reads the data set ahead has ended without an error. Was "
                         "the process forked after the iterator was made? Make the iterator in "
                         "the process that uses it."
                     ) from None

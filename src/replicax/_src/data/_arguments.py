@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from replicax._src._arrays import STRING, is_string
 from replicax._src._tensor_spec import TensorSpec
+from replicax._src._typing import PyTree
 from replicax._src.data._binding import bound_now
-from replicax._src.data._elements import Structure, leaves_with_names, map_leaves
+from replicax._src.data._elements import ElementSpec, Structure, leaves_with_names, map_leaves
 from replicax._src.data._node import Node
 
 
-def as_count(value: Any, where: str, least: int | None = None) -> int:
-    """`value` as an integer of at least `least`."""
+def as_count(value: object, where: str, least: int | None = None) -> int:
+    """Returns `value` as an integer; raises an error if it is none, or below `least`."""
     try:
-        number = operator.index(value.item() if hasattr(value, "item") else value)
+        item = getattr(value, "item", None)
+        exact: Any = value if item is None else item()
+        number = operator.index(exact)
     except (TypeError, ValueError):
         raise TypeError(f"{where} takes an integer; got {value!r}.") from None
     if least is not None and number < least:
@@ -26,15 +29,15 @@ def as_count(value: Any, where: str, least: int | None = None) -> int:
     return number
 
 
-def as_function(fn: Any, where: str, example: str) -> Callable[..., Any]:
-    """A function of the user's, bound to what it sees now."""
+def as_function(fn: object, where: str, example: str) -> Callable[..., Any]:
+    """Returns a user's function, bound to what it sees now."""
     if not callable(fn):
         raise TypeError(f"{where} takes a function of an element, such as {example}; got {fn!r}.")
     return bound_now(fn)
 
 
-def as_signature(types: Any, shapes: Any, signature: Any) -> Any:
-    """What the elements of a generator look like, from the newer or the older arguments."""
+def as_signature(types: PyTree, shapes: PyTree, signature: ElementSpec) -> Any:
+    """Returns what the elements of a generator look like, from the newer or the older arguments."""
     if signature is not None:
         if types is not None or shapes is not None:
             raise TypeError(
@@ -62,11 +65,11 @@ def as_signature(types: Any, shapes: Any, signature: Any) -> Any:
     )
 
 
-def flat_shapes(shapes: Any, count: int) -> list[Any]:
-    """One shape for each leaf; a shape is a list or tuple of numbers and Nones."""
+def flat_shapes(shapes: PyTree, count: int) -> list[Any]:
+    """Returns one shape for each leaf; a shape is a list or tuple of numbers and Nones."""
     found: list[Any] = []
 
-    def walk(value: Any) -> None:
+    def walk(value: PyTree) -> None:
         if value is None or _is_shape(value):
             found.append(None if value is None else _shape(value))
         elif isinstance(value, dict):
@@ -86,18 +89,20 @@ def flat_shapes(shapes: Any, count: int) -> list[Any]:
     return found
 
 
-def _is_shape(value: Any) -> bool:
+def _is_shape(value: object) -> bool:
     return isinstance(value, list | tuple) and all(
         size is None or isinstance(size, int | np.integer) for size in value
     )
 
 
-def _shape(value: Any) -> tuple[int | None, ...]:
+def _shape(value: Sequence[int | None]) -> tuple[int | None, ...]:
     return tuple(None if size is None or size < 0 else int(size) for size in value)
 
 
-def flat_padding(shapes: Any, values: Any, node: Node) -> tuple[list[Any] | None, list[Any] | None]:
-    """`padded_shapes` and `padding_values` of `padded_batch`, one for each leaf."""
+def flat_padding(
+    shapes: PyTree, values: PyTree, node: Node
+) -> tuple[list[Any] | None, list[Any] | None]:
+    """Returns `padded_shapes` and `padding_values` of `padded_batch`, one for each leaf."""
     if shapes is None and values is None:
         return None, None
     count = len(leaves_with_names(node.spec))
@@ -115,8 +120,8 @@ def flat_padding(shapes: Any, values: Any, node: Node) -> tuple[list[Any] | None
     return flat, [value.encode() if isinstance(value, str) else value for value in padding]
 
 
-def _in_order_of(spec: Any, given: Any) -> Any:
-    """`given` with the items of its dicts in the order of the elements'."""
+def _in_order_of(spec: ElementSpec, given: PyTree) -> Any:
+    """Returns `given` with the items of its dicts in the order of the elements'."""
     if isinstance(spec, dict) and isinstance(given, dict):
         if set(spec) != set(given):
             raise ValueError(

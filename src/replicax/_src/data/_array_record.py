@@ -5,19 +5,21 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence, Sized
+from typing import TypeVar
 
 import numpy as np
 
 from replicax._src._arrays import STRING
 from replicax._src._errors import DataLossError
 from replicax._src._tensor_spec import TensorSpec
-from replicax._src.data._indexed import Indexed, Table, by_rows
+from replicax._src.data._indexed import FetchedColumns, Indexed, by_rows
+
+T = TypeVar("T")
 
 
 def array_records(paths: list[str]) -> Indexed:
-    """The records of ArrayRecord files; needs the package array_record."""
+    """Returns the records of ArrayRecord files; needs the package array_record."""
     try:
         from array_record.python import array_record_data_source  # pyright: ignore
     except ImportError:
@@ -35,7 +37,7 @@ def array_records(paths: list[str]) -> Indexed:
         raise _damaged(error, next(path for path in paths if _fails(open_files, [path]))) from error
     fetch = by_rows(source, "ArrayRecordDataset")
 
-    def fetch_checked(indices: range | np.ndarray) -> Table:
+    def fetch_checked(indices: range | np.ndarray) -> FetchedColumns:
         try:
             return fetch(indices)
         except RuntimeError as error:
@@ -46,7 +48,7 @@ def array_records(paths: list[str]) -> Indexed:
     return Indexed(fetch_checked, len(source), "ArrayRecordDataset", True, signature)
 
 
-def _fails(function: Callable[[Any], Any], argument: Any) -> bool:
+def _fails(function: Callable[[T], object], argument: T) -> bool:
     try:
         function(argument)
     except RuntimeError:
@@ -54,8 +56,10 @@ def _fails(function: Callable[[Any], Any], argument: Any) -> bool:
     return False
 
 
-def _file_of(number: int | None, paths: Sequence[str], open_files: Any) -> str | None:
-    """The file that has the record of this number."""
+def _file_of(
+    number: int | None, paths: Sequence[str], open_files: Callable[[list[str]], Sized]
+) -> str | None:
+    """Returns the file that has the record of this number."""
     if number is None:
         return None
     ends = itertools.accumulate(len(open_files([path])) for path in paths)
@@ -63,7 +67,7 @@ def _file_of(number: int | None, paths: Sequence[str], open_files: Any) -> str |
 
 
 def _damaged(error: RuntimeError, path: str | None) -> DataLossError:
-    """The package says what is wrong, but not where."""
+    """Returns the error for a damaged file: the package says what is wrong, not where."""
     place = re.search(r"at byte (\d+)", str(error))
     reason = str(error) or "it is cut off, or no ArrayRecord file"
     name = "An ArrayRecord file" if path is None else f"The ArrayRecord file {path!r}"

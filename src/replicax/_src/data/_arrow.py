@@ -11,48 +11,48 @@ from replicax._src._arrays import STRING
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src.data._blocks import Block, Columns, Held
 from replicax._src.data._elements import Structure
-from replicax._src.data._indexed import Column, Table, table_of_dicts
+from replicax._src.data._indexed import Column, FetchedColumns, table_of_dicts
 
 
 def arrow_spec(schema: Any) -> dict[str, TensorSpec] | None:
-    """The spec of the rows of tables with this schema; None if some columns are no arrays."""
-    found = {field.name: _arrow_look(field.type) for field in schema}
+    """Returns the spec of rows of tables of this schema; None if some columns are no arrays."""
+    found = {field.name: _shape_and_dtype(field.type) for field in schema}
     if any(look is None for look in found.values()):
         return None
     return {name: TensorSpec.on_host(*look) for name, look in found.items() if look is not None}
 
 
-def _arrow_look(kind: Any) -> tuple[tuple[int | None, ...], Any] | None:
-    """The shape and dtype of one value of an Arrow type."""
+def _shape_and_dtype(kind: Any) -> tuple[tuple[int | None, ...], Any] | None:
+    """Returns the shape and dtype of one value of an Arrow type."""
     types = sys.modules["pyarrow"].types
     if hasattr(kind, "storage_type"):  # an extension type: arrays of a shape
-        inner = _arrow_look(kind.storage_type) if hasattr(kind, "shape") else None
+        inner = _shape_and_dtype(kind.storage_type) if hasattr(kind, "shape") else None
         return None if inner is None else (tuple(kind.shape), inner[1])
     if types.is_dictionary(kind):
-        return _arrow_look(kind.value_type)
+        return _shape_and_dtype(kind.value_type)
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
         return (), kind.to_pandas_dtype()
     if _is_text(kind):
         return (), STRING
     if not _is_list(kind):
         return None
-    inner = _arrow_look(kind.value_type)
+    inner = _shape_and_dtype(kind.value_type)
     return None if inner is None else ((getattr(kind, "list_size", None), *inner[0]), inner[1])
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text(kind: object) -> bool:
     return str(kind).removeprefix("large_") in ("string", "binary") or "_binary[" in str(kind)
 
 
-def _is_list(kind: Any) -> bool:
+def _is_list(kind: object) -> bool:
     return str(kind).startswith(("list<", "large_list<", "fixed_size_list<"))
 
 
 def arrow_column(column: Any, name: str) -> Column:
-    """A column of an Arrow table: an array, or a list of arrays where they have other lengths."""
+    """Returns a column of an Arrow table as an array; if lengths differ, as a list of arrays."""
     array = column.combine_chunks() if hasattr(column, "chunks") else column
     kind = array.type
-    look = _arrow_look(kind)
+    look = _shape_and_dtype(kind)
     if look is None:
         raise TypeError(
             f"The column {name!r} is {kind}, which is no array of numbers or text. Leave it out, "
@@ -92,13 +92,13 @@ def _arrow_lists(array: Any, name: str) -> Column:
     return np.split(values, np.cumsum(lengths)[:-1])
 
 
-def arrow_table(table: Any) -> Table:
-    """The rows of an Arrow table."""
+def arrow_table(table: Any) -> FetchedColumns:
+    """Returns the rows of an Arrow table."""
     return table_of_dicts({name: arrow_column(table[name], name) for name in table.column_names})
 
 
 def arrow_block(table: Any) -> Block:
-    """The rows of an Arrow table, as a block."""
+    """Returns the rows of an Arrow table, as a block."""
     columns, build = arrow_table(table)
     arrays = [column for column in columns if isinstance(column, np.ndarray)]
     if len(arrays) == len(columns):

@@ -5,23 +5,32 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from replicax._src._arrays import STRING
-from replicax._src._tensor_spec import TensorSpec
+from replicax._src._tensor_spec import Shape, TensorSpec
+from replicax._src._typing import override
 from replicax._src.data._blocks import EMPTY, Batched, Block, Broken, Columns, Held
-from replicax._src.data._elements import Structure, leaves_with_names, map_leaves, refuse_sparse
+from replicax._src.data._elements import (
+    Element,
+    Structure,
+    leaves_with_names,
+    map_leaves,
+    refuse_sparse,
+)
 from replicax._src.data._joining import concatenate
 from replicax._src.data._node import (
     INFINITE,
     UNKNOWN,
     DatasetSpec,
+    Node,
     OneInput,
     Peekable,
     Pulled,
     Reader,
+    ReaderOfOne,
     batched_spec,
     take_all,
 )
@@ -30,6 +39,7 @@ from replicax._src.data._run import Run
 from replicax._src.data._sources import BlockNode, OneElement, TensorSlices
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Batch(OneInput):
     """`batch_size` elements as one."""
@@ -39,15 +49,19 @@ class Batch(OneInput):
     label: ClassVar[str] = "BatchDataset"
     stacks_elements: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         return BatchReader(self.input.open(run), self.batch_size, self.drop_remainder)
 
+    @override
     def _cardinality(self) -> int:
         return batches_of(self.input.cardinality, self.batch_size, self.drop_remainder)
 
+    @override
     def _spec(self) -> Any:
         return batched_spec(self.input.spec, self.batch_size if self.drop_remainder else None)
 
+    @override
     def details(self) -> str:
         return f"{self.batch_size}, drop_remainder" if self.drop_remainder else f"{self.batch_size}"
 
@@ -58,15 +72,17 @@ def batches_of(elements: int, size: int, drop_remainder: bool) -> int:
     return elements // size if drop_remainder else -(-elements // size)
 
 
-class BatchReader(Reader):
+@final
+class BatchReader(ReaderOfOne):
     """A walk in batches."""
 
     def __init__(self, reader: Reader, size: int, drop_remainder: bool):
-        self._reader = reader
+        super().__init__(reader)
         self._size = size
         self._drop_remainder = drop_remainder
         self._partial: Block = EMPTY
 
+    @override
     def take(self, count: int) -> Block:
         if len(self._partial):
             last, self._partial = self._partial, EMPTY
@@ -82,6 +98,7 @@ class BatchReader(Reader):
             return Batched(block.select(slice(0, whole)), self._size)
         return self.take(count)
 
+    @override
     def skip(self, count: int) -> int:
         gone = self._reader.skip(count * self._size)
         extra = gone % self._size
@@ -90,10 +107,8 @@ class BatchReader(Reader):
             return 1
         return gone // self._size + (1 if extra and not self._drop_remainder else 0)
 
-    def close(self) -> None:
-        self._reader.close()
 
-
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class PaddedBatch(OneInput):
     """`batch_size` elements as one, each filled up to the longest of them."""
@@ -105,6 +120,7 @@ class PaddedBatch(OneInput):
     label: ClassVar[str] = "PaddedBatchDataset"
     stacks_elements: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         return Pulled(self._blocks(self.input.open(run)))
 
@@ -135,14 +151,16 @@ class PaddedBatch(OneInput):
             ]
         )
 
+    @override
     def _cardinality(self) -> int:
         return batches_of(self.input.cardinality, self.batch_size, self.drop_remainder)
 
+    @override
     def _spec(self) -> Any:
         shapes = iter(_spread(self.padded_shapes, len(leaves_with_names(self.input.spec))))
         size = self.batch_size if self.drop_remainder else None
 
-        def padded(leaf: Any) -> Any:
+        def padded(leaf: TensorSpec) -> Any:
             wanted = next(shapes)
             if wanted is None:
                 wanted = None if leaf.shape is None else leaf.shape
@@ -150,6 +168,7 @@ class PaddedBatch(OneInput):
 
         return map_leaves(padded, self.input.spec)
 
+    @override
     def details(self) -> str:
         return str(self.batch_size)
 
@@ -158,7 +177,9 @@ def _spread(given: list[Any] | None, count: int) -> list[Any]:
     return [None] * count if given is None else given
 
 
-def _padded_column(leaves: Sequence[Any], wanted: Any, value: Any, name: str) -> np.ndarray:
+def _padded_column(
+    leaves: Sequence[Any], wanted: Shape | None, value: object, name: str
+) -> np.ndarray:
     arrays = [np.asarray(leaf) if not isinstance(leaf, bytes) else _text(leaf) for leaf in leaves]
     rank = arrays[0].ndim
     if any(array.ndim != rank for array in arrays):
@@ -192,14 +213,14 @@ def _text(leaf: bytes) -> np.ndarray:
 
 
 def row_block(block: Block, what: str = "unbatch()") -> Block:
-    """The rows of the batches in `block`."""
+    """Returns the rows of the batches in `block`."""
     if isinstance(block, Batched):
         return block.inner
     return concatenate([rows_of(element, what) for element in block.rows()])
 
 
-def rows_of(element: Any, what: str) -> Block:
-    """The rows of one batch."""
+def rows_of(element: Element, what: str) -> Block:
+    """Returns the rows of one batch."""
     refuse_sparse(element, what)
     leaves = leaves_with_names(element)
     for name, leaf in leaves:
@@ -217,20 +238,24 @@ def rows_of(element: Any, what: str) -> Block:
     return Columns([leaf for _, leaf in leaves], Structure(element))
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Unbatch(OneInput):
     """The rows of the batches."""
 
     label: ClassVar[str] = "UnbatchDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         return Pulled(unbatched(self.input.open(run)))
 
+    @override
     def _cardinality(self) -> int:
         return rows_in(self.input)
 
+    @override
     def _spec(self) -> Any:
-        def row(leaf: Any) -> Any:
+        def row(leaf: TensorSpec) -> Any:
             if leaf.shape is not None and not leaf.shape:
                 raise ValueError(
                     f"unbatch() takes a data set of batches, but the elements are {leaf!r}, which "
@@ -242,7 +267,7 @@ class Unbatch(OneInput):
 
 
 def unbatched(reader: Reader, what: str = "unbatch()") -> Generator[Block]:
-    """The rows of the batches that a reader has."""
+    """Yields the rows of the batches that a reader has."""
     try:
         while len(block := reader.take(1)):
             try:
@@ -254,8 +279,8 @@ def unbatched(reader: Reader, what: str = "unbatch()") -> Generator[Block]:
         reader.close()
 
 
-def rows_in(node: Any) -> int:
-    """How many rows a data set of batches has, where that is known."""
+def rows_in(node: Node) -> int:
+    """Returns how many rows a data set of batches has, where that is known."""
     if isinstance(node, Batch | PaddedBatch):
         rows = node.input.cardinality
         return rows - rows % node.batch_size if node.drop_remainder and rows > 0 else rows
@@ -267,9 +292,10 @@ def rows_in(node: Any) -> int:
     if isinstance(node, TensorSlices | OneElement):  # which may be batches already
         _, first = leaves_with_names(node.spec)[0]
         return node.cardinality * first.shape[0] if first.shape else UNKNOWN
-    return rows_in(node.input) if node.keeps_elements else UNKNOWN
+    return rows_in(node.inputs[0]) if node.keeps_elements else UNKNOWN
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rebatch(OneInput):
     """Batches of other sizes: those of `sizes`, in turn."""
@@ -279,6 +305,7 @@ class Rebatch(OneInput):
     label: ClassVar[str] = "RebatchDataset"
     stacks_elements: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         return Pulled(self._blocks(self.input.open(run)))
 
@@ -296,12 +323,14 @@ class Rebatch(OneInput):
         finally:
             rows.close()
 
+    @override
     def _cardinality(self) -> int:
         rows = rows_in(self.input)
         if len(self.sizes) > 1:
             return rows if rows == INFINITE else UNKNOWN
         return batches_of(rows, min(self.sizes), self.drop_remainder)
 
+    @override
     def _spec(self) -> Any:
         size = min(self.sizes) if len(set(self.sizes)) == 1 else None
         whole = {leaf.shape[0] for _, leaf in leaves_with_names(self.input.spec) if leaf.shape}
@@ -309,10 +338,12 @@ class Rebatch(OneInput):
         static = size is not None and (self.drop_remainder or divides)
         return batched_spec(Unbatch(self.input).spec, size if static else None)
 
+    @override
     def details(self) -> str:
         return ", ".join(map(str, self.sizes))
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Window(OneInput):
     """Data sets of `size` consecutive elements each, one for each leaf of an element."""
@@ -324,6 +355,7 @@ class Window(OneInput):
     make_data_set: Callable[[Any], Any]  # Dataset, which is made of nodes and so comes later
     label: ClassVar[str] = "WindowDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         return Pulled(self._blocks(self.input.open(run)))
 
@@ -364,6 +396,7 @@ class Window(OneInput):
             [self.make_data_set(BlockNode(Held(c), s)) for c, s in zip(columns, specs)]
         )
 
+    @override
     def _cardinality(self) -> int:
         size = self.input.cardinality
         if size < 0:
@@ -371,8 +404,10 @@ class Window(OneInput):
         extent = (self.size - 1) * self.stride + 1 if self.drop_remainder else 1
         return 0 if size < extent else (size - extent) // self.shift + 1
 
+    @override
     def _spec(self) -> Any:
         return map_leaves(DatasetSpec, self.input.spec)
 
+    @override
     def details(self) -> str:
         return f"size {self.size}, shift {self.shift}, stride {self.stride}"

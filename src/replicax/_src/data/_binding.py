@@ -20,23 +20,27 @@ import dis
 import enum
 import types
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar, final
 
 import numpy as np
 
+from replicax._src.data._elements import Element
+
+T = TypeVar("T")
 _CONSTANTS = (bool, int, float, complex, str, bytes, range, frozenset, enum.Enum, np.generic)
 _MODULE_FACTS = ("__builtins__", "__file__", "__name__", "__package__", "__spec__")
 _SEE_ALL = {"eval", "exec", "globals", "locals", "vars", "dir"}
 
 
+@final
 class Bound:
-    """A function of the user's, bound; elsewhere it is bound anew."""
+    """A user's function, bound; in another process it is bound again."""
 
     def __init__(self, fn: Callable[..., Any], now: Callable[..., Any]):
         self._fn = fn
         self._now = now
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Element) -> Any:
         return self._now(*args)
 
     def __getattr__(self, name: str) -> Any:
@@ -49,11 +53,11 @@ class Bound:
 
 
 def bound_now(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with what it and the functions it calls read from outside as that is now."""
+    """Returns the function, which sees the variables around it as they are now."""
     inner = fn.__func__ if isinstance(fn, types.MethodType) else fn
     if not isinstance(inner, types.FunctionType):
         return fn
-    now = _Moment(inner).version_of(inner)
+    now = _Snapshot(inner).version_of(inner)
     if now is inner:
         return fn
     return Bound(
@@ -61,7 +65,8 @@ def bound_now(fn: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-class _Moment:
+@final
+class _Snapshot:
     """What a function, and those of its module that it reaches, see at one moment."""
 
     def __init__(self, fn: types.FunctionType):
@@ -90,14 +95,14 @@ class _Moment:
             seen += [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
             waiting += [each for each in seen if self._is_ours(each)]
 
-    def _is_ours(self, value: Any) -> TypeGuard[types.FunctionType]:
+    def _is_ours(self, value: object) -> TypeGuard[types.FunctionType]:
         return isinstance(value, types.FunctionType) and value.__globals__ is self._module
 
-    def _is_fixed(self, value: Any) -> bool:
+    def _is_fixed(self, value: object) -> bool:
         return _is_constant(value) or self._is_ours(value)
 
-    def version_of(self, value: Any) -> Any:
-        """What stands in for a value: a function that sees what is now, or the value itself."""
+    def version_of(self, value: T) -> T:
+        """Returns a function that sees what is now, for one of ours; other values as they are."""
         if not self._is_ours(value):
             return value
         if value not in self._new:
@@ -147,7 +152,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def _names_now(module: dict[str, Any], read: set[str], kept: set[str]) -> dict[str, Any]:
-    """The module's names for a function that reads some of them."""
+    """Returns the module's names for a function that reads some of them."""
     others = [module[name] for name in read - kept if name in module]
     known = all(name in module or hasattr(builtins, name) for name in read)
     if known and _SEE_ALL.isdisjoint(read) and all(map(_is_module, others)):
@@ -156,10 +161,11 @@ def _names_now(module: dict[str, Any], read: set[str], kept: set[str]) -> dict[s
     return _Globals({name: module[name] for name in kept}, module)
 
 
-def _is_module(value: Any) -> bool:
+def _is_module(value: object) -> bool:
     return isinstance(value, types.ModuleType)
 
 
+@final
 class _Globals(dict[str, Any]):
     """Some names of a module as they were, and the others as they are."""
 
@@ -172,7 +178,7 @@ class _Globals(dict[str, Any]):
 
 
 def _names(code: types.CodeType) -> tuple[set[str], set[str], set[str]]:
-    """What a function, or one inside it, reads and assigns.
+    """Returns what a function, or one inside it, reads and assigns.
 
     Returns: the names of the module that it reads, those that it assigns, and the names of cells
     that it assigns.
@@ -196,7 +202,7 @@ def _names(code: types.CodeType) -> tuple[set[str], set[str], set[str]]:
     return read, assigned, cells
 
 
-def _is_constant(value: Any) -> bool:
+def _is_constant(value: object) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_constant, value))
     return isinstance(value, _CONSTANTS)

@@ -9,13 +9,16 @@ here: a worker that reads a part of the data does the work for that part.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, final
 
 import numpy as np
 
 from replicax._src._arrays import STRING
+from replicax._src._typing import override
 from replicax._src.data._elements import (
     Allocate,
+    Element,
+    Leaf,
     ShapesDiffer,
     Structure,
     read_only,
@@ -36,19 +39,19 @@ class Block:
         raise NotImplementedError
 
     def select(self, indices: Indices) -> Block:
-        """The elements at these positions."""
+        """Returns the elements at these positions."""
         raise NotImplementedError
 
     def rows(self) -> list[Any]:
-        """The elements, one by one. Not to be written to."""
+        """Returns the elements, one by one. Not to be written to."""
         raise NotImplementedError
 
     def detached(self) -> Block:
-        """The same elements, to be held for long: they keep nothing else in memory."""
+        """Returns the same elements, to be held for long: they keep nothing else in memory."""
         return self
 
     def stacked(self, allocate: Allocate | None = None) -> Any:
-        """All elements as one: every leaf gets a first dimension of the length of the block.
+        """Returns all elements as one: every leaf gets a first dimension, the length of the block.
 
         Args:
           allocate: if given, all numbers are in new arrays that it made.
@@ -59,6 +62,7 @@ class Block:
         return structure.build([stack(column, allocate) for column in structure.columns(rows)])
 
 
+@final
 class Rows(Block):
     """Rows of arrays in memory, by number."""
 
@@ -68,16 +72,20 @@ class Rows(Block):
         self.table = table
         self.indices = indices
 
+    @override
     def __len__(self) -> int:
         return len(self.indices)
 
+    @override
     def select(self, indices: Indices) -> Rows:
         return Rows(self.table, pick(self.indices, indices))
 
+    @override
     def rows(self) -> list[Any]:
         columns, build = self.table.columns, self.table.structure.build
         return [build([column[index] for column in columns]) for index in self.indices]
 
+    @override
     def stacked(self, allocate: Allocate | None = None) -> Any:
         indices = self.indices
         return self.table.structure.build(
@@ -91,14 +99,14 @@ class Table:
     __slots__ = ("columns", "structure")
 
     def __init__(self, columns: Sequence[np.ndarray], structure: Structure):
-        # Rows are views of the user's array: a function of `map` that writes to one must not get
-        # away with it.
+        # Rows are views of the user's array: a function of `map` that writes to one must
+        # fail.
         self.columns = [read_only(column) for column in columns]
         self.structure = structure
 
 
 def pick(held: range | np.ndarray, indices: Indices) -> range | np.ndarray:
-    """`held[indices]`, where either may be a range."""
+    """Returns `held[indices]`, where either may be a range."""
     if isinstance(indices, slice) or isinstance(held, np.ndarray):
         if isinstance(indices, range):
             indices = np.arange(indices.start, indices.stop, indices.step)
@@ -116,7 +124,7 @@ def as_slice(indices: range) -> slice:
 
 
 def gather(column: np.ndarray, indices: range | np.ndarray, allocate: Allocate) -> np.ndarray:
-    """A new array of these rows."""
+    """Returns a new array of these rows."""
     new = allocate((len(indices), *column.shape[1:]), column.dtype)
     if isinstance(indices, range):
         new[:] = column[as_slice(indices)] if indices else column[:0]
@@ -126,24 +134,29 @@ def gather(column: np.ndarray, indices: range | np.ndarray, allocate: Allocate) 
     return new
 
 
+@final
 class Counted(Block):
     """Consecutive integers."""
 
     __slots__ = ("dtype", "numbers")
 
-    def __init__(self, numbers: range | np.ndarray, dtype: Any):
+    def __init__(self, numbers: range | np.ndarray, dtype: np.dtype):
         self.numbers = numbers
         self.dtype = dtype
 
+    @override
     def __len__(self) -> int:
         return len(self.numbers)
 
+    @override
     def select(self, indices: Indices) -> Counted:
         return Counted(pick(self.numbers, indices), self.dtype)
 
+    @override
     def rows(self) -> list[Any]:
         return list(self.stacked())
 
+    @override
     def stacked(self, allocate: Allocate | None = None) -> np.ndarray:
         new = (allocate or np.empty)((len(self.numbers),), self.dtype)
         numbers = self.numbers
@@ -161,9 +174,11 @@ class Held(Block):
     def __init__(self, elements: Sequence[Any]):
         self.elements = elements
 
+    @override
     def __len__(self) -> int:
         return len(self.elements)
 
+    @override
     def select(self, indices: Indices) -> Self:
         if isinstance(indices, slice):
             return type(self)(self.elements[indices])
@@ -171,10 +186,12 @@ class Held(Block):
             indices = indices.tolist()
         return type(self)([self.elements[index] for index in indices])
 
+    @override
     def rows(self) -> list[Any]:
         return list(self.elements)
 
 
+@final
 class RecordRows(Block):
     """Records of a file, which stay in the bytes that were read."""
 
@@ -183,24 +200,30 @@ class RecordRows(Block):
     def __init__(self, records: Records):
         self.records = records
 
+    @override
     def __len__(self) -> int:
         return len(self.records)
 
+    @override
     def select(self, indices: Indices) -> RecordRows:
         if isinstance(indices, range):
             indices = as_slice(indices) if indices else slice(0, 0)
         return RecordRows(self.records.select(indices))
 
+    @override
     def rows(self) -> list[bytes]:
         return self.records.to_list()
 
+    @override
     def detached(self) -> Block:
         return Held(self.rows())  # or the bytes of all other records would stay too
 
+    @override
     def stacked(self, allocate: Allocate | None = None) -> np.ndarray:
         return RecordArray.of(self.records)
 
 
+@final
 class Zipped(Block):
     """Elements of several data sets, side by side."""
 
@@ -210,22 +233,28 @@ class Zipped(Block):
         self.parts = parts
         self.structure = structure
 
+    @override
     def __len__(self) -> int:
         return len(self.parts[0])
 
+    @override
     def select(self, indices: Indices) -> Zipped:
         return Zipped([part.select(indices) for part in self.parts], self.structure)
 
+    @override
     def rows(self) -> list[Any]:
         return [self.structure.build(row) for row in zip(*[part.rows() for part in self.parts])]
 
+    @override
     def detached(self) -> Zipped:
         return Zipped([part.detached() for part in self.parts], self.structure)
 
+    @override
     def stacked(self, allocate: Allocate | None = None) -> Any:
         return self.structure.build([part.stacked(allocate) for part in self.parts])
 
 
+@final
 class Mapped(Block):
     """A function of the elements of another block."""
 
@@ -235,18 +264,23 @@ class Mapped(Block):
         self.function = function
         self.inner = inner
 
+    @override
     def __len__(self) -> int:
         return len(self.inner)
 
+    @override
     def select(self, indices: Indices) -> Mapped:
         return Mapped(self.function, self.inner.select(indices))
 
+    @override
     def rows(self) -> list[Any]:
         return self.function.rows(self.inner) if len(self.inner) else []
 
+    @override
     def detached(self) -> Mapped:
         return Mapped(self.function, self.inner.detached())
 
+    @override
     def stacked(self, allocate: Allocate | None = None) -> Any:
         if not self.function.whole_blocks:
             return super().stacked(allocate)
@@ -266,6 +300,7 @@ class ElementFunction:
         raise NotImplementedError
 
 
+@final
 class Batched(Block):
     """Batches of `size` consecutive elements of another block."""
 
@@ -275,9 +310,11 @@ class Batched(Block):
         self.inner = inner
         self.size = size
 
+    @override
     def __len__(self) -> int:
         return len(self.inner) // self.size
 
+    @override
     def select(self, indices: Indices) -> Batched:
         size = self.size
         if isinstance(indices, slice):
@@ -289,9 +326,11 @@ class Batched(Block):
         starts = np.asarray(indices, np.int64)[:, None] * size
         return Batched(self.inner.select((starts + np.arange(size)).ravel()), size)
 
+    @override
     def detached(self) -> Batched:
         return Batched(self.inner.detached(), self.size)
 
+    @override
     def rows(self) -> list[Any]:
         if len(self) == 1:
             return [stacked_batch(self.inner)]
@@ -303,17 +342,18 @@ class Batched(Block):
 
 
 def stacked_batch(block: Block) -> Any:
-    """`block.stacked()` for `batch`."""
+    """Returns `block.stacked()` for `batch`."""
     try:
         return block.stacked()
     except ShapesDiffer as error:
         raise ValueError(
             f"batch() puts elements into one array, but their shapes or dtypes differ: "
-            f"{error.looks}. Make them alike in map(), or use padded_batch(), which fills up to "
-            "the longest."
+            f"{error.descriptions}. Make them alike in map(), or use padded_batch(), which fills "
+            "up to the longest."
         ) from None
 
 
+@final
 class Columns(Block):
     """Rows of arrays that were computed for this block alone: what a batch is made of."""
 
@@ -323,27 +363,31 @@ class Columns(Block):
         self.columns = columns
         self.structure = structure
 
+    @override
     def __len__(self) -> int:
         return len(self.columns[0])
 
+    @override
     def select(self, indices: Indices) -> Columns:
         if isinstance(indices, range):
             indices = as_slice(indices) if indices else slice(0, 0)
         return Columns([column[indices] for column in self.columns], self.structure)
 
+    @override
     def rows(self) -> list[Any]:
         return [self.structure.build(row) for row in zip(*self.columns)]
 
+    @override
     def stacked(self, allocate: Allocate | None = None) -> Any:
         element = self.structure.build(self.columns)
         return element if allocate is None else copied(element, allocate)
 
 
-def copied(element: Any, allocate: Allocate) -> Any:
-    """The same element in new arrays; text is not copied."""
+def copied(element: Element, allocate: Allocate) -> Any:
+    """Returns the same element in new arrays; text is not copied."""
     structure = Structure(element)
 
-    def copy(leaf: Any) -> Any:
+    def copy(leaf: Leaf) -> Any:
         if not isinstance(leaf, np.ndarray) or leaf.dtype == STRING:
             return leaf
         new = allocate(leaf.shape, leaf.dtype)
@@ -353,6 +397,7 @@ def copied(element: Any, allocate: Allocate) -> Any:
     return structure.build([copy(leaf) for leaf in structure.leaves(element)])
 
 
+@final
 class Broken(Block):
     """In the place of an element that could not be made: who wants it gets the error."""
 
@@ -361,14 +406,17 @@ class Broken(Block):
     def __init__(self, error: Exception):
         self.error = error
 
+    @override
     def __len__(self) -> int:
         return 1
 
+    @override
     def select(self, indices: Indices) -> Block:
         if isinstance(indices, slice):
             indices = range(1)[indices]
         return self if len(indices) else EMPTY
 
+    @override
     def rows(self) -> list[Any]:
         raise self.error
 

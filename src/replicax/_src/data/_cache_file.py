@@ -2,8 +2,8 @@
 
 A file is a first line, how long the description is, the checksum of that, the description, and
 sections of bytes. An element is taken apart into leaves; the same leaf of all elements is a column.
-A column has a section that names, for each element, which of its *looks* (kind, dtype and shape)
-the leaf has, and then for each look a section with all leaves that have it, one after the other.
+A column has a section that names, for each element, which of its *types* (kind, dtype and shape)
+the leaf has, and then for each type a section with all leaves that have it, one after the other.
 
 What is read is not trusted: sizes are compared with the file before memory is taken, checksums
 before anything is made of the bytes. Classes of containers are not looked up by name: where
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import json
 import math
 import os
@@ -21,13 +22,17 @@ import stat
 import struct
 import tempfile
 import zlib
-from collections.abc import Callable, Sequence
-from typing import IO, Any, NamedTuple, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, NamedTuple, NoReturn, final
 
 import numpy as np
 
 from replicax._src._arrays import STRING
+from replicax._src._typing import PyTree
 from replicax._src.data._elements import (
+    DatasetBase,
+    Element,
+    Leaf,
     Structure,
     aligned,
     map_leaves,
@@ -44,16 +49,28 @@ _ALIGNMENT = 64
 _MOST_DESCRIPTION = 1 << 28  # bytes
 
 
-class Look(NamedTuple):
+class LeafKind(enum.StrEnum):
+    """What a leaf is; the values are what the file has."""
+
+    ARRAY = "array"
+    SCALAR = "scalar"  # NumPy's
+    BYTES = "bytes"  # a text that stands alone
+
+    @property
+    def stands_alone(self) -> bool:
+        return self is not LeafKind.ARRAY
+
+
+class LeafType(NamedTuple):
     """What a leaf looks like.
 
     Attributes:
-      kind: "array"; "scalar" for NumPy's; "bytes" for a text that stands alone.
+      kind: what it is.
       dtype: its name, or "string".
       shape: the dimensions.
     """
 
-    kind: str
+    kind: LeafKind
     dtype: str
     shape: tuple[int, ...]
 
@@ -61,10 +78,10 @@ class Look(NamedTuple):
 # ------------------------------------------------------------------ writing
 
 
-def check_can_be_kept(element: Any) -> None:
+def check_can_be_kept(element: Element) -> None:
     """Refuses what has no place in a file, before all of it is computed."""
     for leaf in Structure(element).leaves(element):
-        _look(leaf)
+        _type_of(leaf)
 
 
 def write(filename: str, elements: Sequence[Any], seeds: tuple[int, ...]) -> None:
@@ -90,11 +107,11 @@ def write(filename: str, elements: Sequence[Any], seeds: tuple[int, ...]) -> Non
 
 
 def _write(file: IO[bytes], elements: list[Any], seeds: tuple[int, ...]) -> None:
-    columns: list[list[Look]] = []
+    columns: list[list[LeafType]] = []
     sections: list[bytes] = []
     for column in Structure(elements[0]).columns(elements) if elements else ():
-        looks, parts = _encoded(column)
-        columns.append(looks)
+        types, parts = _encoded(column)
+        columns.append(types)
         sections += parts
     description = {
         "elements": len(elements),
@@ -110,18 +127,18 @@ def _write(file: IO[bytes], elements: list[Any], seeds: tuple[int, ...]) -> None
         file.write(section)
 
 
-def _encoded(column: Sequence[Any]) -> tuple[list[Look], list[bytes]]:
-    """The looks of a column's leaves, and its sections."""
-    groups: dict[Look, list[Any]] = {}
+def _encoded(column: Sequence[Any]) -> tuple[list[LeafType], list[bytes]]:
+    """Returns the types of a column's leaves, and its sections."""
+    groups: dict[LeafType, list[Any]] = {}
     which: list[int] = []
-    numbers: dict[Look, int] = {}
+    numbers: dict[LeafType, int] = {}
     for leaf in column:
-        look = _look(leaf)
-        which.append(numbers.setdefault(look, len(numbers)))
-        groups.setdefault(look, []).append(leaf)
+        type_ = _type_of(leaf)
+        which.append(numbers.setdefault(type_, len(numbers)))
+        groups.setdefault(type_, []).append(leaf)
     sections = [np.array(which, "<i4").tobytes()]
-    for look, leaves in groups.items():
-        sections.append(_texts(leaves) if look.dtype == "string" else _numbers(leaves))
+    for type_, leaves in groups.items():
+        sections.append(_texts(leaves) if type_.dtype == "string" else _numbers(leaves))
     return list(groups), sections
 
 
@@ -136,10 +153,10 @@ def _texts(leaves: Sequence[Any]) -> bytes:
     return np.array(list(map(len, texts)), "<i8").tobytes() + b"".join(texts)
 
 
-def _look(leaf: Any) -> Look:
+def _type_of(leaf: Leaf) -> LeafType:
     if isinstance(leaf, bytes):
-        return Look("bytes", "string", ())
-    if hasattr(leaf, "_data_set_node"):
+        return LeafType(LeafKind.BYTES, "string", ())
+    if isinstance(leaf, DatasetBase):
         raise TypeError(
             "cache(filename) cannot keep data sets, such as the windows of window(), in a file. "
             "Make arrays of them first: .flat_map(lambda window: window.batch(size)). cache() "
@@ -151,11 +168,12 @@ def _look(leaf: Any) -> Look:
             f"cache(filename) keeps arrays of numbers and of text; it was given one of {leaf.dtype}"
             ". Take it apart in map() first. cache() without a file name keeps it in memory."
         )
-    return Look("array" if isinstance(leaf, np.ndarray) else "scalar", name, leaf.shape)
+    kind = LeafKind.ARRAY if isinstance(leaf, np.ndarray) else LeafKind.SCALAR
+    return LeafType(kind, name, leaf.shape)
 
 
-def _dtype(name: Any) -> np.dtype | None:
-    """The dtype of numbers with this name, if there is one."""
+def _dtype(name: object) -> np.dtype | None:
+    """Returns the dtype of numbers with this name, if there is one."""
     if not isinstance(name, str) or not name.isidentifier():
         return None
     try:
@@ -166,13 +184,13 @@ def _dtype(name: Any) -> np.dtype | None:
     return dtype if numbers and dtype.name == name else None
 
 
-def _described(element: Any) -> Any:
-    """The structure as JSON, where it is of tuples and dicts; as a text otherwise."""
+def _described(element: Element) -> Any:
+    """Returns the structure as JSON, where it is of tuples and dicts; as a text otherwise."""
     described = _nested(map_leaves(lambda _: 0, element))
     return Structure(element).text if described is None else described
 
 
-def _nested(like: Any) -> Any:
+def _nested(like: PyTree) -> Any:
     kind = type(like)
     if kind is int:
         return []
@@ -194,13 +212,13 @@ class _Damaged(Exception):
 
 
 def read_seeds(filename: str) -> tuple[int, ...]:
-    """The seeds of a file, without its elements."""
+    """Returns the seeds of a file, without its elements."""
     with _opened(filename) as file:
         return _Description.read(file).seeds
 
 
 def read(filename: str, seeds: tuple[int, ...], spec: Callable[[], Any]) -> list[Any] | None:
-    """The elements in a file; None if their order was decided by other seeds.
+    """Returns the elements in a file; None if their order was decided by other seeds.
 
     Args:
       filename: of the file.
@@ -216,7 +234,7 @@ def read(filename: str, seeds: tuple[int, ...], spec: Callable[[], Any]) -> list
             return None
         build = _builder(description, spec)
         sections = iter([_section(file, *section) for section in description.sections])
-        columns = [_decoded(looks, sections, description.elements) for looks in description.columns]
+        columns = [_decoded(types, sections, description.elements) for types in description.columns]
         if next(sections, None) is not None:
             raise _Damaged("it has more sections than columns")
         return [build(row) for row in zip(*columns)]
@@ -224,7 +242,7 @@ def read(filename: str, seeds: tuple[int, ...], spec: Callable[[], Any]) -> list
 
 @contextlib.contextmanager
 def _opened(filename: str) -> Any:
-    """A file for reading; whatever is found wrong in it becomes one error."""
+    """Opens a file for reading; whatever is found wrong in it becomes one error."""
     handle = os.open(filename, os.O_RDONLY | os.O_NONBLOCK)  # or a pipe would wait for a writer
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -243,6 +261,7 @@ def _refuse(filename: str, why: str) -> NoReturn:
     )
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class _Description:
     """The description in a file, checked."""
@@ -250,7 +269,7 @@ class _Description:
     elements: int
     structure: Any
     seeds: tuple[int, ...]
-    columns: list[list[Look]]
+    columns: list[list[LeafType]]
     sections: list[tuple[int, int]]
 
     @classmethod
@@ -275,35 +294,37 @@ class _Description:
                 _count(found["elements"]),
                 found["structure"],
                 tuple(_integer(seed) for seed in found["seeds"]),
-                [[_checked_look(*look) for look in looks] for looks in found["columns"]],
+                [[_checked_type(*type_) for type_ in types] for types in found["columns"]],
                 [(_count(size), _integer(crc)) for size, crc in found["sections"]],
             )
         except (ValueError, TypeError, LookupError, RecursionError) as error:
             raise _Damaged(f"its description cannot be understood ({error!r:.80})") from None
 
 
-def _integer(value: Any) -> int:
+def _integer(value: object) -> int:
     if type(value) is not int:
         raise TypeError(f"{value!r:.40} is no integer")
     return value
 
 
-def _count(value: Any) -> int:
-    if _integer(value) < 0:
-        raise ValueError(f"{value} is below 0")
-    return value
+def _count(value: object) -> int:
+    number = _integer(value)
+    if number < 0:
+        raise ValueError(f"{number} is below 0")
+    return number
 
 
-def _checked_look(kind: Any, dtype: Any, shape: Any) -> Look:
-    if kind not in ("array", "scalar", "bytes") or (dtype != "string" and _dtype(dtype) is None):
+def _checked_type(kind: object, dtype: object, shape: Sequence[object]) -> LeafType:
+    if not isinstance(dtype, str) or (dtype != "string" and _dtype(dtype) is None):
         raise ValueError(f"{kind!r:.40} of {dtype!r:.40}")
-    if (kind == "bytes" and dtype != "string") or (kind != "array" and shape != []):
+    known = LeafKind(kind)
+    if (known is LeafKind.BYTES and dtype != "string") or (known.stands_alone and shape != []):
         raise ValueError(f"{kind} of {dtype} and shape {shape!r:.40}")
-    return Look(kind, dtype, tuple(_count(size) for size in shape))
+    return LeafType(known, dtype, tuple(_count(size) for size in shape))
 
 
 def _bytes(file: IO[bytes], count: int) -> bytes:
-    """The next bytes; memory is taken only for those that there are."""
+    """Returns the next bytes; memory is taken only for those that there are."""
     if count > os.fstat(file.fileno()).st_size - file.tell():
         raise _Damaged("it ends too early")
     found = file.read(count)
@@ -328,57 +349,57 @@ def _section(file: IO[bytes], size: int, checksum: int) -> np.ndarray:
     return read_only(section)
 
 
-def _decoded(looks: Sequence[Look], sections: Any, count: int) -> list[Any]:
-    """The leaves of one column."""
+def _decoded(types: Sequence[LeafType], sections: Iterator[np.ndarray], count: int) -> list[Any]:
+    """Returns the leaves of one column."""
     which = _next(sections)
     if which.size != 4 * count or count == 0:
         raise _Damaged("a column does not have a leaf for each element")
     which = which.view("<i4")
-    if which.min() < 0 or which.max() >= len(looks):
-        raise _Damaged("a leaf has a look that is not described")
+    if which.min() < 0 or which.max() >= len(types):
+        raise _Damaged("a leaf has a type that is not described")
     found: list[Any] = []
-    for look, number in zip(looks, np.bincount(which, minlength=len(looks)).tolist()):
-        decode = _texts_in if look.dtype == "string" else _numbers_in
-        found += decode(_next(sections), look, number)
+    for type_, number in zip(types, np.bincount(which, minlength=len(types)).tolist()):
+        decode = _texts_in if type_.dtype == "string" else _numbers_in
+        found += decode(_next(sections), type_, number)
     leaves: list[Any] = [None] * count
     for leaf, place in zip(found, np.argsort(which, kind="stable").tolist()):
         leaves[place] = leaf
     return leaves
 
 
-def _next(sections: Any) -> np.ndarray:
+def _next(sections: Iterator[np.ndarray]) -> np.ndarray:
     section = next(sections, None)
     if section is None:
         raise _Damaged("it has fewer sections than columns")
     return section
 
 
-def _numbers_in(section: np.ndarray, look: Look, count: int) -> list[Any]:
-    dtype = np.dtype(look.dtype)
-    if section.size != count * math.prod(look.shape) * dtype.itemsize:
-        raise _Damaged(f"a column of {count} leaves {look} has {section.size} bytes")
+def _numbers_in(section: np.ndarray, type_: LeafType, count: int) -> list[Any]:
+    dtype = np.dtype(type_.dtype)
+    if section.size != count * math.prod(type_.shape) * dtype.itemsize:
+        raise _Damaged(f"a column of {count} leaves {type_} has {section.size} bytes")
     if dtype == np.bool_ and section.size and section.max() > 1:
         raise _Damaged("a bool is neither True nor False")
-    array = _reshaped(section.view(dtype), (count, *look.shape))
-    if look.kind == "scalar":
+    array = _reshaped(section.view(dtype), (count, *type_.shape))
+    if type_.kind is LeafKind.SCALAR:
         return list(array)
     return [array[index, ...] for index in range(count)]  # an array also where it has 0 dimensions
 
 
-def _texts_in(section: np.ndarray, look: Look, count: int) -> list[Any]:
-    each = math.prod(look.shape)
+def _texts_in(section: np.ndarray, type_: LeafType, count: int) -> list[Any]:
+    each = math.prod(type_.shape)
     texts = count * each
     if 8 * texts > section.size:
-        raise _Damaged(f"a column of {count} leaves {look} has {section.size} bytes")
+        raise _Damaged(f"a column of {count} leaves {type_} has {section.size} bytes")
     lengths = section[: 8 * texts].view("<i8")
     content = section[8 * texts :].tobytes()
     if (lengths < 0).any() or sum(lengths.tolist()) != len(content):
         raise _Damaged("the lengths of texts are not those of their bytes")
     ends = np.cumsum(lengths).tolist()
     flat = [content[end - size : end] for end, size in zip(ends, lengths.tolist())]
-    if look.kind == "bytes":
+    if type_.kind is LeafKind.BYTES:
         return flat
-    array = _reshaped(object_array(flat), (count, *look.shape))
+    array = _reshaped(object_array(flat), (count, *type_.shape))
     return [read_only(array[index, ...]) for index in range(count)]
 
 
@@ -390,7 +411,7 @@ def _reshaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _builder(description: _Description, spec: Callable[[], Any]) -> Callable[[Sequence[Any]], Any]:
-    """Puts elements together of their leaves."""
+    """Returns what makes an element of its leaves."""
     described, count = description.structure, len(description.columns)
     if described is None or count == 0:
         if description.elements or count:
@@ -408,8 +429,8 @@ def _builder(description: _Description, spec: Callable[[], Any]) -> Callable[[Se
     return structure.build
 
 
-def _like(described: Any) -> Any:
-    """A structure with numbers in the place of its leaves."""
+def _like(described: list[Any]) -> Any:
+    """Returns a structure with numbers in the place of its leaves."""
     try:
         return _unnested(described)
     except (ValueError, TypeError, LookupError, RecursionError):
@@ -430,7 +451,7 @@ def _unnested(described: list[Any]) -> Any:
     raise ValueError(f"{kind!r:.40} is no container")
 
 
-def _key(key: Any) -> str:
+def _key(key: object) -> str:
     if type(key) is not str:
         raise TypeError(f"{key!r:.40} is no text")
     return key

@@ -6,16 +6,26 @@ import dataclasses
 import os
 import threading
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
+from replicax._src._typing import override
 from replicax._src.data import _cache_file
 from replicax._src.data._blocks import Block, Held
 from replicax._src.data._elements import Structure, map_leaves, own, read_only
-from replicax._src.data._node import Node, OneInput, Reader, Slices, drawing_nodes, walk
+from replicax._src.data._node import (
+    Node,
+    OneInput,
+    Reader,
+    ReaderOfOne,
+    Slices,
+    drawing_nodes,
+    walk,
+)
 from replicax._src.data._options import Options
 from replicax._src.data._run import Run
 
 
+@final
 class Store:
     """The elements of a cache, once a walk has reached the end."""
 
@@ -28,6 +38,7 @@ class Store:
         return Store, ()  # the other process fills its own
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cache(OneInput):
     """The elements, computed in the first walk and kept, in memory or in a file.
@@ -42,6 +53,7 @@ class Cache(OneInput):
     keeps_elements: ClassVar[bool] = True
     passes_on: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         folder = os.path.dirname(os.path.abspath(self.filename))
         if self.filename and not os.path.isdir(folder):
@@ -56,7 +68,7 @@ class Cache(OneInput):
         return CacheReader(self, self.input.open(run.from_the_start()), run)
 
     def _kept(self, run: Run) -> Block | None:
-        """What is kept of a walk with the seeds of this one."""
+        """Returns what is kept of a walk with the seeds of this one."""
         store = self.store
         if store.block is not None and store.seeds == self._other_seeds(run):
             return store.block
@@ -68,7 +80,7 @@ class Cache(OneInput):
         return None
 
     def keep(self, elements: list[Any], run: Run) -> None:
-        """Called when a walk has reached the end."""
+        """Keeps the elements of a walk that has reached the end."""
         with self.store.lock:
             if self._kept(run) is None:
                 if self.filename:
@@ -76,7 +88,7 @@ class Cache(OneInput):
                 self.store.block, self.store.seeds = Kept(elements), self._other_seeds(run)
 
     def seeds_of_file(self) -> dict[int, int]:
-        """The seeds with which the file was written, by those that the nodes drew."""
+        """Returns the seeds with which the file was written, by those that the nodes drew."""
         drawing = drawing_nodes(self.input)
         if not drawing or not self.filename or not os.path.exists(self.filename):
             return {}
@@ -91,15 +103,18 @@ class Cache(OneInput):
     def _other_seeds(self, run: Run) -> dict[int, int]:
         return run.other_seeds if drawing_nodes(self.input) else {}
 
+    @override
     def details(self) -> str:
         return self.filename or "in memory"
 
 
+@final
 class Kept(Held):
     """Elements that are handed out again and again, each time in containers of their own."""
 
     __slots__ = ()
 
+    @override
     def rows(self) -> list[Any]:
         if not self.elements:
             return []
@@ -107,16 +122,18 @@ class Kept(Held):
         return [structure.build(row) for row in zip(*structure.columns(self.elements))]
 
 
-class CacheReader(Reader):
+@final
+class CacheReader(ReaderOfOne):
     """The first walk, which fills the cache if it is not broken off."""
 
     def __init__(self, node: Cache, reader: Reader, run: Run):
         self._node = node
-        self._reader = reader
+        super().__init__(reader)
         self._run = run
         self._elements: list[Any] = []
-        self._whole = not run.is_look
+        self._whole = not run.is_preview
 
+    @override
     def take(self, count: int) -> Block:
         try:
             rows = [map_leaves(read_only, own(row)) for row in self._reader.take(count).rows()]
@@ -131,12 +148,9 @@ class CacheReader(Reader):
             self._node.keep(self._elements, self._run)
         return Kept(rows)
 
-    def close(self) -> None:
-        self._reader.close()
-
 
 def seeds_of_files(nodes: Sequence[Node]) -> dict[int, int]:
-    """The seeds with which files of caches were written: an iteration that starts here has them."""
+    """Returns the seeds with which files of caches were written, for iterations to have them."""
     seeds: dict[int, int] = {}
     for node in nodes:
         for each in walk(node):
@@ -146,7 +160,20 @@ def seeds_of_files(nodes: Sequence[Node]) -> dict[int, int]:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Prefetch(OneInput):
+class _PassedOn(OneInput):
+    """The same elements, read as they are."""
+
+    keeps_elements: ClassVar[bool] = True
+    passes_on: ClassVar[bool] = True
+
+    @override
+    def open(self, run: Run) -> Reader:
+        return self.input.open(run)
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prefetch(_PassedOn):
     """The same elements; at the end of a pipeline, read ahead by a thread.
 
     Further up it changes nothing: what stands at the end reads ahead for the whole pipeline.
@@ -154,34 +181,27 @@ class Prefetch(OneInput):
 
     buffer_size: int
     label: ClassVar[str] = "PrefetchDataset"
-    keeps_elements: ClassVar[bool] = True
-    passes_on: ClassVar[bool] = True
 
-    def open(self, run: Run) -> Reader:
-        return self.input.open(run)
-
+    @override
     def details(self) -> str:
         return str(self.buffer_size) if self.buffer_size >= 0 else "AUTOTUNE"
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
-class WithOptions(OneInput):
+class WithOptions(_PassedOn):
     """The same elements, with options for those who distribute them."""
 
     options: Options
     label: ClassVar[str] = "OptionsDataset"
-    keeps_elements: ClassVar[bool] = True
-    passes_on: ClassVar[bool] = True
 
-    def open(self, run: Run) -> Reader:
-        return self.input.open(run)
-
+    @override
     def details(self) -> str:
         return f"auto_shard_policy {self.options.experimental_distribute.auto_shard_policy.name}"
 
 
 def options_of(node: Node) -> Options:
-    """The options of a pipeline: those nearest to the sink count."""
+    """Returns the options of a pipeline: those nearest to the sink count."""
     options = Options()
     for each in node.inputs:
         options = options.merge(options_of(each))

@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from replicax._src._tensor_spec import TensorSpec
+from replicax._src._typing import override
 from replicax._src.data._blocks import EMPTY, Block, Counted, Zipped
 from replicax._src.data._elements import Structure
 from replicax._src.data._node import (
@@ -20,12 +21,14 @@ from replicax._src.data._node import (
     NoElements,
     OneInput,
     Reader,
+    ReaderOfOne,
     merged_specs,
     take_all,
 )
 from replicax._src.data._run import Run
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Concatenate(Node):
     """The elements of one data set, then those of the next."""
@@ -34,12 +37,15 @@ class Concatenate(Node):
     merged: Any = None  # the spec of all parts: not to merge them again for each that is added
     label: ClassVar[str] = "ConcatenateDataset"
 
+    @override
     def with_inputs(self, inputs: Sequence[Node]) -> Concatenate:
         return Concatenate(tuple(inputs))  # which may look different
 
+    @override
     def open(self, run: Run) -> Reader:
         return ConcatenateReader([lambda part=part: part.open(run) for part in self.parts])
 
+    @override
     def _cardinality(self) -> int:
         sizes = [part.cardinality for part in self.parts]
         if INFINITE in sizes:
@@ -47,9 +53,11 @@ class Concatenate(Node):
         return UNKNOWN if UNKNOWN in sizes else sum(sizes)
 
     @property
+    @override
     def spec_is_known(self) -> bool:
         return self.merged is not None or super().spec_is_known
 
+    @override
     def _spec(self) -> Any:
         if self.merged is not None:
             return self.merged
@@ -60,6 +68,7 @@ class Concatenate(Node):
         return functools.reduce(merged_specs, known) if known else self.parts[0].spec
 
 
+@final
 class ConcatenateReader(Reader):
     """One walk after the other."""
 
@@ -67,6 +76,7 @@ class ConcatenateReader(Reader):
         self._waiting = list(reversed(openers))
         self._reader: Reader | None = None
 
+    @override
     def take(self, count: int) -> Block:
         while self._open():
             try:
@@ -79,6 +89,7 @@ class ConcatenateReader(Reader):
             self.close()
         return EMPTY
 
+    @override
     def skip(self, count: int) -> int:
         skipped = 0
         while skipped < count and self._open():
@@ -93,12 +104,14 @@ class ConcatenateReader(Reader):
             self._reader = self._waiting.pop()()
         return self._reader is not None
 
+    @override
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Zip(Node):
     """The elements of several data sets side by side, as many as the shortest has."""
@@ -107,9 +120,11 @@ class Zip(Node):
     structure: Structure
     label: ClassVar[str] = "ZipDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         return ZipReader([part.open(run) for part in self.parts], self.structure)
 
+    @override
     def _cardinality(self) -> int:
         sizes = [part.cardinality for part in self.parts]
         finite = [size for size in sizes if size != INFINITE]
@@ -117,10 +132,12 @@ class Zip(Node):
             return INFINITE
         return UNKNOWN if UNKNOWN in finite else min(finite)
 
+    @override
     def _spec(self) -> Any:
         return self.structure.build([part.spec for part in self.parts])
 
 
+@final
 class ZipReader(Reader):
     """Several walks in step."""
 
@@ -129,6 +146,7 @@ class ZipReader(Reader):
         self._structure = structure
         self._ended = False
 
+    @override
     def take(self, count: int) -> Block:
         blocks: list[Block] = []
         for reader in self._readers:
@@ -143,14 +161,17 @@ class ZipReader(Reader):
         same = [block if len(block) == count else block.select(slice(count)) for block in blocks]
         return Zipped(same, self._structure)
 
+    @override
     def skip(self, count: int) -> int:
         return min(reader.skip(count) for reader in self._readers)
 
+    @override
     def close(self) -> None:
         for reader in self._readers:
             reader.close()
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Enumerate(OneInput):
     """Each element with its number."""
@@ -158,35 +179,38 @@ class Enumerate(OneInput):
     start: int
     label: ClassVar[str] = "EnumerateDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         return EnumerateReader(self.input.open(run), self.start)
 
+    @override
     def _spec(self) -> Any:
         return (TensorSpec.on_host((), np.int64), self.input.spec)
 
+    @override
     def details(self) -> str:
         return f"from {self.start}" if self.start else ""
 
 
-class EnumerateReader(Reader):
+@final
+class EnumerateReader(ReaderOfOne):
     """A walk that counts."""
 
     _pair = Structure((0, 0))
 
     def __init__(self, reader: Reader, start: int):
-        self._reader = reader
+        super().__init__(reader)
         self._next = start
 
+    @override
     def take(self, count: int) -> Block:
         block = self._reader.take(count)
         numbers = range(self._next, self._next + len(block))
         self._next = numbers.stop
         return Zipped([Counted(numbers, np.dtype(np.int64)), block], self._pair)
 
+    @override
     def skip(self, count: int) -> int:
         skipped = self._reader.skip(count)
         self._next += skipped
         return skipped
-
-    def close(self) -> None:
-        self._reader.close()

@@ -6,20 +6,21 @@ import contextlib
 import functools
 import glob
 import os
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
 
+from replicax._src._typing import DTypeLike, PyTree
 from replicax._src.data._arguments import as_count, as_function, as_signature, flat_padding
 from replicax._src.data._batching import Batch, PaddedBatch, Rebatch, Unbatch, Window
 from replicax._src.data._caching import Cache, Prefetch, WithOptions, options_of
 from replicax._src.data._combining import Concatenate, Enumerate, Zip
-from replicax._src.data._elements import Structure, as_element
-from replicax._src.data._files import names_node
+from replicax._src.data._elements import DatasetBase, Element, ElementSpec, Structure, as_element
+from replicax._src.data._files import FileNames, names_node
 from replicax._src.data._interleaving import Interleave
 from replicax._src.data._iterator import DatasetIterator, refuse_in_trace
-from replicax._src.data._mapping import ON_DEVICE, PER_ELEMENT, VECTORIZED, Filter, Map
+from replicax._src.data._mapping import Filter, Map, MapMode
 from replicax._src.data._node import INFINITE, UNKNOWN, Node, NoElements, merged_specs
 from replicax._src.data._options import AUTOTUNE, Options
 from replicax._src.data._ordering import Repeat, Shard, Shuffle, Skip, Take
@@ -35,7 +36,7 @@ from replicax._src.data._sources import (
 from replicax._src.data.foreign import foreign_node
 
 
-class Dataset:
+class Dataset(DatasetBase):
     """A sequence of elements, described by how to make them; nothing runs before it is iterated.
 
     The operations are those of `tf.data.Dataset`. Elements are tuples and dicts of NumPy arrays;
@@ -59,21 +60,23 @@ class Dataset:
     # ------------------------------------------------------------------ sources
 
     @staticmethod
-    def from_tensor_slices(tensors: Any, name: str | None = None) -> Dataset:
-        """The rows of an array, or of a structure of arrays with as many rows.
+    def from_tensor_slices(tensors: Element, name: str | None = None) -> Dataset:
+        """Returns the rows of an array, or of a structure of arrays with as many rows.
 
         The arrays are not copied (also not those of `np.memmap`): do not change them meanwhile.
         """
         return Dataset(TensorSlices.of(tensors))
 
     @staticmethod
-    def from_tensors(tensors: Any, name: str | None = None) -> Dataset:
-        """One element: `tensors`."""
+    def from_tensors(tensors: Element, name: str | None = None) -> Dataset:
+        """Returns a data set of one element: `tensors`."""
         return Dataset(OneElement.of(tensors))
 
     @staticmethod
-    def range(*args: Any, output_type: Any = np.int64, name: str | None = None) -> Dataset:
-        """The numbers of `range(*args)`, as `int64` unless `output_type` says otherwise."""
+    def range(
+        *args: SupportsIndex, output_type: DTypeLike = np.int64, name: str | None = None
+    ) -> Dataset:
+        """Returns the numbers of `range(*args)`, as `int64` unless `output_type` says otherwise."""
         if not 1 <= len(args) <= 3:
             raise ValueError(
                 "Dataset.range takes `stop`, `start, stop` or `start, stop, step`; got "
@@ -94,13 +97,13 @@ class Dataset:
     @staticmethod
     def from_generator(
         generator: Callable[..., Iterable[Any]],
-        output_types: Any = None,
-        output_shapes: Any = None,
-        args: Any = None,
-        output_signature: Any = None,
+        output_types: PyTree = None,
+        output_shapes: PyTree = None,
+        args: Iterable[Any] | None = None,
+        output_signature: ElementSpec = None,
         name: str | None = None,
     ) -> Dataset:
-        """What the iterator that `generator()` returns yields; it is called for each iteration.
+        """Returns what the iterator of `generator()` yields; it is called for each iteration.
 
         Args:
           generator: a function that returns an iterable.
@@ -123,8 +126,8 @@ class Dataset:
         return Dataset(PythonIterator(make, signature, UNKNOWN, source))
 
     @staticmethod
-    def from_source(source: Any) -> Dataset:
-        """The elements of another library's data set: Grain, torch, Hugging Face, `tf.data`.
+    def from_source(source: object) -> Dataset:
+        """Returns the elements of a data set of Grain, torch, Hugging Face or `tf.data`.
 
         Also those of any iterable. What can be read by index is: `shuffle` and sharding then cost
         nothing.
@@ -133,12 +136,12 @@ class Dataset:
 
     @staticmethod
     def list_files(
-        file_pattern: Any,
+        file_pattern: FileNames,
         shuffle: bool | None = None,
         seed: int | None = None,
         name: str | None = None,
     ) -> Dataset:
-        """The names of the files that match a pattern or patterns, shuffled unless told not to."""
+        """Returns the names of the files that match patterns, shuffled unless told not to."""
         patterns = (
             [file_pattern] if isinstance(file_pattern, str | bytes | os.PathLike) else file_pattern
         )
@@ -156,8 +159,8 @@ class Dataset:
         return files.shuffle(len(names), seed) if shuffle or shuffle is None else files
 
     @staticmethod
-    def zip(*args: Any, datasets: Any = None, name: str | None = None) -> Dataset:
-        """The elements of several data sets side by side: `zip(a, b)`, or `zip({"x": a})`."""
+    def zip(*args: PyTree, datasets: PyTree = None, name: str | None = None) -> Dataset:
+        """Returns elements of data sets side by side: `zip(a, b)`, or `zip({"x": a})`."""
         if datasets is not None:
             args = (datasets,)
         if not args:
@@ -189,7 +192,7 @@ class Dataset:
         vectorized: bool = False,
         on_device: bool = False,
     ) -> Dataset:
-        """A function of each element. If an element is a tuple, the function gets its items.
+        """Applies a function to each element; the items of a tuple are several arguments.
 
         Args:
           map_func: gets NumPy arrays, and may use NumPy, JAX or anything else. Not called for
@@ -211,16 +214,18 @@ class Dataset:
         parallel = 1
         if num_parallel_calls is not None and num_parallel_calls != AUTOTUNE:
             parallel = as_count(num_parallel_calls, "map(num_parallel_calls=...)", 1)
-        mode = VECTORIZED if vectorized else ON_DEVICE if on_device else PER_ELEMENT
+        mode = MapMode.VECTORIZED if vectorized else MapMode.PER_ELEMENT
+        if on_device:
+            mode = MapMode.ON_DEVICE
         return Dataset(Map(self._data_set_node, map_func, mode, parallel))
 
     def filter(self, predicate: Callable[..., Any], name: str | None = None) -> Dataset:
-        """The elements for which `predicate` returns True."""
+        """Returns the elements for which `predicate` returns True."""
         predicate = as_function(predicate, "filter()", "lambda x: x > 0")
         return Dataset(Filter(self._data_set_node, predicate))
 
     def flat_map(self, map_func: Callable[..., Any], name: str | None = None) -> Dataset:
-        """The elements of the data sets that `map_func` makes of each element, in turn."""
+        """Returns the elements of the data sets that `map_func` makes of each element, in turn."""
         example = "lambda x: rx.data.Dataset.from_tensor_slices(x)"
         map_func = as_function(map_func, "flat_map()", example)
         return Dataset(Interleave(self._data_set_node, map_func, 1, 1, "flat_map()"))
@@ -234,7 +239,7 @@ class Dataset:
         deterministic: bool | None = None,
         name: str | None = None,
     ) -> Dataset:
-        """As `flat_map`, with `cycle_length` data sets taking turns of `block_length` elements.
+        """Works as `flat_map`, with `cycle_length` data sets in turns of `block_length` elements.
 
         `cycle_length` is 16 by default (in TensorFlow it depends on the machine).
         """
@@ -261,19 +266,19 @@ class Dataset:
         deterministic: bool | None = None,
         name: str | None = None,
     ) -> Dataset:
-        """`batch_size` elements as one; the last batch may be smaller, or is dropped."""
+        """Returns `batch_size` elements as one; the last batch may be smaller, or is dropped."""
         size = as_count(batch_size, "batch()", 1)
         return Dataset(Batch(self._data_set_node, size, bool(drop_remainder)))
 
     def padded_batch(
         self,
         batch_size: int,
-        padded_shapes: Any = None,
-        padding_values: Any = None,
+        padded_shapes: PyTree = None,
+        padding_values: PyTree = None,
         drop_remainder: bool = False,
         name: str | None = None,
     ) -> Dataset:
-        """As `batch`, for elements of different lengths: all are filled up to one shape.
+        """Works as `batch`, for elements of different lengths: all are filled up to one shape.
 
         Args:
           batch_size: how many elements.
@@ -286,13 +291,16 @@ class Dataset:
         return Dataset(PaddedBatch(self._data_set_node, size, shapes, values, bool(drop_remainder)))
 
     def unbatch(self, name: str | None = None) -> Dataset:
-        """The rows of the batches, one by one."""
+        """Returns the rows of the batches, one by one."""
         return Dataset(Unbatch(self._data_set_node))
 
     def rebatch(
-        self, batch_size: Any, drop_remainder: bool = False, name: str | None = None
+        self,
+        batch_size: int | Sequence[int] | np.ndarray,
+        drop_remainder: bool = False,
+        name: str | None = None,
     ) -> Dataset:
-        """Batches of another size, or of the sizes in a list, in turn."""
+        """Returns batches of another size, or of the sizes in a list, in turn."""
         given = batch_size if isinstance(batch_size, list | tuple | np.ndarray) else [batch_size]
         sizes = tuple(as_count(size, "rebatch()", 0 if len(given) > 1 else 1) for size in given)
         if not any(sizes):
@@ -307,7 +315,7 @@ class Dataset:
         drop_remainder: bool = False,
         name: str | None = None,
     ) -> Dataset:
-        """Data sets of `size` elements each, `stride` apart, starting every `shift` elements."""
+        """Returns data sets of `size` elements, `stride` apart, one for every `shift` elements."""
         count = as_count(size, "window()", 1)
         return Dataset(
             Window(
@@ -329,7 +337,7 @@ class Dataset:
         reshuffle_each_iteration: bool | None = True,
         name: str | None = None,
     ) -> Dataset:
-        """A random order.
+        """Returns the elements in a random order.
 
         Args:
           buffer_size: from how many elements the next one is drawn. As large as the data set for
@@ -342,7 +350,7 @@ class Dataset:
         node = self._data_set_node
         if size == UNKNOWN and node.cardinality == INFINITE:
             raise ValueError(
-                "shuffle() of everything needs a data set that ends; this one repeats for ever. "
+                "shuffle() of everything needs a data set that ends; this one repeats forever. "
                 "Call shuffle before repeat, or name a buffer_size."
             )
         chosen = None if seed is None else as_count(seed, "shuffle(seed=...)", None)
@@ -350,24 +358,24 @@ class Dataset:
         return Dataset(Shuffle(node, size, chosen, reshuffle))
 
     def repeat(self, count: int | None = None, name: str | None = None) -> Dataset:
-        """The data set `count` times over; for ever by default."""
+        """Returns the data set `count` times over; forever by default."""
         times = -1 if count is None else as_count(count, "repeat()", None)
         return Dataset(Repeat(self._data_set_node, max(times, -1)))
 
     def take(self, count: int, name: str | None = None) -> Dataset:
-        """The first `count` elements; all of them if it is negative."""
+        """Returns the first `count` elements; all of them if it is negative."""
         number = as_count(count, "take()", None)
         return Dataset(Take(self._data_set_node, number)) if number >= 0 else self
 
     def skip(self, count: int, name: str | None = None) -> Dataset:
-        """All elements but the first `count`; none of them if it is negative."""
+        """Returns all elements but the first `count`; none of them if it is negative."""
         number = as_count(count, "skip()", None)
         if number < 0:
             return self.take(0)
         return Dataset(Skip(self._data_set_node, number))
 
     def shard(self, num_shards: int, index: int, name: str | None = None) -> Dataset:
-        """Every `num_shards`-th element, from number `index` on."""
+        """Returns every `num_shards`-th element, from number `index` on."""
         shards, number = as_count(num_shards, "shard()", None), as_count(index, "shard()", None)
         if not (shards == number == -1) and not 0 <= number < shards:
             raise ValueError(
@@ -377,7 +385,7 @@ class Dataset:
         return Dataset(Shard(self._data_set_node, shards, number))
 
     def concatenate(self, dataset: Dataset, name: str | None = None) -> Dataset:
-        """The elements of this data set, then those of another that looks like it."""
+        """Returns the elements of this data set, then those of another that looks like it."""
         if not isinstance(dataset, Dataset):
             raise TypeError(f"concatenate() takes a data set; got {dataset!r}.")
         nodes = (self._data_set_node, dataset._data_set_node)
@@ -393,19 +401,19 @@ class Dataset:
         return Dataset(Concatenate((*first, nodes[1]), merged))
 
     def enumerate(self, start: int = 0, name: str | None = None) -> Dataset:
-        """Pairs of a number, counting from `start`, and an element."""
+        """Returns pairs of a number, counting from `start`, and an element."""
         return Dataset(Enumerate(self._data_set_node, as_count(start, "enumerate()", None)))
 
     # ------------------------------------------------------------------ the way it is read
 
     def cache(self, filename: str = "", name: str | None = None) -> Dataset:
-        """The same elements, computed once: kept in memory, or in a file if one is named."""
+        """Returns the same elements, computed once and kept: in memory, or in the named file."""
         if not isinstance(filename, str | os.PathLike):
             raise TypeError(f"cache() takes a file name, or nothing; got {filename!r}.")
         return Dataset(Cache(self._data_set_node, os.fspath(filename)))
 
     def prefetch(self, buffer_size: int, name: str | None = None) -> Dataset:
-        """The same elements; at the end of a pipeline, a thread reads `buffer_size` of them ahead.
+        """Returns the same elements; at the end of a pipeline, a thread reads so many ahead.
 
         A distributed data set reads ahead by itself.
         """
@@ -413,26 +421,26 @@ class Dataset:
         return Dataset(Prefetch(self._data_set_node, size))
 
     def with_options(self, options: Options, name: str | None = None) -> Dataset:
-        """The same elements, with `rx.data.Options`."""
+        """Returns the same elements, with `rx.data.Options`."""
         if not isinstance(options, Options):
             raise TypeError(f"with_options() takes rx.data.Options; got {options!r}.")
         return Dataset(WithOptions(self._data_set_node, self.options().merge(options)))
 
     def options(self) -> Options:
-        """The options that `with_options` set."""
+        """Returns the options that `with_options` set."""
         return options_of(self._data_set_node)
 
     def apply(self, transformation_func: Callable[[Dataset], Dataset]) -> Dataset:
-        """`transformation_func(self)`, to be chained."""
+        """Returns `transformation_func(self)`, to be chained."""
         made = transformation_func(self)
         if not isinstance(made, Dataset):
             raise TypeError(f"The function of apply() must return a data set; got {made!r}.")
         return made
 
     def reduce(
-        self, initial_state: Any, reduce_func: Callable[..., Any], name: str | None = None
+        self, initial_state: Element, reduce_func: Callable[..., Any], name: str | None = None
     ) -> Any:
-        """`state = reduce_func(state, element)` over all elements; the last state."""
+        """Returns the last state of `state = reduce_func(state, element)` over all elements."""
         state = as_element(initial_state)
         for element in self:
             state = as_element(reduce_func(state, element))
@@ -440,19 +448,14 @@ class Dataset:
 
     # ------------------------------------------------------------------ looking at it
 
-    @property
-    def element_spec(self) -> Any:
-        """What the elements look like: a structure of `rx.TensorSpec`."""
-        return self._data_set_node.spec
-
     def cardinality(self) -> int:
-        """The number of elements, or `INFINITE_CARDINALITY`, or `UNKNOWN_CARDINALITY`."""
+        """Returns the number of elements, or `INFINITE_CARDINALITY`, or `UNKNOWN_CARDINALITY`."""
         return self._data_set_node.cardinality
 
     def __len__(self) -> int:
         size = self.cardinality()
         if size == INFINITE:
-            raise TypeError("The data set repeats for ever, so that it has no length.")
+            raise TypeError("The data set repeats forever, so that it has no length.")
         if size == UNKNOWN:
             raise TypeError(
                 "The length of the data set is not known before it is read. Count its elements: "
@@ -469,13 +472,13 @@ class Dataset:
         return DatasetIterator([self._data_set_node], iterations.begin(), iterations.resume)
 
     def as_numpy_iterator(self) -> Iterator[Any]:
-        """An iterator over the elements, as NumPy arrays."""
+        """Returns an iterator over the elements, as NumPy arrays."""
         return iter(self)
 
     def benchmark(self, elements: int = 100, warm_up: int = 5) -> Any:
-        """Where the time goes: reads `elements` elements up to each operation of the pipeline.
+        """Measures where the time goes: reads `elements` elements up to each operation.
 
-        Prints as a table, shows as one in a notebook.
+        Returns a report that prints as a table, and shows as one in a notebook.
         """
         return benchmark(self._data_set_node, elements, warm_up)
 
@@ -488,10 +491,10 @@ class Dataset:
     def _repr_html_(self) -> str:
         return html_tree(self._data_set_node)
 
-    def __deepcopy__(self, memo: Any) -> Self:
+    def __deepcopy__(self, memo: object) -> Self:
         return self
 
 
 def cardinality(dataset: Dataset) -> int:
-    """The older spelling of `dataset.cardinality()`."""
+    """Returns `dataset.cardinality()`, of which this is the older spelling."""
     return dataset.cardinality()

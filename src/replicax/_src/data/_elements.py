@@ -10,24 +10,51 @@ import functools
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final
 
 import jax
 import numpy as np
 
 from replicax._src import _tree
 from replicax._src._arrays import STRING
+from replicax._src._typing import DTypeLike, PyTree
 from replicax._src.records import RecordArray, SparseTensor
+
+if TYPE_CHECKING:
+    from replicax._src.data._node import Node
 
 Allocate = Callable[[tuple[int, ...], Any], np.ndarray]
 
+Element = Any
+"""What a data set yields: tuples and dicts, nested, with a `Leaf` in each place."""
 
+ElementSpec = Any
+"""A structure like an element, with a `TensorSpec` or `DatasetSpec` in the place of each leaf."""
+
+T = TypeVar("T")
+
+
+class DatasetBase:
+    """The base of `Dataset`: what is known of one where its operations are not."""
+
+    _data_set_node: Node
+
+    @property
+    def element_spec(self) -> ElementSpec:
+        """What the elements look like: a structure of `rx.TensorSpec`."""
+        return self._data_set_node.spec
+
+
+Leaf = np.ndarray | np.generic | bytes | DatasetBase
+
+
+@final
 class Structure:
     """How the leaves of an element are put together."""
 
     __slots__ = ("_like", "build", "leaves")
 
-    def __init__(self, element: Any):
+    def __init__(self, element: Element):
         # Numbers in the place of the leaves: a structure must not keep a batch alive.
         if type(element) is tuple and not any(map(_nested, element)):
             self._like: Any = (0,) * len(element)
@@ -51,7 +78,7 @@ class Structure:
         return _describe(self._like)
 
     def columns(self, elements: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """The same leaf of all elements, for each leaf."""
+        """Returns the same leaf of all elements, for each leaf."""
         if self.leaves is _alone:
             if any(issubclass(kind, tuple | dict) for kind in set(map(type, elements))):
                 self._refuse(elements)
@@ -66,8 +93,8 @@ class Structure:
             self._refuse(elements)
         return list(zip(*rows))  # type: ignore[arg-type]
 
-    def leaves_like(self, element: Any) -> list[Any] | None:
-        """The leaves of an element in the order of this structure; None if it is another one.
+    def leaves_like(self, element: Element) -> list[Any] | None:
+        """Returns the leaves of an element in this structure's order; None if its own is another.
 
         The items of a dict may come in another order.
         """
@@ -98,7 +125,7 @@ class Structure:
         return Structure, (self._like,)
 
 
-def _collect(like: Any, element: Any, found: list[Any]) -> bool:
+def _collect(like: PyTree, element: Element, found: list[Any]) -> bool:
     level, other = _tree.one_level(like, _is_leaf), _tree.one_level(element, _is_leaf)
     if level is None or other is None:
         found.append(element)
@@ -120,31 +147,32 @@ def _values(element: dict[Any, Any]) -> list[Any]:
     return list(element.values())
 
 
-def _as_it_is(element: Any) -> Any:
+def _as_it_is(element: Element) -> Any:
     return element
 
 
-def _alone(element: Any) -> Any:
+def _alone(element: Leaf) -> Any:
     return (element,)
 
 
-def _leaves(element: Any) -> list[Any]:
+def _leaves(element: Element) -> list[Any]:
     return list(_tree.leaves_of(element, _is_leaf))
 
 
-def _is_leaf(value: Any) -> bool:
-    return isinstance(value, list | np.ndarray | np.generic | bytes | str) or hasattr(
-        value, "_data_set_node"
-    )
+_LEAVES = (list, np.ndarray, np.generic, bytes, str, DatasetBase)
 
 
-def _nested(value: Any) -> bool:
+def _is_leaf(value: object) -> bool:
+    return isinstance(value, _LEAVES)
+
+
+def _nested(value: object) -> bool:
     if isinstance(value, np.ndarray | np.generic | bytes):
         return False
     return _tree.one_level(value, _is_leaf) is not None
 
 
-def _describe(element: Any) -> str:
+def _describe(element: Element) -> str:
     level = _tree.one_level(element, _is_leaf)
     if level is None:
         return "."
@@ -154,13 +182,13 @@ def _describe(element: Any) -> str:
     return f"{type(element).__name__}({', '.join(parts)})"
 
 
-def map_leaves(fn: Callable[[Any], Any], element: Any) -> Any:
-    """`fn` of every leaf of an element, or of a structure of specs."""
+def map_leaves(fn: Callable[[Any], Any], element: Element) -> Any:
+    """Returns `fn` of every leaf of an element, or of a structure of specs."""
     return _tree.map_structure(fn, element, _is_leaf)
 
 
-def leaves_with_names(element: Any, name: str = "") -> list[tuple[str, Any]]:
-    """Every leaf with a name for error messages, such as `['image']` or `[0]`."""
+def leaves_with_names(element: Element, name: str = "") -> list[tuple[str, Any]]:
+    """Returns every leaf with a name for error messages, such as `['image']` or `[0]`."""
     level = _tree.one_level(element, _is_leaf)
     if level is None:
         return [(name, element)]
@@ -174,8 +202,8 @@ def leaves_with_names(element: Any, name: str = "") -> list[tuple[str, Any]]:
 # ------------------------------------------------------------------ leaves
 
 
-def as_leaf(value: Any) -> Any:
-    """`value` as a leaf, with TensorFlow's types: Python's numbers have 32 bits, text is bytes."""
+def as_leaf(value: object) -> Any:
+    """Returns `value` as a leaf, with TensorFlow's types: numbers of 32 bits, text as bytes."""
     if isinstance(value, np.ndarray):
         if type(value) is not np.ndarray and not isinstance(value, RecordArray):
             value = np.asarray(value)
@@ -191,7 +219,7 @@ def as_leaf(value: Any) -> Any:
         return _python_numbers(np.asarray(value))[()]
     if isinstance(value, str):
         return value.encode()
-    if hasattr(value, "_data_set_node"):
+    if isinstance(value, DatasetBase):
         return value
     if isinstance(value, list | tuple):
         return _array_of_list(value)
@@ -214,7 +242,7 @@ def _python_numbers(array: np.ndarray) -> np.ndarray:
 
 
 def _array_of_list(values: Sequence[Any]) -> np.ndarray:
-    """An array of nested lists; those of Python's numbers have 32 bits."""
+    """Returns an array of nested lists; those of Python's numbers have 32 bits."""
     first: Any = values
     while isinstance(first, list | tuple) and first:
         first = first[0]
@@ -241,7 +269,7 @@ def _array_of_list(values: Sequence[Any]) -> np.ndarray:
     return as_leaf(array)
 
 
-def _depth(values: Any) -> int:
+def _depth(values: object) -> int:
     depth = 0
     while isinstance(values, list | tuple) and values:
         values, depth = values[0], depth + 1
@@ -249,7 +277,7 @@ def _depth(values: Any) -> int:
 
 
 def _checked_array(array: np.ndarray) -> np.ndarray:
-    """An array of text or objects, as one of bytes."""
+    """Returns an array of text or objects, as one of bytes."""
     if isinstance(array, RecordArray):
         return array
     if array.dtype.kind == "U":
@@ -264,8 +292,8 @@ def _checked_array(array: np.ndarray) -> np.ndarray:
     return object_array(flat).reshape(array.shape)
 
 
-def refuse_sparse(element: Any, what: str) -> None:
-    """Sparse values are no rows of arrays."""
+def refuse_sparse(element: Element, what: str) -> None:
+    """Raises a `ValueError` for sparse values, which are no rows of arrays."""
     if isinstance(element, SparseTensor):
         raise ValueError(
             f"{what} was given a sparse value (of a VarLenFeature), whose arrays are no rows. "
@@ -277,7 +305,7 @@ def refuse_sparse(element: Any, what: str) -> None:
             refuse_sparse(child, what)
 
 
-def _as_bytes(item: Any, array: np.ndarray) -> bytes:
+def _as_bytes(item: object, array: np.ndarray) -> bytes:
     if isinstance(item, str):
         return item.encode()
     if isinstance(item, bytes):
@@ -290,19 +318,19 @@ def _as_bytes(item: Any, array: np.ndarray) -> bytes:
 
 
 def object_array(values: Sequence[Any]) -> np.ndarray:
-    """A one-dimensional array of objects, also where the objects have lengths."""
+    """Returns a one-dimensional array of objects, also where the objects have lengths."""
     array = np.empty(len(values), object)
     array[:] = values
     return array
 
 
-def _short(value: Any, limit: int = 80) -> str:
+def _short(value: object, limit: int = 80) -> str:
     text = repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def as_element(value: Any, list_is_tuple: bool = False) -> Any:
-    """What a user's function or iterator gave, as an element."""
+def as_element(value: object, list_is_tuple: bool = False) -> Any:
+    """Returns what a user's function or iterator gave, as an element."""
     if list_is_tuple and isinstance(value, list):
         value = tuple(value)
     kind = type(value)
@@ -311,8 +339,8 @@ def as_element(value: Any, list_is_tuple: bool = False) -> Any:
     return map_leaves(as_leaf, value)
 
 
-def own(element: Any) -> Any:
-    """The same element, in arrays and containers that nobody else can change.
+def own(element: Element) -> Any:
+    """Returns the same element, in arrays and containers that nobody else can change.
 
     A user's function or generator may fill one buffer, or one dict, again and again.
     """
@@ -349,16 +377,16 @@ def _held_elsewhere(leaves: list[Any], index: int) -> bool:
 _ALONE = (lambda leaves: sys.getrefcount(leaves[0]))([np.empty(1)])
 
 
-def read_only(leaf: Any) -> Any:
-    """The same leaf; if it is an array, one that cannot be written to through this name."""
+def read_only(leaf: T) -> T:
+    """Returns the same leaf; if it is an array, one that cannot be written to through this name."""
     if isinstance(leaf, np.ndarray) and leaf.flags.writeable:
         leaf = leaf.view()
         leaf.flags.writeable = False
     return leaf
 
 
-def plain(element: Any) -> Any:
-    """The same element, with arrays of records as plain arrays that are the user's own."""
+def plain(element: Element) -> Any:
+    """Returns the same element, with arrays of records as plain arrays that are the user's own."""
     return map_leaves(
         lambda leaf: np.array(leaf, object) if isinstance(leaf, RecordArray) else leaf, element
     )
@@ -368,7 +396,7 @@ def plain(element: Any) -> Any:
 
 
 def stack(leaves: Sequence[Any], allocate: Allocate | None = None) -> np.ndarray:
-    """One array from the same leaf of several elements.
+    """Returns one array from the same leaf of several elements.
 
     Raises:
       ShapesDiffer: the leaves have different shapes or dtypes.
@@ -376,7 +404,7 @@ def stack(leaves: Sequence[Any], allocate: Allocate | None = None) -> np.ndarray
     first = leaves[0]
     if len(set(map(type, leaves))) > 1 and any(isinstance(leaf, bytes) for leaf in leaves):
         raise ShapesDiffer(leaves)
-    if isinstance(first, bytes) or hasattr(first, "_data_set_node"):
+    if isinstance(first, bytes | DatasetBase):
         return object_array(leaves)
     shape, dtype = first.shape, first.dtype
     for leaf in leaves:
@@ -397,18 +425,18 @@ class ShapesDiffer(Exception):
 
     def __init__(self, leaves: Sequence[Any]):
         super().__init__()
-        looks = dict.fromkeys(map(_look, leaves))
-        self.looks = ", ".join(list(looks)[:4])
+        descriptions = dict.fromkeys(map(_leaf_text, leaves))
+        self.descriptions = ", ".join(list(descriptions)[:4])
 
 
-def _look(leaf: Any) -> str:
+def _leaf_text(leaf: Leaf) -> str:
     if isinstance(leaf, np.ndarray | np.generic):
         return f"{'string' if leaf.dtype == STRING else leaf.dtype}{list(leaf.shape)}"
     return "string[]" if isinstance(leaf, bytes) else type(leaf).__name__
 
 
-def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An empty array at an address that a device of the CPU can take over without a copy."""
+def aligned(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+    """Returns an empty array at an address that a CPU device takes over without a copy."""
     dtype = np.dtype(dtype)
     if dtype == STRING:
         return np.empty(shape, dtype)

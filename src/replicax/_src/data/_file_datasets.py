@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from replicax._src.data import _files
 from replicax._src.data._arguments import as_count
 from replicax._src.data._array_record import array_records
 from replicax._src.data._dataset import Dataset
+from replicax._src.data._elements import DatasetBase
+from replicax._src.data._files import FileNames
 from replicax._src.data._run import Run
 
 
@@ -23,7 +23,7 @@ class TFRecordDataset(Dataset):
 
     def __init__(
         self,
-        filenames: Any,
+        filenames: FileNames | DatasetBase,
         compression_type: str | None = None,
         buffer_size: int | None = None,
         num_parallel_reads: int | None = None,
@@ -40,7 +40,7 @@ class TextLineDataset(Dataset):
 
     def __init__(
         self,
-        filenames: Any,
+        filenames: FileNames | DatasetBase,
         compression_type: str | None = None,
         buffer_size: int | None = None,
         num_parallel_reads: int | None = None,
@@ -57,7 +57,7 @@ class FixedLengthRecordDataset(Dataset):
 
     def __init__(
         self,
-        filenames: Any,
+        filenames: FileNames | DatasetBase,
         record_bytes: int,
         header_bytes: int | None = None,
         footer_bytes: int | None = None,
@@ -83,7 +83,7 @@ class ParquetDataset(Dataset):
       columns: which columns to read; all by default.
     """
 
-    def __init__(self, filenames: Any, columns: list[str] | None = None):
+    def __init__(self, filenames: FileNames | DatasetBase, columns: list[str] | None = None):
         super().__init__(_files.parquet(_files.names_node(filenames), columns))
 
 
@@ -96,6 +96,6 @@ class ArrayRecordDataset(Dataset):
       filenames: a name, or a list of names.
     """
 
-    def __init__(self, filenames: Any):
+    def __init__(self, filenames: FileNames | DatasetBase):
         names = _files.names_node(filenames).open(Run()).take(1 << 30).rows()
         super().__init__(array_records([_files.file_name(name) for name in names]))

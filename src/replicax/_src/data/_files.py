@@ -5,22 +5,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, final
 
 import numpy as np
 
 from replicax._src._arrays import STRING
 from replicax._src._errors import DataLossError, add_note
 from replicax._src._tensor_spec import TensorSpec
+from replicax._src._typing import override
 from replicax._src.data._arrow import arrow_block
 from replicax._src.data._blocks import Block, Held, RecordRows
+from replicax._src.data._elements import DatasetBase
 from replicax._src.data._node import Node, Pulled, Reader, observed_spec
 from replicax._src.data._run import Run
 from replicax._src.data._sources import TensorSlices
-from replicax._src.records import scan_fixed, scan_lines, scan_tfrecords
+from replicax._src.records import FileName, scan_fixed, scan_lines, scan_tfrecords
+
+FileNames = FileName | Iterable[FileName]
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Files(Node):
     """The records of files, one file after the other."""
@@ -31,9 +36,11 @@ class Files(Node):
     yields_records: bool = True
 
     @property
+    @override
     def label(self) -> str:  # type: ignore[override]
         return self.kind
 
+    @override
     def open(self, run: Run) -> Reader:
         return Pulled(self._blocks(self.names.open(run)))
 
@@ -44,25 +51,26 @@ class Files(Node):
         finally:
             names.close()
 
+    @override
     def _spec(self) -> Any:
         return TensorSpec.on_host((), STRING) if self.yields_records else observed_spec(self)
 
+    @override
     def details(self) -> str:
         count = self.names.cardinality
         return f"{count} file(s)" if count >= 0 else "files"
 
 
-def file_name(name: Any) -> str:
+def file_name(name: object) -> str:
     if not isinstance(name, bytes | str):
         raise TypeError(f"A file name must be text; got {name!r}.")
     return os.fsdecode(name)
 
 
-def names_node(filenames: Any) -> Node:
-    """The data set of file names from what a user passes: one name, several, or a data set."""
-    node = getattr(filenames, "_data_set_node", None)
-    if node is not None:
-        return node
+def names_node(filenames: FileNames | DatasetBase) -> Node:
+    """Returns a data set of file names, of what a user passes: one, several, or a data set."""
+    if isinstance(filenames, DatasetBase):
+        return filenames._data_set_node
     if isinstance(filenames, str | bytes | os.PathLike):
         filenames = [filenames]
     try:
@@ -104,7 +112,7 @@ def fixed_length_records(
 
 
 def parquet(names: Node, columns: list[str] | None) -> Files:
-    """Rows of Parquet files as dicts; needs the package pyarrow."""
+    """Returns the rows of Parquet files as dicts; needs the package pyarrow."""
     try:
         import pyarrow.parquet as reader  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -133,7 +141,7 @@ def parquet(names: Node, columns: list[str] | None) -> Files:
 
 @contextlib.contextmanager
 def _naming_damage(path: str) -> Iterator[None]:
-    """The package says what is wrong, but not with which file."""
+    """Adds the file to what the package says is wrong with it."""
     try:
         yield
     except FileNotFoundError:

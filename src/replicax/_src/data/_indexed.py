@@ -6,16 +6,18 @@ import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 
 from replicax._src._arrays import STRING
 from replicax._src._errors import add_note
 from replicax._src._tensor_spec import TensorSpec
+from replicax._src._typing import override
 from replicax._src.data._blocks import Block, Indices, pick
 from replicax._src.data._elements import (
     Allocate,
+    ElementSpec,
     Structure,
     as_element,
     as_leaf,
@@ -31,16 +33,24 @@ Column = Sequence[Any] | np.ndarray  # the same leaf of several elements
 NUMBERS = frozenset("biufcV")  # kinds of dtypes; V is for those of ml_dtypes, such as bfloat16
 
 
-class Table(NamedTuple):
+@runtime_checkable
+class Readable(Protocol):
+    """What can be read by index; perhaps also by many at once, with `__getitems__`."""
+
+    def __getitem__(self, index: Any, /) -> Any: ...
+
+
+class FetchedColumns(NamedTuple):
     """Some elements: leaf for leaf, and a function that puts one together of its leaves."""
 
     columns: Sequence[Column]
     build: Callable[[Sequence[Any]], Any]
 
 
-Fetch = Callable[[range | np.ndarray], Table]
+Fetch = Callable[[range | np.ndarray], FetchedColumns]
 
 
+@final
 class Fetched(Block):
     """Elements of such a source, by number."""
 
@@ -50,12 +60,15 @@ class Fetched(Block):
         self.node = node
         self.indices = indices
 
+    @override
     def __len__(self) -> int:
         return len(self.indices)
 
+    @override
     def select(self, indices: Indices) -> Fetched:
         return Fetched(self.node, pick(self.indices, indices))
 
+    @override
     def rows(self) -> list[Any]:
         if len(self.indices) == 0:
             return []
@@ -64,11 +77,12 @@ class Fetched(Block):
         guarded = [[read_only(value) for value in column] for column in columns]
         return [build(row) for row in zip(*guarded, strict=True)]
 
+    @override
     def stacked(self, allocate: Allocate | None = None) -> Any:
         columns, build = self._fetched()
         return build([_stacked(column, allocate) for column in columns])
 
-    def _fetched(self) -> Table:
+    def _fetched(self) -> FetchedColumns:
         try:
             return self.node.fetch(self.indices)
         except StopIteration as error:
@@ -104,6 +118,7 @@ def _stacked(column: Column, allocate: Allocate | None) -> np.ndarray:
     return new
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Indexed(Node):
     """A source with a length, of which any elements can be had."""
@@ -118,22 +133,27 @@ class Indexed(Node):
     runs_user_code: ClassVar[bool] = True
 
     @property
+    @override
     def label(self) -> str:  # type: ignore[override]
         return self.kind
 
+    @override
     def open(self, run: Run) -> Reader:
         size = sys.maxsize if self.size == INFINITE else self.size
         return Slices(Fetched(self, range(size)))
 
+    @override
     def _cardinality(self) -> int:
         return self.size
 
+    @override
     def _spec(self) -> Any:
         if self.signature is not None:
             return self.signature
         spec = observed_spec(self)
         return of_any_length(spec) if self.may_be_batches else spec
 
+    @override
     def details(self) -> str:
         return "by index" if self.size == INFINITE else f"{self.size} elements by index"
 
@@ -142,7 +162,7 @@ class Indexed(Node):
 
 
 def by_rows(
-    source: Any,
+    source: Readable,
     kind: str,
     missing: str = "",
     as_rows: Callable[[list[Any]], list[Any]] | None = None,
@@ -159,7 +179,7 @@ def by_rows(
     """
     many = getattr(source, "__getitems__", None)
 
-    def fetch(indices: range | np.ndarray) -> Table:
+    def fetch(indices: range | np.ndarray) -> FetchedColumns:
         numbers = indices.tolist() if isinstance(indices, np.ndarray) else list(indices)
         if many is not None:
             rows = list(many(numbers))
@@ -180,37 +200,37 @@ def by_rows(
     return fetch
 
 
-def table_of(rows: list[Any], as_column: Callable[[Column], Column]) -> Table:
-    """Elements as a user's source gave them, column by column."""
+def table_of(rows: list[Any], as_column: Callable[[Column], Column]) -> FetchedColumns:
+    """Returns elements as a user's source gave them, column by column."""
     first = rows[0]
     kind = type(first)
     if kind is tuple and all(map(_is_leaf, first)):
         count = len(first)
         if all(type(row) is tuple and len(row) == count for row in rows):
-            return Table([as_column(column) for column in zip(*rows)], tuple)
+            return FetchedColumns([as_column(column) for column in zip(*rows)], tuple)
     elif kind is dict and all(map(_is_leaf, first.values())):
         keys = first.keys()
         if all(type(row) is dict and row.keys() == keys for row in rows):
             columns = {key: as_column([row[key] for row in rows]) for key in keys}
             return table_of_dicts(columns)
     elif _is_leaf(first):
-        return Table([as_column(rows)], _alone)
+        return FetchedColumns([as_column(rows)], _alone)
     elements = [as_element(row) for row in rows]
     structure = Structure(elements[0])
-    return Table(structure.columns(elements), structure.build)
+    return FetchedColumns(structure.columns(elements), structure.build)
 
 
-def table_of_dicts(columns: Mapping[str, Column]) -> Table:
-    """Elements that are dicts with these columns."""
+def table_of_dicts(columns: Mapping[str, Column]) -> FetchedColumns:
+    """Returns elements that are dicts with these columns."""
     names = tuple(columns)
-    return Table(list(columns.values()), lambda row: dict(zip(names, row)))
+    return FetchedColumns(list(columns.values()), lambda row: dict(zip(names, row)))
 
 
 def _alone(row: Sequence[Any]) -> Any:
     return row[0]
 
 
-def _is_leaf(value: Any) -> bool:
+def _is_leaf(value: object) -> bool:
     # What is one for certain; a structure of any other type goes the slower way.
     return isinstance(value, _LEAVES) or hasattr(value, "__array__")
 
@@ -219,7 +239,7 @@ _LEAVES = (np.ndarray, np.generic, bool, int, float, str, bytes)
 
 
 def numpy_column(values: Column) -> Column:
-    """The same leaf of several elements, each as `as_leaf` has it."""
+    """Returns the same leaf of several elements, each as `as_leaf` has it."""
     if isinstance(values, np.ndarray) and values.dtype.kind in NUMBERS:
         return values
     kinds = set(map(type, values))
@@ -237,8 +257,8 @@ def numpy_column(values: Column) -> Column:
     return [as_leaf(value) for value in values]
 
 
-def of_any_length(spec: Any) -> Any:
-    """The spec of elements of which some were seen: of batches, others may have other sizes."""
+def of_any_length(spec: ElementSpec) -> Any:
+    """Returns the spec for more elements than were seen: other batches may have other sizes."""
     shapes = [leaf.shape for _, leaf in leaves_with_names(spec) if hasattr(leaf, "dtype")]
     if len({shape[0] if shape else None for shape in shapes}) != 1 or not shapes[0]:
         return spec  # no batches: those have as many rows in each array

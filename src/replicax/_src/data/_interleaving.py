@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 
+from replicax._src._typing import override
 from replicax._src.data._blocks import EMPTY, Block, Broken
+from replicax._src.data._elements import DatasetBase, Element
 from replicax._src.data._joining import concatenate
 from replicax._src.data._mapping import call, name_of, seen_spec
 from replicax._src.data._node import (
@@ -18,6 +20,7 @@ from replicax._src.data._node import (
     OneInput,
     Pulled,
     Reader,
+    ReaderOfOne,
     Slices,
     chunk_of,
     drawing_nodes,
@@ -27,6 +30,7 @@ from replicax._src.data._node import (
 from replicax._src.data._run import Run, derived, draw
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Interleave(OneInput):
     """The elements of the data sets that a function makes of each element, taking turns.
@@ -43,6 +47,7 @@ class Interleave(OneInput):
     runs_user_code: ClassVar[bool] = True
     pulls_user_code: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         return Pulled(self._blocks(self.input.open(run), run))
 
@@ -89,7 +94,7 @@ class Interleave(OneInput):
                     each.close()
 
     def _woven(self, slots: Sequence[_Slot | None], more: bool) -> Block | None:
-        """Many turns of all slots at once, where each has enough for them and makes no fuss.
+        """Returns many turns of all slots at once; None where a slot has too few elements for that.
 
         Args:
           slots: some may be empty, if there is nothing to fill them with.
@@ -110,27 +115,27 @@ class Interleave(OneInput):
         return concatenate(blocks).select(order.transpose(1, 0, 2).ravel())
 
     @property
+    @override
     def draws(self) -> bool:
         return True
 
     def _inner_run(self, run: Run, node: Node, number: int) -> Run:
-        """The walk over the data set of one element: its shuffles must not draw anew each time."""
+        """Returns the run of one element's data set: its shuffles have one seed in all runs."""
         seed = run.seed_of(self.drawn)
         seeds = {
             each.drawn: derived(seed, number, index)
             for index, each in enumerate(drawing_nodes(node))
         }
-        return run.in_epoch(number).with_inner_seeds(seeds).anew()
+        return run.in_epoch(number).with_inner_seeds(seeds).restarted()
 
-    def data_set_of(self, element: Any) -> Node:
+    def data_set_of(self, element: Element) -> Node:
         made = call(self.fn, element, self.operation)
-        node = getattr(made, "_data_set_node", None)
-        if node is None:
+        if not isinstance(made, DatasetBase):
             raise TypeError(
                 f"{name_of(self.fn)}, the function of {self.operation}, must return a data set for "
                 f"each element (rx.data.Dataset); got {made!r}."
             )
-        return node
+        return made._data_set_node
 
     @functools.cached_property
     def first_made(self) -> Node | None:
@@ -138,15 +143,19 @@ class Interleave(OneInput):
         elements = first_elements(self.input, 1)
         return self.data_set_of(elements[0]) if elements else None
 
+    @override
     def _cardinality(self) -> int:
         return UNKNOWN
 
+    @override
     def _spec(self) -> Any:
         return seen_spec(self.input, lambda element: self.data_set_of(element).spec, self)
 
+    @override
     def settings(self) -> str:
         return f"{self.cycle_length} {self.block_length}"
 
+    @override
     def details(self) -> str:
         cycle = f", {self.cycle_length} at a time" if self.cycle_length > 1 else ""
         return name_of(self.fn) + cycle
@@ -155,25 +164,24 @@ class Interleave(OneInput):
 _AT_ONCE = 512  # elements
 
 
-class _Slot(Reader):
+@final
+class _Slot(ReaderOfOne):
     """The walk of one data set, of which some elements may wait."""
 
     def __init__(self, reader: Reader, chunk: int):
-        self._reader = reader
+        super().__init__(reader)
         self._waiting = Slices(EMPTY)
         self.chunk = chunk
 
     def waiting(self, count: int) -> int:
-        """How many elements, up to `count`, there are; they are read."""
+        """Returns how many elements, up to `count`, there are; they are read."""
         if self._waiting.left < count:
             rest = self._waiting.take(count)
             more = take_all(self._reader, count - len(rest))
             self._waiting = Slices(concatenate([rest, more]))
         return min(self._waiting.left, count)
 
+    @override
     def take(self, count: int) -> Block:
         block = self._waiting.take(count)
         return block if len(block) else self._reader.take(count)
-
-    def close(self) -> None:
-        self._reader.close()

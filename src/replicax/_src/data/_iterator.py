@@ -6,11 +6,12 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, final
 
 from replicax._src._errors import OutOfRangeError
+from replicax._src._typing import override
 from replicax._src.context import world
-from replicax._src.data._ahead import Ahead, Failed
+from replicax._src.data._ahead import Failed, ReadAhead
 from replicax._src.data._caching import Prefetch, WithOptions, seeds_of_files
 from replicax._src.data._elements import plain
 from replicax._src.data._interleaving import Interleave
@@ -23,7 +24,7 @@ from replicax._src.functions import NotOneProgram
 
 
 def refuse_in_trace() -> None:
-    """A compiled function that reads data is a loop: Python, with compiled steps."""
+    """Raises `NotOneProgram` while a function is compiled: reading is Python's work."""
     world().refuse_in_program(lambda: NotOneProgram("it reads from a data set"))
 
 
@@ -31,7 +32,7 @@ class Feed(Protocol):
     """Where an iterator gets its values."""
 
     def get(self) -> Any:
-        """The next value, or `Failed` in its place; raises StopIteration at the end."""
+        """Returns the next value, or `Failed` in its place; raises StopIteration at the end."""
         ...
 
     def close(self) -> None: ...
@@ -41,7 +42,7 @@ _live: weakref.WeakSet[PositionedIterator] = weakref.WeakSet()
 
 
 def positions_now() -> weakref.WeakKeyDictionary[PositionedIterator, int]:
-    """Where each iterator of the program is."""
+    """Returns where each iterator of the program is."""
     return weakref.WeakKeyDictionary({each: each.position for each in tuple(_live)})
 
 
@@ -67,7 +68,7 @@ class PositionedIterator:
         raise NotImplementedError
 
     def _tied_to(self) -> dict[str, Any]:
-        """What else must be the same where a state is continued, by name."""
+        """Returns what else must be the same where a state is continued, by name."""
         return {}
 
     @property
@@ -88,9 +89,9 @@ class PositionedIterator:
                 self._position += 1
             except Exception:
                 raise
-            except BaseException:  # Ctrl-C came somewhere: start anew, from what was received
+            except BaseException:  # Ctrl-C came somewhere: start again, from what was received
                 feed, self._feed = self._feed, None
-                if isinstance(feed, Ahead):
+                if isinstance(feed, ReadAhead):
                     feed.close(wait=False)
                 elif feed is not None:
                     feed.close()
@@ -100,7 +101,7 @@ class PositionedIterator:
         return value
 
     def get_next(self) -> Any:
-        """The next element; raises `rx.errors.OutOfRangeError` at the end."""
+        """Returns the next element; raises `rx.errors.OutOfRangeError` at the end."""
         try:
             return next(self)
         except StopIteration:
@@ -109,7 +110,7 @@ class PositionedIterator:
             ) from None
 
     def get_next_as_optional(self) -> Optional:
-        """The next element, or an `rx.experimental.Optional` without a value at the end."""
+        """Returns the next element, or an `rx.experimental.Optional` without a value at the end."""
         try:
             return Optional(next(self), lambda: self.element_spec)
         except StopIteration:
@@ -122,7 +123,7 @@ class PositionedIterator:
 
     @contextlib.contextmanager
     def as_of(self, position: int) -> Iterator[None]:
-        """Inside the block `get_state` tells of an earlier position.
+        """Lets `get_state` tell of an earlier position inside the block.
 
         For a checkpoint that is saved between taking a batch and using it.
         """
@@ -134,7 +135,7 @@ class PositionedIterator:
                 self._position = now
 
     def get_state(self) -> dict[str, Any]:
-        """Where the user is: what was received, not what was read ahead.
+        """Returns where the user is: what was received, not what was read ahead.
 
         Small, and made of numbers and texts only: it can be written as JSON.
         """
@@ -180,6 +181,7 @@ class DatasetIterator(PositionedIterator):
     `get_state` and `set_state` take the position along, into another process too.
     """
 
+    @override
     def _start(self) -> Feed:
         sink = self._nodes[0]
         ahead = 0
@@ -187,11 +189,12 @@ class DatasetIterator(PositionedIterator):
             if isinstance(sink, Prefetch) and not ahead:
                 ahead = sink.buffer_size if sink.buffer_size >= 0 else 2
             sink = sink.input
-        reader = sink.open(self._run.anew())
+        reader = sink.open(self._run.restarted())
         feed = _Feed(reader, chunk_of(sink), self._position, _may_have_records(sink))
-        return Ahead(feed.get, ahead, feed.close) if ahead else feed
+        return ReadAhead(feed.get, ahead, feed.close) if ahead else feed
 
 
+@final
 class _Feed:
     """Elements from blocks."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
+from replicax._src._typing import override
 from replicax._src.data._blocks import (
     EMPTY,
     Batched,
@@ -25,6 +26,7 @@ from replicax._src.records import Records
 _MOST_PARTS = 32  # in one block, before they are computed after all
 
 
+@final
 class Joined(Block):
     """Elements of blocks of different kinds: the last batch, which is smaller, among the others."""
 
@@ -57,9 +59,11 @@ class Joined(Block):
                 parts.append(block)
         return cls(parts, np.concatenate(which), np.concatenate(indices))
 
+    @override
     def __len__(self) -> int:
         return len(self.which)
 
+    @override
     def select(self, indices: Indices) -> Block:
         which, places = self.which[indices], self.indices[indices]
         used = np.unique(which)
@@ -68,9 +72,11 @@ class Joined(Block):
         # Blocks of which nothing is left must not be kept.
         return Joined([self.parts[i] for i in used], np.searchsorted(used, which), places)
 
+    @override
     def detached(self) -> Joined:
         return Joined([part.detached() for part in self.parts], self.which, self.indices)
 
+    @override
     def rows(self) -> list[Any]:
         rows: list[Any] = [None] * len(self)
         for number, part in enumerate(self.parts):
@@ -81,7 +87,7 @@ class Joined(Block):
 
 
 def concatenate(blocks: Sequence[Block]) -> Block:
-    """One block of the elements of several; still not computed where they are of one kind."""
+    """Returns one block of the elements of several; where of one kind, still not computed."""
     blocks = [block for block in blocks if len(block)]
     if len(blocks) < 2:
         return blocks[0] if blocks else EMPTY

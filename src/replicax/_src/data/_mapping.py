@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import jax
 import numpy as np
 
 from replicax._src._errors import add_note
 from replicax._src._tensor_spec import TensorSpec
+from replicax._src._typing import override
 from replicax._src.data._batching import Batch
 from replicax._src.data._blocks import EMPTY, Block, Broken, Columns, ElementFunction, Held, Mapped
-from replicax._src.data._elements import Structure, as_element, leaves_with_names, map_leaves, own
+from replicax._src.data._elements import (
+    Element,
+    ElementSpec,
+    Structure,
+    as_element,
+    leaves_with_names,
+    map_leaves,
+    own,
+)
 from replicax._src.data._node import (
     UNKNOWN,
     Node,
@@ -23,6 +33,7 @@ from replicax._src.data._node import (
     OneInput,
     Pulled,
     Reader,
+    ReaderOfOne,
     Slices,
     chunk_of,
     first_elements,
@@ -33,13 +44,17 @@ from replicax._src.data._node import (
 from replicax._src.data._parsed_records import ParsedRecords
 from replicax._src.data._run import Run
 
-ON_DEVICE = "on the device"
-VECTORIZED = "vectorized"
-PER_ELEMENT = "per element"
+
+class MapMode(enum.Enum):
+    """How `map` calls its function; the values are for printing."""
+
+    PER_ELEMENT = "per element"
+    VECTORIZED = "vectorized"
+    ON_DEVICE = "on the device"
 
 
-def call(fn: Callable[..., Any], element: Any, operation: str) -> Any:
-    """`fn` of an element, as in tf.data: a tuple is several arguments."""
+def call(fn: Callable[..., Any], element: Element, operation: str) -> Any:
+    """Returns `fn` of an element, as in tf.data: a tuple is several arguments."""
     try:
         return fn(*element) if type(element) is tuple else fn(element)
     except StopIteration as error:  # which would pass for the end of the data
@@ -51,13 +66,13 @@ def call(fn: Callable[..., Any], element: Any, operation: str) -> Any:
         raise
 
 
-def name_of(fn: Any) -> str:
+def name_of(fn: object) -> str:
     code = getattr(fn, "__code__", None)
     name = getattr(fn, "__qualname__", None) or repr(fn)
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
 
 
-def _result(fn: Callable[..., Any], value: Any, operation: str) -> Any:
+def _result(fn: Callable[..., Any], value: object, operation: str) -> Any:
     if value is None:
         raise TypeError(
             f"{name_of(fn)}, the function of {operation}, returned None. Return the new element: "
@@ -70,6 +85,7 @@ def _result(fn: Callable[..., Any], value: Any, operation: str) -> Any:
         raise
 
 
+@final
 class PerElement(ElementFunction):
     """Calls the function for one element at a time."""
 
@@ -77,6 +93,7 @@ class PerElement(ElementFunction):
         self._fn = fn
         self._parallel = parallel
 
+    @override
     def rows(self, block: Block) -> list[Any]:
         elements = block.rows()
         if self._parallel == 1 or len(elements) == 1:
@@ -85,11 +102,12 @@ class PerElement(ElementFunction):
         with ThreadPoolExecutor(min(self._parallel, len(elements)), "rx.data.map") as pool:
             return list(pool.map(self._one, elements))
 
-    def _one(self, element: Any) -> Any:
+    def _one(self, element: Element) -> Any:
         # No name for the result: `own` looks at whether somebody else holds it.
         return own(_result(self._fn, call(self._fn, element, "map()"), "map()"))
 
 
+@final
 class WholeBlocks(ElementFunction):
     """Calls the function once for many elements, stacked into arrays."""
 
@@ -98,11 +116,13 @@ class WholeBlocks(ElementFunction):
     def __init__(self, fn: Callable[..., Any]):
         self._fn = fn
 
+    @override
     def rows(self, block: Block) -> list[Any]:
         element = self.stacked(block)
         structure = Structure(element)
         return Columns(structure.leaves(element), structure).rows()
 
+    @override
     def stacked(self, block: Block) -> Any:
         where = "map(vectorized=True)"
         result = _result(self._fn, call(self._fn, block.stacked(), where), where)
@@ -116,28 +136,30 @@ class WholeBlocks(ElementFunction):
         return result
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Map(OneInput):
     """A function of each element."""
 
     fn: Callable[..., Any]
-    mode: str = PER_ELEMENT
+    mode: MapMode = MapMode.PER_ELEMENT
     parallel: int = 1
     parsed: ParsedRecords | None = None  # what `fn` does to one record, where that is known
     label: ClassVar[str] = "MapDataset"
     runs_user_code: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         if self._as_rows is not None:
             return self._as_rows.open(run)
-        parallel = 1 if self.mode != PER_ELEMENT else self.parallel
+        parallel = 1 if self.mode is not MapMode.PER_ELEMENT else self.parallel
         return MapReader(self.input.open(run), self._function, parallel)
 
     @functools.cached_property
     def _as_rows(self) -> Node | None:
         """If all it does is to parse batches of records, batches of parsed records: the same."""
         batch = self.input
-        if self.mode != PER_ELEMENT or not isinstance(batch, Batch):
+        if self.mode is not MapMode.PER_ELEMENT or not isinstance(batch, Batch):
             return None
         parsed = ParsedRecords.behind(self.fn, batch.input, of_batches=True)
         if parsed is None:
@@ -148,31 +170,33 @@ class Map(OneInput):
     def _function(self) -> ElementFunction:
         if self.parsed is not None:
             return self.parsed
-        if self.mode == VECTORIZED:
+        if self.mode is MapMode.VECTORIZED:
             return WholeBlocks(self.fn)
-        if self.mode == ON_DEVICE:
+        if self.mode is MapMode.ON_DEVICE:
             return PerElement(jax.jit(self.fn))
         parsed = ParsedRecords.behind(self.fn, self.input, of_batches=False)
         return parsed or PerElement(self.fn, self.parallel)
 
+    @override
     def _spec(self) -> Any:
-        if self.mode == ON_DEVICE:
+        if self.mode is MapMode.ON_DEVICE:
             return abstract_spec(self.fn, self.input.spec)
-        if self.mode == VECTORIZED:
+        if self.mode is MapMode.VECTORIZED:
             return observed_spec(self)
         function = PerElement(self.fn)
         return seen_spec(self.input, lambda element: spec_of(function._one(element)), self)
 
+    @override
     def details(self) -> str:
-        mode = "" if self.mode == PER_ELEMENT else f", {self.mode}"
+        mode = "" if self.mode is MapMode.PER_ELEMENT else f", {self.mode.value}"
         return name_of(self.fn) + mode
 
 
-def abstract_spec(fn: Callable[..., Any], spec: Any) -> Any:
-    """What a function for the device makes of an element that looks like `spec`."""
+def abstract_spec(fn: Callable[..., Any], spec: ElementSpec) -> Any:
+    """Returns what a function for the device makes of an element that looks like `spec`."""
 
-    def look(size: int) -> Any:
-        def sized(leaf: Any) -> Any:
+    def spec_for(size: int) -> ElementSpec:
+        def sized(leaf: TensorSpec) -> Any:
             shape = [size if each is None else each for each in leaf.shape]
             return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
 
@@ -188,15 +212,17 @@ def abstract_spec(fn: Callable[..., Any], spec: Any) -> Any:
                 f"The shape of element{name} is not known, so that it cannot be told what "
                 f"{name_of(fn)} makes of it. Give from_generator an `output_signature` with shapes."
             )
-    return merged_specs(look(2), look(3))
+    return merged_specs(spec_for(2), spec_for(3))
 
 
-def seen_spec(input: Node, look: Callable[[Any], Any], node: Node) -> Any:
-    """The spec of a node whose elements a function makes of those of its input.
+def seen_spec(
+    input: Node, spec_of_result: Callable[[Element], ElementSpec], node: Node
+) -> ElementSpec:
+    """Returns the spec of a node whose elements a function makes of those of its input.
 
     Args:
       input: is read, for its first elements.
-      look: the spec of what the function makes of one.
+      spec_of_result: returns the spec of what the function makes of an element.
       node: is read instead where those show nothing.
     """
     elements = first_elements(input)
@@ -204,7 +230,7 @@ def seen_spec(input: Node, look: Callable[[Any], Any], node: Node) -> Any:
     # A batch may have another number of rows than the first one.
     for element in [*elements, *(_of_another_length(elements[0], input.spec) if elements else ())]:
         try:
-            specs.append(look(element))
+            specs.append(spec_of_result(element))
         except NoElements:
             continue
         except Exception:
@@ -215,8 +241,8 @@ def seen_spec(input: Node, look: Callable[[Any], Any], node: Node) -> Any:
     return functools.reduce(lambda one, other: merged_specs(one, other) or one, specs)
 
 
-def _of_another_length(element: Any, spec: Any) -> list[Any]:
-    """A batch with more or fewer rows, if the element is one and `spec` says that it may have."""
+def _of_another_length(element: Element, spec: ElementSpec) -> list[Any]:
+    """Returns a batch with another number of rows, if `spec` says that there may be one."""
     leaves = [leaf for _, leaf in leaves_with_names(element)]
     specs = [leaf for _, leaf in leaves_with_names(spec)]
     if any(not getattr(each, "shape", None) or each.shape[0] is not None for each in specs):
@@ -228,15 +254,17 @@ def _of_another_length(element: Any, spec: Any) -> list[Any]:
     return [map_leaves(lambda leaf: leaf[:-1], element)]
 
 
-class MapReader(Reader):
+@final
+class MapReader(ReaderOfOne):
     """A walk with a function still to be applied."""
 
     def __init__(self, reader: Reader, function: ElementFunction, parallel: int):
-        self._reader = reader
+        super().__init__(reader)
         self._function = function
         self._parallel = parallel
         self._ready = Slices(EMPTY)
 
+    @override
     def take(self, count: int) -> Block:
         block = self._ready.take(count)
         if len(block):
@@ -253,14 +281,13 @@ class MapReader(Reader):
             self._ready = Slices(Mapped(self._function, block))
         return self._ready.take(count)
 
+    @override
     def skip(self, count: int) -> int:
         ready = self._ready.skip(count)
         return ready + self._reader.skip(count - ready)
 
-    def close(self) -> None:
-        self._reader.close()
 
-
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Filter(OneInput):
     """The elements of which a function says True."""
@@ -270,18 +297,21 @@ class Filter(OneInput):
     runs_user_code: ClassVar[bool] = True
     pulls_user_code: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         return Pulled(_filtered(self.input.open(run), chunk_of(self.input), self.predicate))
 
+    @override
     def _cardinality(self) -> int:
         return UNKNOWN
 
+    @override
     def details(self) -> str:
         return name_of(self.predicate)
 
 
 def _filtered(reader: Reader, chunk: int, predicate: Callable[..., Any]) -> Generator[Block]:
-    """The elements of a walk that are kept. One that fails is passed on, as what it is."""
+    """Yields the elements that are kept, and in the place of one that fails its error."""
     try:
         while len(block := reader.take(chunk)):
             try:
@@ -303,7 +333,7 @@ def _filtered(reader: Reader, chunk: int, predicate: Callable[..., Any]) -> Gene
         reader.close()
 
 
-def _is_kept(predicate: Callable[..., Any], element: Any) -> bool:
+def _is_kept(predicate: Callable[..., Any], element: Element) -> bool:
     answer = np.asarray(call(predicate, element, "filter()"))
     if answer.dtype != bool or answer.size != 1:
         raise TypeError(

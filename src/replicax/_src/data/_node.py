@@ -9,11 +9,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, final
 
 from replicax._src._tensor_spec import TensorSpec
+from replicax._src._typing import override
 from replicax._src.data._blocks import EMPTY, Block
-from replicax._src.data._elements import Structure, map_leaves
+from replicax._src.data._elements import (
+    DatasetBase,
+    Element,
+    ElementSpec,
+    Leaf,
+    Structure,
+    map_leaves,
+)
 from replicax._src.data._joining import concatenate
 from replicax._src.data._run import Run
 
@@ -25,7 +33,7 @@ class Reader:
     """One walk over the elements of a node."""
 
     def take(self, count: int) -> Block:
-        """The next elements: at least one and at most `count`; none at the end, and ever after.
+        """Returns the next elements: at least one and at most `count`; none after the end.
 
         `count` is at least one.
         """
@@ -45,8 +53,19 @@ class Reader:
         """Ends the walk early: open files and generators are closed."""
 
 
+class ReaderOfOne(Reader):
+    """A walk that reads from one other, and closes that."""
+
+    def __init__(self, reader: Reader):
+        self._reader = reader
+
+    @override
+    def close(self) -> None:
+        self._reader.close()
+
+
 def take_all(reader: Reader, count: int) -> Block:
-    """The next `count` elements; fewer only at the end."""
+    """Returns the next `count` elements; fewer only at the end."""
     if count == 0:  # readers are asked for at least one
         return EMPTY
     block = reader.take(count)
@@ -68,7 +87,7 @@ class Node:
     """An operation, with the operations that it reads from in its fields."""
 
     label: ClassVar[str] = "Dataset"  # as TensorFlow calls it, for printing
-    runs_user_code: ClassVar[bool] = False  # Python functions and iterators of the user's
+    runs_user_code: ClassVar[bool] = False  # the user's Python functions and iterators
     pulls_user_code: ClassVar[bool] = False  # to get elements, not only to compute them
     keeps_elements: ClassVar[bool] = False  # hands on the elements of its input, in some order
     reorders: ClassVar[bool] = False  # and changes nothing but their order
@@ -88,7 +107,7 @@ class Node:
         return tuple(found)
 
     def with_inputs(self, inputs: Sequence[Node]) -> Self:
-        """The same operation on other nodes."""
+        """Returns the same operation on other nodes."""
         given = iter(inputs)
         changed: dict[str, Any] = {}
         for field in dataclasses.fields(self):
@@ -130,11 +149,11 @@ class Node:
         raise NotImplementedError
 
     def details(self) -> str:
-        """The arguments, for printing."""
+        """Returns the arguments, for printing."""
         return ""
 
     def settings(self) -> str:
-        """The arguments that decide which elements there are, and are no functions."""
+        """Returns the arguments that decide which elements there are, and are no functions."""
         return "" if self.runs_user_code else self.details()
 
 
@@ -144,13 +163,16 @@ class OneInput(Node):
 
     input: Node
 
+    @override
     def _spec(self) -> Any:
         return self.input.spec
 
+    @override
     def _cardinality(self) -> int:
         return self.input.cardinality
 
 
+@final
 class Slices(Reader):
     """A walk over a block that is there from the start."""
 
@@ -162,6 +184,7 @@ class Slices(Reader):
     def left(self) -> int:
         return len(self._block) - self._position
 
+    @override
     def take(self, count: int) -> Block:
         block, start = self._block, self._position
         if start == 0 and len(block) <= count:
@@ -170,6 +193,7 @@ class Slices(Reader):
         self._position = min(start + count, len(block))
         return block.select(slice(start, self._position))
 
+    @override
     def skip(self, count: int) -> int:
         start = self._position
         self._position = min(start + count, len(self._block))
@@ -183,6 +207,7 @@ class Pulled(Reader):
         self._blocks = blocks
         self._rest = Slices(EMPTY)
 
+    @override
     def take(self, count: int) -> Block:
         block = self._rest.take(count)
         while len(block) == 0 and count:
@@ -193,50 +218,51 @@ class Pulled(Reader):
             block = self._rest.take(count)
         return block
 
+    @override
     def close(self) -> None:
         self._blocks.close()
         self._rest = Slices(EMPTY)
 
 
-class Peekable(Reader):
+@final
+class Peekable(ReaderOfOne):
     """A walk whose next element can be seen before it is taken."""
 
     def __init__(self, reader: Reader):
-        self._reader = reader
+        super().__init__(reader)
         self._next: Block = EMPTY
 
     def peek(self) -> Block | None:
-        """The next element, or None at the end."""
+        """Returns the next element, or None at the end."""
         if len(self._next) == 0:
             self._next = self._reader.take(1)
         return self._next if len(self._next) else None
 
+    @override
     def take(self, count: int) -> Block:
         if len(self._next) == 0 or count == 0:
             return self._reader.take(count) if count else EMPTY
         first, self._next = self._next, EMPTY
         return first
 
+    @override
     def skip(self, count: int) -> int:
         first = min(len(self._next), count)
         if first:
             self._next = EMPTY
         return first + self._reader.skip(count - first)
 
-    def close(self) -> None:
-        self._reader.close()
-
 
 def drawing_nodes(node: Node) -> list[Any]:
-    """The nodes that use a seed which they drew for themselves."""
+    """Returns the nodes that use a seed which they drew for themselves."""
     return [each for each in walk(node) if each.draws]
 
 
 def chunk_of(node: Node) -> int:
-    """How many elements to take at a time.
+    """Returns how many elements to take at a time.
 
     One, where the user's functions run: they are called when their element is asked for. Many,
-    where elements are small and nobody notices.
+    where elements are small.
     """
     if any(each.runs_user_code or each.stacks_elements for each in walk(node)):
         return 1
@@ -244,14 +270,14 @@ def chunk_of(node: Node) -> int:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and everything it reads from, the node first."""
+    """Yields the node and everything it reads from, the node first."""
     yield node
     for each in node.inputs:
         yield from walk(each)
 
 
 def rewritten(node: Node, change: Callable[[Node], Node | None]) -> Node:
-    """The tree with every node for which `change` has another one replaced, from the sink down."""
+    """Returns the tree with the nodes that `change` returns, where it does not return None."""
     new = change(node)
     if new is not None:
         return new
@@ -264,23 +290,24 @@ def rewritten(node: Node, change: Callable[[Node], Node | None]) -> Node:
 # ------------------------------------------------------------------ specs
 
 
-def spec_of(element: Any) -> Any:
-    """The spec of one element."""
+def spec_of(element: Element) -> Any:
+    """Returns the spec of one element."""
 
-    def look(leaf: Any) -> Any:
-        if hasattr(leaf, "_data_set_node"):
+    def spec_of_leaf(leaf: Leaf) -> Any:
+        if isinstance(leaf, DatasetBase):
             return DatasetSpec(leaf.element_spec)
         if isinstance(leaf, bytes):
             return TensorSpec.on_host((), object)
         return TensorSpec.on_host(leaf.shape, leaf.dtype)
 
-    return map_leaves(look, element)
+    return map_leaves(spec_of_leaf, element)
 
 
+@final
 class DatasetSpec:
     """The spec of a leaf that is itself a data set, such as a window."""
 
-    def __init__(self, element_spec: Any):
+    def __init__(self, element_spec: ElementSpec):
         self.element_spec = element_spec
 
     def __eq__(self, other: object) -> bool:
@@ -292,8 +319,8 @@ class DatasetSpec:
         return f"DatasetSpec({self.element_spec!r})"
 
 
-def merged_specs(one: Any, other: Any) -> Any:
-    """The narrowest spec that both fit; None if there is none."""
+def merged_specs(one: ElementSpec, other: ElementSpec) -> Any:
+    """Returns the narrowest spec that both fit; None if there is none."""
     structure = Structure(one)
     second = structure.leaves_like(other)
     if second is None:
@@ -314,10 +341,10 @@ def merged_specs(one: Any, other: Any) -> Any:
     return structure.build(merged)
 
 
-def batched_spec(spec: Any, size: int | None) -> Any:
-    """The spec of a batch of `size` elements; None for any number."""
+def batched_spec(spec: ElementSpec, size: int | None) -> Any:
+    """Returns the spec of a batch of `size` elements; None for any number."""
 
-    def batched(leaf: Any) -> Any:
+    def batched(leaf: TensorSpec | DatasetSpec) -> Any:
         if isinstance(leaf, DatasetSpec):
             return TensorSpec.on_host((size,), object)
         shape = None if leaf.shape is None else (size, *leaf.shape)
@@ -327,25 +354,26 @@ def batched_spec(spec: Any, size: int | None) -> Any:
 
 
 def first_elements(node: Node, count: int = 2) -> list[Any]:
-    """Some elements, to see what they look like."""
+    """Returns some elements, to see what they look like."""
 
     def in_order(each: Node) -> Node | None:
         return rewritten(each.inputs[0], in_order) if each.reorders else None
 
     # To fill the buffer of a shuffle would be a waste.
-    reader = rewritten(node, in_order).open(Run(is_look=True))
+    reader = rewritten(node, in_order).open(Run(is_preview=True))
     try:
         return take_all(reader, count).rows()
     finally:
         reader.close()
 
 
+@final
 class NoElements(ValueError):
     """What elements look like was to be seen from the first, and there is none."""
 
 
 def observed_spec(node: Node) -> Any:
-    """The spec that the first elements show, where a function of the user's decides it."""
+    """Returns the spec that the first elements show, where a user's function decides it."""
     elements = first_elements(node)
     if not elements:
         raise NoElements(

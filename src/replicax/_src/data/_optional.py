@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from replicax._src.data._elements import as_element
+from replicax._src.data._elements import Element, ElementSpec, as_element
 from replicax._src.data._node import spec_of
 
 
@@ -22,18 +22,18 @@ class Optional:
 
     _NOTHING = object()
 
-    def __init__(self, value: Any, spec: Callable[[], Any]):
+    def __init__(self, value: Element, spec: Callable[[], Any]):
         self._value = value
         self._spec = spec  # asked when somebody wants it: it may have to be read
 
     @classmethod
-    def from_value(cls, value: Any) -> Optional:
-        """One that has this value."""
+    def from_value(cls, value: Element) -> Optional:
+        """Returns an Optional that has this value."""
         return cls(value, lambda: spec_of(as_element(value)))
 
     @classmethod
-    def empty(cls, element_spec: Any) -> Optional:
-        """One without a value; `element_spec` says what it would have looked like."""
+    def empty(cls, element_spec: ElementSpec) -> Optional:
+        """Returns an Optional without a value; `element_spec` is what that would look like."""
         return cls(cls._NOTHING, lambda: element_spec)
 
     def has_value(self, name: str | None = None) -> bool:
@@ -41,7 +41,7 @@ class Optional:
         return self._value is not self._NOTHING
 
     def get_value(self, name: str | None = None) -> Any:
-        """The value; a `ValueError` if there is none."""
+        """Returns the value; raises a `ValueError` if there is none."""
         if not self.has_value():
             raise ValueError("The Optional has no value: ask has_value() first.")
         return self._value

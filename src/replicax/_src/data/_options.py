@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import types
-from typing import Any
+from typing import Any, Self
 
 AUTOTUNE = -1
 SHARD_HINT = -1
@@ -34,7 +34,7 @@ class _Checked:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_chosen", set())
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         fields = {field.name: field for field in dataclasses.fields(self)}  # type: ignore[arg-type]
         if name not in fields:
             known = ", ".join(fields)
@@ -50,7 +50,7 @@ class _Checked:
         if hasattr(self, "_chosen"):
             self._chosen.add(name)
 
-    def _take(self, other: Any) -> None:
+    def _take(self, other: Self) -> None:
         """Sets what was set in `other`."""
         default = type(self)()
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ class Options(_Checked):
     dataset_name: Any = None
 
     def merge(self, options: Options) -> Options:
-        """These options, with everything that `options` sets in their place."""
+        """Returns these options, with everything that `options` sets in their place."""
         new, distribute = Options(), DistributeOptions()
         for each in (self, options):
             new._take(each)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, final
 
 import numpy as np
 
+from replicax._src._typing import override
 from replicax._src.data._blocks import EMPTY, Block
 from replicax._src.data._joining import concatenate
 from replicax._src.data._node import (
@@ -14,6 +15,7 @@ from replicax._src.data._node import (
     UNKNOWN,
     OneInput,
     Reader,
+    ReaderOfOne,
     Slices,
     take_all,
     walk,
@@ -21,6 +23,7 @@ from replicax._src.data._node import (
 from replicax._src.data._run import Run, draw
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shuffle(OneInput):
     """A random order, as far as a buffer of `buffer_size` elements allows it.
@@ -38,9 +41,11 @@ class Shuffle(OneInput):
     reorders: ClassVar[bool] = True
 
     @property
+    @override
     def draws(self) -> bool:
         return self.seed is None
 
+    @override
     def open(self, run: Run) -> Reader:
         seed = run.seed_of(self.drawn) if self.seed is None else self.seed
         random = run.random(seed, self.drawn, not self.reshuffle_each_iteration)
@@ -50,21 +55,23 @@ class Shuffle(OneInput):
         # A part of the buffer at a time: rearranging it costs as much as it is large.
         more = max(size // 4, 256)
         if any(each.pulls_user_code for each in walk(self.input)):
-            # What is made one by one is not to be waited for in heaps.
+            # Elements that are made one by one: do not wait for many of them.
             more = max(size // 64, min(64, size // 4), 1)
         return ShuffleReader(self.input.open(run), size, more, random)
 
+    @override
     def details(self) -> str:
         size = "everything" if self.buffer_size == UNKNOWN else f"buffer {self.buffer_size}"
         seed = f", seed {self.seed}" if self.seed is not None else ""
         return size + seed + ("" if self.reshuffle_each_iteration else ", always the same")
 
 
-class ShuffleReader(Reader):
+@final
+class ShuffleReader(ReaderOfOne):
     """One walk in random order."""
 
     def __init__(self, reader: Reader, size: int, more: int, random: np.random.Generator):
-        self._reader = reader
+        super().__init__(reader)
         self._size = size
         self._more = more  # how many elements to exchange at a time
         self._random = random
@@ -72,6 +79,7 @@ class ShuffleReader(Reader):
         self._ready = Slices(EMPTY)  # shuffled elements that were not asked for yet
         self._ended = False
 
+    @override
     def take(self, count: int) -> Block:
         block = self._ready.take(count)
         if len(block) == 0 and not self._ended:
@@ -79,6 +87,7 @@ class ShuffleReader(Reader):
             block = self._ready.take(count)
         return block
 
+    @override
     def skip(self, count: int) -> int:
         skipped = self._ready.skip(count)
         while skipped < count and not self._ended:
@@ -108,9 +117,6 @@ class ShuffleReader(Reader):
         self._ready = Slices(both.select(np.array(chosen)))
         self._pool = both.select(np.array(held))
 
-    def close(self) -> None:
-        self._reader.close()
-
 
 def _read(reader: Reader, size: int) -> Block:
     if size >= 0:
@@ -121,16 +127,19 @@ def _read(reader: Reader, size: int) -> Block:
     return concatenate(blocks)
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repeat(OneInput):
-    """The elements again and again: `count` times, or for ever if it is negative."""
+    """The elements again and again: `count` times, or forever if it is negative."""
 
     count: int
     label: ClassVar[str] = "RepeatDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         return RepeatReader(self, run)
 
+    @override
     def _cardinality(self) -> int:
         size = self.input.cardinality
         if self.count == 0 or size == 0:
@@ -139,10 +148,12 @@ class Repeat(OneInput):
             return INFINITE
         return size * self.count if size >= 0 else size
 
+    @override
     def details(self) -> str:
         return "for ever" if self.count < 0 else f"{self.count} times"
 
 
+@final
 class RepeatReader(Reader):
     """One walk over all repetitions."""
 
@@ -154,6 +165,7 @@ class RepeatReader(Reader):
         self._failed = False
         self._reader: Reader | None = None
 
+    @override
     def take(self, count: int) -> Block:
         while not self._failed and self._open():
             try:
@@ -183,6 +195,7 @@ class RepeatReader(Reader):
         self._in_epoch = 0
         return True
 
+    @override
     def skip(self, count: int) -> int:
         size = self._node.input.cardinality
         left = count
@@ -204,12 +217,14 @@ class RepeatReader(Reader):
                 break
         return count - left
 
+    @override
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Take(OneInput):
     """The first `count` elements."""
@@ -217,26 +232,31 @@ class Take(OneInput):
     count: int
     label: ClassVar[str] = "TakeDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         return TakeReader(self.input.open(run), self.count)
 
+    @override
     def _cardinality(self) -> int:
         size = self.input.cardinality
         if size == UNKNOWN:
             return UNKNOWN
         return self.count if size == INFINITE else min(size, self.count)
 
+    @override
     def details(self) -> str:
         return str(self.count)
 
 
-class TakeReader(Reader):
+@final
+class TakeReader(ReaderOfOne):
     """A walk that ends early."""
 
     def __init__(self, reader: Reader, count: int):
-        self._reader = reader
+        super().__init__(reader)
         self._left = count
 
+    @override
     def take(self, count: int) -> Block:
         if self._left == 0:
             return EMPTY
@@ -244,15 +264,14 @@ class TakeReader(Reader):
         self._left -= len(block)
         return block
 
+    @override
     def skip(self, count: int) -> int:
         skipped = self._reader.skip(min(count, self._left))
         self._left -= skipped
         return skipped
 
-    def close(self) -> None:
-        self._reader.close()
 
-
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Skip(OneInput):
     """All but the first `count` elements."""
@@ -260,28 +279,34 @@ class Skip(OneInput):
     count: int
     label: ClassVar[str] = "SkipDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         return SkipReader(self.input.open(run), self.count)
 
+    @override
     def _cardinality(self) -> int:
         size = self.input.cardinality
         return max(size - self.count, 0) if size >= 0 else size
 
+    @override
     def details(self) -> str:
         return str(self.count)
 
 
-class SkipReader(Reader):
+@final
+class SkipReader(ReaderOfOne):
     """A walk that starts late."""
 
     def __init__(self, reader: Reader, count: int):
-        self._reader = reader
+        super().__init__(reader)
         self._to_skip = count
 
+    @override
     def take(self, count: int) -> Block:
         self._begin()
         return self._reader.take(count)
 
+    @override
     def skip(self, count: int) -> int:
         self._begin()
         return self._reader.skip(count)
@@ -291,10 +316,8 @@ class SkipReader(Reader):
         if count:
             self._reader.skip(count)
 
-    def close(self) -> None:
-        self._reader.close()
 
-
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shard(OneInput):
     """Every `num_shards`-th element, from `index` on. The hint is put in by auto-sharding."""
@@ -303,9 +326,10 @@ class Shard(OneInput):
     index: int
     label: ClassVar[str] = "ShardDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         if self.num_shards < 0:
-            if run.is_look:
+            if run.is_preview:
                 return self.input.open(run)
             raise ValueError(
                 "shard(SHARD_HINT, SHARD_HINT) has no meaning before the data set is distributed, "
@@ -313,26 +337,30 @@ class Shard(OneInput):
             )
         return ShardReader(self.input.open(run), self.num_shards, self.index)
 
+    @override
     def _cardinality(self) -> int:
         size = self.input.cardinality
         if size < 0 or self.num_shards < 0:
             return size
         return len(range(self.index, size, self.num_shards))
 
+    @override
     def details(self) -> str:
         if self.num_shards < 0:
             return "as auto-sharding says (SHARD_HINT)"
         return f"{self.index} of {self.num_shards}"
 
 
-class ShardReader(Reader):
+@final
+class ShardReader(ReaderOfOne):
     """A walk over every n-th element."""
 
     def __init__(self, reader: Reader, num_shards: int, index: int):
-        self._reader = reader
+        super().__init__(reader)
         self._shards = num_shards
         self._gap = index  # elements before the next one that is ours
 
+    @override
     def take(self, count: int) -> Block:
         shards = self._shards
         while True:
@@ -346,6 +374,7 @@ class ShardReader(Reader):
             self._gap = ours[-1] + shards - len(block)
             return block.select(slice(ours.start, ours.stop, shards))
 
+    @override
     def skip(self, count: int) -> int:
         if count == 0:
             return 0
@@ -353,6 +382,3 @@ class ShardReader(Reader):
         ours = range(self._gap, gone, self._shards)
         self._gap = (ours[-1] + self._shards if ours else self._gap) - gone
         return len(ours)
-
-    def close(self) -> None:
-        self._reader.close()

@@ -5,31 +5,37 @@ from __future__ import annotations
 import dis
 import functools
 import types
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
 
+from replicax._src._typing import override
 from replicax._src.data._blocks import Block, Columns, ElementFunction, RecordRows
 from replicax._src.data._elements import Structure
 from replicax._src.data._files import Files
 from replicax._src.data._indexed import Indexed
 from replicax._src.data._node import Node
 from replicax._src.data._ordering import Shard, Skip, Take
-from replicax._src.records import Unparsed, parse_example
+from replicax._src.records import FeatureConfig, Unparsed, parse_example
 
 
+@final
 class ParsedRecords(ElementFunction):
     """What `parse_single_example` gives of each record, computed for many at a time."""
 
     whole_blocks = True
 
-    def __init__(self, features: Any, names: Sequence[str], structure: Structure):
+    def __init__(
+        self, features: Mapping[str, FeatureConfig], names: Sequence[str], structure: Structure
+    ):
         self._features = {name: features[name] for name in names}
         self._names = names
         self._structure = structure
 
+    @override
     def rows(self, block: Block) -> list[Any]:
         return Columns(self._columns(block), self._structure).rows()
 
+    @override
     def stacked(self, block: Block) -> Any:
         return self._structure.build(self._columns(block))
 
@@ -42,7 +48,7 @@ class ParsedRecords(ElementFunction):
     def behind(
         cls, fn: Callable[..., Any], records: Node, of_batches: bool
     ) -> ParsedRecords | None:
-        """If `fn` only parses records and picks features from them, that; otherwise None.
+        """Returns what `fn` does, if it only parses records and picks features; otherwise None.
 
         The function is called with something that stands for a record: it can be parsed, and
         nothing else can be done with it or its features.
@@ -65,7 +71,7 @@ class ParsedRecords(ElementFunction):
 _PARSERS = {"parse_example", "parse_single_example"}
 
 
-def _may_parse(fn: Any) -> bool:
+def _may_parse(fn: object) -> bool:
     """Whether a function names a parser; others are not called just to see what they do."""
     if isinstance(fn, functools.partial):
         return getattr(fn.func, "__name__", "") in _PARSERS or _may_parse(fn.func)

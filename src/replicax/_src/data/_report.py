@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, final
 
 from replicax._src import _html
+from replicax._src._tensor_spec import TensorSpec
 from replicax._src.data._caching import WithOptions
-from replicax._src.data._elements import leaves_with_names
+from replicax._src.data._elements import ElementSpec, leaves_with_names
 from replicax._src.data._node import INFINITE, UNKNOWN, Node, take_all, walk
 from replicax._src.data._run import Run
 
 
 def one_line(node: Node) -> str:
-    """As TensorFlow prints it: `<BatchDataset shapes: (None,), types: int64>`."""
+    """Returns what TensorFlow prints: `<BatchDataset shapes: (None,), types: int64>`."""
     known = node.spec_is_known or not any(each.runs_user_code for each in walk(node))
     if not known:  # printing must not run the user's functions
         return f"<{node.label}>"
@@ -30,7 +32,7 @@ def one_line(node: Node) -> str:
     return f"<{node.label} shapes: {shapes}, types: {types}>"
 
 
-def _as_the_spec(spec: Any, show: Any) -> str:
+def _as_the_spec(spec: ElementSpec, show: Callable[[TensorSpec], str]) -> str:
     if isinstance(spec, dict):
         return "{" + ", ".join(f"{key}: {_as_the_spec(spec[key], show)}" for key in spec) + "}"
     if isinstance(spec, tuple):
@@ -39,7 +41,7 @@ def _as_the_spec(spec: Any, show: Any) -> str:
 
 
 def short_label(node: Node) -> str:
-    """`Batch` for `BatchDataset`; the names of other libraries as they are."""
+    """Returns `Batch` for `BatchDataset`; the names of other libraries as they are."""
     label = node.label
     return label.removesuffix("Dataset") if label.isidentifier() else label
 
@@ -50,7 +52,7 @@ def size_text(node: Node) -> str:
 
 
 def rows_of_tree(node: Node) -> list[tuple[str, str, str]]:
-    """`(operation, arguments, elements)` for each node, the sink first, indented."""
+    """Returns `(operation, arguments, elements)` for each node, the sink first, indented."""
     rows: list[tuple[str, str, str]] = []
 
     def visit(each: Node, indent: int) -> None:
@@ -88,6 +90,7 @@ class Stage(NamedTuple):
     share: float
 
 
+@final
 class Benchmark:
     """Where the time of a pipeline goes."""
 
@@ -129,12 +132,12 @@ def benchmark(node: Node, elements: int, warm_up: int) -> Benchmark:
         below = max(now, below)
         stages.append(Stage(short_label(each), each.details(), spent, 0.0))
     whole = sum(stage.seconds for stage in stages) or 1.0
-    shared = [stage._replace(share=stage.seconds / whole) for stage in stages]
+    shared = [Stage(*stage[:3], stage.seconds / whole) for stage in stages]
     return Benchmark(list(reversed(shared)), read, total)
 
 
 def _main_line(node: Node) -> list[Node]:
-    """The sink and what it reads from, as far as there is one thing to read from."""
+    """Returns the sink and what it reads from, as far as there is one thing to read from."""
     line = [node]
     while len(line[-1].inputs) == 1:
         line.append(line[-1].inputs[0])
@@ -142,7 +145,7 @@ def _main_line(node: Node) -> list[Node]:
 
 
 def _elements_of(node: Node, sink: Node) -> int:
-    """How many elements of `node` go into one of `sink`, by the batches between them."""
+    """Returns how many elements of `node` go into one of `sink`, by the batches between them."""
     count = 1
     for each in walk(sink):
         if each is node:
@@ -152,7 +155,7 @@ def _elements_of(node: Node, sink: Node) -> int:
 
 
 def _time_of(node: Node, times: int, warm_up: int, count: int = 1) -> tuple[float, int]:
-    """Seconds for `count` elements, as the median of `times`, and how many times there were."""
+    """Returns the seconds for `count` elements, the median of many times, and how many."""
     reader = node.open(Run())
     spent: list[float] = []
     try:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import collections
 import dataclasses
 import secrets
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 
 def draw() -> int:
-    """A seed for what has none of the user's."""
+    """Returns a random seed, for an operation to which the user gave none."""
     return secrets.randbits(63)
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Run:
     """One iteration over a data set.
@@ -25,7 +26,7 @@ class Run:
       inner_seeds: the same for nodes of data sets that are made on the way, of elements.
       epoch: which repetition this is, for every `repeat` around.
       walks: how many walks there were over each node, in each epoch.
-      is_look: whether it is only to see what elements look like.
+      is_preview: whether only the first elements are read, to see what they look like.
     """
 
     iteration: int = 0
@@ -33,24 +34,24 @@ class Run:
     inner_seeds: dict[int, int] = dataclasses.field(default_factory=dict)
     epoch: tuple[int, ...] = ()
     walks: collections.Counter[Any] = dataclasses.field(default_factory=collections.Counter)
-    is_look: bool = False
+    is_preview: bool = False
 
-    def anew(self) -> Run:
-        """The same iteration, walked over from its start once more."""
+    def restarted(self) -> Run:
+        """Returns the same iteration, to be walked over again from its start."""
         return dataclasses.replace(self, walks=collections.Counter())
 
     def in_epoch(self, number: int) -> Run:
         return dataclasses.replace(self, epoch=(*self.epoch, number))
 
     def with_defaults(self, seeds: dict[int, int]) -> Run:
-        """With these for nodes that have none in `seeds`."""
+        """Returns the same run with these seeds for nodes that have none in `seeds`."""
         return dataclasses.replace(self, seeds={**seeds, **self.seeds})
 
     def with_inner_seeds(self, seeds: dict[int, int]) -> Run:
         return dataclasses.replace(self, inner_seeds={**self.inner_seeds, **seeds})
 
     def from_the_start(self) -> Run:
-        """The first walk of the first iteration, as what is computed once sees it."""
+        """Returns the first walk of the first iteration, as what is computed once sees it."""
         return Run(seeds=self.seeds, inner_seeds=self.inner_seeds)
 
     def seed_of(self, drawn: int) -> int:
@@ -62,7 +63,7 @@ class Run:
         return {drawn: seed for drawn, seed in self.seeds.items() if seed != drawn}
 
     def random(self, seed: int, node: int, same_each_time: bool) -> np.random.Generator:
-        """The random numbers of one walk over a node."""
+        """Returns the random numbers of one walk over a node."""
         key = [seed % 2**64]
         if not same_each_time:
             walk = self.walks[node, self.epoch]  # a node may be read twice: ds.concatenate(ds)
@@ -71,6 +72,7 @@ class Run:
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
 
 
+@final
 class Iterations:
     """Counts the iterations over a data set."""
 
@@ -79,20 +81,20 @@ class Iterations:
         self._seeds: dict[int, int] = {}
 
     def begin(self) -> Run:
-        """The next one."""
+        """Returns the run of the next iteration."""
         number, self._next = self._next, self._next + 1
         return Run(number, self._seeds)
 
     def use(self, seeds: dict[int, int]) -> None:
-        """These in the place of seeds that nodes drew for themselves."""
+        """Uses these in the place of seeds that nodes drew for themselves."""
         self._seeds = seeds
 
     def resume(self, run: Run) -> None:
-        """This one is continued: those after it are to be what would have followed."""
+        """Notes that `run` is continued: later iterations are those that would have followed it."""
         self._next, self._seeds = run.iteration + 1, run.seeds
 
 
 def derived(seed: int, *numbers: int) -> int:
-    """Another seed, from a seed and some numbers."""
+    """Returns another seed, computed from a seed and some numbers."""
     state = np.random.SeedSequence([seed % 2**64, *numbers]).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))

@@ -5,15 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from replicax._src._arrays import STRING
 from replicax._src._errors import add_note
 from replicax._src._tensor_spec import TensorSpec
+from replicax._src._typing import override
 from replicax._src.data._blocks import Block, Counted, Held, Rows, Table
 from replicax._src.data._elements import (
+    DatasetBase,
+    Element,
+    ElementSpec,
     Structure,
     as_element,
     as_leaf,
@@ -34,6 +38,7 @@ from replicax._src.data._node import (
 from replicax._src.data._run import Run
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class TensorSlices(Node):
     """The rows of arrays."""
@@ -43,7 +48,7 @@ class TensorSlices(Node):
     label: ClassVar[str] = "TensorSliceDataset"
 
     @classmethod
-    def of(cls, tensors: Any) -> TensorSlices:
+    def of(cls, tensors: Element) -> TensorSlices:
         element = as_element(tensors)
         leaves = leaves_with_names(element)
         if not leaves:
@@ -64,16 +69,20 @@ class TensorSlices(Node):
             )
         return cls(Table([leaf for _, leaf in leaves], Structure(element)), sizes.pop())
 
+    @override
     def open(self, run: Run) -> Reader:
         return Slices(Rows(self.table, range(self.size)))
 
+    @override
     def _cardinality(self) -> int:
         return self.size
 
+    @override
     def _spec(self) -> Any:
         columns = self.table.columns
         return self.table.structure.build([row_spec(column) for column in columns])
 
+    @override
     def details(self) -> str:
         return f"{self.size} rows"
 
@@ -82,6 +91,7 @@ def row_spec(column: np.ndarray) -> TensorSpec:
     return TensorSpec.on_host(column.shape[1:], column.dtype)
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class OneElement(Node):
     """A data set of one element."""
@@ -89,17 +99,20 @@ class OneElement(Node):
     element: Any
     label: ClassVar[str] = "TensorDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         return Slices(Held([self.element]))
 
+    @override
     def _cardinality(self) -> int:
         return 1
 
+    @override
     def _spec(self) -> Any:
         return spec_of(self.element)
 
     @classmethod
-    def of(cls, tensors: Any) -> OneElement:
+    def of(cls, tensors: Element) -> OneElement:
         return cls(map_leaves(read_only, as_element(tensors)))
 
 
@@ -111,19 +124,24 @@ class Numbers(Node):
     dtype: Any = np.dtype(np.int64)
     label: ClassVar[str] = "RangeDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         return Slices(Counted(self.numbers, self.dtype))
 
+    @override
     def _cardinality(self) -> int:
         return len(self.numbers)
 
+    @override
     def _spec(self) -> Any:
         return TensorSpec.on_host((), self.dtype)
 
+    @override
     def details(self) -> str:
         return str(self.numbers)
 
 
+@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockNode(Node):
     """The elements of a block: a window."""
@@ -132,19 +150,22 @@ class BlockNode(Node):
     element_spec: Any
     label: ClassVar[str] = "WindowDataset"
 
+    @override
     def open(self, run: Run) -> Reader:
         return Slices(self.block)
 
+    @override
     def _cardinality(self) -> int:
         return len(self.block)
 
+    @override
     def _spec(self) -> Any:
         return self.element_spec
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PythonIterator(Node):
-    """What an iterator of the user's yields; `make` starts it anew."""
+    """What a user's iterator yields; `make` returns a new one."""
 
     make: Callable[[], Iterator[Any]]
     signature: Any = None
@@ -154,12 +175,13 @@ class PythonIterator(Node):
     runs_user_code: ClassVar[bool] = True
     pulls_user_code: ClassVar[bool] = True
 
+    @override
     def open(self, run: Run) -> Reader:
         return Pulled(self._blocks(run))
 
     def _blocks(self, run: Run) -> Generator[Block]:
-        look = getattr(self.make, "look", None) if run.is_look else None
-        iterator = self.make() if look is None else look()
+        preview = getattr(self.make, "preview", None) if run.is_preview else None
+        iterator = self.make() if preview is None else preview()
         index = 0
         try:
             while True:
@@ -187,7 +209,7 @@ class PythonIterator(Node):
             add_note(error, f"Raised by the iterator of {self.source}, at item {index}.")
             raise
 
-    def _checked(self, value: Any, index: int) -> Any:
+    def _checked(self, value: object, index: int) -> Any:
         if value is None:
             raise TypeError(f"The iterator of {self.source} yielded None as item {index}.")
         if self.signature is None:
@@ -202,12 +224,15 @@ class PythonIterator(Node):
     def _structure(self) -> Structure:
         return Structure(self.signature)
 
+    @override
     def _cardinality(self) -> int:
         return self.size
 
+    @override
     def _spec(self) -> Any:
         return observed_spec(self) if self.signature is None else self.signature
 
+    @override
     def details(self) -> str:
         return self.source
 
@@ -215,7 +240,7 @@ class PythonIterator(Node):
 def start_generator(
     generator: Callable[..., Any], arguments: tuple[Any, ...], source: str
 ) -> Iterator[Any]:
-    """The iterator of a user's generator function."""
+    """Returns the iterator of a user's generator function."""
     made = generator(*arguments)
     try:
         return iter(made)
@@ -225,8 +250,8 @@ def start_generator(
         ) from None
 
 
-def fitted(value: Any, signature: Any, structure: Structure, what: str) -> Any:
-    """`value` with the structure and dtypes of `signature`."""
+def fitted(value: Element, signature: ElementSpec, structure: Structure, what: str) -> Any:
+    """Returns `value` with the structure and dtypes of `signature`."""
     if isinstance(value, list) and isinstance(signature, tuple):
         value = tuple(value)
     values = [value] if structure.text == "." else structure.leaves_like(value)
@@ -247,8 +272,8 @@ def fitted(value: Any, signature: Any, structure: Structure, what: str) -> Any:
     return structure.build(leaves)
 
 
-def _fitted_leaf(value: Any, spec: Any, what: str) -> Any:
-    if hasattr(value, "_data_set_node"):
+def _fitted_leaf(value: object, spec: TensorSpec, what: str) -> Any:
+    if isinstance(value, DatasetBase):
         return value
     leaf = as_leaf(value)
     if not isinstance(leaf, bytes) and leaf.dtype != spec.dtype:

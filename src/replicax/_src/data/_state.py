@@ -13,7 +13,7 @@ VERSION = 1
 
 
 def fingerprint(nodes: Sequence[Node]) -> str:
-    """A short text that differs for pipelines that yield different elements, as far as it shows.
+    """Returns a short text that differs for pipelines with different elements, as far as it shows.
 
     What functions do does not show, nor what is in files and arrays.
     """
@@ -29,7 +29,7 @@ def fingerprint(nodes: Sequence[Node]) -> str:
 
 
 def state_of(nodes: Sequence[Node], run: Run, position: int) -> dict[str, Any]:
-    """What an iterator over these pipelines has to remember."""
+    """Returns what an iterator over these pipelines has to remember."""
     state: dict[str, Any] = {
         "version": VERSION,
         "dataset": fingerprint(nodes),
@@ -40,8 +40,8 @@ def state_of(nodes: Sequence[Node], run: Run, position: int) -> dict[str, Any]:
     return {**state, "seeds": seeds} if seeds else state
 
 
-def run_from(nodes: Sequence[Node], state: Any) -> tuple[Run, int]:
-    """The run and the position that a state describes."""
+def run_from(nodes: Sequence[Node], state: object) -> tuple[Run, int]:
+    """Returns the run and the position that a state describes."""
     if not isinstance(state, dict) or "version" not in state:
         raise TypeError(f"set_state takes what get_state returned, a dict; got {state!r}.")
     if state["version"] != VERSION:

@@ -6,6 +6,7 @@ Nothing here knows of data sets, devices or JAX. A file name goes in and blocks 
 
 from replicax._src.records._example import parse_example as parse_example
 from replicax._src.records._example import parse_single_example as parse_single_example
+from replicax._src.records._features import FeatureConfig as FeatureConfig
 from replicax._src.records._features import FixedLenFeature as FixedLenFeature
 from replicax._src.records._features import FixedLenSequenceFeature as FixedLenSequenceFeature
 from replicax._src.records._features import VarLenFeature as VarLenFeature
@@ -19,6 +20,7 @@ from replicax._src.records._messages import FloatList as FloatList
 from replicax._src.records._messages import Int64List as Int64List
 from replicax._src.records._record_array import RecordArray as RecordArray
 from replicax._src.records._records import Records as Records
+from replicax._src.records._source import FileName as FileName
 from replicax._src.records._source import check_compression_type as check_compression_type
 from replicax._src.records._sparse import SparseTensor as SparseTensor
 from replicax._src.records._sparse import to_dense as to_dense

@@ -12,25 +12,25 @@ _MASK = 0xA282EAD8
 
 @functools.cache
 def crc32c() -> Callable[[bytes | memoryview], int]:
-    """The function of the package `crc32c`, loaded when the first file is checked or written."""
+    """Returns the function of the package `crc32c`, which is loaded when it is needed."""
     from crc32c import crc32c as function
 
     return function
 
 
 def masked(crc: int) -> int:
-    """The checksum as it stands in a file, given the plain one."""
+    """Returns the checksum as it stands in a file, given the plain one."""
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
 def plain(crc: np.ndarray) -> np.ndarray:
-    """The inverse of `masked`, for an array of uint32."""
+    """Returns the inverse of `masked`, for an array of uint32."""
     turned = crc - np.uint32(_MASK)
     return turned << np.uint32(15) | turned >> np.uint32(17)
 
 
 def of_lengths(lengths: np.ndarray) -> np.ndarray:
-    """The plain checksums of many 8-byte numbers at once; `lengths` is uint8 of shape (n, 8).
+    """Returns the plain checksums of 8-byte numbers; `lengths` is uint8 of shape (n, 8).
 
     CRC is linear: the checksum of eight bytes is the exclusive or of those of each byte alone.
     """
@@ -48,7 +48,7 @@ def _of_zeros() -> int:
 
 @functools.cache
 def _table() -> np.ndarray:
-    """What the byte `b` at place `p` changes in the checksum of eight bytes, at [p, b]."""
+    """Returns what the byte `b` at place `p` changes in the checksum of eight bytes, at [p, b]."""
     crc = crc32c()
     rows = [[crc(bytes(p) + bytes([b]) + bytes(7 - p)) for b in range(256)] for p in range(8)]
     return np.array(rows, np.uint32) ^ np.uint32(_of_zeros())

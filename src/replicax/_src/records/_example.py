@@ -1,41 +1,37 @@
 """`parse_example`: many serialized examples to NumPy arrays, all at once.
 
-First `_layout.py` finds the lists, then `_values.py` reads them; here they get the shape that the
-features ask for, and whatever does not fit becomes an error that names record and feature.
+The compiled helper reads them (`_by_library.py`), or protobuf where that is not there or does not
+take them (`_by_protobuf.py`). Here the values get the shape that the features ask for, and whatever
+does not fit becomes an error that names record and feature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, final
 
 import numpy as np
 
+from replicax._src.records import _by_library, _by_protobuf, _native
+from replicax._src.records._by_protobuf import Title
+from replicax._src.records._column import Column
 from replicax._src.records._features import (
-    NAMES,
-    Feature,
+    FeatureConfig,
     FixedLenFeature,
     FixedLenSequenceFeature,
     VarLenFeature,
     check_features,
 )
-from replicax._src.records._layout import BYTES, FLOAT, INT, MISSING, Lists, find_lists
 from replicax._src.records._record_array import RecordArray
 from replicax._src.records._records import Records
-from replicax._src.records._regular import make_regular, names_in
-from replicax._src.records._rows import read_rows
-from replicax._src.records._single import read_one
 from replicax._src.records._sparse import SparseTensor
 from replicax._src.records._unparsed import Unparsed
-from replicax._src.records._values import KIND_OF, Values, read_lists
-
-_KIND_NAMES = {BYTES: "string", FLOAT: "float32", INT: "int64"}
 
 
 def parse_example(
     serialized: Records | Sequence[bytes] | np.ndarray | bytes,
-    features: Mapping[str, Feature],
-    example_names: Sequence[Any] | None = None,
+    features: Mapping[str, FeatureConfig],
+    example_names: Sequence[object] | None = None,
     name: str | None = None,
     *,
     native: bool | None = None,
@@ -71,28 +67,25 @@ def parse_example(
     features = check_features(features)
     records = _as_records(serialized)
     title = _titles(example_names, len(records))
-    if (rows := read_rows(records, features, native)) is not None:
-        return rows
-    keys = [name.encode() for name in features]
-    while True:
-        lists = find_lists(records, keys, native)
-        columns, odd = _read(records, lists, features, native)
-        if odd is None:
-            break
-        records = make_regular(records, odd, list(features), title)
-    parser = _Parser(records, title)
-    result = {}
-    for number, (key, feature) in enumerate(features.items()):
-        there, values = columns[number]
-        parser.check_kinds(key, feature, lists.kinds[number])
-        result[key] = parser.shape(key, feature, there, values)
-    return result
+    library = _native.library(native)
+    columns = None
+    if library is not None:
+        if (rows := _by_library.read_rows(library, records, features)) is not None:
+            return rows
+        columns = _by_library.read_columns(library, records, features)
+    if columns is None:
+        columns = _by_protobuf.read_columns(records.to_list(), features, title)
+    shaper = _Shaper(records, title)
+    return {
+        name: shaper.shaped(name, feature, column)
+        for (name, feature), column in zip(features.items(), columns)
+    }
 
 
 def parse_single_example(
     serialized: bytes,
-    features: Mapping[str, Feature],
-    example_names: Any = None,
+    features: Mapping[str, FeatureConfig],
+    example_names: object = None,
     name: str | None = None,
     *,
     native: bool | None = None,
@@ -108,7 +101,7 @@ def parse_single_example(
       features: What each feature is, as in `parse_example`.
       example_names: What to call the record in errors.
       name: Has no effect here; taken so that calls can stay as they are.
-      native: Whether to use the compiled helper; None: if it is there.
+      native: Has no effect here: protobuf reads a single record as fast.
 
     Raises:
       ValueError: As in `parse_example`.
@@ -124,21 +117,40 @@ def parse_single_example(
             "`parse_example`."
         )
     features = check_features(features)
-    if (values := read_one(serialized, features)) is not None:
-        return values
     names = None if example_names is None else [example_names]
-    batch = parse_example([serialized], features, names, native=native)
-    return {key: _only(value) for key, value in batch.items()}
+    title = _titles(names, 1)
+    values = _by_protobuf.read_one(serialized, features, title)
+    result: dict[str, Any] = {}
+    for (key, feature), flat in zip(features.items(), values):
+        if isinstance(feature, FixedLenFeature):
+            if flat is not None and len(flat) == feature.size:
+                result[key] = flat.reshape(feature.shape) if feature.shape else flat[0]
+                continue
+            if flat is None and feature.default_row is not None:
+                result[key] = (
+                    feature.default_row.copy() if feature.shape else feature.default_row[()]
+                )
+                continue
+        shaper = _Shaper(Records.from_list([serialized]), title)
+        result[key] = _only(shaper.shaped(key, feature, _column_of_one(flat, feature)))
+    return result
 
 
-def _only(value: Any) -> Any:
-    """The value of the only record in a batch."""
+def _column_of_one(flat: np.ndarray | None, feature: FeatureConfig) -> Column:
+    """Returns the column of a batch of one record; `flat` is None if that lacks the feature."""
+    if flat is None:
+        return Column(np.empty(0, feature.dtype), np.empty(0, np.int64), np.zeros(1, np.bool_))
+    return Column(flat, np.array([len(flat)], np.int64), None)
+
+
+def _only(value: np.ndarray | SparseTensor) -> Any:
+    """Returns the value of the only record in a batch."""
     if isinstance(value, SparseTensor):
         return SparseTensor(value.indices[:, 1:], value.values, value.dense_shape[1:])
     return value[0]
 
 
-def _as_records(serialized: Any) -> Records:
+def _as_records(serialized: object) -> Records:
     if isinstance(serialized, Records):
         return serialized
     if isinstance(serialized, RecordArray) and serialized.records is not None:
@@ -163,8 +175,8 @@ def _as_records(serialized: Any) -> Records:
     return Records.from_list(serialized)
 
 
-def _titles(example_names: Sequence[Any] | None, count: int) -> Callable[[int], str]:
-    """What to call a record in an error."""
+def _titles(example_names: Sequence[object] | None, count: int) -> Title:
+    """Returns what to call a record in an error."""
     if example_names is None:
         return lambda number: f"record {number} of the batch"
     if len(example_names) != count:
@@ -174,87 +186,55 @@ def _titles(example_names: Sequence[Any] | None, count: int) -> Callable[[int], 
     return lambda number: f"record {number} of the batch ({example_names[number]!r})"
 
 
-def _read(
-    records: Records, lists: Lists, features: Mapping[str, Feature], native: bool | None
-) -> tuple[list[tuple[np.ndarray | None, Values]], np.ndarray | None]:
-    """Reads all lists that are of the right kind.
+@final
+class _Shaper:
+    """Gives values their shapes, and knows the records to speak of in errors."""
 
-    Returns:
-      For each feature, which records have it (None: all) and the values; and which records are odd
-      (None: none).
-    """
-    columns = []
-    odd = lists.odd
-    for number, feature in enumerate(features.values()):
-        there = lists.kinds[number] == KIND_OF[feature.dtype]
-        starts, lengths = lists.starts[number], lists.lengths[number]
-        everywhere = bool(there.all())
-        if not everywhere:
-            starts, lengths = starts[there], lengths[there]
-        values = read_lists(records, starts, lengths, feature.dtype, native)
-        if values.odd is not None:
-            odd = odd.copy()
-            odd[np.flatnonzero(there)[values.odd]] = True
-        columns.append((None if everywhere else there, values))
-    return columns, odd if odd.any() else None
-
-
-class _Parser:
-    """Gives the values their shapes, and knows the records to speak of in errors."""
-
-    def __init__(self, records: Records, title: Callable[[int], str]) -> None:
+    def __init__(self, records: Records, title: Title) -> None:
         self._records = records
         self._title = title
 
-    def check_kinds(self, key: str, feature: Feature, kinds: np.ndarray) -> None:
-        wrong = (kinds != KIND_OF[feature.dtype]) & (kinds != MISSING)
-        if wrong.any():
-            number = int(wrong.argmax())
-            found, expected = _KIND_NAMES[int(kinds[number])], NAMES[feature.dtype]
-            raise ValueError(
-                f"The feature {key!r} of {self._title(number)} holds values of {found}, but "
-                f"{expected} was expected: {feature}. Give it the dtype {found} and convert after "
-                "parsing."
-            )
+    def shaped(self, key: str, feature: FeatureConfig, column: Column) -> np.ndarray | SparseTensor:
+        """Returns the array of a feature.
 
-    def shape(self, key: str, feature: Feature, there: np.ndarray | None, values: Values) -> Any:
-        """The array for a feature. `there` says which records have it; None: all."""
+        Raises:
+          ValueError: If values or records do not fit the feature.
+        """
         if isinstance(feature, FixedLenFeature):
-            return self._fixed(key, feature, there, values)
-        counts = values.counts
-        if there is not None:
-            counts = np.zeros(len(there), np.int64)
-            counts[there] = values.counts
+            return self._fixed(key, feature, column)
+        flat, counts, present = column
+        if present is not None:
+            counts = np.zeros(len(present), np.int64)
+            counts[present] = column.counts
         if isinstance(feature, VarLenFeature):
-            return _sparse(values.flat, counts)
-        return self._padded(key, feature, values.flat, counts)
+            return _sparse(flat, counts)
+        return self._padded(key, feature, flat, counts)
 
-    def _fixed(
-        self, key: str, feature: FixedLenFeature, there: np.ndarray | None, values: Values
-    ) -> np.ndarray:
-        wrong = values.counts != feature.size
+    def _fixed(self, key: str, feature: FixedLenFeature, column: Column) -> np.ndarray:
+        flat, counts, present = column
+        wrong = counts != feature.size
         if wrong.any():
             at = int(wrong.argmax())
-            number = at if there is None else int(np.flatnonzero(there)[at])
+            number = at if present is None else int(np.flatnonzero(present)[at])
             raise ValueError(
-                f"The feature {key!r} of {self._title(number)} has {int(values.counts[at])} "
+                f"The feature {key!r} of {self._title(number)} has {int(counts[at])} "
                 f"values, but shape {list(feature.shape)} has {feature.size}: {feature}. If the "
                 "number varies, use rx.io.VarLenFeature or rx.io.FixedLenSequenceFeature."
             )
-        rows = values.flat.reshape(len(values.counts), *feature.shape)
-        if there is None:
+        rows = flat.reshape(len(counts), *feature.shape)
+        if present is None:
             return rows
         if feature.default_row is None:
-            number = int(there.argmin())
-            names = names_in(self._records.select([number]).to_list()[0])
+            number = int(present.argmin())
+            names = _by_protobuf.names_in(self._records.select([number]).to_list()[0])
             raise ValueError(
                 f"The feature {key!r} is missing in {self._title(number)}, which has "
                 f"{', '.join(map(repr, names)) or 'no features'}. Correct the name, or give "
                 f"{feature} a `default_value` to stand in for it."
             )
-        result = np.empty((len(there), *feature.shape), feature.dtype)
-        result[there] = rows
-        result[~there] = feature.default_row
+        result = np.empty((len(present), *feature.shape), feature.dtype)
+        result[present] = rows
+        result[~present] = feature.default_row
         return result
 
     def _padded(
@@ -278,7 +258,7 @@ class _Parser:
 
 
 def _sparse(flat: np.ndarray, counts: np.ndarray) -> SparseTensor:
-    """A sparse array with a row for each record."""
+    """Returns a sparse array with a row for each record."""
     before = np.cumsum(counts) - counts
     indices = np.empty((len(flat), 2), np.int64)
     indices[:, 0] = np.repeat(np.arange(len(counts)), counts)

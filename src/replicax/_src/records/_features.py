@@ -6,15 +6,19 @@ prepare what parsing needs of them.
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import functools
 import math
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from replicax._src._arrays import STRING, is_string
+from replicax._src._typing import override
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 DTYPES = (FLOAT32, INT64, STRING)
@@ -22,8 +26,43 @@ _MOST_VALUES = 2**48  # more than any memory holds; no product with it overflows
 NAMES = {FLOAT32: "float32", INT64: "int64", STRING: "string"}
 
 
-@dataclass(frozen=True)
-class FixedLenFeature:
+class Kind(enum.IntEnum):
+    """What a feature holds: the number of the list's field in a serialized `Feature`."""
+
+    MISSING = 0
+    BYTES = 1
+    FLOAT = 2
+    INT = 3
+
+
+KIND_OF = {STRING: Kind.BYTES, FLOAT32: Kind.FLOAT, INT64: Kind.INT}
+FIELDS = {STRING: "bytes_list", FLOAT32: "float_list", INT64: "int64_list"}
+
+
+class _Feature:
+    """What all features have."""
+
+    dtype: Any
+
+    @functools.cached_property
+    def field(self) -> str:
+        """The name of the list's field in a message `Feature`."""
+        return FIELDS[self.dtype]
+
+    @override
+    def __repr__(self) -> str:
+        parts: list[str] = []
+        for each in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name, None)  # not there yet in errors of `__post_init__`
+            if each.repr and value is not None:
+                value = NAMES[value] if isinstance(value, np.dtype) else value
+                parts.append(f"{each.name}={value}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class FixedLenFeature(_Feature):
     """A feature with the same number of values in every record.
 
     >>> FixedLenFeature([2], "float32", default_value=[0, 1])
@@ -47,12 +86,10 @@ class FixedLenFeature:
         _set(self, size=math.prod(self.shape))
         _set(self, default_row=_checked_default(self, self.shape))
 
-    def __repr__(self) -> str:
-        return _repr(self)
 
-
-@dataclass(frozen=True)
-class VarLenFeature:
+@final
+@dataclass(frozen=True, repr=False)
+class VarLenFeature(_Feature):
     """A feature with any number of values; parsing gives a `SparseTensor`.
 
     >>> VarLenFeature(bytes)
@@ -67,12 +104,10 @@ class VarLenFeature:
     def __post_init__(self) -> None:
         _set(self, dtype=_checked_dtype(self))
 
-    def __repr__(self) -> str:
-        return _repr(self)
 
-
-@dataclass(frozen=True)
-class FixedLenSequenceFeature:
+@final
+@dataclass(frozen=True, repr=False)
+class FixedLenSequenceFeature(_Feature):
     """A feature with any number of rows; parsing pads to the longest record of the batch.
 
     >>> FixedLenSequenceFeature([], "int64", allow_missing=True)
@@ -101,14 +136,11 @@ class FixedLenSequenceFeature:
         row = _checked_default(self, ())
         _set(self, padding=(b"" if self.dtype == STRING else 0) if row is None else row[()])
 
-    def __repr__(self) -> str:
-        return _repr(self)
+
+FeatureConfig = FixedLenFeature | VarLenFeature | FixedLenSequenceFeature
 
 
-Feature = FixedLenFeature | VarLenFeature | FixedLenSequenceFeature
-
-
-def check_features(features: Any) -> Mapping[str, Feature]:
+def check_features(features: object) -> Mapping[str, FeatureConfig]:
     """Returns `features` if it is what `parse_example` takes.
 
     Raises:
@@ -125,7 +157,7 @@ def check_features(features: Any) -> Mapping[str, Feature]:
     for name, feature in features.items():
         if not isinstance(name, str):
             raise TypeError(f"The names of features are `str`. Received {name!r:.80}.")
-        if not isinstance(feature, Feature):
+        if not isinstance(feature, FeatureConfig):
             raise TypeError(
                 f"The feature {name!r} must be an rx.io.FixedLenFeature, VarLenFeature or "
                 f"FixedLenSequenceFeature. Received {type(feature).__name__}: {feature!r:.120}."
@@ -138,24 +170,12 @@ def check_features(features: Any) -> Mapping[str, Feature]:
     return features
 
 
-def _set(feature: Any, **values: Any) -> None:
+def _set(feature: _Feature, **values: object) -> None:
     for name, value in values.items():
         object.__setattr__(feature, name, value)
 
 
-def _repr(feature: Any) -> str:
-    parts = []
-    for name in feature.__dataclass_fields__:
-        value = getattr(feature, name, None)
-        if name == "dtype" and isinstance(value, np.dtype):
-            value = NAMES[value]
-        elif name in ("size", "default_row", "padding") or value is None:
-            continue
-        parts.append(f"{name}={value}")
-    return f"{type(feature).__name__}({', '.join(parts)})"
-
-
-def _checked_dtype(feature: Any) -> np.dtype:
+def _checked_dtype(feature: _Feature) -> np.dtype:
     given = getattr(feature.dtype, "as_numpy_dtype", feature.dtype)  # TensorFlow's dtypes
     if is_string(given) or given in (object, STRING):
         return STRING
@@ -172,7 +192,7 @@ def _checked_dtype(feature: Any) -> np.dtype:
     return dtype
 
 
-def _checked_shape(feature: Any) -> tuple[int, ...]:
+def _checked_shape(feature: FixedLenFeature | FixedLenSequenceFeature) -> tuple[int, ...]:
     given = feature.shape
     kind = type(feature).__name__
     try:
@@ -198,8 +218,10 @@ def _checked_shape(feature: Any) -> tuple[int, ...]:
     return sizes
 
 
-def _checked_default(feature: Any, shape: tuple[int, ...]) -> np.ndarray | None:
-    """The default value as an array of `shape`, or None if there is none."""
+def _checked_default(
+    feature: FixedLenFeature | FixedLenSequenceFeature, shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """Returns the default value as an array of `shape`, or None if there is none."""
     given = feature.default_value
     if given is None:
         return None

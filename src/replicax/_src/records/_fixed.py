@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from replicax._src._errors import DataLossError
 from replicax._src.records._records import Records
-from replicax._src.records._source import BLOCK_BYTES, Source
+from replicax._src.records._source import BLOCK_BYTES, FileName, Source
 
 
 def scan_fixed(
-    path: Any,
+    path: FileName,
     record_bytes: int,
     header_bytes: int = 0,
     footer_bytes: int = 0,

@@ -6,6 +6,7 @@ NumPy expression, and only those of the contents are calls, one for each record.
 
 from __future__ import annotations
 
+import enum
 import struct
 from typing import NamedTuple
 
@@ -19,6 +20,16 @@ OVERHEAD = 16  # and the checksum of the content
 _LENGTH = struct.Struct("<Q")
 
 
+class FrameProblem(enum.Enum):
+    """What does not match its checksum."""
+
+    LENGTH = "length"
+    CONTENT = "content"
+
+
+_PROBLEMS = (None, FrameProblem.LENGTH, FrameProblem.CONTENT)  # by the numbers of the library
+
+
 class Frames(NamedTuple):
     """The complete records at the beginning of a piece.
 
@@ -26,17 +37,17 @@ class Frames(NamedTuple):
       starts: Where the content of each starts; int64.
       lengths: How long it is; int64.
       end: Where the first record begins that is not complete, or corrupted.
-      problem: What does not match its checksum in the record at `end`: "length", "content" or None.
+      problem: What does not match its checksum in the record at `end`, or None.
     """
 
     starts: np.ndarray
     lengths: np.ndarray
     end: int
-    problem: str | None
+    problem: FrameProblem | None
 
 
 def length_at(piece: bytes, position: int) -> int:
-    """The length of the record that begins at `position`."""
+    """Returns the length of the record that begins at `position`."""
     return _LENGTH.unpack_from(piece, position)[0]
 
 
@@ -51,9 +62,10 @@ def find_frames(piece: bytes, verify: bool, unverified: int, native: bool | None
     """
     library = _native.library(native)
     if library is not None:
-        return Frames(*library.find_frames(piece, verify, unverified))
+        starts, lengths, end, problem = library.find_frames(piece, verify, unverified)
+        return Frames(starts, lengths, end, _PROBLEMS[problem])
     starts, lengths, end = _walk(piece)
-    # The record that is not complete must have a true length, or more would be read in vain.
+    # The record that is not complete must have a true length, or more would be read for nothing.
     hanging = [end] if len(piece) - end >= HEADER_BYTES else []
     if not verify:
         return Frames(starts, lengths, end, None)
@@ -61,11 +73,11 @@ def find_frames(piece: bytes, verify: bool, unverified: int, native: bool | None
     heads = np.concatenate([starts - HEADER_BYTES, np.array(hanging, np.int64)])
     good, problem = _first_false(_lengths_match(array, heads)), None
     if good < len(heads):
-        problem = "length"
+        problem = FrameProblem.LENGTH
     checked = min(good, len(starts))
     bad = unverified + _first_wrong(piece, starts[unverified:checked], lengths[unverified:checked])
     if bad < checked:
-        good, problem = bad, "content"
+        good, problem = bad, FrameProblem.CONTENT
     if problem:
         end = int(heads[good])
     return Frames(starts[:good], lengths[:good], end, problem)
@@ -89,14 +101,14 @@ def _walk(piece: bytes) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def _lengths_match(array: np.ndarray, heads: np.ndarray) -> np.ndarray:
-    """For each record that begins at one of `heads`, whether its length matches its checksum."""
+    """Returns which records, by where they begin, have a length that matches its checksum."""
     rows = array[heads[:, None] + np.arange(HEADER_BYTES)]
     stored = np.ascontiguousarray(rows[:, 8:]).view("<u4")[:, 0].astype(np.uint32)
     return _checksum.of_lengths(rows[:, :8]) == _checksum.plain(stored)
 
 
 def _first_wrong(piece: bytes, starts: np.ndarray, lengths: np.ndarray) -> int:
-    """The number of the first content that does not match its checksum, or of all."""
+    """Returns the number of the first content that does not match its checksum, or of all."""
     if not len(starts):
         return 0
     array = np.frombuffer(piece, np.uint8)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from replicax._src.records._source import BLOCK_BYTES, Source
+from replicax._src.records._source import BLOCK_BYTES, FileName, Source, check_blocks
 
 
 def scan_lines(
-    path: Any,
+    path: FileName,
     compression_type: str | None = None,
     block_bytes: int = BLOCK_BYTES,
     skip: int = 0,
@@ -29,11 +28,7 @@ def scan_lines(
       DataLossError: If compressed data is cut off or cannot be decompressed.
       FileNotFoundError: If there is no such file.
     """
-    if block_bytes < 1 or skip < 0:
-        raise ValueError(
-            "`block_bytes` must be at least 1 and `skip` at least 0. "
-            f"Received block_bytes={block_bytes}, skip={skip}."
-        )
+    check_blocks(block_bytes, skip)
     with Source(path, compression_type) as source:
         offset = 0
         begun: list[bytes] = []  # the pieces of a line that has not ended yet

@@ -19,7 +19,11 @@ _TABLE: dict[str, list[tuple[str, int, str]]] = {
     "Features": [("feature", 1, "map string Feature")],
     "Example": [("features", 1, "one Features")],
     # What a reader makes of the same bytes: the entries of the map in their order, with keys that
-    # need not be text, and with values that are read only if someone asks for them.
+    # need not be text,
+    "Entry": [("key", 1, "one bytes"), ("value", 2, "one Feature")],
+    "Entries": [("feature", 1, "repeated Entry")],
+    "ExampleOfEntries": [("features", 1, "one Entries")],
+    # and the same with values that are read only if someone asks for them.
     "RawEntry": [("key", 1, "one bytes"), ("value", 2, "repeated bytes")],
     "RawFeatures": [("feature", 1, "repeated RawEntry")],
     "RawExample": [("features", 1, "one RawFeatures")],

@@ -1,7 +1,7 @@
-/* The loops over bytes of `_frames.py`, `_layout.py` and `_values.py`, compiled.
+/* The loops over bytes: of `_frames.py`, and of parsing examples.
  *
- * Optional: each function here does what the Python function of the same name does, and the tests
- * compare the two. Plain C without Python.h, called with ctypes on whole blocks, so that one library
+ * Optional: `_frames.py` has a loop in Python, and examples are read by protobuf without this file.
+ * The tests compare the two. Plain C without Python.h, called with ctypes on whole blocks, so that one library
  * serves all versions of Python and the interpreter lock is free meanwhile.
  *
  * All bytes come from files and may be anything. The rule for every read: the position was compared
@@ -19,7 +19,7 @@
 #include <arm_acle.h>
 #endif
 
-#define VERSION 2
+#define VERSION 3
 #define MOST_FEATURES 128
 
 int32_t replicax_version(void) { return VERSION; }
@@ -121,7 +121,11 @@ int64_t replicax_find_frames(const uint8_t *piece, int64_t size, int32_t verify,
   return count;
 }
 
-/* ---- _layout.py ------------------------------------------------------------------------------- */
+/* ---- examples ---------------------------------------------------------------------------------
+ *
+ * An `Example` is regular if it is what all common writers write: features one after the other, each
+ * a name and then one list. Any other form that protobuf allows, and anything malformed, is odd: the
+ * functions say so, and protobuf reads the batch. */
 
 /* Whether [start, start + length) lies in a buffer of `size` bytes. */
 static int within(int64_t start, int64_t length, int64_t size) {
@@ -204,19 +208,20 @@ static int walk(const uint8_t *buffer, int64_t start, int64_t stop, const uint8_
   return 1;
 }
 
-/* The last three are arrays of `key_count` rows and `count` columns; `kinds` comes full of zeros. */
-void replicax_find_lists(const uint8_t *buffer, int64_t size, const int64_t *record_starts,
-                         const int64_t *record_lengths, int64_t count, const uint8_t *const *keys,
-                         const int64_t *key_sizes, int64_t key_count, uint8_t *odd, int8_t *kinds,
-                         int64_t *starts, int64_t *lengths) {
+/* Returns 0 if a record is odd. The last three are arrays of `key_count` rows and `count` columns;
+ * `kinds` comes full of zeros. */
+int32_t replicax_find_lists(const uint8_t *buffer, int64_t size, const int64_t *record_starts,
+                            const int64_t *record_lengths, int64_t count,
+                            const uint8_t *const *keys, const int64_t *key_sizes, int64_t key_count,
+                            int8_t *kinds, int64_t *starts, int64_t *lengths) {
   for (int64_t i = 0; i < count; i++) {
     int64_t start = record_starts[i], length = record_lengths[i];
-    odd[i] = !within(start, length, size) ||
-             !walk(buffer, start, start + length, keys, key_sizes, key_count, kinds + i, starts + i,
-                   lengths + i, count);
-    if (odd[i])
-      for (int64_t k = 0; k < key_count; k++) kinds[k * count + i] = 0;
+    if (!within(start, length, size) ||
+        !walk(buffer, start, start + length, keys, key_sizes, key_count, kinds + i, starts + i,
+              lengths + i, count))
+      return 0;
   }
+  return 1;
 }
 
 /* Reads all features of all records straight into their columns, if nothing is out of the ordinary:
@@ -262,8 +267,6 @@ int32_t replicax_read_rows(const uint8_t *buffer, int64_t size, const int64_t *r
   return 1;
 }
 
-/* ---- _values.py ------------------------------------------------------------------------------- */
-
 /* Copies pieces of the buffer, one after the other; returns 0 if one is not in it. */
 int32_t replicax_join(const uint8_t *buffer, int64_t size, const int64_t *starts,
                       const int64_t *lengths, int64_t count, uint8_t *out) {
@@ -276,52 +279,40 @@ int32_t replicax_join(const uint8_t *buffer, int64_t size, const int64_t *starts
 }
 
 /* Reads lists of integers of 1 to 10 bytes; `out` has room for one in every byte. Returns how many
- * there are, or -1 if a list is odd; `odd` says which. */
+ * there are, or -1 if a list is odd. */
 int64_t replicax_read_varints(const uint8_t *buffer, int64_t size, const int64_t *starts,
-                              const int64_t *lengths, int64_t count, int64_t *out, int64_t *counts,
-                              uint8_t *odd) {
-  int64_t total = 0, any_odd = 0;
+                              const int64_t *lengths, int64_t count, int64_t *out,
+                              int64_t *counts) {
+  int64_t total = 0;
   for (int64_t i = 0; i < count; i++) {
-    int64_t before = total;
-    odd[i] = !within(starts[i], lengths[i], size);
-    int64_t at = starts[i], stop = odd[i] ? at : at + lengths[i];
-    while (at < stop && !odd[i]) {
-      if (varint(buffer, &at, stop, out + total))
-        total++;
-      else
-        odd[i] = 1;
-    }
+    int64_t before = total, at = starts[i];
+    if (!within(at, lengths[i], size)) return -1;
+    for (int64_t stop = at + lengths[i]; at < stop; total++)
+      if (!varint(buffer, &at, stop, out + total)) return -1;
     counts[i] = total - before;
-    any_odd |= odd[i];
   }
-  return any_odd ? -1 : total;
+  return total;
 }
 
 /* Finds the strings in lists of bytes, and writes down as many as there is room for. Returns how many
- * there are, or -1 if a list is odd; `odd` says which. */
+ * there are, or -1 if a list is odd. */
 int64_t replicax_find_bytes(const uint8_t *buffer, int64_t size, const int64_t *starts,
                             const int64_t *lengths, int64_t count, int64_t *firsts, int64_t *sizes,
-                            int64_t room, int64_t *counts, uint8_t *odd) {
-  int64_t total = 0, any_odd = 0;
+                            int64_t room, int64_t *counts) {
+  int64_t total = 0;
   for (int64_t i = 0; i < count; i++) {
-    int64_t before = total;
-    odd[i] = !within(starts[i], lengths[i], size);
-    int64_t at = starts[i], stop = odd[i] ? at : at + lengths[i];
-    while (at < stop) {
+    int64_t before = total, at = starts[i];
+    if (!within(at, lengths[i], size)) return -1;
+    for (int64_t stop = at + lengths[i]; at < stop; total++) {
       int64_t end = field(buffer, &at, stop, 0x0A);
-      if (end < 0) {
-        odd[i] = 1;
-        break;
-      }
+      if (end < 0) return -1;
       if (total < room) {
         firsts[total] = at;
         sizes[total] = end - at;
       }
-      total++;
       at = end;
     }
     counts[i] = total - before;
-    any_odd |= odd[i];
   }
-  return any_odd ? -1 : total;
+  return total;
 }

@@ -1,8 +1,7 @@
 """Loads the compiled helper, if it was built; everything works without it, only slower.
 
 `_build.py` compiles `_native.c` when replicax is installed, if there is a C compiler. Here
-NumPy arrays become the pointers that its functions take, and the results get back the form that the
-Python functions give.
+NumPy arrays become the pointers that its functions take, and the results become arrays.
 """
 
 from __future__ import annotations
@@ -12,16 +11,15 @@ import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
 from replicax._src.records._records import Records
 
 LIBRARY = Path(__file__).with_name("librecords.so")  # as in `_build.py`, a script of its own
-_VERSION = 2  # of the functions in the library; one that was built from older source is not used
+_VERSION = 3  # of the functions in the library; one that was built from older source is not used
 _ROOM = 8192  # records that are found in one call
-_PROBLEMS = (None, "length", "content")
 
 
 @functools.cache
@@ -35,7 +33,7 @@ def _load() -> Library | None:
 
 
 def library(wanted: bool | None) -> Library | None:
-    """The compiled helper, or None: if it is not there, or not `wanted`.
+    """Returns the compiled helper, or None: if it is not there, or not `wanted`.
 
     Raises:
       RuntimeError: If it is `wanted` and not there.
@@ -50,6 +48,15 @@ def library(wanted: bool | None) -> Library | None:
             "`native` out."
         )
     return loaded
+
+
+class _Function(Protocol):
+    """A function of a shared library."""
+
+    argtypes: Any
+    restype: Any
+
+    def __call__(self, *args: Any) -> Any: ...
 
 
 class Library:
@@ -67,11 +74,11 @@ class Library:
         self.path = path
         functions = ctypes.CDLL(str(path))
         self._find_frames = _typed(functions.replicax_find_frames, "pnin ppnpp", "n")
-        self._find_lists = _typed(functions.replicax_find_lists, "pnppn ppn pppp", "")
+        self._find_lists = _typed(functions.replicax_find_lists, "pnppn ppn ppp", "i")
         self._read_rows = _typed(functions.replicax_read_rows, "pnppn ppn ppp", "i")
         self._join = _typed(functions.replicax_join, "pnppn p", "i")
-        self._read_varints = _typed(functions.replicax_read_varints, "pnppn ppp", "n")
-        self._find_bytes = _typed(functions.replicax_find_bytes, "pnppn ppnpp", "n")
+        self._read_varints = _typed(functions.replicax_read_varints, "pnppn pp", "n")
+        self._find_bytes = _typed(functions.replicax_find_bytes, "pnppn ppnp", "n")
         self.crc = _typed(functions.replicax_crc, "pn", "u")
         self.crc_by_table = _typed(functions.replicax_crc_by_table, "pn", "u")
         if _typed(functions.replicax_version, "", "i")() != _VERSION:
@@ -80,14 +87,14 @@ class Library:
 
     def find_frames(
         self, piece: bytes, verify: bool, unverified: int
-    ) -> tuple[np.ndarray, np.ndarray, int, str | None]:
-        """The fields of `_frames.Frames`."""
+    ) -> tuple[np.ndarray, np.ndarray, int, int]:
+        """Returns the fields of `_frames.Frames`, with a number for the problem."""
         return self.find_frames_in(np.frombuffer(piece, np.uint8), verify, unverified)
 
     def find_frames_in(
         self, piece: np.ndarray, verify: bool, unverified: int
-    ) -> tuple[np.ndarray, np.ndarray, int, str | None]:
-        """The same for an array of uint8."""
+    ) -> tuple[np.ndarray, np.ndarray, int, int]:
+        """Returns the same for an array of uint8."""
         found, room = np.empty((2, _ROOM), np.int64), _ROOM
         parts: list[np.ndarray] = []
         end, problem = ctypes.c_int64(0), ctypes.c_int32()
@@ -105,35 +112,28 @@ class Library:
             )
             parts.append(found[:, :room].copy())
         starts, lengths = np.concatenate(parts, axis=1)
-        return starts, lengths, end.value, _PROBLEMS[problem.value]
+        return starts, lengths, end.value, problem.value
 
-    def find_lists(
-        self,
-        buffer: np.ndarray,
-        record_starts: np.ndarray,
-        record_lengths: np.ndarray,
-        keys: Sequence[bytes],
-        odd: np.ndarray,
-        kinds: np.ndarray,
-        starts: np.ndarray,
-        lengths: np.ndarray,
-    ) -> None:
-        """Fills the arrays of `_layout.Lists`, which come full of zeros."""
+    def find_lists(self, records: Records, keys: Sequence[bytes]) -> Lists | None:
+        """Finds the lists of the features named by `keys`; returns None if a record is odd."""
+        shape = len(keys), len(records)
+        found = Lists(
+            np.zeros(shape, np.int8), np.empty(shape, np.int64), np.empty(shape, np.int64)
+        )
         key_sizes = np.array([len(key) for key in keys], np.int64)
-        self._find_lists(
+        buffer = records.bytes_of_buffer
+        regular = self._find_lists(
             _at(buffer),
             buffer.size,
-            _at(record_starts),
-            _at(record_lengths),
-            record_starts.size,
+            _at(records.starts),
+            _at(records.lengths),
+            len(records),
             (ctypes.c_char_p * len(keys))(*keys),
             _at(key_sizes),
             len(keys),
-            _at(odd),
-            _at(kinds),
-            _at(starts),
-            _at(lengths),
+            *map(_at, found),
         )
+        return found if regular else None
 
     def read_rows(self, records: Records, plan: Plan, columns: Sequence[np.ndarray]) -> bool:
         """Fills the columns of features of fixed length, if all records are as usual."""
@@ -156,7 +156,7 @@ class Library:
         )
 
     def join(self, buffer: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Pieces of the buffer, one after the other; uint8."""
+        """Returns pieces of the buffer, one after the other; uint8."""
         joined = np.empty(int(lengths.sum()), np.uint8)
         places = _at(starts), _at(lengths), starts.size
         if not self._join(_at(buffer), buffer.size, *places, _at(joined)):
@@ -165,37 +165,52 @@ class Library:
 
     def read_varints(
         self, buffer: np.ndarray, starts: np.ndarray, lengths: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """The fields of `_values.Values` for lists of integers."""
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Reads lists of integers; returns them, and how many each list has. None if one is odd."""
         room = int(lengths.sum())
-        flat = np.empty(room, np.int64)
-        counts, odd = np.empty(starts.size, np.int64), np.empty(starts.size, np.bool_)
+        flat, counts = np.empty(room, np.int64), np.empty(starts.size, np.int64)
         places = _at(starts), _at(lengths), starts.size
-        total = self._read_varints(
-            _at(buffer), buffer.size, *places, _at(flat), _at(counts), _at(odd)
-        )
+        total = self._read_varints(_at(buffer), buffer.size, *places, _at(flat), _at(counts))
         if total < 0:
-            return flat[:0], counts, odd
+            return None
         # Integers of many bytes have taken much less room than there was: give it back.
-        return flat[:total].copy() if 2 * total < room else flat[:total], counts, None
+        return flat[:total].copy() if 2 * total < room else flat[:total], counts
 
     def find_bytes(
         self, buffer: np.ndarray, starts: np.ndarray, lengths: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-        """Where the strings in lists of bytes are, how long, how many, and which lists are odd."""
-        counts, odd = np.empty(starts.size, np.int64), np.empty(starts.size, np.bool_)
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Finds the strings in lists of bytes.
+
+        Returns:
+          Where they start, how long they are, and how many each list has; None if a list is odd.
+        """
+        counts = np.empty(starts.size, np.int64)
         places = _at(buffer), buffer.size, _at(starts), _at(lengths), starts.size
-        total, room = self._find_bytes(*places, None, None, 0, _at(counts), _at(odd)), 0
+        total, room = self._find_bytes(*places, None, None, 0, _at(counts)), 0
         first = sizes = np.empty(0, np.int64)
         while total > room:  # once, if nobody changes the buffer meanwhile
             room = total
             first, sizes = np.empty(room, np.int64), np.empty(room, np.int64)
-            arrays = _at(first), _at(sizes), room, _at(counts), _at(odd)
-            total = self._find_bytes(*places, *arrays)
-        found = max(0, total)
-        return first[:found], sizes[:found], counts, odd if total < 0 else None
+            total = self._find_bytes(*places, _at(first), _at(sizes), room, _at(counts))
+        return None if total < 0 else (first[:total], sizes[:total], counts)
 
 
+class Lists(NamedTuple):
+    """Where lists of values are in the buffer of records. Rows are features, columns are records.
+
+    Attributes:
+      kinds: Members of `Kind`; int8.
+      starts: Where a list starts: its first number, or the message of byte strings; int64. Any
+        number where the feature is missing.
+      lengths: How many bytes it has; int64.
+    """
+
+    kinds: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+@final
 class Plan:
     """What to look for in every record, as C arrays; made once for many batches."""
 
@@ -210,12 +225,13 @@ class Plan:
 _TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int32, "u": ctypes.c_uint32}
 
 
-def _typed(function: Any, arguments: str, result: str) -> Any:
+def _typed(function: _Function, arguments: str, result: str) -> _Function:
+    """Says which types a function takes and returns, by the letters of `_TYPES`; returns it."""
     function.argtypes = [_TYPES[letter] for letter in arguments.replace(" ", "")]
     function.restype = _TYPES.get(result)
     return function
 
 
 def _at(array: np.ndarray) -> int:
-    """The address of a contiguous array."""
+    """Returns the address of a contiguous array."""
     return array.__array_interface__["data"][0]

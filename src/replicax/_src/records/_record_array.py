@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import final
 
 import numpy as np
 
 from replicax._src.records._records import Records
 
 
+@final
 class RecordArray(np.ndarray):
     """A one-dimensional array of `bytes`, and the `records` that they are."""
 
@@ -23,5 +24,5 @@ class RecordArray(np.ndarray):
         new.flags.writeable = False  # or the records would not be what the array says
         return new
 
-    def __array_finalize__(self, source: Any) -> None:
+    def __array_finalize__(self, source: object) -> None:
         self.records = None  # a part of it, or something computed from it

@@ -7,11 +7,13 @@ would cost more than reading them. Scanners make `Records`, parsers and shuffles
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
+@final
 class Records:
     """Byte strings, each given by where it starts in a shared buffer and by its length.
 
@@ -30,7 +32,7 @@ class Records:
 
     __slots__ = ("buffer", "lengths", "starts")
 
-    def __init__(self, buffer: bytes | np.ndarray, starts: Any, lengths: Any) -> None:
+    def __init__(self, buffer: bytes | np.ndarray, starts: ArrayLike, lengths: ArrayLike) -> None:
         if not isinstance(buffer, bytes):
             buffer = _read_only_bytes(buffer)
         self.buffer = buffer
@@ -68,8 +70,8 @@ class Records:
             return np.frombuffer(self.buffer, np.uint8)
         return self.buffer
 
-    def select(self, which: Any) -> Records:
-        """The records at the given indices, or in the given slice; they share the buffer."""
+    def select(self, which: slice | ArrayLike) -> Records:
+        """Returns the records at the given indices or slice, which share the buffer."""
         if not isinstance(which, slice):
             which = np.asarray(which)
             if which.size == 0:
@@ -81,12 +83,12 @@ class Records:
         return new
 
     def to_list(self) -> list[bytes]:
-        """The records as `bytes` objects: a copy of each."""
+        """Returns the records as `bytes` objects: a copy of each."""
         return slices_of(self.buffer, self.starts, self.lengths)
 
     @classmethod
     def from_list(cls, records: Sequence[bytes]) -> Records:
-        """Records with the given contents, in a new buffer.
+        """Returns records with the given contents, in a new buffer.
 
         Raises:
           TypeError: If one of them is not `bytes`.
@@ -107,7 +109,7 @@ class Records:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Records]) -> Records:
-        """The records of all parts, one part after the other.
+        """Returns the records of all parts, one part after the other.
 
         The buffers are copied into one, each once, unless there is only one anyway. Only the part
         of a buffer that its records touch is taken, so that ten records of a block do not hold on
@@ -132,7 +134,7 @@ class Records:
 
 
 def slices_of(buffer: bytes | np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list[bytes]:
-    """Copies of the given ranges of `buffer`, as `bytes`."""
+    """Returns copies of the given ranges of `buffer`, as `bytes`."""
     ends = (starts + lengths).tolist()
     if isinstance(buffer, bytes):
         return [buffer[start:end] for start, end in zip(starts.tolist(), ends)]
@@ -141,11 +143,11 @@ def slices_of(buffer: bytes | np.ndarray, starts: np.ndarray, lengths: np.ndarra
 
 
 def view_of(buffer: bytes | np.ndarray) -> memoryview:
-    """The buffer as a memoryview."""
+    """Returns the buffer as a memoryview."""
     return memoryview(buffer) if isinstance(buffer, bytes) else buffer.data
 
 
-def _read_only_bytes(buffer: Any) -> np.ndarray:
+def _read_only_bytes(buffer: ArrayLike) -> np.ndarray:
     array = np.asarray(buffer)
     if array.dtype != np.uint8 or array.ndim != 1:
         raise TypeError(

@@ -10,9 +10,14 @@ from __future__ import annotations
 import os
 import zlib
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Self, final
+
+import numpy as np
 
 from replicax._src._errors import DataLossError
+from replicax._src._typing import override
+
+FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 COMPRESSION_TYPES = (None, "", "GZIP", "ZLIB")
 # Large enough that the costs of a block do not count; small enough that it stays in the cache, and
@@ -23,7 +28,7 @@ _WINDOW_BITS = {"GZIP": 16 + zlib.MAX_WBITS, "ZLIB": zlib.MAX_WBITS}
 _COMPRESSED_BYTES = 1 << 18
 
 
-def check_compression_type(compression_type: Any) -> str:
+def check_compression_type(compression_type: object) -> str:
     """Returns "", "GZIP" or "ZLIB".
 
     Raises:
@@ -39,16 +44,16 @@ def check_compression_type(compression_type: Any) -> str:
     return compression_type or ""
 
 
-def check_path(path: Any) -> str:
+def check_path(path: FileName | np.ndarray | np.generic) -> str:
     """Returns a file name as a `str`.
 
     Raises:
       TypeError: If it is no file name.
     """
-    if hasattr(path, "dtype") and getattr(path, "ndim", None) == 0:
+    if isinstance(path, np.ndarray | np.generic) and path.ndim == 0:
         path = path.item()  # a file name that came through a data set
     try:
-        return os.fsdecode(path)
+        return os.fsdecode(path)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(
             "A file name is a `str`, `bytes` or `os.PathLike`. "
@@ -56,14 +61,42 @@ def check_path(path: Any) -> str:
         ) from None
 
 
-class Source:
+def check_blocks(block_bytes: int, skip: int) -> None:
+    """Raises a `ValueError` if files cannot be read in blocks of this size, or from there."""
+    if block_bytes < 1 or skip < 0:
+        raise ValueError(
+            "`block_bytes` must be at least 1 and `skip` at least 0. "
+            f"Received block_bytes={block_bytes}, skip={skip}."
+        )
+
+
+class Closed:
+    """The base of what is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@final
+class Source(Closed):
     """The bytes of one file, decompressed. A context manager that closes it.
 
     Raises:
       FileNotFoundError: If there is no such file, or it is a directory.
     """
 
-    def __init__(self, path: Any, compression_type: Any = None) -> None:
+    def __init__(self, path: FileName, compression_type: str | None = None) -> None:
         self.path = check_path(path)
         self.compression = check_compression_type(compression_type)
         self._file = open_for_reading(self.path)
@@ -77,7 +110,7 @@ class Source:
         return None if self._inflater else os.fstat(self._file.fileno()).st_size
 
     def read(self, offset: int, count: int) -> bytes:
-        """`count` bytes from `offset` on; fewer only where the file ends, or is damaged."""
+        """Returns `count` bytes from `offset` on; fewer only where the file ends, or is damaged."""
         if (size := self.size) is not None:
             if offset >= size:  # which may be further than the system can seek
                 return b""
@@ -103,7 +136,7 @@ class Source:
         return self._inflater.read(count)
 
     def raise_if_damaged(self) -> None:
-        """To be called at the end of what could be read.
+        """Raises the damage that ended the data, if any did; for the end of what could be read.
 
         Raises:
           DataLossError: If the compressed data ended too early or could not be decompressed.
@@ -117,21 +150,12 @@ class Source:
                 offset,
             )
 
+    @override
     def close(self) -> None:
         self._file.close()
 
-    def __enter__(self) -> Source:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
+@final
 class Inflater:
     """Decompresses a file, piece by piece; remembers damage instead of raising it at once.
 
@@ -154,7 +178,7 @@ class Inflater:
         return zlib.decompressobj(_WINDOW_BITS[self._compression])
 
     def read(self, count: int) -> bytes:
-        """`count` bytes; fewer only at the end or before damage."""
+        """Returns `count` bytes; fewer only at the end or before damage."""
         pieces: list[bytes] = []
         while count > 0 and not self._at_end:
             self._input = self._input or self._file.read(_COMPRESSED_BYTES)
@@ -164,7 +188,7 @@ class Inflater:
         return b"".join(pieces)
 
     def _decompress(self, count: int) -> bytes:
-        """Some of the next `count` bytes.
+        """Returns some of the next `count` bytes.
 
         Python drops what was decompressed before damage in the same call. So the call is made
         again, with half of the input, until a single byte of it is left.
@@ -194,7 +218,7 @@ class Inflater:
 
 
 def _read_fully(file: IO[bytes], count: int) -> bytes:
-    """`count` bytes: the system may give fewer at a time, above 2 GB it always does."""
+    """Returns `count` bytes: the system may give fewer at a time, above 2 GB it always does."""
     piece = file.read(count)
     if len(piece) == count or not piece:
         return piece

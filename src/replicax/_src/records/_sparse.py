@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,8 @@ class SparseTensor(NamedTuple):
     dense_shape: np.ndarray
 
 
-def to_dense(sparse: SparseTensor, default_value: Any = None) -> np.ndarray:
-    """The whole array of a `SparseTensor`, with `default_value` (0 or b"") where it has none.
+def to_dense(sparse: SparseTensor, default_value: object = None) -> np.ndarray:
+    """Returns the array of a `SparseTensor`, with `default_value` (0 or b"") where it has none.
 
     >>> rows = SparseTensor(np.array([[0, 0], [1, 1]]), np.array([7, 8]), np.array([2, 2]))
     >>> to_dense(rows, default_value=-1).tolist()

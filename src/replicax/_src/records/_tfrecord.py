@@ -8,16 +8,21 @@ becomes an error that says where it is. `_writer.py` writes such files.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from replicax._src._errors import DataLossError
-from replicax._src.records._frames import HEADER_BYTES, OVERHEAD, Frames, find_frames, length_at
+from replicax._src.records._frames import (
+    HEADER_BYTES,
+    OVERHEAD,
+    FrameProblem,
+    find_frames,
+    length_at,
+)
 from replicax._src.records._records import Records
-from replicax._src.records._source import BLOCK_BYTES, Source
+from replicax._src.records._source import BLOCK_BYTES, FileName, Source, check_blocks
 
 
 def scan_tfrecords(
-    path: Any,
+    path: FileName,
     compression_type: str | None = None,
     block_bytes: int = BLOCK_BYTES,
     verify: bool = True,
@@ -41,11 +46,7 @@ def scan_tfrecords(
       DataLossError: If the file is cut off or corrupted; it names the file and the byte offset.
       FileNotFoundError: If there is no such file.
     """
-    if block_bytes < 1 or skip < 0:
-        raise ValueError(
-            "`block_bytes` must be at least 1 and `skip` at least 0. "
-            f"Received block_bytes={block_bytes}, skip={skip}."
-        )
+    check_blocks(block_bytes, skip)
     with Source(path, compression_type) as source:
         yield from _scan(source, block_bytes, verify, skip, native)
 
@@ -65,7 +66,7 @@ def _scan(
         number += len(frames.starts)
         left = len(piece) - frames.end
         if frames.problem:
-            raise _corrupted(source, frames, offset, number)
+            raise _corrupted(source, frames.problem, offset, number)
         if at_end and left:
             source.raise_if_damaged()
             raise _cut_off(source, offset, number)
@@ -84,17 +85,17 @@ def _scan(
     source.raise_if_damaged()
 
 
-def _corrupted(source: Source, frames: Frames, offset: int, number: int) -> DataLossError:
-    what = "length" if frames.problem == "length" else "content"
+def _corrupted(source: Source, problem: FrameProblem, offset: int, number: int) -> DataLossError:
     hint = "Copy or write the file again, or leave it out."
-    if number == 0 and frames.problem == "length":
+    if number == 0 and problem is FrameProblem.LENGTH:
         hint = (
             "It is the first one: is this a TFRecord file at all, and is its `compression_type` "
             f"{source.compression or None!r}?"
         )
     return DataLossError(
         f"{source.path}: the record number {number}, at byte {offset}"
-        f"{_in_what(source)}, is corrupted: its {what} does not match its checksum. {hint}",
+        f"{_in_what(source)}, is corrupted: its {problem.value} does not match its checksum. "
+        f"{hint}",
         source.path,
         offset,
     )

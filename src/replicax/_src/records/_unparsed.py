@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, final
 
 from replicax._src.records._features import FixedLenFeature, check_features
 
 
+@final
 class Unparsed:
     """Stands for a record, or a batch of them.
 
@@ -23,8 +24,8 @@ class Unparsed:
         self.is_batch = is_batch
         self.features: Mapping[str, Any] | None = None
 
-    def parsed(self, features: Any) -> dict[str, UnparsedFeature]:
-        """What `parse_single_example` returns for it.
+    def parsed(self, features: object) -> dict[str, UnparsedFeature]:
+        """Returns what `parse_single_example` returns for it.
 
         Raises:
           TypeError: what the features give cannot stand in the rows of arrays.
@@ -36,11 +37,12 @@ class Unparsed:
         self.features = checked
         return {name: UnparsedFeature(self, name) for name in checked}
 
-    def owns(self, value: Any) -> bool:
+    def owns(self, value: object) -> bool:
         """Whether `value` is one of its features, as it is."""
         return type(value) is UnparsedFeature and value.record is self
 
 
+@final
 class UnparsedFeature:
     """Stands for a feature of a record; no array, and of no use where one is needed."""
 

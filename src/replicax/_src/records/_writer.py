@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
+from replicax._src._typing import override
 from replicax._src.records import _checksum
-from replicax._src.records._source import check_compression_type, check_path
+from replicax._src.records._source import Closed, FileName, check_compression_type, check_path
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
@@ -52,7 +52,7 @@ class TFRecordOptions:
             raise ValueError(f"zlib does not take these options: {self}. {error}") from None
 
     def compressor(self) -> Any:
-        """A new `zlib.compressobj`, or None if nothing is to be compressed."""
+        """Returns a new `zlib.compressobj`, or None if nothing is to be compressed."""
         compression = check_compression_type(self.compression_type)
         if not compression:
             return None
@@ -66,7 +66,7 @@ class TFRecordOptions:
         )
 
 
-class TFRecordWriter:
+class TFRecordWriter(Closed):
     """Writes byte strings to a TFRecord file; `tf.data` and `rx.data` read it.
 
     >>> import os, tempfile
@@ -83,7 +83,7 @@ class TFRecordWriter:
       options: `TFRecordOptions`, or just a compression type: None, "", "GZIP" or "ZLIB".
     """
 
-    def __init__(self, path: Any, options: TFRecordOptions | str | None = None) -> None:
+    def __init__(self, path: FileName, options: TFRecordOptions | str | None = None) -> None:
         if not isinstance(options, TFRecordOptions):
             options = TFRecordOptions(options)
         self._path = check_path(path)
@@ -119,6 +119,7 @@ class TFRecordWriter:
             self._file.write(self._compressor.flush(_or(mode, zlib.Z_SYNC_FLUSH)))
         self._file.flush()
 
+    @override
     def close(self) -> None:
         """Completes the file. Closing twice does nothing."""
         if self._file.closed:
@@ -128,17 +129,6 @@ class TFRecordWriter:
                 self._file.write(self._compressor.flush(zlib.Z_FINISH))
         finally:
             self._file.close()
-
-    def __enter__(self) -> TFRecordWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 _REMEDY = (

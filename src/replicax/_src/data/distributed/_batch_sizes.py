@@ -16,7 +16,7 @@ from replicax._src.data._sources import Numbers, OneElement, PythonIterator, Ten
 
 
 def batch_size_of(node: Node, may_run: bool = True) -> int | None:
-    """The global batch size where it can be seen, as TensorFlow sees it.
+    """Returns the global batch size where it can be seen, as TensorFlow sees it.
 
     Through a `map` after `batch` it cannot be seen, unless the shapes say it. To know those, the
     function may have to run.
@@ -87,7 +87,7 @@ _ROWS = (TensorSlices, Numbers, Files, Indexed)
 
 
 def refuse_unbatched(node: Node) -> None:
-    """Data sets whose elements are rows: nobody said how many make a batch."""
+    """Raises a `ValueError` for data sets whose elements are rows, not batches."""
     each = node
     while isinstance(each, Map | Filter | Repeat | Take | Skip | Shard) or each.keeps_elements:
         each = each.inputs[0]

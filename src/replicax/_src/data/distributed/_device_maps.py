@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +11,11 @@ import numpy as np
 
 from replicax._src import _tree
 from replicax._src._arrays import STRING, strong
+from replicax._src._typing import PyTree
 from replicax._src.data._batching import Batch
 from replicax._src.data._caching import Prefetch, WithOptions
-from replicax._src.data._mapping import ON_DEVICE, Map, abstract_spec
+from replicax._src.data._elements import Element, ElementSpec
+from replicax._src.data._mapping import Map, MapMode, abstract_spec
 from replicax._src.data._node import Node
 from replicax._src.data._ordering import Repeat, Shard, Shuffle, Skip, Take
 from replicax._src.data.distributed._options import InputLayout
@@ -21,14 +23,16 @@ from replicax._src.devices import ReplicaMesh, replica_mesh
 from replicax._src.values import (
     PerReplica,
     ReplicaBuffers,
+    buffers_of,
     is_leaf,
     per_replica_type,
     select_replica,
+    value_of_buffers,
 )
 
 
 def split_off(node: Node) -> tuple[Node, list[Callable[..., Any]]]:
-    """The pipeline without the device functions at its end, and those, in order.
+    """Returns the pipeline without the device functions at its end, and those, in order.
 
     A function before the last `batch` is one of single rows: it is mapped over the batch.
     """
@@ -36,7 +40,7 @@ def split_off(node: Node) -> tuple[Node, list[Callable[..., Any]]]:
     if isinstance(node, Prefetch | WithOptions | Repeat | Take | Skip | Shard | Shuffle):
         inner, functions = split_off(node.inputs[0])
         return (node.with_inputs([inner]) if functions else node), functions
-    if isinstance(node, Map) and node.mode == ON_DEVICE:
+    if isinstance(node, Map) and node.mode is MapMode.ON_DEVICE:
         inner, functions = split_off(node.input)
         return inner, [*functions, node.fn]
     if isinstance(node, Batch):
@@ -46,6 +50,7 @@ def split_off(node: Node) -> tuple[Node, list[Callable[..., Any]]]:
     return node, []
 
 
+@final
 class DeviceFunctions:
     """Applies functions to the shares of a step, where these are."""
 
@@ -66,18 +71,18 @@ class DeviceFunctions:
             # The last result tells that the program has ended.
             self._all = self._mesh.spmd(lambda element: (composed(element), jnp.zeros(())))
 
-    def __call__(self, value: Any) -> Any:
-        """`value`: a structure of arrays, or of per-replica values."""
+    def __call__(self, value: PyTree) -> Any:
+        """Returns what the functions make of a structure of arrays or of per-replica values."""
         leaves = list(_tree.leaves_of(value, is_leaf))
         refuse_text(leaves)
         if len(self._devices) == 1 and not isinstance(leaves[0], PerReplica):
             with jax.default_device(self._devices[0]):
                 return _tree.as_dicts(self._each[0](_tree.in_order(value)))
         mesh = self._mesh
-        if mesh is not None and all(leaf._buffers is not None for leaf in leaves):
+        if mesh is not None and all(buffers_of(leaf) is not None for leaf in leaves):
             whole = _tree.map_structure(lambda leaf: _over(mesh, leaf), value, is_leaf)
             return _tree.map_structure(
-                lambda each: PerReplica._from_buffers(ReplicaBuffers(mesh, assembled=each)),
+                lambda each: value_of_buffers(PerReplica, ReplicaBuffers(mesh, assembled=each)),
                 _tree.as_dicts(self._all(_tree.in_order(whole))[0]),
             )
         parts: list[Any] = []
@@ -90,12 +95,13 @@ class DeviceFunctions:
 
 
 def _over(mesh: ReplicaMesh, value: PerReplica) -> jax.Array:
-    buffers: Any = value._buffers
+    buffers = buffers_of(value)
+    assert buffers is not None
     return buffers.assembled if buffers.mesh is mesh else mesh.assemble(buffers.components)
 
 
 def _composed(functions: list[Callable[..., Any]]) -> Callable[[Any], Any]:
-    def composed(element: Any) -> Any:
+    def composed(element: Element) -> Any:
         element = _tree.as_dicts(element)
         for fn in functions:
             element = fn(*element) if type(element) is tuple else fn(element)
@@ -112,8 +118,8 @@ def _composed(functions: list[Callable[..., Any]]) -> Callable[[Any], Any]:
     return composed
 
 
-def spec_after(functions: list[Callable[..., Any]], spec: Any) -> Any:
-    """What the functions make of an element that looks like `spec`."""
+def spec_after(functions: list[Callable[..., Any]], spec: ElementSpec) -> Any:
+    """Returns what the functions make of an element that looks like `spec`."""
     for fn in functions:
         spec = abstract_spec(fn, spec)
     return spec
@@ -121,8 +127,8 @@ def spec_after(functions: list[Callable[..., Any]], spec: Any) -> Any:
 
 def refuse_text(leaves: list[Any]) -> None:
     for leaf in leaves:
-        on_host = isinstance(leaf, PerReplica) and leaf._buffers is None
-        part = leaf._component(0) if on_host else leaf
+        on_host = isinstance(leaf, PerReplica) and buffers_of(leaf) is None
+        part = leaf.values[0] if on_host else leaf
         if isinstance(part, bytes) or (isinstance(part, np.ndarray) and part.dtype == STRING):
             raise TypeError(
                 f"map(on_device=True) was given text, which stays on the host: {part!r}. Take it "

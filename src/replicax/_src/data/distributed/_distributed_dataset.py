@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 from replicax._src import _html
 from replicax._src._errors import ReplicaMismatchError
+from replicax._src._typing import PyTree, override
 from replicax._src._warnings import users_line
 from replicax._src.data import Dataset
 from replicax._src.data._batching import rows_in
@@ -75,7 +76,12 @@ class DistributedDataset(Distributed):
         raise NotImplementedError
 
     def _new_feed(
-        self, steps: Steps, position: int, by_rows: bool, functions: Any, asks: bool
+        self,
+        steps: Steps,
+        position: int,
+        by_rows: bool,
+        functions: Sequence[list[Callable[..., Any]]],
+        asks: bool,
     ) -> StepFeed:
         layout, node = self._layout, self._node
         on_host = self._on_host
@@ -102,7 +108,7 @@ class DistributedDataset(Distributed):
         raise NotImplementedError
 
     def _tied_to(self) -> dict[str, Any]:
-        """What must be the same where the state of an iterator is continued."""
+        """Returns what must be the same where the state of an iterator is continued."""
         return {"replicas": self._layout.replicas, "workers": self._layout.workers}
 
     @property
@@ -118,7 +124,7 @@ class DistributedDataset(Distributed):
     def _number_of_steps(self) -> int:
         raise NotImplementedError
 
-    def reduce(self, initial_state: Any, reduce_func: Callable[[Any, Any], Any]) -> Any:
+    def reduce(self, initial_state: PyTree, reduce_func: Callable[[Any, Any], Any]) -> Any:
         """Calls `state = reduce_func(state, element)` for each element; returns the last state.
 
         Args:
@@ -133,7 +139,7 @@ class DistributedDataset(Distributed):
     def __len__(self) -> int:
         size = self._number_of_steps()
         if size < 0:
-            what = "repeats for ever" if size == INFINITE else "is read to find out"
+            what = "repeats forever" if size == INFINITE else "is read to find out"
             raise TypeError(f"The distributed data set has no known length: it {what}.")
         return size
 
@@ -149,7 +155,7 @@ class DistributedDataset(Distributed):
         raise AttributeError(f"'DistributedDataset' object has no attribute {name!r}")
 
     def _facts(self) -> list[tuple[str, str]]:
-        """What there is to say about how it is distributed."""
+        """Returns what there is to say about how it is distributed."""
         names = ", ".join(short_name(device) for device in self._layout.devices)
         facts = [("replicas", f"{self._layout.local_replicas} here ({names})")]
         if self._layout.workers > 1:
@@ -169,10 +175,11 @@ class DistributedDataset(Distributed):
         return facts + html_tree(self._node, title="")
 
 
+@final
 class SplitDataset(DistributedDataset):
     """Global batches, split over the replicas."""
 
-    def __init__(self, dataset: Any, layout: InputLayout, options: InputOptions):
+    def __init__(self, dataset: object, layout: InputLayout, options: InputOptions):
         node = foreign_node(dataset)
         super().__init__([node], layout, options)
         self._inner, self._functions = split_off(node)
@@ -181,7 +188,7 @@ class SplitDataset(DistributedDataset):
             self._agree()
 
     def _agree(self) -> None:
-        """All workers split in the same way; their parts of common batches, in one order."""
+        """Makes sure that all workers split in the same way, and common batches in one order."""
         sharding = self._sharding
         of_files = seeds_of_files([self._node])
         drawn = [each.drawn for each in drawing_nodes(self._node)]
@@ -199,10 +206,12 @@ class SplitDataset(DistributedDataset):
             self._iterations.use(dict(zip(drawn, said[0][1])))
 
     @property
+    @override
     def _on_host(self) -> Node:
         return self._inner
 
     @property
+    @override
     def element_spec(self) -> Any:
         layout, spec = self._layout, self._inner.spec
         sizes = {leaf.shape[0] if leaf.shape else None for _, leaf in leaves_with_names(spec)}
@@ -213,6 +222,7 @@ class SplitDataset(DistributedDataset):
         share = spec_after(self._functions, share_spec(spec, rows))
         return per_replica_spec(share, layout.local_replicas, layout.replicas > 1)
 
+    @override
     def _number_of_steps(self) -> int:
         sharding, layout = self._sharding, self._layout
         if sharding.by_batch:
@@ -225,11 +235,13 @@ class SplitDataset(DistributedDataset):
         rows = rows_in(sharding.node)
         return rows if rows < 0 else -(-rows // (sharding.batch_size or 1))
 
+    @override
     def _feed(self, run: Run, position: int) -> StepFeed:
         steps = self._sharding.open(run)
         asks = not self._sharding.same_steps_everywhere
         return self._new_feed(steps, position, True, [self._functions], asks)
 
+    @override
     def _tied_to(self) -> dict[str, Any]:
         sharding = self._sharding
         ties: dict[str, Any] = {}
@@ -238,9 +250,10 @@ class SplitDataset(DistributedDataset):
         global_positions = sharding.policy is AutoShardPolicy.DATA or self._layout.workers == 1
         return ties if global_positions else ties | super()._tied_to()
 
+    @override
     def _facts(self) -> list[tuple[str, str]]:
         sharding = self._sharding
-        rule = "each batch for itself" if sharding.by_batch else "the stream of rows anew"
+        rule = "each batch for itself" if sharding.by_batch else "the stream of rows"
         facts = [
             *super()._facts(),
             ("policy", f"{sharding.policy.name} ({sharding.reason})"),
@@ -253,6 +266,7 @@ class SplitDataset(DistributedDataset):
         return [*facts, ("global batch size", f"{sharding.batch_size}: {each}")]
 
 
+@final
 class FromFunctionDataset(DistributedDataset):
     """Batches of replicas, from a function that makes a data set for each worker or replica."""
 
@@ -271,10 +285,12 @@ class FromFunctionDataset(DistributedDataset):
         self._asks = any(said or ())
 
     @property
+    @override
     def _on_host(self) -> Node:
         return self._inner[0]
 
     @property
+    @override
     def element_spec(self) -> Any:
         layout = self._layout
         spec = self._on_host.spec
@@ -283,6 +299,7 @@ class FromFunctionDataset(DistributedDataset):
         spec = spec_after(self._functions[0], spec)
         return per_replica_spec(spec, layout.local_replicas, layout.replicas > 1)
 
+    @override
     def _number_of_steps(self) -> int:
         local = self._layout.local_replicas // len(self._nodes)
         sizes = [node.cardinality for node in self._nodes]
@@ -292,6 +309,7 @@ class FromFunctionDataset(DistributedDataset):
             return min(size // local for size in sizes)
         return max(-(-size // local) for size in sizes)
 
+    @override
     def _feed(self, run: Run, position: int) -> StepFeed:
         readers = [node.open(run) for node in self._inner]
         steps = Successive(readers, self._layout.local_replicas, has_static_shapes(self._inner[0]))
@@ -309,7 +327,7 @@ def _made(dataset_fn: Callable[[InputContext], Any], context: InputContext) -> N
 
 
 def input_contexts(layout: InputLayout, per_replica: bool) -> Sequence[InputContext]:
-    """What the data set functions of this worker are told."""
+    """Returns what the data set functions of this worker are told."""
     if not per_replica:
         return [InputContext(layout.workers, layout.worker, layout.replicas)]
     first = layout.worker * layout.local_replicas
@@ -320,9 +338,9 @@ def input_contexts(layout: InputLayout, per_replica: bool) -> Sequence[InputCont
 
 
 def distributed_dataset(
-    dataset: Any, layout: InputLayout, options: InputOptions
+    dataset: object, layout: InputLayout, options: InputOptions
 ) -> DistributedDataset:
-    """What `strategy.experimental_distribute_dataset` does."""
+    """Returns what `strategy.experimental_distribute_dataset` returns."""
     if isinstance(dataset, DistributedDataset | DistributedIterator):
         raise TypeError(
             "The data set is distributed already: iterate over it. experimental_distribute_dataset "
@@ -344,7 +362,7 @@ def distributed_dataset(
 def distributed_from_function(
     dataset_fn: Callable[[InputContext], Any], layout: InputLayout, options: InputOptions
 ) -> DistributedDataset:
-    """What `strategy.distribute_datasets_from_function` does."""
+    """Returns what `strategy.distribute_datasets_from_function` returns."""
     if options.experimental_place_dataset_on_device:
         if options.experimental_replication_mode is not InputReplicationMode.PER_REPLICA:
             raise ValueError(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 from replicax._src._errors import WrongContextError
+from replicax._src._typing import override
 from replicax._src.context import default_strategy, get_replica_context
-from replicax._src.data._ahead import Ahead, Failed
+from replicax._src.data._ahead import Failed, ReadAhead
 from replicax._src.data._blocks import EMPTY
 from replicax._src.data._iterator import Feed, PositionedIterator
 from replicax._src.data._node import Node
@@ -41,6 +42,7 @@ class DistributedIterator(PositionedIterator, Distributed):
         self._spec = spec
         self._ties = tied_to
 
+    @override
     def __next__(self) -> Any:
         context = get_replica_context()
         if context is not None and context.strategy is not default_strategy():
@@ -52,24 +54,28 @@ class DistributedIterator(PositionedIterator, Distributed):
         return super().__next__()
 
     @property
+    @override
     def element_spec(self) -> Any:
         """What the elements look like."""
         return self._spec()
 
+    @override
     def _tied_to(self) -> dict[str, Any]:
         return self._ties
 
+    @override
     def _start(self) -> Feed:
-        feed = self._make_feed(self._run.anew(), self._position)
+        feed = self._make_feed(self._run.restarted(), self._position)
         if self._ahead == 0:
             return feed
         # One is being made while the others wait.
-        return Ahead(feed.get, self._ahead + 1, feed.close, "rx.input.ahead", feed.interrupt)
+        return ReadAhead(feed.get, self._ahead + 1, feed.close, "rx.input.ahead", feed.interrupt)
 
     def __repr__(self) -> str:
         return f"<DistributedIterator at step {self._position}>"
 
 
+@final
 class StepFeed:
     """Makes the values of one walk, one after the other. Knows nothing of who reads them."""
 
@@ -105,12 +111,12 @@ class StepFeed:
         is_uneven = step is not None and step.is_uneven
         if self._exchange is not None:
             # What each worker has for this step: nothing more, or arrays of some shapes.
-            words = self._exchange(None if step is None else shapes_of(value))
-            if words is None or all(word is None for word in words):
+            reported = self._exchange(None if step is None else shapes_of(value))
+            if reported is None or all(shapes is None for shapes in reported):
                 raise StopIteration
             if step is None:
                 value = self._made(self._nothing)
-            is_uneven = differ(words)
+            is_uneven = differ(reported)
         if value is None:
             raise StopIteration
         if is_uneven:

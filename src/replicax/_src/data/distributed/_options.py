@@ -5,28 +5,28 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 from replicax._src._typing import Device
 
 
 class Exchange(Protocol):
-    """Words of the workers to each other, one after the other."""
+    """Messages of the workers to each other, one after the other."""
 
-    def __call__(self, word: Any, /) -> Sequence[Any] | None:
-        """Those of all workers, in their order; None if one of them has closed it."""
+    def __call__(self, message: object, /) -> Sequence[Any] | None:
+        """Returns those of all workers, in their order; None if one of them has closed it."""
         ...
 
     def close(self) -> None:
-        """This worker says no more; nobody waits for it."""
+        """Says that this worker sends no more, so that the others do not wait for it."""
         ...
 
 
 class NoOthers:
     """The exchange of a worker that is alone."""
 
-    def __call__(self, word: Any, /) -> Sequence[Any] | None:
-        return [word]
+    def __call__(self, message: object, /) -> Sequence[Any] | None:
+        return [message]
 
     def close(self) -> None:
         pass
@@ -92,7 +92,7 @@ class InputContext:
     num_replicas_in_sync: int = 1
 
     def get_per_replica_batch_size(self, global_batch_size: int) -> int:
-        """The batch size of one replica; a `ValueError` if the replicas do not divide it."""
+        """Returns the batch size of one replica; raises a `ValueError` if it is not whole."""
         if global_batch_size % self.num_replicas_in_sync:
             below = global_batch_size - global_batch_size % self.num_replicas_in_sync
             raise ValueError(
@@ -103,6 +103,7 @@ class InputContext:
         return global_batch_size // self.num_replicas_in_sync
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class InputLayout:
     """Who reads: the workers, and this worker's replicas.
@@ -128,7 +129,7 @@ class InputLayout:
         return self.workers * len(self.devices)
 
 
-def as_input_options(options: Any) -> InputOptions:
+def as_input_options(options: InputOptions | None) -> InputOptions:
     if options is None:
         return InputOptions()
     if not isinstance(options, InputOptions):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
 import jax
 import numpy as np
@@ -14,9 +14,10 @@ from replicax._src.data._elements import aligned, leaves_with_names, plain
 from replicax._src.data.distributed._options import InputLayout
 from replicax._src.data.distributed._shares import Shares
 from replicax._src.devices import replica_mesh, replicas_on
-from replicax._src.values import PerReplica, ReplicaBuffers, per_replica_type
+from replicax._src.values import PerReplica, ReplicaBuffers, per_replica_type, value_of_buffers
 
 
+@final
 class Placement:
     """Puts the shares of a step on the devices, and makes per-replica values of them."""
 
@@ -24,9 +25,9 @@ class Placement:
         """
         Args:
           layout: who reads.
-          fetch: whether to put them there at all.
-          integers_may_narrow: whether nobody asked for 64 bits.
-          line: of the user's, to point at in warnings.
+          fetch: whether to put them there; otherwise they stay on the host.
+          integers_may_narrow: whether integers have 64 bits only by default.
+          line: the user's line, to point at in warnings.
         """
         self._line = line
         self._devices = layout.devices
@@ -37,7 +38,7 @@ class Placement:
         self._warn_of_integers = not integers_may_narrow
 
     def place(self, shares: Shares) -> Any:
-        """A structure like an element, of arrays or per-replica values."""
+        """Returns a structure like an element, of arrays or per-replica values."""
         structure, columns = shares
         placed: list[Any] = []
         for index, column in enumerate(columns):
@@ -67,11 +68,11 @@ class Placement:
         even = all(part.shape == shape for part in column)
         if even and shape and 0 not in shape:
             buffers = ReplicaBuffers(mesh, assembled=mesh.assemble_from_host(column))
-            return self._type._from_buffers(buffers)
+            return value_of_buffers(self._type, buffers)
         parts = [put_on_one(np.asarray(part), to) for part, to in zip(column, self._devices)]
         return self._type(parts)
 
-    def _narrowed(self, part: Any, wanted: Any, name: str) -> np.ndarray:
+    def _narrowed(self, part: np.ndarray, wanted: np.dtype, name: str) -> np.ndarray:
         if part.dtype.kind in "iu":
             info = np.iinfo(wanted)
             if part.size and (part.min() < info.min or part.max() > info.max):
@@ -94,8 +95,8 @@ def _name_of(shares: Shares, index: int) -> str:
     return leaves_with_names(element)[index][0]
 
 
-def leaf_can_be_placed(leaf: Any) -> bool:
-    """Numbers can; text stays on the host."""
+def leaf_can_be_placed(leaf: object) -> bool:
+    """Whether a leaf goes to the devices: numbers do, text stays on the host."""
     return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "OSU"
 
 
@@ -103,7 +104,7 @@ _warned: set[Any] = set()
 
 
 def _on_device(dtype: np.dtype) -> np.dtype | None:
-    """The dtype that JAX makes of `dtype`; None if there is none."""
+    """Returns the dtype that JAX makes of `dtype`; None if there is none."""
     if dtype.itemsize < 8 and dtype.kind in "biufc":
         return dtype
     try:
@@ -112,8 +113,8 @@ def _on_device(dtype: np.dtype) -> np.dtype | None:
         return None
 
 
-def warn_of_narrowing(dtype: Any, wanted: Any, name: str, line: Line) -> None:
-    """Once in the life of the process for each pair of dtypes."""
+def warn_of_narrowing(dtype: np.dtype, wanted: np.dtype, name: str, line: Line) -> None:
+    """Warns of each pair of dtypes once in the life of the process."""
     if (dtype, wanted) in _warned:
         return
     _warned.add((dtype, wanted))

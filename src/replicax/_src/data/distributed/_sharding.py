@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import final
 
 from replicax._src._warnings import warn
 from replicax._src.data._caching import Cache, options_of
@@ -25,8 +26,8 @@ from replicax._src.data.distributed._options import InputLayout
 from replicax._src.data.distributed._splitting import (
     EachBatch,
     EachOwnBatch,
+    RowStream,
     Steps,
-    StreamAnew,
     pieces_of,
     shares_of,
 )
@@ -40,6 +41,7 @@ OFF, AUTO, FILE, DATA, HINT = (
 )
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Sharding:
     """What this worker reads and how it is split.
@@ -49,7 +51,7 @@ class Sharding:
       policy: the policy that was chosen.
       reason: why, for people.
       batch_size: the global batch size, or None if it is not known.
-      by_batch: which rule splits: each batch for itself, or the stream anew.
+      by_batch: which rule splits: each batch for itself, or the stream of rows.
     """
 
     node: Node
@@ -71,7 +73,7 @@ class Sharding:
         sizes = shares_of(self.batch_size or 0, layout.replicas)
         first = layout.worker * local
         whole = self.batch_size if self.batches_are_whole else None
-        return StreamAnew(reader, sizes[first:] + sizes[:first], local, whole)
+        return RowStream(reader, sizes[first:] + sizes[:first], local, whole)
 
     @property
     def batches_are_whole(self) -> bool:
@@ -79,7 +81,7 @@ class Sharding:
         return all_whole_but_the_last(self.node)
 
     def sizes_of_whole_batch(self) -> list[int]:
-        """How many rows of a whole batch each replica gets, over all workers."""
+        """Returns how many rows of a whole batch each replica gets, over all workers."""
         size, replicas = self.batch_size or 0, self.layout.replicas
         if self.by_batch:
             return [len(piece) for piece in pieces_of(size, replicas)]
@@ -151,7 +153,7 @@ def _chosen(node: Node, asked: AutoShardPolicy, layout: InputLayout) -> tuple[Au
 
 
 def leaves(node: Node) -> list[Node]:
-    """The sources: readers of files (whatever names them), and nodes without inputs."""
+    """Returns the sources: readers of files (whatever names them), and nodes without inputs."""
     if isinstance(node, Files) or not node.inputs:
         return [node]
     if isinstance(node, Enumerate):  # the numbers are of all files together
@@ -169,7 +171,7 @@ def _is_file_leaf(node: Node) -> bool:
 
 
 def by_files(node: Node, layout: InputLayout) -> Node:
-    """The tree in which every reader has every n-th of its files."""
+    """Returns the tree in which every reader has every n-th of its files."""
 
     def names_of_mine(names: Node) -> Node:
         # The names are shuffled after they are dealt out, or a file could be read twice.
@@ -197,7 +199,7 @@ def _name_nodes(node: Node) -> list[Node]:
 
 
 def _file_count(node: Node) -> int | None:
-    """The smallest number of files that a reader has, where that is known."""
+    """Returns the smallest number of files that a reader has, where that is known."""
     counts = [names.cardinality for names in _name_nodes(node)]
     known = [count for count in counts if count >= 0]
     return min(known) if known else None
@@ -213,7 +215,7 @@ def _refuse_few_files(node: Node, layout: InputLayout) -> None:
 
 
 def _with_own_file(node: Node, layout: InputLayout) -> Node | None:
-    """A cache of what this worker alone reads is not to be in a file of all."""
+    """Returns a cache with a file of this worker's own; None if the node is no such cache."""
     if not isinstance(node, Cache) or not node.filename:
         return None
     name = f"{node.filename}.{layout.worker}-of-{layout.workers}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from replicax._src.data._blocks import copied
-from replicax._src.data._elements import ShapesDiffer, Structure, aligned
+from replicax._src.data._elements import ElementSpec, ShapesDiffer, Structure, aligned
 from replicax._src.data.distributed._splitting import Step
 
 
@@ -19,6 +19,7 @@ class Shares(NamedTuple):
     columns: list[Sequence[Any]]
 
 
+@final
 class HostShares:
     """Computes the rows of a step, in new arrays: nobody else holds or changes them."""
 
@@ -31,7 +32,7 @@ class HostShares:
         self._nothing: Shares | None = None  # one replica's share of a step without rows
 
     def of_rows(self, step: Step) -> Shares:
-        """The rows of each replica, as one element each."""
+        """Returns the rows of each replica, as one element each."""
         if step.apart is not None:
             parts = step.apart
             own = [[copied(part, aligned) for part in column] for column in parts.leaves]
@@ -43,7 +44,7 @@ class HostShares:
         except ShapesDiffer as error:
             raise ValueError(
                 "The rows of a batch must have one shape and dtype, but they differ: "
-                f"{error.looks}. Make them alike in map(), or use padded_batch()."
+                f"{error.descriptions}. Make them alike in map(), or use padded_batch()."
             ) from None
         structure = Structure(element)
         leaves = structure.leaves(element)
@@ -59,7 +60,7 @@ class HostShares:
         return Shares(structure, [[leaf[where] for where in slices] for leaf in leaves])
 
     def of_elements(self, step: Step) -> Shares | None:
-        """The one element of each replica, as it is; one without rows where there is none.
+        """Returns the one element of each replica, as it is; one without rows where there is none.
 
         None if elements have no rows, so that there cannot be one without.
         """
@@ -83,11 +84,11 @@ class HostShares:
         return Shares(structure, [[column[0]] * replicas for column in columns])
 
 
-def _no_rows(leaf: Any) -> np.ndarray:
+def _no_rows(leaf: np.ndarray) -> np.ndarray:
     return np.empty((0, *leaf.shape[1:]), leaf.dtype)
 
 
-def _nothing_like(spec: Any) -> Shares:
+def _nothing_like(spec: ElementSpec) -> Shares:
     structure = Structure(spec)
     columns: list[Sequence[Any]] = []
     for leaf in structure.leaves(spec):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
 from replicax._src._tensor_spec import TensorSpec
-from replicax._src.data._elements import map_leaves
+from replicax._src.data._elements import ElementSpec, map_leaves
 
 
+@final
 class PerReplicaSpec:
     """The specs of a per-replica value, one for each replica of this worker."""
 
@@ -16,7 +17,7 @@ class PerReplicaSpec:
         self._specs = specs
 
     def _component_specs(self, count: int) -> Sequence[TensorSpec]:
-        """What an argument must look like; see `functions/_signature.py`."""
+        """Returns what an argument must look like; see `functions/_signature.py`."""
         return self._specs
 
     @property
@@ -38,20 +39,20 @@ class PerReplicaSpec:
         return f"PerReplicaSpec({', '.join(map(repr, self._specs))})"
 
 
-def share_spec(spec: Any, rows: int | None) -> Any:
-    """The spec of a batch with its first dimension set: `rows`, or None if that varies."""
+def share_spec(spec: ElementSpec, rows: int | None) -> Any:
+    """Returns the spec of a batch with its first dimension set: `rows`, or None if that varies."""
 
-    def of_a_share(leaf: Any) -> Any:
+    def of_a_share(leaf: TensorSpec) -> Any:
         shape = leaf.shape
         return TensorSpec.on_host((rows, *shape[1:]) if shape else shape, leaf.dtype)
 
     return map_leaves(of_a_share, spec)
 
 
-def per_replica_spec(spec: Any, local: int, wrap: bool) -> Any:
-    """The spec of what `local` replicas get, if each gets what `spec` says."""
+def per_replica_spec(spec: ElementSpec, local: int, wrap: bool) -> Any:
+    """Returns the spec of what `local` replicas get, if each gets what `spec` says."""
 
-    def on_the_devices(leaf: Any) -> Any:
+    def on_the_devices(leaf: TensorSpec) -> Any:
         each = TensorSpec(leaf.shape, leaf.dtype)
         return PerReplicaSpec(*[each] * local) if wrap else each
 

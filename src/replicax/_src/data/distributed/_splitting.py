@@ -3,7 +3,7 @@
 *Each batch for itself*: a batch of n rows is cut into as many pieces as there are replicas, of
 ceil(n / replicas) rows as long as there are any, the last ones empty.
 
-*The stream anew*: batch borders are forgotten, and the rows are dealt out in shares whose sizes
+*The stream of rows*: batch borders are forgotten, and the rows are dealt out in shares whose sizes
 sum up to the global batch size, as even as they can be. What is left of one batch goes on into
 the next.
 
@@ -13,13 +13,14 @@ Which rule holds is decided in `_sharding.py`. Nothing is computed here: rows ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from replicax._src._typing import override
 from replicax._src.data._batching import row_block, unbatched
 from replicax._src.data._blocks import EMPTY, Batched, Block, Broken, Held
-from replicax._src.data._elements import Structure
+from replicax._src.data._elements import Element, Structure
 from replicax._src.data._joining import concatenate
 from replicax._src.data._node import Peekable, Pulled, Reader, take_all
 
@@ -31,33 +32,33 @@ class Step(NamedTuple):
 
     rows: Block
     sizes: Sequence[int]
-    apart: Apart | None = None
+    apart: SeparateArrays | None = None
     """In the place of rows, where the arrays of a batch have different numbers of them."""
     is_uneven: bool = False
     """Whether replicas, here or on other workers, have different numbers of rows."""
 
 
-class Apart(NamedTuple):
+class SeparateArrays(NamedTuple):
     """The arrays of a batch, each for itself: `leaves` of the batch, or the parts of each."""
 
     structure: Structure
     leaves: Sequence[Any]
 
 
-def parts_of_different_sizes(element: Any) -> Apart | None:
-    """The arrays of a batch that do not have as many rows each: of a zip of other batches."""
+def parts_of_different_sizes(element: Element) -> SeparateArrays | None:
+    """Returns the arrays of a batch if they have different numbers of rows; otherwise None."""
     structure = Structure(element)
     leaves = structure.leaves(element)
     if any(not isinstance(leaf, np.ndarray) or leaf.ndim == 0 for leaf in leaves):
         return None  # which is refused elsewhere
-    return Apart(structure, leaves) if len({len(leaf) for leaf in leaves}) > 1 else None
+    return SeparateArrays(structure, leaves) if len({len(leaf) for leaf in leaves}) > 1 else None
 
 
 class Steps:
     """The steps of this worker."""
 
     def next_step(self) -> Step | None:
-        """The next one, or None at the end."""
+        """Returns the next one, or None at the end."""
         raise NotImplementedError
 
     def skip(self, steps: int) -> None:
@@ -71,7 +72,7 @@ class Steps:
 
 
 def pieces_of(rows: int, pieces: int) -> list[range]:
-    """The rows of each piece of a batch."""
+    """Returns the rows of each piece of a batch."""
     size = -(-rows // pieces)
     return [
         range(min(number * size, rows), min((number + 1) * size, rows)) for number in range(pieces)
@@ -79,11 +80,12 @@ def pieces_of(rows: int, pieces: int) -> list[range]:
 
 
 def shares_of(batch_size: int, replicas: int) -> list[int]:
-    """The sizes of the shares of a global batch, as even as they can be, the larger ones first."""
+    """Returns the sizes of the shares of a global batch, nearly even, the larger ones first."""
     size, extra = divmod(batch_size, replicas)
     return [size + 1] * extra + [size] * (replicas - extra)
 
 
+@final
 class EachBatch(Steps):
     """Each batch for itself, one step for each; of the pieces, a worker has every n-th."""
 
@@ -93,6 +95,7 @@ class EachBatch(Steps):
         self._worker = worker
         self._local = local
 
+    @override
     def next_step(self) -> Step | None:
         block = self._reader.take(1)
         if len(block) == 0:
@@ -108,7 +111,7 @@ class EachBatch(Steps):
             if (parts := parts_of_different_sizes(block.elements[0])) is not None:
                 cut = [*map(self._cut, parts.leaves)]
                 uneven = any(len(leaf) % self._replicas for leaf in parts.leaves)
-                return Step(EMPTY, [], Apart(parts.structure, cut), uneven)
+                return Step(EMPTY, [], SeparateArrays(parts.structure, cut), uneven)
         rows = row_block(block, WHAT)
         pieces, uneven = self._pieces(len(rows)), len(rows) % self._replicas > 0
         if self._workers > 1:
@@ -122,16 +125,19 @@ class EachBatch(Steps):
     def _pieces(self, rows: int) -> list[range]:
         return pieces_of(rows, self._replicas)[self._worker :: self._workers]
 
-    def _cut(self, leaf: Any) -> list[Any]:
+    def _cut(self, leaf: np.ndarray) -> list[Any]:
         return [leaf[each.start : each.stop] for each in self._pieces(len(leaf))]
 
+    @override
     def skip(self, steps: int) -> None:
         self._reader.skip(steps)
 
+    @override
     def close(self) -> None:
         self._reader.close()
 
 
+@final
 class EachOwnBatch(Steps):
     """Each batch for itself, where every worker has batches of its own: it takes all the pieces.
 
@@ -145,6 +151,7 @@ class EachOwnBatch(Steps):
         self._local = local
         self._waiting: list[Step] = []
 
+    @override
     def next_step(self) -> Step | None:
         if not self._waiting:
             block = self._reader.take(1)
@@ -166,16 +173,19 @@ class EachOwnBatch(Steps):
             steps.append(Step(part, [len(piece) for piece in mine]))
         return steps
 
+    @override
     def skip(self, steps: int) -> None:
         batches, rest = divmod(steps, self._workers)
         self._reader.skip(batches)
         super().skip(rest)
 
+    @override
     def close(self) -> None:
         self._reader.close()
 
 
-class StreamAnew(Steps):
+@final
+class RowStream(Steps):
     """The rows in shares of the given sizes, in turn."""
 
     def __init__(self, reader: Reader, sizes: list[int], local: int, whole_batches: int | None):
@@ -192,6 +202,7 @@ class StreamAnew(Steps):
         self._next = 0
         self._whole_batches = whole_batches
 
+    @override
     def next_step(self) -> Step | None:
         sizes = self._steps[self._next]
         self._next = (self._next + 1) % len(self._steps)
@@ -206,6 +217,7 @@ class StreamAnew(Steps):
             sizes = [end - start for start, end in zip([0, *ends], ends)]
         return Step(rows, sizes)
 
+    @override
     def skip(self, steps: int) -> None:
         around, rest = divmod(steps, len(self._steps))
         rows = around * sum(map(sum, self._steps)) + sum(map(sum, self._steps[:rest]))
@@ -215,10 +227,12 @@ class StreamAnew(Steps):
             self._batches.skip(whole)
         self._rows.skip(rows)
 
+    @override
     def close(self) -> None:
         self._rows.close()
 
 
+@final
 class Successive(Steps):
     """Whole elements: each replica takes the next one, of a reader of its own or of a shared one.
 
@@ -230,6 +244,7 @@ class Successive(Steps):
         self._local = local
         self._whole_steps_only = whole_steps_only
 
+    @override
     def next_step(self) -> Step | None:
         shares = [self._readers[i % len(self._readers)].take(1) for i in range(self._local)]
         sizes = [len(share) for share in shares]
@@ -237,11 +252,13 @@ class Successive(Steps):
             return None
         return Step(concatenate(shares), sizes)
 
+    @override
     def skip(self, steps: int) -> None:
         per_reader = self._local // len(self._readers)
         for reader in self._readers:
             reader.skip(steps * per_reader)
 
+    @override
     def close(self) -> None:
         for reader in self._readers:
             reader.close()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
 
-
-def is_a(source: Any, module: str, name: str) -> bool:
+def is_a(source: object, module: str, name: str) -> bool:
     """Whether `source` is of a class of this name that a module of another package defines."""
     return any(
         kind.__name__ == name and f"{kind.__module__}.".startswith(module)

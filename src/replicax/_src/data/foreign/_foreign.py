@@ -7,14 +7,16 @@ Everything else is a stream: to continue it is to read and drop.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from types import UnionType
 from typing import Any, NoReturn
 
 import jax
 import numpy as np
 
 from replicax._src import _tree
-from replicax._src.data._indexed import Indexed, by_rows
+from replicax._src.data._elements import DatasetBase
+from replicax._src.data._indexed import Indexed, Readable, by_rows
 from replicax._src.data._node import Node
 from replicax._src.data.foreign._classes import is_a
 from replicax._src.data.foreign._grain import grain_loader, grain_map, grain_stream
@@ -24,15 +26,14 @@ from replicax._src.data.foreign._tensorflow import tensorflow_pipeline
 from replicax._src.data.foreign._torch import TORCH, torch_loader, torch_rows, torch_stream
 
 
-def foreign_node(source: Any) -> Node:
-    """The node of a data set that is none of ours.
+def foreign_node(source: object) -> Node:
+    """Returns the node of a data set that is none of ours.
 
     Raises:
       TypeError: it is no data set; the text says what to write instead.
     """
-    node = getattr(source, "_data_set_node", None)
-    if node is not None:
-        return node
+    if isinstance(source, DatasetBase):
+        return source._data_set_node
     refuse_arrays(source)
     for module, name, adapt in _ADAPTERS:
         if is_a(source, module, name):
@@ -42,12 +43,12 @@ def foreign_node(source: Any) -> Node:
         return Stream(Once.of(source), source=_kind(source))
     if isinstance(source, Iterable) and not isinstance(source, Mapping):
         return iterable(source, _kind(source))
-    if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not _is_mapping(source):
+    if isinstance(source, Readable) and isinstance(source, Sized) and not _is_mapping(source):
         return Indexed(by_rows(source, _kind(source)), len(source), _kind(source))
     _refuse(source)
 
 
-def _kind(source: Any) -> str:
+def _kind(source: object) -> str:
     name = getattr(source, "__qualname__", None)
     if name is not None and hasattr(source, "gi_frame"):
         return f"generator {name}()"
@@ -57,8 +58,8 @@ def _kind(source: Any) -> str:
 # ------------------------------------------------------------------ what is no data set
 
 
-def refuse_arrays(source: Any) -> None:
-    """A clear word for those who pass arrays."""
+def refuse_arrays(source: object) -> None:
+    """Raises a `TypeError` for arrays and file names, and says what to write instead."""
     if isinstance(source, str | bytes | os.PathLike) or _is_list_of(source, str | bytes):
         raise TypeError(
             f"{source!r} is no data set. To read files use rx.data.TFRecordDataset(names), "
@@ -87,21 +88,21 @@ def refuse_arrays(source: Any) -> None:
     )
 
 
-def _is_list_of(source: Any, kinds: Any) -> bool:
+def _is_list_of(source: object, kinds: type | UnionType) -> bool:
     return isinstance(source, list) and bool(source) and all(isinstance(x, kinds) for x in source)
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value: object) -> bool:
     known = np.ndarray | np.generic | jax.Array | int | float | complex
     return isinstance(value, known) or hasattr(type(value), "__array__")
 
 
-def _described(source: Any) -> str:
+def _described(source: object) -> str:
     text = _tree.describe(source)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def _is_mapping(source: Any) -> bool:
+def _is_mapping(source: object) -> bool:
     return isinstance(source, Mapping) or hasattr(source, "keys")
 
 
@@ -109,7 +110,7 @@ class Distributed:
     """A data set, or an iterator, whose elements go to the replicas: it is no source of others."""
 
 
-def _refuse_distributed(source: Any) -> None:
+def _refuse_distributed(source: object) -> None:
     if isinstance(source, Distributed):
         raise TypeError(
             f"{source!r} is distributed already: iterate over it. Operations and another "
@@ -117,13 +118,13 @@ def _refuse_distributed(source: Any) -> None:
         )
 
 
-def _refuse(source: Any) -> NoReturn:
+def _refuse(source: object) -> NoReturn:
     advice = (
         "Pass an rx.data.Dataset, an iterable of batches, or a data set of tf.data, Grain, torch "
         "or Hugging Face."
     )
     if is_a(source, "datasets.dataset_dict.", "DatasetDict"):
-        advice = f"It has several: pass one of them, such as datasets[{next(iter(source), '')!r}]."
+        advice = f"It has several: pass one of them, such as datasets[{_first_key(source)!r}]."
     elif callable(source):
         advice = (
             "If it is a function that returns an iterator, write "
@@ -132,12 +133,16 @@ def _refuse(source: Any) -> NoReturn:
     raise TypeError(f"{_short(source)} is no data set. {advice}")
 
 
-def _short(source: Any) -> str:
+def _first_key(mapping: Any) -> object:
+    return next(iter(mapping), "")
+
+
+def _short(source: object) -> str:
     text = repr(source)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-# ------------------------------------------------------------------ who is who
+# ------------------------------------------------------------------ adapters
 
 # The first that fits is taken. Classes are known by their names: nothing is imported.
 _ADAPTERS: list[tuple[str, str, Callable[[Any], Node]]] = [

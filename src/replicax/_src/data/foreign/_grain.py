@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from replicax._src.data._indexed import Indexed, by_rows
@@ -23,9 +24,9 @@ def grain_map(source: Any) -> Indexed:
     )
 
 
-def grain_stream(source: Any) -> Stream:
+def grain_stream(source: Iterable[Any]) -> Stream:
     return iterable(source, "grain iter data set")
 
 
-def grain_loader(source: Any) -> Stream:
+def grain_loader(source: Iterable[Any]) -> Stream:
     return iterable(source, "grain DataLoader")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Any
+from typing import Any, final
 
 import jax
 import numpy as np
 
 from replicax._src._errors import add_note
+from replicax._src._typing import override
 from replicax._src.data._arrow import arrow_block, arrow_spec, arrow_table
 from replicax._src.data._blocks import Block, as_slice
-from replicax._src.data._indexed import Column, Indexed, Table, table_of, table_of_dicts
+from replicax._src.data._indexed import Column, FetchedColumns, Indexed, table_of, table_of_dicts
 from replicax._src.data._node import UNKNOWN
 from replicax._src.data._run import Run
 from replicax._src.data.foreign._streams import Stream, iterable
@@ -28,7 +29,7 @@ def hugging_face_table(source: Any) -> Indexed:
         form = "numpy" if signature is None else "arrow"
         view = source.with_format(form, columns=given["columns"])
 
-    def fetch(indices: range | np.ndarray) -> Table:
+    def fetch(indices: range | np.ndarray) -> FetchedColumns:
         rows = view[as_slice(indices) if isinstance(indices, range) else indices.tolist()]
         if hasattr(rows, "column_names"):
             return arrow_table(rows)
@@ -37,8 +38,8 @@ def hugging_face_table(source: Any) -> Indexed:
     return Indexed(fetch, len(source), "Hugging Face data set", signature=signature)
 
 
-def _table_of_any(columns: Mapping[str, Any], count: int) -> Table:
-    """Rows as a format or transform of the user's has them: dicts of anything with rows."""
+def _table_of_any(columns: Mapping[str, Any], count: int) -> FetchedColumns:
+    """Returns rows as the user's format or transform has them: dicts of anything with rows."""
     columns = {name: _rows_of_any(columns[name]) for name in columns}
     if any(isinstance(column[0], Mapping) for column in columns.values()):
         rows = [{name: columns[name][row] for name in columns} for row in range(count)]
@@ -82,9 +83,11 @@ def hugging_face_stream(source: Any) -> Stream:
 _ROWS_AT_A_TIME = 32
 
 
+@final
 class Tables(Stream):
     """A stream of Arrow tables, whose rows are the elements."""
 
+    @override
     def _blocks(self, run: Run) -> Generator[Block]:
         index = 0
         try:

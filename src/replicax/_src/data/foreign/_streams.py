@@ -7,8 +7,9 @@ import itertools
 import sys
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any
+from typing import Any, final
 
+from replicax._src._typing import override
 from replicax._src.data._blocks import Block
 from replicax._src.data._elements import as_element, own
 from replicax._src.data._indexed import of_any_length
@@ -35,26 +36,30 @@ class Stream(PythonIterator):
     seen: list[Any] = dataclasses.field(default_factory=list)  # the specs of the first elements
 
     @property
+    @override
     def label(self) -> str:  # type: ignore[override]
         return self.source
 
+    @override
     def open(self, run: Run) -> Reader:
         return StreamReader(self, run)
 
     def blocks(self, run: Run, start: int = 0) -> Generator[Block]:
-        """One walk, without the first elements."""
+        """Returns the blocks of one walk, without the first elements."""
         if start == 0 or self.start_at is None:
             return self._blocks(run)
         start_at = self.start_at
         return dataclasses.replace(self, make=lambda: start_at(start))._blocks(run)
 
-    def _checked(self, value: Any, index: int) -> Any:
+    @override
+    def _checked(self, value: object, index: int) -> Any:
         element = super()._checked(value, index)
         # To open another walk only to look could disturb this one: some loaders allow one.
         if self.signature is None and len(self.seen) < 2:
             self.seen.append(spec_of(element))
         return element
 
+    @override
     def _spec(self) -> Any:
         if self.signature is not None:
             return self.signature
@@ -63,10 +68,12 @@ class Stream(PythonIterator):
             spec = merged_specs(spec, other) or spec
         return spec if self.one_size else of_any_length(spec)
 
+    @override
     def details(self) -> str:
         return "from the start"
 
 
+@final
 class StreamReader(Pulled):
     """A walk over a stream."""
 
@@ -76,10 +83,12 @@ class StreamReader(Pulled):
         self._run = run
         self._fresh = True
 
+    @override
     def take(self, count: int) -> Block:
         self._fresh = False
         return super().take(count)
 
+    @override
     def skip(self, count: int) -> int:
         if count and self._fresh and self._node.start_at is not None:
             blocks = self._node.blocks(self._run, count)
@@ -90,6 +99,7 @@ class StreamReader(Pulled):
         return super().skip(count)  # also to count them, where there are fewer
 
 
+@final
 class Once:
     """An iterator, which can be read once.
 
@@ -119,8 +129,8 @@ class Once:
         self._claim(None)
         return self._walk(self._KEPT)
 
-    def look(self) -> Iterator[Any]:
-        """A walk that takes nothing away, however far it goes."""
+    def preview(self) -> Iterator[Any]:
+        """Returns a walk that takes nothing away, however far it goes."""
         self._claim(None)
         return self._walk(sys.maxsize)
 
@@ -128,7 +138,7 @@ class Once:
         if self._reader is not None and self._reader is not reader:
             raise RuntimeError(
                 "This data set was made of an iterator, which was read already. To read the data "
-                "more than once, pass something that can start anew: "
+                "more than once, pass something that can start again: "
                 "rx.data.Dataset.from_generator(function_that_returns_an_iterator)."
             )
         self._reader = reader
@@ -168,23 +178,25 @@ class Once:
             raise
 
 
-def _kept(value: Any) -> Any:
-    """The same value, also when the iterator fills its buffer again."""
+def _kept(value: object) -> Any:
+    """Returns the same value, also when the iterator fills its buffer again."""
     try:
         return own(as_element(value))
     except (TypeError, ValueError):
         return value  # which is refused where it is looked at
 
 
-def iterable(source: Iterable[Any], kind: str, convert: Any = None, **known: Any) -> Stream:
+def iterable(
+    source: Iterable[Any], kind: str, convert: Callable[[Any], Any] | None = None, **known: Any
+) -> Stream:
     def make() -> Iterator[Any]:
         return iter(source) if convert is None else map(convert, source)
 
     return Stream(make, source=kind, **{"size": size_of(source), **known})
 
 
-def size_of(source: Any) -> int:
+def size_of(source: object) -> int:
     try:
-        return len(source)
+        return len(source)  # type: ignore[arg-type]
     except Exception:  # torch raises what it likes for data sets without a length
         return UNKNOWN

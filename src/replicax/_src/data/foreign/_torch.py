@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from replicax._src._typing import PyTree
 from replicax._src.data._elements import object_array
 from replicax._src.data._indexed import Column, Indexed, by_rows, numpy_column
 from replicax._src.data._node import UNKNOWN, Node
@@ -53,12 +54,12 @@ def torch_stream(source: Any) -> Stream:
     return iterable(source, f"{type(source).__name__} (torch)", _torch_element, size=UNKNOWN)
 
 
-def _torch_element(element: Any) -> Any:
+def _torch_element(element: PyTree) -> Any:
     return _from_torch(element, texts=False, convert=_copy_of)
 
 
-def _from_torch(element: Any, texts: bool, convert: Callable[[Any], Any]) -> Any:
-    """Tensors as NumPy arrays; torch's lists are the tuples of its data set.
+def _from_torch(element: PyTree, texts: bool, convert: Callable[[Any], Any]) -> Any:
+    """Returns tensors as NumPy arrays; torch's lists are the tuples of its data set.
 
     Args:
       element: of a data set, or a batch.
@@ -76,7 +77,7 @@ def _from_torch(element: Any, texts: bool, convert: Callable[[Any], Any]) -> Any
 
 
 def _torch_row_list(rows: list[Any]) -> list[Any]:
-    """Elements of a map-style data set; the tensors of flat ones are still to be converted."""
+    """Returns elements of a map-style data set; flat ones still have tensors in them."""
     first = rows[0]
     kind = type(first)
     parts = first if kind is tuple or kind is list else (first,)
@@ -96,7 +97,7 @@ def torch_column(values: Column) -> Column:
     return numpy_column(values)
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> bool:
     return hasattr(value, "detach")
 
 
