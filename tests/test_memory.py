@@ -35,9 +35,7 @@ def test_forgets_past_the_limit_and_not_after_each_test_where_little_could_be_fr
     # Before each look, and after each time that it forgets.
     sizes = iter([100, 800, 950, 850, 1100, 1140, 1160, 1150, 1440])
     forgotten: list[None] = []
-    keeper = memory.Keeper(
-        measure=lambda: next(sizes) * MB, forget=lambda: forgotten.append(None)
-    )
+    keeper = memory.Keeper(measure=lambda: next(sizes) * MB, forget=lambda: forgotten.append(None))
     counts = []
     for _ in range(7):
         keeper.look()
