@@ -175,3 +175,12 @@ def test_import_starts_no_device():
         timeout=60,
         check=True,
     )
+
+
+def test_no_file_of_tests_is_too_long_to_read():
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / "tests").rglob("*.py")
+    }
+    long = [f"{path}: {length} lines" for path, length in lengths.items() if length > 600]
+    assert not long, listing(["at most 600 lines; split it along its subjects", *long])
