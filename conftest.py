@@ -4,6 +4,7 @@ The devices must be asked for before JAX uses its first one, so that happens her
 The guards are written in `tests/guards.py`; fixtures that only tests need in `tests/conftest.py`.
 """
 
+import gc
 import os
 import signal
 
@@ -39,6 +40,11 @@ settings.register_profile(
 settings.load_profile("replicax")
 
 _keeper = memory.Keeper()
+
+
+def pytest_collection_finish() -> None:
+    """Spares each collection of garbage the look at all tests and modules, which stay anyway."""
+    gc.freeze()
 
 
 def pytest_runtest_logfinish() -> None:

@@ -46,6 +46,17 @@ def share_programs(folder: str) -> None:
     _jax_cache.let_every_process_write()
 
 
+def programs_of_this_run() -> dict[str, str]:
+    """Returns variables for workers, which read and write whole entries once they have joined."""
+    if not (folder := os.environ.get(FOLDER)):
+        return {}
+    return {
+        "JAX_COMPILATION_CACHE_DIR": folder,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
 def _make_folder() -> str:
     """Makes a folder for this run of tests; the processes of pytest-xdist inherit its name."""
     folder = os.environ[FOLDER] = tempfile.mkdtemp(prefix="replicax-test-programs-")
