@@ -17,7 +17,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 MINUTES ?= 1
 FUZZ_ARGS ?=
 INTEGRATIONS_VENV ?= .venv-integrations
-INTEGRATION_TESTS := tests/integrations_extra tests/data/test_foreign.py tests/compat/test_config_proto.py
+INTEGRATION_TESTS := tests/integrations_extra tests/data/foreign tests/compat/test_config_proto.py
 
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check

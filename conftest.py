@@ -4,6 +4,7 @@ The devices must be asked for before JAX uses its first one, so that happens her
 The guards are written in `tests/guards.py`; fixtures that only tests need in `tests/conftest.py`.
 """
 
+import gc
 import os
 import signal
 
@@ -11,7 +12,7 @@ import jax
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import guards, quick_compiles
+from tests import guards, memory, quick_compiles
 
 # `REPLICAX_TEST_PLATFORM=cuda` runs the same tests beside a GPU; the CPU devices stay.
 _platform = os.environ.get("REPLICAX_TEST_PLATFORM")
@@ -37,6 +38,18 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("replicax")
+
+_keeper = memory.Keeper()
+
+
+def pytest_collection_finish() -> None:
+    """Spares each collection of garbage the look at all tests and modules, which stay anyway."""
+    gc.freeze()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Keeps the process of tests small."""
+    _keeper.look()
 
 
 @pytest.fixture(autouse=True)

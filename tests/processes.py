@@ -33,7 +33,7 @@ from typing import Any, TypeAlias
 from .in_worker import RESULTS
 from .in_worker import result as result
 from .in_worker import say as say
-from .quick_compiles import XLA_FLAGS
+from .quick_compiles import XLA_FLAGS, programs_of_this_run
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT = 200.0
@@ -121,6 +121,7 @@ def workers(
             {
                 "TF_CONFIG": tf_config(places, rank, chief=chief),
                 "JAX_NUM_CPU_DEVICES": str(devices),
+                **programs_of_this_run(),
                 **extra(rank),
             }
             for rank in range(count)

@@ -1,17 +1,22 @@
-"""Runs a Python program as a user would: in its own process and in an empty folder."""
+"""Runs a Python program as a user would: in a process and an empty folder of its own."""
 
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.guards import ROOT
+from tests.warm import run as run_warm
 
 
-def run_python(arguments: list[str], folder: Path, timeout: float = 250) -> str:
+def run_python(
+    arguments: list[str], folder: Path, timeout: float = 250, *, warm: bool = False
+) -> str:
     """Returns what `python <arguments>` prints; fails with its whole output when it fails.
 
-    The program finds eight virtual CPU devices, unless it asks for another number itself.
+    The program finds eight virtual CPU devices, unless it asks for another number itself. `warm`
+    spares it the imports (see `tests/warm.py`).
     """
     environment = {
         **os.environ,
@@ -21,14 +26,26 @@ def run_python(arguments: list[str], folder: Path, timeout: float = 250) -> str:
             [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
         ),
     }
-    result = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout,
-    )
-    assert result.returncode == 0, f"python {' '.join(arguments)} failed:\n{result.stdout}"
-    return result.stdout
+    with tempfile.TemporaryDirectory() as place:
+        output = Path(place) / "output"
+        status = run_warm(arguments, folder, environment, output, timeout) if warm else None
+        if status is None:
+            status = _run_cold(arguments, folder, environment, output, timeout)
+        text = output.read_text(encoding="utf-8")
+    assert status == 0, f"python {' '.join(arguments)} failed:\n{text}"
+    return text
+
+
+def _run_cold(
+    arguments: list[str], folder: Path, environment: dict[str, str], output: Path, timeout: float
+) -> int:
+    with output.open("wb") as file:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+        ).returncode

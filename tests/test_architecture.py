@@ -196,3 +196,12 @@ LIMITS = {
 @pytest.mark.parametrize("what", LIMITS)
 def test_counts_do_not_grow(what: str):
     assert counts.COUNTS[what]() <= LIMITS[what], "`python -m scripts.counts` prints them"
+
+
+def test_no_file_of_tests_is_too_long_to_read():
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / "tests").rglob("*.py")
+    }
+    long = [f"{path}: {length} lines" for path, length in lengths.items() if length > 600]
+    assert not long, listing(["at most 600 lines; split it along its subjects", *long])

@@ -48,7 +48,7 @@ SAME_LOSSES = {
 
 
 def run_example(name: str, folder: Path, *arguments: str) -> str:
-    return run_python([str(EXAMPLES / name), *arguments], folder)
+    return run_python([str(EXAMPLES / name), *arguments], folder, warm=True)
 
 
 def losses_in(output: str) -> list[float]:
@@ -137,7 +137,7 @@ def test_metrics_of_uneven_batches_are_those_of_one_device(tmp_path: Path):
     (tmp_path / "on_one_device.py").write_text(
         text.replace("MirroredStrategy()", "OneDeviceStrategy('CPU:0')"), encoding="utf-8"
     )
-    alone = run_python(["on_one_device.py"], tmp_path)
+    alone = run_python(["on_one_device.py"], tmp_path, warm=True)
     assert "47 rows, in shares of [47]" in alone
     ours, theirs = (re.findall(r"(?:loss|error) (\d\.\d+)", each) for each in (output, alone))
     assert len(ours) == 6
@@ -150,7 +150,7 @@ def test_optimizer_with_merge_call_is_that_of_optax(tmp_path: Path):
     assert "optax.adam(1e-2)" in single
     single = single.replace("optax.adam(1e-2)", optimizer)
     (tmp_path / "clipped.py").write_text(single, encoding="utf-8")
-    expected = losses_in(run_python(["clipped.py"], tmp_path))
+    expected = losses_in(run_python(["clipped.py"], tmp_path, warm=True))
     output = run_example("06_merge_call.py", tmp_path)
     assert len(expected) == 5
     np.testing.assert_allclose(losses_in(output), expected, atol=2e-4)
@@ -159,8 +159,9 @@ def test_optimizer_with_merge_call_is_that_of_optax(tmp_path: Path):
 
 
 def test_run_that_was_stopped_goes_on_with_the_same_losses(tmp_path: Path):
-    first = run_example("09_checkpoint.py", tmp_path, "--stop-at", "25")
-    second = run_example("09_checkpoint.py", tmp_path)
+    program = str(EXAMPLES / "09_checkpoint.py")
+    first = run_python([program, "--stop-at", "25"], tmp_path)
+    second = run_python([program], tmp_path)
     assert "begins" in first and "goes on after step 25" in second
     np.testing.assert_allclose(
         losses_in(first) + losses_in(second), losses_of("03_compiled.py"), atol=2e-4
@@ -182,8 +183,9 @@ def test_workers_that_were_killed_end_with_the_same_weights(
     quiet = launch(tmp_path, name, *options, arguments=["--checkpoints=quiet"])
     hurt = launch(tmp_path, name, *options, arguments=["--checkpoints=hurt", "--kill-at=33"])
     assert "worker 1 was killed by SIGKILL; restart 1 of 1" in hurt
-    # The checkpoint of step 30 is written in the background: it may or may not be whole.
-    assert re.search(r"goes on after step (25|30)$", hurt, re.M), hurt
+    # Checkpoints are written in the background: how many are whole by then is up to the machine.
+    found = re.search(r"goes on after step (\d+)$", hurt, re.M)
+    assert found and int(found[1]) in range(5, 31, 5), hurt
     results = [re.findall(r"\[worker (\d)\] weights (.*)", each) for each in (quiet, hurt)]
     assert results[0] == results[1] and len(results[0]) == 1, (quiet, hurt)
 

@@ -160,7 +160,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_page_names_every_variable():
-    source = ROOT / "src" / "replicax" / "cluster" / "resolvers"
+    source = ROOT / "src" / "replicax" / "_src" / "cluster" / "resolvers"
     text = "".join((source / name).read_text() for name in ("_environment.py", "_tpu.py"))
     ours = set(re.findall(r"\b(?:REPLICAX|TPU|MEGASCALE|JOB)_[A-Z_]+\b", text))
     assert {name for name in ours if name not in PAGE} == set()

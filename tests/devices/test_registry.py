@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax
 import pytest
 
 import replicax as rx
@@ -33,6 +34,7 @@ print(xla_bridge.backends_are_initialized())
 
 
 def test_too_late():
+    jax.devices()  # starts JAX, if no other test has
     cpu = rx.config.list_physical_devices("CPU")[0]
     wanted = [rx.config.LogicalDeviceConfiguration()] * 5
     with pytest.raises(RuntimeError, match="JAX_NUM_CPU_DEVICES=5"):
@@ -42,6 +44,7 @@ def test_too_late():
 
 
 def test_lists():
+    jax.devices()
     assert len(rx.config.list_logical_devices("CPU")) == 8
     assert rx.config.list_logical_devices("cpu")[1].name == "/device:CPU:1"
     assert rx.config.list_physical_devices("CPU")[0].name == "/physical_device:CPU:0"

@@ -26,7 +26,7 @@ def context():
 
 def run(program: str, folder: Path) -> str:
     (folder / "program.py").write_text(START + program)
-    return run_python(["program.py"], folder)
+    return run_python(["program.py"], folder, warm=True)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ..old_names import with_old_names
-from ..under_test import Executor
+from ..under_test import EXECUTORS, Executor
 from ._observation import differences
 from ._registry import Scenario
 from ._replicax import ReplicaxLibrary
@@ -39,10 +39,17 @@ def test_every_scenario_is_recorded_and_no_other() -> None:
 
 
 @with_old_names
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=_identifier)
+@pytest.mark.parametrize(
+    "executor, scenario",
+    [
+        pytest.param(executor, scenario, id=f"{executor}-{_identifier(scenario)}")
+        for executor in EXECUTORS
+        for scenario in SCENARIOS
+        if executor == "eager" or not scenario.eager_only
+    ],
+    indirect=["executor"],
+)
 def test_parity(scenario: Scenario, executor: Executor) -> None:
-    if scenario.eager_only and executor.name != "eager":
-        pytest.skip(scenario.eager_only)
     entry = RECORDED.get(scenario.topic, {}).get(scenario.name)
     assert entry is not None, f"{_identifier(scenario)} is not recorded: {RECORD_AGAIN}"
     expected = entry["tensorflow"] if scenario.difference is None else entry["ours"]

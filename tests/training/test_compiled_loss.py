@@ -401,7 +401,7 @@ except Exception as error:
     print("raised", type(error).__name__)
 """
     (tmp_path / "program.py").write_text(program)
-    assert run_python(["program.py"], tmp_path).startswith(("returned", "raised"))
+    assert run_python(["program.py"], tmp_path, warm=True).startswith(("returned", "raised"))
 
 
 def test_live_arrays_do_not_grow(strategy: Any):

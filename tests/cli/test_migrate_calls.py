@@ -1,0 +1,353 @@
+"""How a program is ported, by calls and objects: arguments, methods, tapes, data sets."""
+
+import pytest
+
+from tests.cli.porting import advice, check, ported
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("s.experimental_run_v2(f, (x,))", "s.run(f, (x,))"),
+        ("s.experimental_run(f)", "s.run(f)"),
+        ("s.experimental_run(f, it)", "s.run(f, args=(it.get_next(),))"),
+        (
+            "s.experimental_run(fn=f, input_iterator=a if b else c)",
+            "s.run(fn=f, args=((a if b else c).get_next(),))",
+        ),
+        (
+            "it = s.make_dataset_iterator(ds.batch(2))",
+            "it = iter(s.experimental_distribute_dataset(ds.batch(2)))",
+        ),
+        (
+            "s.make_input_fn_iterator(f, tf.distribute.InputReplicationMode.PER_WORKER)",
+            "iter(s.distribute_datasets_from_function(f))",
+        ),
+        (
+            "s.make_input_fn_iterator(input_fn=f)",
+            "iter(s.distribute_datasets_from_function(dataset_fn=f))",
+        ),
+        ("s.reduce('SUM', x)", "s.reduce('SUM', x, axis=None)"),
+        ("s.reduce('SUM', value=(x),)", "s.reduce('SUM', value=(x), axis=None,)"),
+        ("s.reduce('SUM', x, axis=0)", "s.reduce('SUM', x, axis=0)"),
+        ("s.unwrap(x)", "s.experimental_local_results(x)"),
+        (
+            "s.extended.batch_reduce_to('SUM', p, experimental_hints=h)",
+            "s.extended.batch_reduce_to('SUM', p, options=h)",
+        ),
+        ("tf.distribute.get_loss_reduction()", "rx.distribute.ReduceOp.SUM"),
+        (
+            "tf.distribute.experimental.MultiWorkerMirroredStrategy(c, r)",
+            "rx.distribute.MultiWorkerMirroredStrategy(communication_options="
+            "rx.distribute.experimental.CommunicationOptions(implementation=c), "
+            "cluster_resolver=r)",
+        ),
+        (
+            "tf.distribute.experimental.MultiWorkerMirroredStrategy(\n    communication=c,\n)",
+            "rx.distribute.MultiWorkerMirroredStrategy(\n    communication_options="
+            "rx.distribute.experimental.CommunicationOptions(implementation=c),\n)",
+        ),
+        (
+            "tf.distribute.experimental.TPUStrategy(r, device_assignment=a)",
+            "rx.distribute.TPUStrategy(r, experimental_device_assignment=a)",
+        ),
+        (
+            "tf.function(f, experimental_relax_shapes=True)",
+            "rx.function(f, reduce_retracing=True)",
+        ),
+        ("tf.data.make_one_shot_iterator(ds)", "iter(ds)"),
+        ("ds.make_one_shot_iterator().get_next()", "iter(ds).get_next()"),
+        ("(a + b).numpy().sum()", "np.asarray(a + b).sum()"),
+        ("print(f'{x.numpy():.3f}')", "print(f'{np.asarray(x):.3f}')"),
+        ("x[..., tf.newaxis]", "x[..., None]"),
+    ],
+)
+def test_old_calls_become_those_of_today(before: str, after: str):
+    head = "import numpy as np\nimport {}\ns = {}.distribute.MirroredStrategy()\n"
+    check(
+        f"{head.format('tensorflow.compat.v1 as tf', 'tf')}{before}\n",
+        f"{head.format('replicax as rx', 'rx')}{after}\n",
+    )
+
+
+def test_calls_that_are_not_needed_any_more_go():
+    check(
+        """\
+        import tensorflow as tf
+        tf.compat.v1.enable_v2_behavior()
+        tf.enable_eager_execution()  # we want 2
+        if old:
+            tf.compat.v1.enable_eager_execution()
+        v = tf.Variable(1.0)
+        """,
+        """\
+        import replicax as rx
+        # we want 2
+        if old:
+            pass
+        v = rx.Variable(1.0)
+        """,
+    )
+    assert advice("import tensorflow as tf\nx = tf.enable_v2_behavior()\n") == {
+        2: ["tf.enable_v2_behavior: leave it out"]
+    }
+
+
+def test_a_block_of_which_nothing_is_left_is_still_a_block():
+    check(
+        """\
+        try:
+            import tensorflow as tf
+            tf.compat.v1.enable_v2_behavior()
+        except ImportError:
+            raise
+        """,
+        """\
+        try:
+            pass
+        except ImportError:
+            raise
+        """,
+    )
+
+
+def test_arguments_that_are_not_to_be_seen_are_left():
+    program = """\
+        import tensorflow as tf
+        s = tf.distribute.MirroredStrategy()
+        s.experimental_run(f, *arguments)
+        s.reduce(*arguments)
+        """
+    assert "s.experimental_run(f, *arguments)" in ported(program).new
+    assert list(advice(program)) == [3]
+
+
+def test_arguments_that_replicax_does_not_take_are_said():
+    program = """\
+        import tensorflow as tf
+        v = tf.Variable(1, use_resource=True)
+        d = tf.data.Dataset.range(3).batch(2, False, 1, True, "name", 3)
+        z = tf.zeros([3], name="z")
+        tf.data.Dataset.load("here")
+        tf.distribute.ReduceOp.MAX
+        """
+    assert advice(program) == {
+        2: ["rx.Variable(): takes no use_resource=; leave it out if it is not needed"],
+        3: ["rx.data.Dataset.batch(): takes 5 positional arguments, not 6"],
+        4: ["jnp.zeros(): takes no name=; leave it out if it is not needed"],
+        5: ["tf.data.Dataset.load: rx.data.Dataset does not have it: see from_generator"],
+        6: ["tf.distribute.ReduceOp.MAX: rx.distribute.ReduceOp has no MAX"],
+    }
+
+
+# --- objects --------------------------------------------------------------------------------------
+
+
+def test_objects_are_known_by_how_they_were_made():
+    program = """\
+        import tensorflow as tf
+        def make():
+            return tf.distribute.MirroredStrategy()
+        class Trainer:
+            def __init__(self, resolver, data: tf.data.Dataset):
+                self._distribution = tf.distribute.TPUStrategy(resolver)
+                self.data = data
+            def run(self):
+                with self._distribution.scope():
+                    self._distribution.unwrap(1)
+                    self.data.unwrap(1)
+        thing = make()
+        thing.unwrap(1)
+        with tf.GradientTape() as t:
+            pass
+        g = t.gradient(target=loss, sources=[w])
+        other.unwrap(1)
+        """
+    text = ported(program).new
+    assert text.count("experimental_local_results(1)") == 2
+    assert "other.unwrap(1)" in text
+    assert advice(program)[11] == [
+        "Dataset.unwrap: rx.data.Dataset does not have it: see from_generator"
+    ]
+    assert advice(program)[16] == [
+        "GradientTape.gradient: loss, g = rx.value_and_grad(loss_fn, [w])"
+    ]
+
+
+def gradient_lines(block: str, below: str) -> list[str]:
+    """What is said of a tape, and of the line that asks it."""
+    lines = ["def step(x, y):", "    with tf.GradientTape() as tape:"]
+    lines += [f"        {line}" for line in block.split("; ")]
+    lines += [f"    {line}" for line in below.split("; ")]
+    found = advice("import tensorflow as tf\n" + "\n".join(lines) + "\n")
+    return [text.partition(": ")[2] for _, texts in sorted(found.items()) for text in texts]
+
+
+def test_what_is_read_below_a_tape_is_returned_beside_the_loss():
+    below = "grads = tape.gradient(loss, ws); metric.update_state(y, out); return loss"
+    assert gradient_lines("out = model(x); rows = f(y, out); loss = rows.mean()", below) == [
+        "make the block a function, loss_fn, that returns loss, out",
+        "(loss, out), grads = rx.value_and_grad(loss_fn, ws, has_aux=True)",
+    ]
+    below = "grads = tape.gradient(target=total, sources=ws); return lambda: (loss, out)"
+    assert gradient_lines("out, loss = f(x); total = 2 * loss", below) == [
+        "make the block a function, loss_fn, that returns total, (out, loss)",
+        "(total, (out, loss)), grads = rx.value_and_grad(loss_fn, ws, has_aux=True)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("block", "below"),
+    [
+        ("out = model(x); loss = f(out)", "grads = tape.gradient(loss, ws); return loss"),
+        # Given anew before it is read.
+        ("out = model(x); loss = f(out)", "grads = tape.gradient(loss, ws); out = 1; print(out)"),
+        # A name of another function, and of the block alone.
+        ("loss = sum(out for out in model(x))", "grads = tape.gradient(loss, ws); print(y)"),
+    ],
+)
+def test_what_is_not_read_below_a_tape_is_not_returned(block: str, below: str):
+    assert gradient_lines(block, below) == [
+        "make the block a function, loss_fn, that returns the loss",
+        "loss, grads = rx.value_and_grad(loss_fn, ws)",
+    ]
+
+
+def test_of_two_tapes_only_the_losses_are_known():
+    program = """\
+        import tensorflow as tf
+        with tf.GradientTape() as a, tf.GradientTape() as b:
+            out = model(x)
+            one, two = f(out), g(out)
+        for_one = a.gradient(one, ws)
+        for_two = b.gradient(two, vs)
+        print(out)
+        """
+    found = advice(program)
+    assert found[5] == ["GradientTape.gradient: one, for_one = rx.value_and_grad(loss_fn, ws)"]
+    assert found[6] == ["GradientTape.gradient: two, for_two = rx.value_and_grad(loss_fn, vs)"]
+
+
+def remarks(program: str) -> list[str]:
+    """What is said of lines that change by themselves."""
+    found = ported(program).findings
+    return [each.advice for each in found if each.name.startswith("tf.train") and each.advice]
+
+
+def test_checkpoint_of_a_keras_model_needs_a_scope():
+    model = "model = tf.keras.Sequential()\n"
+    saving = "checkpoint = tf.train.Checkpoint(model=model)\n"
+    (said,) = remarks(f"import tensorflow as tf\n{model}{saving}")
+    assert 'rx.distribute.OneDeviceStrategy("CPU:0")' in said
+    assert ported(f"import tensorflow as tf\n{model}{saving}").left == 0
+    assert not remarks(f"import tensorflow as tf\nmodel = tf.Variable(1.0)\n{saving}")
+    scope = "with tf.distribute.MirroredStrategy().scope():\n"
+    assert not remarks(f"import tensorflow as tf\n{scope}    {model}{saving}")
+
+
+def test_temporary_folders_of_workers_are_not_needed():
+    saving = "manager = tf.train.CheckpointManager(checkpoint, folder)\n"
+    assert not remarks(f"import tensorflow as tf\n{saving}")
+    (said,) = remarks(f"import tensorflow as tf\nfolder = f'temporary_{{task_id}}'\n{saving}")
+    assert "all workers save to one folder" in said
+
+
+def test_methods_are_known_by_common_names_beside_tensorflow():
+    body = """\
+        loss = model(x, training=True)
+        model.fit(dataset)
+        train_ds = train_ds.map(f, batched=True)
+        n = x.shape.as_list(), x.get_shape().rank
+        """
+    assert advice("        import tensorflow as tf\n        tf.Variable(1)\n" + body) == {
+        6: [
+            "Shape.as_list: list(x.shape): a shape is a tuple",
+            "Tensor.get_shape: x.shape, a tuple",
+            "Shape.rank: x.ndim",
+        ],
+    }
+    assert ported(f"        import torch  # not keras\n{body}").findings == ()
+
+
+def test_objects_are_followed_through_tuples_items_and_optional_types():
+    program = """\
+        import tensorflow as tf
+        import tensorflow_datasets as tfds
+        sets, info = tfds.load("mnist", with_info=True)
+        train, test = sets["train"], sets["test"]
+        train.no_such_method()
+        def f(a: Optional[tf.distribute.Strategy], b: tf.data.Dataset | None, c=None):
+            c = c or tf.distribute.get_strategy()
+            a.unwrap(1), c.unwrap(1), b.unwrap(1)
+        tf.Variable([1.0])[0].assign(2.0)
+        options = tf.data.Options()
+        options.threading.private_threadpool_size = 1
+        options.no_such_option = 1
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(c)
+        coordinator.join()
+        low = tf.float32.min, tf.int32.max
+        """
+    found = advice(program)
+    assert ported(program).new.count("experimental_local_results(1)") == 2
+    assert found[5] == [
+        "Dataset.no_such_method: rx.data.Dataset does not have it: see from_generator"
+    ]
+    assert found[8] == ["Dataset.unwrap: rx.data.Dataset does not have it: see from_generator"]
+    assert found[9] == ["VariableSlice.assign: v.assign(v.at[index].set(value))"]
+    assert 11 not in found and found[12] == [
+        "Options.no_such_option: rx.data.Options does not have it"
+    ]
+    assert found[14] == ["ClusterCoordinator.join: there are no parameter servers"]
+    assert found[15] == [
+        "tf.float32.min: jnp.finfo(jnp.float32).min",
+        "tf.int32.max: jnp.iinfo(jnp.int32).max",
+    ]
+
+
+def test_functions_of_data_sets_get_numpy():
+    check(
+        """\
+        import numpy as np
+        import tensorflow as tf
+        def scale(x):
+            return tf.square(x), tf.zeros([2], tf.float32)
+        dataset = tf.data.Dataset.range(3).map(scale).filter(lambda x: tf.equal(x, 1))
+        y = tf.square(tf.zeros([]))
+        """,
+        """\
+        import numpy as np
+        import tensorflow as tf
+        import jax.numpy as jnp
+        import replicax as rx
+        def scale(x):
+            # TODO(replicax): tf.square -> np.square
+            return tf.square(x), np.zeros([2], np.float32)
+        # TODO(replicax): tf.equal -> np.equal
+        dataset = rx.data.Dataset.range(3).map(scale).filter(lambda x: tf.equal(x, 1))
+        # TODO(replicax): tf.square -> jnp.square
+        y = tf.square(jnp.zeros([]))
+        """,
+    )
+
+
+def test_functions_of_data_sets_are_found_behind_others():
+    program = """\
+        import functools
+        import tensorflow as tf
+        def first(x, n):
+            return tf.square(x)
+        def second(x, n):
+            return tf.square(x)
+        class Reader:
+            def third(self, x):
+                return tf.square(x)
+            def read(self, dataset):
+                dataset = dataset.map(lambda x: first(x, 1)).map(functools.partial(second, n=1))
+                return dataset.map(self.third)
+        def step(x):
+            return tf.square(x)
+        """
+    said = {line: texts[0].split()[-1] for line, texts in advice(program).items()}
+    assert said == {4: "np.square", 6: "np.square", 9: "np.square", 14: "jnp.square"}

@@ -1,0 +1,178 @@
+"""How a program is ported that uses Keras."""
+
+import pytest
+
+from replicax._src.cli.migrate import Verdict
+from tests.cli.porting import advice, check, ported
+
+# --- Keras ----------------------------------------------------------------------------------------
+
+BACKEND = 'os.environ.setdefault("KERAS_BACKEND", "jax")\n'
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "import tensorflow as tf\nm = tf.keras.Sequential()\n",
+            f"import os\n{BACKEND}import keras\nm = keras.Sequential()\n",
+        ),
+        (
+            "import os\nfrom tensorflow import keras\nm = keras.Sequential()\n",
+            f"import os\n{BACKEND}import keras\nm = keras.Sequential()\n",
+        ),
+        (
+            "from tensorflow.keras import (\n    layers,  # all\n)\nm = layers.Dense(1)\n",
+            f"import os\n{BACKEND}from keras import (\n    layers,  # all\n)\n"
+            "m = layers.Dense(1)\n",
+        ),
+        (
+            "import tensorflow.keras as K\nm = K.Sequential()\n",
+            f"import os\n{BACKEND}import keras as K\nm = K.Sequential()\n",
+        ),
+        (
+            "import tensorflow.keras.layers as L\nm = L.Dense(1)\n",
+            f"import os\n{BACKEND}import keras.layers as L\nm = L.Dense(1)\n",
+        ),
+        (
+            "import tensorflow as tf\nkeras = tf.keras\nlayers = keras.layers\n"
+            "m = layers.Dense(1), tf.keras.Model\n",
+            f"import os\n{BACKEND}import keras\nlayers = keras.layers\n"
+            "m = layers.Dense(1), keras.Model\n",
+        ),
+        (
+            "import tensorflow as tf\nfrom tensorflow import keras as k\n"
+            "m = k.Model, tf.keras.Model, tf.Variable\n",
+            f"import replicax as rx\nimport os\n{BACKEND}import keras as k\n"
+            "m = k.Model, k.Model, rx.Variable\n",
+        ),
+        (
+            "import keras\nimport tensorflow as tf\nm = keras.Model, tf.keras.Model\n",
+            "import keras\nm = keras.Model, keras.Model\n",
+        ),
+        (
+            "import os\nos.environ['KERAS_BACKEND'] = 'jax'\n"
+            "from tensorflow.keras.models import Sequential\nSequential()\n",
+            "import os\nos.environ['KERAS_BACKEND'] = 'jax'\n"
+            "from keras.models import Sequential\nSequential()\n",
+        ),
+        (
+            "def f():\n    from tensorflow import keras\n    return keras.Model\n",
+            f"def f():\n    import os\n    {BACKEND}    import keras\n    return keras.Model\n",
+        ),
+        (
+            "if True: import tensorflow.keras as keras\nkeras.Model\n",
+            f"if True: import os; {BACKEND.strip()}; import keras\nkeras.Model\n",
+        ),
+        (
+            "from tensorflow.keras.losses import Huber, Reduction\n"
+            "Huber(reduction=Reduction.SUM)\n",
+            f'import os\n{BACKEND}from keras.losses import Huber\nHuber(reduction="sum")\n',
+        ),
+    ],
+)
+def test_keras_is_imported_as_it_was(before: str, after: str):
+    check(before, after)
+    assert not ported(before).left
+
+
+def test_models_carry_over():
+    program = """\
+        import tensorflow as tf
+        class Net(tf.keras.Model):
+            def build(self, shape):
+                self.w = self.add_weight(shape=(3,))
+        with tf.distribute.MirroredStrategy().scope():
+            net = Net()
+            opt = tf.keras.optimizers.Adam(lr=0.1)
+            net.compile(opt, tf.keras.losses.MeanSquaredError())
+        net.fit(data, epochs=2)
+        net.evaluate(data), net.predict(data), net.save("net.keras")
+        y = net(x, training=True)
+        opt.apply_gradients(zip(g, net.trainable_variables))
+        print(opt.lr.numpy(), opt.iterations.numpy())
+        """
+    result = ported(program)
+    assert not result.left and "tensorflow" not in result.new
+    assert "    opt = keras.optimizers.Adam(learning_rate=0.1)\n" in result.new
+    assert "print(opt.learning_rate.numpy(), opt.iterations.numpy())\n" in result.new
+    carried = {each.name for each in result.findings if each.verdict is Verdict.SAME}
+    assert {"Model", "Model.fit", "Model.evaluate", "Model.predict", "Model.save"} <= carried
+
+
+def test_what_is_different_in_keras_3_is_said():
+    program = """\
+        from tensorflow import keras
+        from tensorflow.keras import backend as K
+        from tensorflow.keras.utils import multi_gpu_model
+        model = keras.Sequential([keras.layers.TextVectorization()])
+        model.compile(keras.optimizers.SGD(0.1, decay=0.01), sample_weight_mode="temporal")
+        model.fit_generator(K.mean(K.floatx()))
+        model.save("folder"), model.save_weights(filepath="weights.h5", save_format="tf")
+        model.save(path, save_format="tf")
+        multi_gpu_model(model)
+        keras.callbacks.ModelCheckpoint("checkpoint")
+        self.add_weight("kernel", [2, 3])
+        """
+    ending = 'the name must end in ".keras"; that of a file of weights in ".weights.h5"'
+    assert advice(program) == {
+        4: ["keras.layers.TextVectorization: it needs TensorFlow: Python in dataset.map"],
+        5: [
+            "keras.Model.compile(): takes no sample_weight_mode=; leave it out if it is not needed",
+            "keras.optimizers.SGD(): takes no decay=: "
+            "a rate of keras.optimizers.schedules.InverseTimeDecay",
+        ],
+        6: [
+            "Model.fit_generator: model.fit(generator)",
+            "keras.backend.mean -> keras.ops.mean",
+        ],
+        7: [
+            f"keras.Model.save(): {ending}",
+            "keras.Model.save_weights(): takes no save_format=; leave it out if it is not needed",
+        ],
+        8: [
+            "keras.Model.save(): takes no save_format=: "
+            "leave it out: the ending of the name says it"
+        ],
+        9: ["tf.keras.utils.multi_gpu_model: make the model in the scope of a MirroredStrategy"],
+        10: [f"keras.callbacks.ModelCheckpoint(): {ending}"],
+        11: [
+            "keras.layers.Layer.add_weight(): "
+            "the shape comes first: add_weight(shape=..., initializer=..., name=...)"
+        ],
+    }
+
+
+def test_keras_itself_carries_over_but_for_what_it_has_lost():
+    assert ported("import keras\nmodel = keras.Model()\nmodel.fit(x)\n").findings == ()
+    assert advice("import keras.backend as K\nK.mean(x), K.epsilon()\n") == {
+        2: ["keras.backend.mean -> keras.ops.mean"]
+    }
+
+
+def test_optimizers_of_variables_of_ones_own_are_those_of_replicax():
+    program = """\
+        import tensorflow as tf
+        w = tf.Variable(1.0)
+        variables = [w, w]
+        optimizer = tf.keras.optimizers.RMSprop(0.1)
+        optimizer.apply_gradients(zip(g, variables))
+        tf.optimizers.Ftrl(0.1)
+        """
+    said = "that of Keras trains Keras's variables"
+    assert advice(program) == {
+        4: [f"tf.keras.optimizers.RMSprop -> rx.Optimizer(optax.rmsprop(...)): {said}"],
+        6: [f"tf.optimizers.Ftrl -> rx.Optimizer: {said}"],
+    }
+
+
+def test_metrics_of_estimators_are_those_of_replicax():
+    program = """\
+        import tensorflow as tf
+        estimator = tf.estimator.Estimator(model_fn)
+        metrics = {"a": tf.keras.metrics.Accuracy(), "b": tf.keras.metrics.BinaryIoU()}
+        """
+    assert 'rx.metrics.Accuracy(), "b": tf.keras.metrics.BinaryIoU()' in ported(program).new
+    assert advice(program) == {
+        3: ["tf.keras.metrics.BinaryIoU: rx.metrics, which an Estimator takes, does not have it"]
+    }

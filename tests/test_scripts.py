@@ -1,0 +1,83 @@
+"""Programs that tests run, on their own or in a fork that has the imports behind it."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.scripts import run_python
+
+PROGRAM = """
+import json, os, sys
+import jax
+import replicax as rx
+
+SEEN = {
+    "arguments": sys.argv[1:],
+    "folder": os.getcwd(),
+    "name": __name__,
+    "is main": vars(sys.modules["__main__"]) is globals(),
+    "file": os.path.basename(globals().get("__file__", "none")),
+    "path": sys.path[0] and os.path.realpath(sys.path[0]),
+    "variable": os.environ.get("A_VARIABLE"),
+    "devices": len(jax.devices()),
+    "x64": jax.config.jax_enable_x64,
+    "sum": float(rx.Variable([1.0, 2.0]).numpy().sum()),
+    "input": sys.stdin.read(),
+}
+print(json.dumps(SEEN))
+"""
+
+
+@pytest.mark.parametrize("way", ["file", "-c", "-m"])
+def test_a_warm_program_sees_what_a_cold_one_does(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    monkeypatch.setenv("A_VARIABLE", "its value")
+    arguments = {"file": ["program.py"], "-c": ["-c", PROGRAM], "-m": ["-m", "program"]}[way]
+    seen = [
+        json.loads(run_python([*arguments, "one", "two"], tmp_path, warm=warm))
+        for warm in (False, True)
+    ]
+    assert seen[0] == seen[1]
+    assert seen[1]["arguments"] == ["one", "two"] and seen[1]["devices"] == 8
+
+
+def test_settings_that_jax_reads_when_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    assert json.loads(run_python(["-c", PROGRAM], tmp_path, warm=True))["x64"]
+
+
+def test_warm_programs_know_nothing_of_each_other(tmp_path: Path):
+    program = "import os, replicax; print(hasattr(replicax, 'mark'), 'MARK' in os.environ)"
+    program += "; replicax.mark = 1; os.environ['MARK'] = '1'"
+    for _ in range(2):
+        assert run_python(["-c", program], tmp_path, warm=True) == "False False\n"
+
+
+@pytest.mark.parametrize(
+    "program, words",
+    [
+        ("print('so far'); raise KeyError('gone')", r"so far\n(.*\n)*KeyError: 'gone'"),
+        ("import sys; sys.exit('the reason')", "the reason"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "failed"),
+    ],
+)
+def test_a_warm_program_that_fails(program: str, words: str, tmp_path: Path):
+    with pytest.raises(AssertionError, match=words):
+        run_python(["-c", program], tmp_path, warm=True)
+
+
+def test_a_warm_program_that_does_not_end_is_ended(tmp_path: Path):
+    program = "import os, time; open('number', 'w').write(str(os.getpid())); time.sleep(600)"
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_python(["-c", program], tmp_path, timeout=0.5, warm=True)
+    if (number := tmp_path / "number").exists():  # and not ended before it began
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(number.read_text()), 0)
+    assert run_python(["-c", "print(1)"], tmp_path, warm=True) == "1\n"

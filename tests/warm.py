@@ -1,0 +1,183 @@
+"""A process that has imported JAX and replicax, and forks for each program that is to be run.
+
+The imports take longer than most programs of pages and examples. JAX starts no thread before its
+devices are used, so that a fork has everything. A program sees what it would in a process of its
+own: its arguments, folder, variables and `__main__`. Only the seed of hashes is that of all others:
+programs of which one must understand the files of another are better run on their own.
+
+As a program, this file is that process: it reads requests from its standard input, and answers on
+its standard output.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import io
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+_CACHE = "JAX_COMPILATION_CACHE_DIR"
+# What JAX reads when it is imported, and how it is said later.
+_SETTINGS = {
+    "JAX_PLATFORMS": str,
+    "JAX_NUM_CPU_DEVICES": int,
+    _CACHE: str,
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": float,
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": int,
+}
+_READ_BY_IMPORTS = ("JAX_", "PYTHON")
+_MAY_DIFFER = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
+
+
+# In the tests.
+
+
+def run(
+    arguments: list[str], folder: Path, environment: dict[str, str], output: Path, timeout: float
+) -> int | None:
+    """Runs `python <arguments>` in a fork of the warm process, which writes to the file `output`.
+
+    Returns:
+      The exit status; None if it must be run in a process of its own.
+    """
+    names = {name for name in environment if name.startswith(_READ_BY_IMPORTS)}
+    has_options = arguments[0].startswith("-") and arguments[0] not in ("-c", "-m")
+    if not hasattr(os, "fork") or has_options or names - {*_SETTINGS, *_MAY_DIFFER}:
+        return None
+    request = {
+        "arguments": arguments,
+        "folder": str(folder),
+        "environment": environment,
+        "output": str(output),
+        "timeout": timeout,
+    }
+    answer = _warm_process().ask(request)
+    if "timeout" in answer:
+        raise subprocess.TimeoutExpired([sys.executable, *arguments], timeout)
+    return answer["status"]
+
+
+@functools.cache
+def _warm_process() -> _Client:
+    return _Client()
+
+
+class _Client:
+    def __init__(self) -> None:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_READ_BY_IMPORTS)}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**inherited, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+            text=True,
+        )
+        atexit.register(self._process.communicate)  # it ends with the requests
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None and answers is not None
+        requests.write(json.dumps(request) + "\n")
+        requests.flush()
+        return json.loads(answers.readline())
+
+
+# In the warm process.
+
+
+def _serve() -> dict[str, Any]:
+    """Answers requests until there are no more; in a fork, returns the request to be met."""
+    before = dict(os.environ)
+    import tests.quick_compiles  # and replicax  # noqa: F401
+
+    # What the imports have set, such as how much XLA says, they would set for the program too.
+    added = {name: text for name, text in os.environ.items() if name not in before}
+    for line in sys.stdin:
+        request = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            request["environment"] = {**added, **request["environment"]}
+            return request
+        print(json.dumps(_await(child, request["timeout"])), flush=True)
+    os._exit(0)
+
+
+def _await(child: int, timeout: float) -> dict[str, Any]:
+    end = time.monotonic() + timeout
+    pause = 0.001
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return {"status": os.waitstatus_to_exitcode(status)}
+        if time.monotonic() > end:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return {"timeout": timeout}
+        time.sleep(pause)
+        pause = min(0.02, pause * 1.5)
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Makes this fork what `python <arguments>` would be before it runs the program."""
+    import jax
+
+    from tests import quick_compiles
+
+    os.setsid()
+    os.chdir(request["folder"])
+    output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    assert isinstance(sys.stdout, io.TextIOWrapper)
+    sys.stdout.reconfigure(write_through="PYTHONUNBUFFERED" in os.environ)
+    for name, kind in _SETTINGS.items():
+        if name in os.environ:
+            jax.config.update(name.lower(), kind(os.environ[name]))
+    if (folder := os.environ.get(quick_compiles.FOLDER)) and _CACHE not in os.environ:
+        quick_compiles.share_programs(folder)
+    own = {str(Path(__file__).parent), str(ROOT / "src"), str(ROOT)}
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [*filter(None, given), *(path for path in sys.path if path not in own)]
+
+
+def _run(arguments: list[str]) -> None:
+    """Runs the program as the interpreter does."""
+    first, *rest = arguments
+    if first == "-m":
+        sys.argv = rest
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        return
+    main = types.ModuleType("__main__")
+    if first == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        sys.path.insert(0, "")
+        code = compile(rest[0], "<string>", "exec")
+    else:
+        sys.argv = arguments
+        path = Path(first).resolve()
+        sys.path.insert(0, str(path.parent))
+        main.__file__ = str(path)
+        code = compile(path.read_bytes(), str(path), "exec")
+    sys.modules["__main__"] = main
+    exec(code, vars(main))
+
+
+if __name__ == "__main__":
+    _request = _serve()
+    _become(_request)
+    _run(_request["arguments"])
