@@ -227,7 +227,7 @@ def _two_workers() -> None:
 
 
 def test_workers_that_differ():
-    workers = run_workers("tests.checkpoints.test_divergence:_two_workers", 2, devices=2)
+    workers = run_workers("tests.divergence.test_check:_two_workers", 2, devices=2)
     for each in workers:
         assert each.results["equal"] == [2, 4, 2, 3]
         assert (each.results["plain"], each.results["alone"]) == (2, 4)
