@@ -70,11 +70,12 @@ def test_static_and_class_methods():
         def scaled(cls, x: Any) -> Any:
             return x * cls.factor
 
-    assert float(Maths.double(jnp.float32(1.0))) == 2.0
-    assert float(Maths().double(jnp.float32(1.0))) == 2.0
-    assert float(Maths.triple(jnp.float32(1.0))) == 3.0
-    assert float(Maths().triple(jnp.float32(1.0))) == 3.0
-    assert float(Maths.scaled(jnp.float32(1.0))) == 3.0
+    maths: Any = Maths  # checkers take compiled static and class methods for methods
+    assert float(maths.double(jnp.float32(1.0))) == 2.0
+    assert float(maths().double(jnp.float32(1.0))) == 2.0
+    assert float(maths.triple(jnp.float32(1.0))) == 3.0
+    assert float(maths().triple(jnp.float32(1.0))) == 3.0
+    assert float(maths.scaled(jnp.float32(1.0))) == 3.0
 
 
 def test_objects_that_compare_by_value_as_self():

@@ -106,7 +106,7 @@ def test_bad_signatures():
     with pytest.raises(TypeError):
         rx.function(lambda x: x, input_signature=[rx.TensorSpec([])] * 2)(1.0)
     with pytest.raises(TypeError):
-        rx.function(lambda x, y: x, input_signature=[rx.TensorSpec([])])(1.0)
+        rx.function(lambda x, y: x, input_signature=[rx.TensorSpec([])])(1.0)  # type: ignore[call-arg]
     with_default = rx.function(lambda x, y=3.0: x + y, input_signature=[rx.TensorSpec([])])
     assert float(with_default(1.0)) == 4.0
     with pytest.raises(TypeError):

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, overload
 
-from replicax._src.functions._function import BoundFunction, Function
+from replicax._src.functions._function import BoundFunction, Function, P, R
 
 
 @overload
@@ -16,19 +16,27 @@ def function(
     autograph: bool = ...,
     jit_compile: bool | None = ...,
     reduce_retracing: bool = ...,
-) -> Callable[[Callable[..., Any]], Function]: ...
+) -> Callable[[Callable[P, R]], Function[P, R]]: ...
 @overload
 def function(
-    func: Callable[..., Any],
+    func: staticmethod[P, R],
     input_signature: Any = ...,
     autograph: bool = ...,
     jit_compile: bool | None = ...,
     reduce_retracing: bool = ...,
-) -> Function: ...
+) -> staticmethod[P, R]: ...
+@overload
+def function(
+    func: Callable[P, R],
+    input_signature: Any = ...,
+    autograph: bool = ...,
+    jit_compile: bool | None = ...,
+    reduce_retracing: bool = ...,
+) -> Function[P, R]: ...
 
 
 def function(
-    func: Callable[..., Any] | None = None,
+    func: Any = None,
     input_signature: Any = None,
     autograph: bool = True,
     jit_compile: bool | None = None,

@@ -17,7 +17,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from replicax._src import _jax_internals
 from replicax._src._errors import OutOfRangeError, add_note, show_users_part
@@ -56,6 +56,11 @@ from replicax._src.functions._snapshot import with_snapshots
 from replicax._src.values import DistributedValues
 from replicax._src.variable import Variable, VariableGone
 
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+T = TypeVar("T")
+
 _EAGER = object()  # in the place of a program: this call cannot be compiled
 _LOOP = object()  # in the place of a program: its parts are compiled
 _MANY = 10  # uneven calls in a row, before there is a warning
@@ -78,12 +83,12 @@ class _State:
         return how
 
 
-class Function:
+class Function(Generic[P, R]):
     """What `rx.function` returns. Call it as the function that it compiles."""
 
     def __init__(
         self,
-        python_function: Callable[..., Any],
+        python_function: Callable[P, R],
         input_signature: Any = None,
         name: str | None = None,
     ):
@@ -103,7 +108,7 @@ class Function:
         self._lock = threading.RLock()
 
     @property
-    def python_function(self) -> Callable[..., Any]:
+    def python_function(self) -> Callable[P, R]:
         """The function that is compiled, as plain Python."""
         return self._python_function
 
@@ -111,6 +116,13 @@ class Function:
     def input_signature(self) -> Any:
         """The specs of the arguments, if they were given."""
         return None if self._signature is None else self._signature.specs
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(
+        self: Function[Concatenate[T, Q], R], instance: object, owner: type | None = None
+    ) -> BoundFunction[Q, R]: ...
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
@@ -120,7 +132,7 @@ class Function:
             known = self._bind(instance)
         return BoundFunction(known[1], instance)
 
-    def _bind(self, instance: Any) -> tuple[Any, Function]:
+    def _bind(self, instance: Any) -> tuple[Any, Function[..., R]]:
         """The function as a method of `instance`, which it must not keep alive."""
         key = id(instance)
         try:
@@ -128,9 +140,11 @@ class Function:
         except TypeError:  # without weak references
             reference = lambda: instance  # noqa: E731
 
-        @functools.wraps(self._python_function)
+        python_function: Any = self._python_function
+
+        @functools.wraps(python_function)
         def method(*args: Any, **kwargs: Any) -> Any:
-            return self._python_function(reference(), *args, **kwargs)
+            return python_function(reference(), *args, **kwargs)
 
         method.__signature__ = _without_self(self._python_function)  # type: ignore[attr-defined]
         specs = None if self._signature is None else self._signature.specs
@@ -140,14 +154,14 @@ class Function:
 
     # ------------------------------------------------------------------ calling
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         require_threads("An rx.function")
-        args, kwargs = self._bound_arguments(args, kwargs)
+        given, named = self._bound_arguments(args, kwargs)
         frame = current_frame()
         if runs_inside(frame):
-            return self._python_function(*args, **kwargs)
+            return self._python_function(*given, **named)
         try:
-            return self._call(self._python_function, None, frame, args, kwargs)
+            return self._call(self._python_function, None, frame, given, named)
         except BaseException as error:
             show_users_part(error)
             raise
@@ -469,14 +483,14 @@ class Function:
         return f"<rx.function {self._name!r}>"
 
 
-class BoundFunction:
+class BoundFunction(Generic[P, R]):
     """A compiled method of one object."""
 
-    def __init__(self, function: Function, instance: Any):
+    def __init__(self, function: Function[P, R], instance: object):
         self._function = function
         self.__self__ = instance
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
 
     @property
@@ -506,7 +520,7 @@ class BoundFunction:
         return repr(self._function)
 
 
-def as_function(fn: Any) -> Function | None:
+def as_function(fn: object) -> Function[..., Any] | None:
     """The `Function` that `fn` is, as a function or a method; None for anything else."""
     if isinstance(fn, BoundFunction):
         return fn._function

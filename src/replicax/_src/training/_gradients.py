@@ -7,7 +7,7 @@ those reads with JAX tracers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,12 +26,14 @@ from replicax._src.variable import (
     variable_behind,
 )
 
+Loss = TypeVar("Loss")  # with `has_aux`, the pair of the loss and the rest
+
 _losses = LossCache()
 
 
 def value_and_grad(
-    loss_fn: Callable[[], Any], variables: Any, has_aux: bool = False, compile: bool = False
-) -> tuple[Any, Any]:
+    loss_fn: Callable[[], Loss], variables: Any, has_aux: bool = False, compile: bool = False
+) -> tuple[Loss, Any]:
     """Evaluates `loss_fn()` at once, and its gradients with respect to `variables`.
 
     In replica context the gradients are this replica's own; an `rx.Optimizer` adds them up over
