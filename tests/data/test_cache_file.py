@@ -341,3 +341,13 @@ def test_the_order_of_a_cached_set_inside_flat_map_is_that_of_the_state():
     resumed = iter(other)
     resumed.set_state(state)
     assert elements(resumed) == rest
+
+
+def test_others_may_read_the_file_as_the_umask_says(tmp_path: Path):
+    before = os.umask(0o022)
+    try:
+        list(Dataset.range(3).cache(str(tmp_path / "cache")))
+    finally:
+        os.umask(before)
+    (file,) = tmp_path.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o644

@@ -168,6 +168,21 @@ def a_text_as_the_interval(strategy):
     manager(checkpoint_interval="x")
 
 
+@misuse(TypeError, r"`step_counter`.*got 'x'", r"must be a variable that counts steps")
+def a_step_counter_that_does_not_count(strategy):
+    manager(step_counter="x")
+
+
+@misuse(TypeError, r"`init_fn`.*got 5", r"must be a function of no arguments")
+def an_init_fn_that_is_no_function(strategy):
+    manager(init_fn=5)
+
+
+@misuse(TypeError, r"`last_checkpoint_step`.*got 'x'", r"must be a whole number")
+def a_last_step_that_is_no_number(strategy):
+    manager(last_checkpoint_step="x")
+
+
 @misuse(ValueError, r"`checkpoint_interval`.*got 0", r"must be at least 1")
 def no_steps_as_the_interval(strategy):
     manager(save_interval=0)

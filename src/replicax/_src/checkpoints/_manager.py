@@ -127,6 +127,15 @@ class CheckpointManager:
                 "`step_counter` should be passed if `checkpoint_interval` is not None, unless the "
                 "checkpoint has a `step`: rx.train.Checkpoint(model=..., step=step)."
             )
+        if init_fn is not None and not callable(init_fn):
+            raise TypeError(f"`init_fn` must be a function of no arguments; got {init_fn!r}.")
+        if last_checkpoint_step is not None:
+            _whole_number(last_checkpoint_step, "last_checkpoint_step")
+        if step_counter is not None and not hasattr(step_counter, "__int__"):
+            raise TypeError(
+                "`step_counter` must be a variable that counts steps, such as rx.Variable(0); got "
+                f"{step_counter!r}."
+            )
         self._checkpoint = checkpoint
         self._directory = os.path.abspath(as_path(directory, "directory"))
         self._max_to_keep = max_to_keep

@@ -17,6 +17,7 @@ from replicax._src.checkpoints._names import MANIFEST
 from replicax._src.checkpoints._paths import as_path
 from replicax._src.checkpoints._problems import CheckpointNotFoundError
 from replicax._src.checkpoints._restoring import Saved
+from replicax._src.context import require_threads
 
 # How TensorFlow's programs spell names of variables: in a checkpoint, and in a graph.
 _SUFFIXES = ("/.ATTRIBUTES/VARIABLE_VALUE", ":0")
@@ -26,6 +27,7 @@ class CheckpointReader:
     """What is in a checkpoint, by name: variables, arrays and numbers. See `load_checkpoint`."""
 
     def __init__(self, path: str, verified: bool = False):
+        require_threads("load_checkpoint")  # TensorStore would abort the child of a fork
         self._saved = Saved(path, verified)
         objects = enumerate(self._saved.objects)
         self._found = {

@@ -18,9 +18,9 @@ import enum
 import json
 import math
 import os
+import secrets
 import stat
 import struct
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple, NoReturn, final
@@ -93,7 +93,9 @@ def write(filename: str, elements: Sequence[Any], seeds: tuple[int, ...]) -> Non
       seeds: that decided their order, of the operations that draw one for themselves.
     """
     folder = os.path.dirname(os.path.abspath(filename))
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".rx-cache-")
+    temporary = os.path.join(folder, f".rx-cache-{secrets.token_hex(8)}")
+    # Others may read it, as the process's umask says: a folder can be shared.
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             _write(file, [plain(element) for element in elements], seeds)
