@@ -53,12 +53,7 @@ class FunctionCache:
         try:
             key = Captures(fn, inputs=False, given=objects_in(arguments)).key
         except OnlyPython as reason:
-            name = getattr(fn, "__qualname__", repr(fn))
-            warn(
-                f"{name!r} runs as plain Python, because {reason}, and whether one of them has "
-                f"changed since it was compiled cannot be told. Decorate {name!r} with "
-                "rx.function, which takes what it captures as it is at the first call."
-            )
+            warn_of_python(fn, reason, "decorate it with rx.function, which")
             return as_python()
         return call(self.by_key(key, lambda: make(name_only(fn)))[0])
 
@@ -81,6 +76,16 @@ class FunctionCache:
     def _drop_gone(self) -> None:
         while self._gone:
             self._functions.pop(self._gone.pop(), None)
+
+
+def warn_of_python(fn: Callable[..., Any], reason: OnlyPython, advice: str) -> None:
+    """Warns that a function is not compiled, because there is too much to be compared."""
+    name = getattr(fn, "__qualname__", repr(fn))
+    warn(
+        f"{name!r} runs as plain Python, because {reason}, and whether one of them has changed "
+        f"since it was compiled cannot be told. To have it compiled, {advice} takes what is "
+        "captured as it is at the first call."
+    )
 
 
 def _forget(cache: weakref.ref[FunctionCache], key: Any, _: Any) -> None:

@@ -432,7 +432,8 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
     """What a container that is no plain one holds."""
     if isinstance(value, _MAPPINGS):
         yield from list(value.items())
-        yield "default_factory", getattr(value, "default_factory", None)
+        if isinstance(value, collections.defaultdict):
+            yield "default_factory", value.default_factory
     elif isinstance(value, contextvars.ContextVar):
         yield "value", value.get(None)
     elif isinstance(value, _SEQUENCES):

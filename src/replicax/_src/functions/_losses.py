@@ -10,7 +10,7 @@ from replicax._src._arrays import IntegersTooLargeError
 from replicax._src._warnings import warn
 from replicax._src.context import current_frame, get_strategy, is_compiling
 from replicax._src.functions._arguments import Arguments
-from replicax._src.functions._cache import FunctionCache, name_only
+from replicax._src.functions._cache import FunctionCache, name_only, warn_of_python
 from replicax._src.functions._captures import Captures
 from replicax._src.functions._function import Function, runs_inside
 from replicax._src.functions._retry import NumPyNeeded, OnlyPython
@@ -49,7 +49,9 @@ class LossCache:
             by_content = captures.ask_for_types or captures.codes in self._numpy_constants
             if captures.have_numpy and by_content:
                 captures = Captures(loss_fn, numpy_inputs=False)
-        except OnlyPython:
+        except OnlyPython as reason:
+            if not if_possible:
+                warn_of_python(loss_fn, reason, "put rx.function around the step, which")
             return run(loss_fn)
         if captures.have_tracers or (if_possible and captures.codes in self._refused):
             return run(loss_fn)
