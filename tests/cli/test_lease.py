@@ -71,9 +71,12 @@ def leading(lease: Lease, address: str = "host:1", new_job: bool = True) -> Leas
     return lease
 
 
-def stop(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stops a launcher's thread, as if its host stood still."""
+def stop(lease: Lease, other: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stops a launcher's thread, as if its host stood still; `other` has seen its last beat."""
     monkeypatch.setattr(lease, "_renew", lambda: None)
+    for each in (lease, other, other):  # what was being written, or read, is so
+        began = _lease._now()
+        until(lambda each=each, began=began: each._answered_at > began)
 
 
 def test_leader_is_seen_by_the_others(lease):
@@ -124,7 +127,7 @@ def test_leader_that_stands_still_stops_before_another_may_lead(
     first, second = leading(lease(0)), lease(1)
     first.note(generation=4, restarts=2)
     until(lambda: second.term is not None and second.term.generation == 4)
-    stop(first, monkeypatch)
+    stop(first, second, monkeypatch)
     clock.run_until(lambda: second.is_vacant)
     assert not first.is_held
     leading(second, "host1:1", new_job=False)
@@ -138,7 +141,7 @@ def test_leader_that_wakes_up_late_neither_leads_nor_looks_alive(
     first, second = leading(lease(0)), lease(1)
     until(lambda: second.is_alive)
     with monkeypatch.context() as stopped:
-        stop(first, stopped)
+        stop(first, second, stopped)
         clock.run_until(lambda: not first.is_held)
     clock.run_until(lambda: second.is_vacant)  # also though `first` runs again
     assert not first.is_held
