@@ -26,6 +26,7 @@ from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import partial_eval as _partial_eval
 from jax._src.interpreters import pxla as _pxla
 from jax._src.lax import lax as _lax
+from jax.extend.core import ClosedJaxpr as _ClosedJaxpr
 
 # The whole surface of a concrete array; jax.Array declares a part of it.
 ARRAY_ATTRIBUTES = frozenset(dir(_array.ArrayImpl))
@@ -208,7 +209,7 @@ def trace_to_program(
         with _mesh.use_abstract_mesh(mesh or _mesh.empty_abstract_mesh):
             jaxpr, _, constants = _partial_eval.trace_to_jaxpr_dynamic(wrapped, avals)
         jaxpr = _partial_eval.convert_constvars_jaxpr(jaxpr)
-    return _core.ClosedJaxpr(jaxpr, ()), constants
+    return _ClosedJaxpr(jaxpr, ()), constants
 
 
 def new_input(trace: Any, shape: Sequence[int], dtype: Any, weak_type: bool = False) -> Any:
