@@ -9,7 +9,7 @@ that all but the first process wait for a program that never comes.
 Entries appear whole, by a rename, and one that is not whole is not read and is replaced: workers
 are killed at any moment, and JAX would keep such an entry and complain for ever.
 
-Reaches into JAX's private API, and does nothing where that is not as expected (0.10 and 0.11 are):
+Reaches into JAX's private API, and does nothing where that is not as expected (0.10 to 0.12 are):
 the cache is then as good as JAX makes it.
 """
 

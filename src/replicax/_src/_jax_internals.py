@@ -1,6 +1,6 @@
 """Every reach into JAX's private API, in one place, with the reason for each.
 
-Relied on and tested on JAX 0.10 and 0.11. But for the compilation cache (`_jax_cache.py`), nothing
+Relied on and tested on JAX 0.10 to 0.12. But for the compilation cache (`_jax_cache.py`), nothing
 else in replicax imports `jax._src`.
 """
 
