@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,53 +11,9 @@ from .._expected import raises
 from .._library import Library
 from .._pipelines import HOST_ONLY, elements
 from .._registry import ours, scenario
+from .data_operations import Point, _columns, _generator, _lists, _pairs, _range, _slices, _zip
 
 Make = Callable[[Library], Any]
-
-
-class Point(NamedTuple):
-    """A structure with names."""
-
-    x: Any
-    y: Any
-
-
-def _range(lib: Library, *arguments: Any, **options: Any) -> Any:
-    return lib.data.Dataset.range(*arguments, **options)
-
-
-def _slices(lib: Library, tensors: Any) -> Any:
-    return lib.data.Dataset.from_tensor_slices(tensors)
-
-
-def _generator(lib: Library, items: Any, *specs: Any, **options: Any) -> Any:
-    """Makes a data set of a generator, with the spec of its items where there is one."""
-
-    def generate() -> Iterator[Any]:
-        yield from items
-
-    if specs:
-        first, *others = (lib.TensorSpec(shape, dtype) for shape, dtype in specs)
-        options["output_signature"] = (first, *others) if others else first
-    return lib.data.Dataset.from_generator(generate, **options)
-
-
-def _lists(lib: Library) -> Any:
-    """Lists of 1, 2, 3, ... numbers."""
-    lists = [[1], [2, 3], [4, 5, 6], [7], []]
-    return _generator(lib, lists, ([None], "int32"))
-
-
-def _zip(lib: Library, *arguments: Any) -> Any:
-    return lib.data.Dataset.zip(*arguments)
-
-
-def _pairs(lib: Library, count: int = 5) -> Any:
-    return _slices(lib, (np.arange(count), np.arange(count, dtype="float32") * 10))
-
-
-def _columns(lib: Library, count: int = 5) -> Any:
-    return _slices(lib, {"a": np.arange(count), "b": np.arange(count * 2).reshape(count, 2)})
 
 
 def _fail(*_: Any) -> Any:
