@@ -210,6 +210,7 @@ def _hook_reductions() -> None:
 
     _around(Mean, "update_state", update_mean)
     _changes.append((Layer, "_losses_override", _reduction.LossesOfLayers()))
+    _changes.append((Layer, "_loss_ids", _reduction.IdsOfLosses()))
 
     def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = None) -> None:
         _reduction.apply(original, optimizer, grads, trainable_variables)

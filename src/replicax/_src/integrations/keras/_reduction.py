@@ -188,6 +188,28 @@ class LossesOfLayers:
         return self._name if alone else f"{self._name}_{threading.get_ident()}"
 
 
+class IdsOfLosses:
+    """The ids by which a layer knows its losses again among those that a scope collects.
+
+    They are kept with the scope, as long as the losses themselves. A layer that kept them longer
+    would take a loss of another layer for its own, where an object has the id of one that is gone;
+    and replicas that take turns would clear each other's.
+    """
+
+    _name = "_loss_ids"
+
+    def __get__(self, layer: Any, kind: Any = None) -> Any:
+        if layer is None:
+            return self
+        if not backend.in_stateless_scope():
+            return vars(layer).setdefault(self._name, set())
+        scope = backend.get_stateless_scope()
+        return vars(scope).setdefault(self._name, {}).setdefault(id(layer), set())
+
+    def __set__(self, layer: Any, ids: Any) -> None:
+        vars(layer)[self._name] = ids
+
+
 def weight_in_mean(values: Any, sample_weight: Any) -> Any:
     """The weight in a `Mean` of one number for a step of `fit`, say of the loss.
 
