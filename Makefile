@@ -22,7 +22,7 @@ INTEGRATION_TESTS := tests/integrations_extra tests/data/foreign tests/compat/te
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test fuzz bench bench-report test-integrations run-test-integrations lint format format-check types docs docs-serve setup clean
+.PHONY: help demo test fuzz bench bench-report test-integrations run-test-integrations lint format format-check types docs docs-serve dist setup clean
 .NOTPARALLEL:
 
 help:
@@ -37,6 +37,7 @@ help:
 	@echo "make format             rewrite the code as ruff formats it (format-check only looks)"
 	@echo "make types              pyright"
 	@echo "make docs               build the documentation into site/"
+	@echo "make dist               build and check what is uploaded to a package index, in dist/"
 	@echo "make setup              set up everything for development"
 	@echo "make clean              remove the environments and everything that was built"
 
@@ -86,6 +87,16 @@ docs: $(VENV)/.ready-docs
 
 docs-serve: $(VENV)/.ready-docs
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve
+
+# A wheel for every machine, and one for this kind of machine with the compiled helper, if there is a compiler.
+dist: $(VENV)/.ready-release
+	@rm -rf dist build/wheels
+	REPLICAX_PURE=1 $(PY) -m build --no-isolation --outdir dist
+	$(PY) -m build --no-isolation --wheel --outdir build/wheels
+	for wheel in build/wheels/*-linux_*.whl; do \
+	  [ ! -e "$$wheel" ] || PATH="$(VENV)/bin:$$PATH" $(PY) -m auditwheel repair --wheel-dir dist "$$wheel" || exit 1; \
+	done
+	$(PY) -m twine check --strict dist/*
 
 setup: $(VENV)/.ready-dev $(VENV)/.ready-demo $(VENV)/.ready-docs
 

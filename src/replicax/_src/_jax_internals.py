@@ -1,7 +1,7 @@
 """Every reach into JAX's private API, in one place, with the reason for each.
 
-Relied on and tested on JAX 0.10 to 0.12. But for the compilation cache (`_jax_cache.py`), nothing
-else in replicax imports `jax._src`.
+But for the compilation cache (`_jax_cache.py`), nothing else in replicax imports `jax._src`. The
+names that are used are listed in `_versions.py`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from jax._src import array as _array
 from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import distributed as _distributed
-from jax._src import linear_util as _linear_util
-from jax._src import mesh as _mesh
-from jax._src import source_info_util as _source_info_util
 from jax._src import xla_bridge as _xla_bridge
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import partial_eval as _partial_eval
 from jax._src.interpreters import pxla as _pxla
 from jax._src.lax import lax as _lax
-from jax.extend.core import ClosedJaxpr as _ClosedJaxpr
+from jax.extend import linear_util as _linear_util
+from jax.extend import source_info_util as _source_info_util
+from jax.extend.core import ClosedJaxpr, Literal
+from jax.sharding import AbstractMesh, use_abstract_mesh
 
 # The whole surface of a concrete array; jax.Array declares a part of it.
 ARRAY_ATTRIBUTES = frozenset(dir(_array.ArrayImpl))
 ThreadSettings = Sequence[tuple[Any, Any]]
+_NO_MESH = AbstractMesh((), ())
+_batched_device_put: Any = getattr(_pxla, "batched_device_put", None)  # quick; can do without
 
 
 def uncommitted(array: jax.Array) -> jax.Array:
@@ -66,16 +68,21 @@ def put_on_each(
     one array, only the first would be looked at.
     """
     first = components[0]
+    if _batched_device_put is None:
+        parts = [jax.device_put(*each) for each in zip(components, devices, strict=True)]
+        return jax.make_array_from_single_device_arrays(first.shape, result, parts)
     of_all, of_one = _avals(len(components), first.shape, first.dtype)
-    array = _pxla.batched_device_put(of_all, rows, list(components), devices)
+    array = _batched_device_put(of_all, rows, list(components), devices)
     buffers: Any = array._arrays
     return _array.ArrayImpl(of_one, result, buffers, committed=True, _skip_checks=True)
 
 
 def put_on_one(array: Any, device: Any) -> jax.Array:
     """A NumPy array on a device, uncommitted; `jax.device_put` takes twice as long."""
+    if _batched_device_put is None:
+        return uncommitted(jax.device_put(array, device))
     aval, sharding = _aval_and_place(array.shape, array.dtype, device)
-    return _pxla.batched_device_put(aval, sharding, [array], [device], committed=False)
+    return _batched_device_put(aval, sharding, [array], [device], committed=False)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -206,10 +213,10 @@ def trace_to_program(
     avals = [_core.ShapedArray(each.shape, each.dtype, weak_type=each.weak_type) for each in shapes]
     with _core.extend_axis_env_nd(list(axes)):
         # The user's own mesh is not ours.
-        with _mesh.use_abstract_mesh(mesh or _mesh.empty_abstract_mesh):
+        with use_abstract_mesh(mesh or _NO_MESH):
             jaxpr, _, constants = _partial_eval.trace_to_jaxpr_dynamic(wrapped, avals)
         jaxpr = _partial_eval.convert_constvars_jaxpr(jaxpr)
-    return _ClosedJaxpr(jaxpr, ()), constants
+    return ClosedJaxpr(jaxpr, ()), constants
 
 
 def new_input(trace: Any, shape: Sequence[int], dtype: Any, weak_type: bool = False) -> Any:
@@ -354,7 +361,7 @@ def evaluate(
 
     def read(tracer: Any) -> Any:
         atom = tracer.val
-        if isinstance(atom, _core.Literal):
+        if isinstance(atom, Literal):
             return atom.val
         if id(atom) not in known:
             if id(atom) in positions:
@@ -393,7 +400,7 @@ def outside_of_traces() -> Iterator[None]:
     `jax.ensure_compile_time_eval` does so too, but carries out the inside of jitted functions as
     well, where mesh axes mean something.
     """
-    with _core.eval_context(), _mesh.use_abstract_mesh(_mesh.empty_abstract_mesh):
+    with _core.eval_context(), use_abstract_mesh(_NO_MESH):
         yield
 
 

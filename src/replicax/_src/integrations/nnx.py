@@ -27,11 +27,9 @@ from flax.nnx.training import metrics, optimizer
 
 import replicax as rx
 from replicax._src._typing import Tracer
+from replicax._src._versions import FLAX, warn_unless_tested
 from replicax._src.context import is_compiling
-from replicax._src.integrations._versions import warn_unless_known
 from replicax._src.variable._trees import is_array
-
-_KNOWN = (0, 12)  # the version of Flax whose inside this file knows
 
 _WITH_STATE = (nnx.Module, optimizer.Optimizer, rnglib.Rngs, rnglib.RngStream, metrics.Metric)
 
@@ -49,7 +47,7 @@ def join() -> None:
     """Lets modules made in a scope live under its strategy."""
     if isinstance(nnx.Variable.__dict__["_raw_value"], _Door):
         return
-    warn_unless_known("Flax", flax.__version__, _KNOWN, 'pip install "replicax[flax]"')
+    warn_unless_tested("Flax", flax.__version__, FLAX)
     _set(nnx.Variable, "_raw_value", _Door())
     _set(nnx.Variable, "__rx_variable__", property(_variable_behind))
     _set(nnx.Variable, "_structure_leaf", staticmethod(_is_bound))

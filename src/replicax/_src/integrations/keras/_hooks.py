@@ -2,7 +2,7 @@
 
 Each hook does what Keras does, unless a strategy is concerned: a variable gets its value inside a
 scope, a model was made in one, code runs in a replica. The classes and functions are Keras's
-internals; `_TESTED` says with which version they were tried.
+internals; `_versions.py` says with which versions they were tested.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from keras.src.trainers.trainer import Trainer
 
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import Tracer
+from replicax._src._versions import KERAS, warn_unless_tested
 from replicax._src.context import (
     _stack,
     get_strategy,
@@ -44,7 +45,6 @@ from replicax._src.context import (
     world,
 )
 from replicax._src.functions import NotOneProgram
-from replicax._src.integrations._versions import warn_unless_known
 from replicax._src.integrations.keras import (
     _batches,
     _checkpoints,
@@ -55,13 +55,10 @@ from replicax._src.integrations.keras import (
 )
 from replicax._src.variable import UPDATING, _late_values
 
-_TESTED = (3, 15)
-
 
 def install() -> None:
     """To be called once."""
-    remedy = f'pip install "keras=={_TESTED[0]}.{_TESTED[1]}.*"'
-    warn_unless_known("Keras", keras.__version__, _TESTED, remedy)
+    warn_unless_tested("Keras", keras.__version__, KERAS)
     _hook_variables()
     _hook_reductions()
     _hook_models()

@@ -1,0 +1,167 @@
+"""Versions of JAX: the names that are used of it, and what is said about one that is not known."""
+
+import ast
+import os
+import tomllib
+import zipfile
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from replicax._src import _jax_internals, _versions
+from replicax._src._versions import JAX, PRIVATE_NAMES_OF_JAX, check_jax
+from scripts import names_of_jax
+
+ROOT = Path(__file__).parent.parent
+INSIDE = ROOT / "src/replicax/_src"
+
+
+def _names_used(path: Path) -> set[str]:
+    """Returns "module.name" for all that a file uses of `jax._src`."""
+    tree = ast.parse(path.read_text())
+    modules: dict[str, str] = {}
+    used: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("jax._src"):
+            package = (node.module or "").removeprefix("jax._src").lstrip(".")
+            for each in node.names:
+                name = f"{package}.{each.name}".lstrip(".")
+                if (each.asname or each.name)[1:].islower():
+                    modules[each.asname or each.name] = name
+                else:
+                    used.add(name)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id in modules:
+                used.add(f"{modules[node.value.id]}.{node.attr}")
+    return used
+
+
+def test_the_table_has_the_private_names_that_are_used():
+    used = _names_used(INSIDE / "_jax_internals.py") | _names_used(INSIDE / "_jax_cache.py")
+    table = {f"{module}.{name}" for module, names in PRIVATE_NAMES_OF_JAX.items() for name in names}
+    assert used == table
+
+
+def test_the_page_lists_them():
+    page = (ROOT / "docs/design/versions.md").read_text()
+    for module, names in PRIVATE_NAMES_OF_JAX.items():
+        for name in (module, *names):
+            assert f"`{name}`" in page
+    for tested in (JAX, _versions.KERAS, _versions.FLAX):
+        assert f"| {tested} |" in page
+    assert f"Versions {JAX} of JAX are tested" in (ROOT / "docs/start.md").read_text()
+
+
+def test_the_installed_jax_has_them():
+    assert jax.__version__ in JAX
+    assert _versions.missing_names() == []
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("0.9.2", False),
+        ("0.10.0", True),
+        ("0.12.0.1", True),
+        ("0.12.1.dev20261101+abc", True),
+        ("0.13.0rc1", False),
+        ("1.11.0", False),
+    ],
+)
+def test_tested_versions(version: str, expected: bool):
+    assert (version in _versions.Tested((0, 10), (0, 12))) is expected
+
+
+def test_a_newer_jax_with_all_names_gets_one_line():
+    with pytest.warns(UserWarning, match=r"^JAX 0\.99\.0 was not tested .*; 0\.10 to .* was\.$"):
+        check_jax("0.99.0")
+
+
+def test_a_newer_jax_without_a_name_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(PRIVATE_NAMES_OF_JAX, "core", ("no_such_name",))
+    monkeypatch.setitem(PRIVATE_NAMES_OF_JAX, "no_such_module", ("x",))
+    wanted = (
+        r"no jax\._src\.core\.no_such_name, jax\._src\.no_such_module\. .*pip install \"jax<0\.13"
+    )
+    with pytest.raises(ImportError, match=wanted):
+        check_jax("0.99.0")
+
+
+def test_an_older_jax_is_refused():
+    with pytest.raises(ImportError, match=r"needs JAX 0\.10 or newer.*JAX 0\.4\.30 is installed"):
+        check_jax("0.4.30")
+
+
+def test_no_upper_bound_makes_pip_replace_a_library():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for requirement in [*project["dependencies"], *extras["keras"], *extras["flax"]]:
+        assert "<" not in requirement and "==" not in requirement
+
+
+def test_a_wheel_is_read_and_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    wheel = tmp_path / "jax-9.0.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for module, names in PRIVATE_NAMES_OF_JAX.items():
+            if module == "lru_cache":
+                continue
+            kept = [name for name in names if name != "trace_ctx"]
+            lines = ["raise SystemExit('this is not to be run')", *(f"{name} = 1" for name in kept)]
+            archive.writestr(f"jax/_src/{module.replace('.', '/')}.py", "\n".join(lines))
+    assert names_of_jax.main([str(wheel)]) == 1
+    assert capsys.readouterr().out == f"{wheel.name}: lacks core.trace_ctx, lru_cache\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def wanted[T](x: T) -> T: ...",
+        "class wanted(Base):",
+        "wanted = 1",
+        "wanted: int = 1",
+        "from a import wanted",
+        "from a import (\n  b,\n  wanted,\n)",
+        "from a import b as wanted",
+        "import wanted",
+    ],
+)
+def test_what_defines_a_name(source: str):
+    assert names_of_jax.defines(f"x = 1\n{source}\n", "wanted")
+
+
+@pytest.mark.parametrize(
+    "source", ["wanted_not = 1", "wanted == 1", "x = wanted", "wanted(x=1)", "def f(wanted=1):"]
+)
+def test_what_does_not(source: str):
+    assert not names_of_jax.defines(source, "wanted")
+
+
+@pytest.mark.skipif(
+    "REPLICAX_TEST_EVERYTHING" not in os.environ, reason="a new JAX is no fault of a change here"
+)
+def test_the_newest_jax_of_the_index_has_them():
+    assert names_of_jax.main([]) == 0
+
+
+def test_without_the_quick_way_to_devices_arrays_are_the_same(monkeypatch: pytest.MonkeyPatch):
+    devices = jax.devices()[:2]
+    mesh = jax.sharding.Mesh(np.array(devices), ("rows",))
+    cut, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["rows"], []))
+    rows = [np.full((3, 2), number, np.float32) for number in (1, 2)]
+
+    def placed() -> tuple[jax.Array, jax.Array]:
+        each = _jax_internals.put_on_each(rows, cut, whole, devices)
+        return each, _jax_internals.put_on_one(rows[1], devices[1])
+
+    expected = placed()
+    monkeypatch.setattr(_jax_internals, "_batched_device_put", None)
+    for found, wanted in zip(placed(), expected, strict=True):
+        assert found.committed == wanted.committed
+        assert found.sharding == wanted.sharding
+        for one, other in zip(found.addressable_shards, wanted.addressable_shards, strict=True):
+            np.testing.assert_array_equal(one.data, other.data)
+            assert one.device == other.device
