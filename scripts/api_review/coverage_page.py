@@ -18,7 +18,7 @@ HEAD = """# Coverage
 
 <!-- Written by `python -m scripts.api_review.coverage_page`, from reasons.py beside it. -->
 
-For those who ask whether a name of TensorFlow is here: all of `tf.distribute`, and what programs
+Whether a name of TensorFlow is here: all of `tf.distribute`, and what programs
 with strategies use besides. Each is *same*, *different on purpose* or *not there*, and the last two
 say why. This page is written by a program that compares TensorFlow {version} with replicax.
 

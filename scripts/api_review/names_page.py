@@ -27,7 +27,7 @@ HEAD = """# Name by name
 
 <!-- Written by `python -m scripts.api_review.names_page`. Change the tables that it reads. -->
 
-For those who look up a name of TensorFlow: what to write for it. The page is made of replicax's own
+What to write for a name of TensorFlow. The page is made of replicax's own
 names, of the table with which [`replicax migrate`](migrate.md) ports a program, and of the table of
 [older names](old-names.md). [Coverage](coverage.md) compares arguments and members; [From
 TensorFlow](from-tensorflow.md) explains.

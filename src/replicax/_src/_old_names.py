@@ -115,7 +115,7 @@ OLD_NAMES: dict[str, tuple[OldName, ...]] = {
             "InputIterator.initialize",
             "",
             "iterator = iter(distributed_dataset)",
-            "An iterator is ready when it is made; to begin anew, make another.",
+            "An iterator is ready when it is made; to start again, make another.",
         ),
         OldName(
             "InputIterator.output_types",
