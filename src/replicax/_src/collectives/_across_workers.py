@@ -47,16 +47,12 @@ def of_first_replica(mesh: ReplicaMesh, components: Sequence[Any]) -> jax.Array:
     return mesh.component(_first_program(mesh)(mesh.assemble(parts)), 0)
 
 
-def of_first_worker(mesh: ReplicaMesh, value: Any, what: str) -> Any:
-    """The first worker's `value`, on all workers; in one process, the value.
-
-    `what` it is has to be the same on all.
+def of_first_worker(mesh: ReplicaMesh, value: jax.Array, what: str) -> jax.Array:
+    """The first worker's `value`, on all workers; `what` it is has to be the same on all.
 
     It travels as words, in messages of few sizes: a model has many shapes, and would otherwise
     compile a program for each.
     """
-    if not mesh.spans_workers:
-        return value
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         data = of_first_worker(mesh, jax.random.key_data(value), what)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(value))

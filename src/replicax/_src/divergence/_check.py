@@ -22,7 +22,7 @@ from replicax._src._errors import ReplicaMismatchError
 from replicax._src.checkpoints._graph import VARIABLE, walk
 from replicax._src.cluster import current_membership
 from replicax._src.context import get_strategy, require_between_steps
-from replicax._src.devices import ReplicaMesh, replica_mesh, short_name
+from replicax._src.devices import ReplicaMesh, replica_mesh
 from replicax._src.divergence._fingerprints import Difference, differences, fingerprints
 from replicax._src.variable import UPDATING, ComponentVariable, DistributedVariable, Variable
 
@@ -235,12 +235,12 @@ def _finding(
     look = f"{variable.dtype}[{','.join(map(str, variable.shape))}]"
     lines = [
         f"Variable {variable.name!r}, {look}, is not the same on all replicas. Compared with "
-        f"{_place(mesh, reference)}:"
+        f"{mesh.describe_replica(reference)}:"
     ]
     for each in found[:_NAMED]:
         where = f", first at {list(each.index)}" if each.index else ""
         lines.append(
-            f"  {_place(mesh, each.replica)}: {each.elements} of "
+            f"  {mesh.describe_replica(each.replica)}: {each.elements} of "
             f"{max(int(np.prod(variable.shape)), 1)} elements differ{where}: {each.value} instead "
             f"of {each.expected}"
         )
@@ -256,15 +256,3 @@ def _finding(
         "hardware. To go on, restore a checkpoint from before."
     )
     return "\n".join(lines)
-
-
-def _place(mesh: ReplicaMesh, replica: int) -> str:
-    device = mesh.mesh.devices.flat[replica]
-    if not mesh.spans_workers:
-        return f"replica {replica} ({short_name(device)})"
-    per_worker = len(mesh.devices)
-    membership = current_membership()
-    worker = replica // per_worker
-    name = f"worker {worker}" if membership is None else membership.names[worker]
-    # All workers have the same devices; JAX knows another's by numbers of its own.
-    return f"replica {replica} ({name}, {short_name(mesh.devices[replica % per_worker])})"

@@ -15,12 +15,19 @@ from replicax._src.collectives import (
     SeparateReplicas,
     all_gather_with_gradient,
     all_reduce_with_gradient,
-    of_first_worker,
 )
 from replicax._src.context import Picked, ReplicaContext, World
 from replicax._src.devices import PLAIN, Layout, ReplicaMesh, device_of, put, replica_mesh
 from replicax._src.executors._lockstep import run_in_lockstep
-from replicax._src.values import DistributedValues, Mirrored, OneBuffer, ReplicaBuffers, Storage
+from replicax._src.values import (
+    DistributedValues,
+    Mirrored,
+    OneBuffer,
+    PartBuffers,
+    ReplicaBuffers,
+    Storage,
+    buffers_for,
+)
 from replicax._src.variable import DistributedVariable, Variable
 
 
@@ -125,9 +132,9 @@ class EagerWorld(World):
             variable._stored = OneBuffer(put(value, variable._placement[0]))
             return
         assert isinstance(variable, DistributedVariable)
-        value = of_first_worker(mesh, value, variable._description)
+        value = mesh.from_first_worker(value, variable._description)
         whole = mesh.spread(value, variable._layout)
-        variable._stored = ReplicaBuffers(mesh, assembled=whole)
+        variable._stored = buffers_for(mesh, variable._layout, whole)
 
     @override
     def require_unstaged(self, variable: Variable, allowed: Any = None) -> None:
@@ -165,14 +172,9 @@ class EagerWorld(World):
 
     @override
     def with_copy(self, variable: DistributedVariable, index: Any, value: Any) -> Storage:
-        layout, mesh, storage = variable.layout, variable._stored.mesh, variable._settled()
-        assert isinstance(storage, ReplicaBuffers)
-        if layout.replica_dim is not None:  # there is one copy, of which each replica has a part
-            whole = mesh.relaid(self.laid_out(value, mesh, layout), layout)
-            return ReplicaBuffers(mesh, assembled=whole)
-        if not layout.is_plain:
-            value = mesh.split_inside(value, layout.parts, index)
-        return storage.with_component(index, value)
+        storage = variable._settled()
+        assert isinstance(storage, ReplicaBuffers | PartBuffers)
+        return storage.with_copy(index, value, variable.layout)
 
     @override
     def laid_out(self, value: Any, mesh: ReplicaMesh, layout: Layout) -> jax.Array:

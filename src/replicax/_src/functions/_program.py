@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import weakref
-import zlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -74,13 +73,9 @@ class Program:
         self.defers = [(weakref.ref(variable), kind) for variable, kind, _ in traced.deferred]
         if self.mesh is not None:
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
-            collectives = collectives_of(self.jaxpr.jaxpr) if self.mesh.spans_workers else []
-            # One without them is each worker's own business: a prediction on the first one, say.
-            if collectives:
-                described = _described(user_fn, arguments, self.jaxpr, collectives)
-                name = getattr(user_fn, "__qualname__", "function")
-                self._what = f"{name} ({zlib.crc32(described.encode()):08x})"
-                self.mesh.require_same("programs", described)
+            self._what = self.mesh.agreed_name(
+                "programs", lambda: _described(user_fn, arguments, self.jaxpr)
+            )
         # The function may have made and dropped a variable; it stays until the first call is done.
         self._until_called: Any = [each for each in traced.inputs if isinstance(each, Entry)]
         self._sort_inputs(traced, len(arguments.input_looks(self.mesh)))
@@ -306,8 +301,8 @@ class Program:
             self.mesh.wait_for(inputs)
         done: list[Any] = []
         is_first = self._until_called is not None
-        alone = self.mesh.alone() if self.mesh is not None and self._what else _NOTHING
-        with alone, _compiling(self.run) if is_first else _NOTHING, UPDATING, self._own_mesh():
+        in_turn = self.mesh.one_thread() if self.mesh is not None and self._what else _NOTHING
+        with in_turn, _compiling(self.run) if is_first else _NOTHING, UPDATING, self._own_mesh():
             try:
                 self._call(done, run, self._state.take(done), inputs)
             except Exception as error:
@@ -401,10 +396,13 @@ def _compiling(fn: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]
     return membership.phase(f"compiling {getattr(fn, '__name__', 'function')}")
 
 
-def _described(user_fn: Any, arguments: Arguments, program: Any, collectives: Any) -> str:
-    """What workers compare: the same for the same program, in any process."""
+def _described(user_fn: Any, arguments: Arguments, program: Any) -> tuple[str, str] | None:
+    """The name of a program, and what workers compare: the same text in any process."""
+    collectives = collectives_of(program.jaxpr)
+    if not collectives:  # it is each worker's own business: a prediction on the first one, say
+        return None
     looks = [look for look in arguments.looks if isinstance(look, Look)]
-    return (
+    return getattr(user_fn, "__qualname__", "function"), (
         f"rx.function {getattr(user_fn, '__qualname__', '')!r} of {looks}, "
         f"{len(program.jaxpr.eqns)} operations, collectives: {', '.join(map(str, collectives))}"
     )

@@ -21,14 +21,14 @@ from jax.sharding import PartitionSpec
 from replicax._src import _jax_internals
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import Device, Tracer
-from replicax._src.collectives import of_first_worker, own_part, part_shape, put_together
+from replicax._src.collectives import own_part, part_shape, put_together
 from replicax._src.context import EACH, World, get_replica_context, thread_state
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, need_mesh, put, replica_mesh
 from replicax._src.functions._captured import laid_out_over, look_of
 from replicax._src.functions._place import Place
 from replicax._src.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
 from replicax._src.functions._turns import Provenance, Turns
-from replicax._src.values import DistributedValues, OneBuffer, ReplicaBuffers, TracedBuffers
+from replicax._src.values import DistributedValues, OneBuffer, TracedBuffers, buffers_for
 from replicax._src.variable import DistributedVariable, SyncOnReadVariable, Variable, trace_stamp
 
 
@@ -232,9 +232,9 @@ class ProgramTrace:
                 variable._stored = OneBuffer(jax.device_put(value, variable._placement[0]))
             else:
                 assert isinstance(variable, DistributedVariable)
-                value = of_first_worker(mesh, value, variable._description)
+                value = mesh.from_first_worker(value, variable._description)
                 whole = mesh.spread(value, variable._layout)
-                variable._stored = ReplicaBuffers(mesh, assembled=whole)
+                variable._stored = buffers_for(mesh, variable._layout, whole)
 
     def _evaluated(self, value: Any) -> Any:
         """The value itself; where replicas differ, the first one's."""

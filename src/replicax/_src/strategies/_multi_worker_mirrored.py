@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 import jax
 
 from replicax._src import _old_names
 from replicax._src._errors import ClusterConfigError, ReplicaMismatchError
-from replicax._src._typing import Device
+from replicax._src._typing import Device, override
 from replicax._src.cluster import Membership, join, resolver_from_environment
 from replicax._src.cluster.resolvers import TFConfigClusterResolver
 from replicax._src.collectives import (
@@ -28,12 +28,15 @@ from replicax._src.collectives import (
     gather_across,
     numbers_everywhere,
     of_first_replica,
+    of_first_worker,
 )
 from replicax._src.context import world
 from replicax._src.data.distributed import Exchange, InputLayout, differ, mark_uneven, shapes_of
 from replicax._src.devices import (
+    Coworkers,
     Groups,
     ReplicaDevices,
+    ReplicaMesh,
     canonical_names,
     groups_of,
     have_others,
@@ -92,10 +95,10 @@ class MultiWorkerMirroredExtended(StrategyExtended):
                 jax.devices(local[0].platform), key=lambda each: (each.process_index, each.id)
             )
             _check_devices(local, everywhere, membership)
-            meeting = _Meeting(membership, self._options.timeout_seconds or _PATIENCE_SECONDS)
+            coworkers = _Coworkers(membership, self._options.timeout_seconds or _PATIENCE_SECONDS)
             groups = assigned or groups_of(in_groups(everywhere, logical_devices_per_replica))
             here = [group for group in groups if group[0].process_index == membership.worker]
-            self._devices = ReplicaDevices(here, groups, meeting)
+            self._devices = ReplicaDevices(here, groups, coworkers)
             task = self._cluster_resolver
             name_this_process(task.task_type or "worker", task.task_id or 0)
         self._device_names = canonical_names(self._devices)
@@ -160,7 +163,7 @@ class MultiWorkerMirroredExtended(StrategyExtended):
     def _call_for_each_replica(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        with self._mesh.alone():
+        with self._mesh.one_thread():
             return super()._call_for_each_replica(fn, args, kwargs)
 
     # ------------------------------------------------------------------ combining values
@@ -239,14 +242,27 @@ class MultiWorkerMirroredExtended(StrategyExtended):
         return of_first_replica(self._mesh, as_components(value, "An update").values)
 
 
-class _Meeting:
-    """How a worker meets the others, for the mesh."""
+@final
+class _Coworkers(Coworkers):
+    """The other workers of a cluster."""
 
     def __init__(self, membership: Membership, patience: float):
         self._membership = membership
         self._patience = patience
-        self.before_call = membership.before_call
 
+    @override
+    def before_call(self, what: str) -> None:
+        self._membership.before_call(what)
+
+    @override
+    def value_of_first(self, mesh: ReplicaMesh, value: jax.Array, what: str) -> jax.Array:
+        return of_first_worker(mesh, value, what)
+
+    @override
+    def name_of(self, worker: int) -> str:
+        return self._membership.names[worker]
+
+    @override
     def require_same(self, topic: str, what: str) -> None:
         said = self._membership.exchange(topic, what, timeout=self._patience)
         if all(each == what for each in said):

@@ -257,7 +257,7 @@ class OptimizerState:
             return self._program(present, *arrays)[:3]
         results: list[Any] = []
         program = functools.partial(self._program, present)
-        mesh.call(program, results, *arrays, what="apply_gradients" if mesh.spans_workers else "")
+        mesh.call(program, results, *arrays, what="apply_gradients")
         return results[0][:3]
 
     def _update_parts(self, gradients: list[Any]) -> None:

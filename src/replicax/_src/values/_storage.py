@@ -21,6 +21,16 @@ class Storage(abc.ABC):
     mesh: Any
     exclusive: bool
 
+    @property
+    def kind(self) -> type[Storage]:
+        """The class of a settled storage of the same variable."""
+        return type(self)
+
+    @classmethod
+    def holding(cls, mesh: Any, array: Any, exclusive: bool = False) -> Storage:
+        """Returns a storage of this class with an array as `assembled` gives it."""
+        raise TypeError(f"{cls.__name__} is made by the program that has its value.")
+
     @abc.abstractmethod
     def component(self, replica_id: Any) -> Any:
         """Returns what one replica has."""

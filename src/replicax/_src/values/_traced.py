@@ -79,13 +79,10 @@ class TracedBuffers(Storage):
         count = len(self.mesh.devices)
         if self._is_same_here:
             return (self.local,) * count
-        gathered = _as_numbers(lambda x: jax.lax.all_gather(x, REPLICA_AXIS), self.local)
-        if self.mesh.spans_workers:
-            start = jax.lax.axis_index(REPLICA_AXIS) // count * count
-            gathered = _as_numbers(
-                lambda x: jax.lax.dynamic_slice_in_dim(x, start, count), gathered
-            )
-        return tuple(gathered[index] for index in range(count))
+        here = _as_numbers(
+            lambda x: self.mesh.rows_here(jax.lax.all_gather(x, REPLICA_AXIS)), self.local
+        )
+        return tuple(here[index] for index in range(count))
 
     @property
     @override

@@ -31,7 +31,7 @@ from replicax._src.context import (
     world,
 )
 from replicax._src.devices import PLAIN, Layout, ReplicaMesh, canonical_name, put, short_name
-from replicax._src.values import DistributedValues, Mirrored, OneBuffer, PerReplica, ReplicaBuffers
+from replicax._src.values import DistributedValues, Mirrored, OneBuffer, PerReplica
 from replicax._src.variable import _creator, _policy
 from replicax._src.variable._policy import VariableAggregation, VariableSynchronization
 from replicax._src.variable._variable import UPDATING, Variable, combined
@@ -229,7 +229,7 @@ class DistributedVariable(DistributedValues, Variable):
     def _set_whole(self, array: jax.Array, exclusive: bool = False) -> None:
         mesh = self._stored.mesh
         array = world().relaid(array, mesh, self._layout)
-        self._set(ReplicaBuffers(mesh, None, array, exclusive))
+        self._set(self._stored.kind.holding(mesh, array, exclusive))
 
     def _set_copy(self, index: Any, value: jax.Array) -> None:
         """Sets one copy, or the only one there is, if each replica has but a part of it."""

@@ -18,8 +18,7 @@ import jax.numpy as jnp
 
 from replicax._src._jax_internals import local_shards, uncommitted
 from replicax._src._typing import override
-from replicax._src.devices import ReplicaMesh
-from replicax._src.values import OneBuffer, ReplicaBuffers, Storage
+from replicax._src.values import Storage
 
 _INTERRUPTED = (
     "A variable is used while a compiled function updates it, on the same thread: in a signal "
@@ -119,7 +118,7 @@ class ProgramState:
                 if variable is None:
                     self.arrays[index] = None
                 elif not self._holds(variable):
-                    variable._store(StateSlot(self, index, variable._stored.mesh))
+                    variable._store(StateSlot(self, index, variable._stored))
             self._outside = {index for index in self._outside if self.arrays[index] is None}
         self._owner = None
 
@@ -158,14 +157,26 @@ def _forget(state: Any, index: int, _: Any) -> None:
 class StateSlot(Storage):
     """The storage of a variable whose value is among the results of a program."""
 
-    __slots__ = ("_index", "_state", "mesh")
+    __slots__ = ("_index", "_kind", "_state", "mesh")
     is_settled: ClassVar[bool] = False
     exclusive = True
 
-    def __init__(self, state: ProgramState, index: int, mesh: ReplicaMesh | None):
+    def __init__(self, state: ProgramState, index: int, before: Storage):
+        """
+        Args:
+          state: the values that the program has.
+          index: of the variable's value among them.
+          before: where the variable had its value.
+        """
         self._state = state
         self._index = index
-        self.mesh = mesh
+        self._kind = before.kind
+        self.mesh = before.mesh
+
+    @property
+    @override
+    def kind(self) -> type[Storage]:
+        return self._kind
 
     @override
     def component(self, replica_id: Any) -> Any:
@@ -183,9 +194,7 @@ class StateSlot(Storage):
 
     @override
     def settled(self) -> Storage:
-        if self.mesh is None:
-            return OneBuffer(self.assembled, exclusive=True)
-        return ReplicaBuffers(self.mesh, None, self.assembled, exclusive=True)
+        return self._kind.holding(self.mesh, self.assembled, exclusive=True)
 
     @override
     def leave(self) -> None:
