@@ -45,6 +45,13 @@ class Replicas(abc.ABC):
         """Returns `fn(component, number of the replica)`; the number is None for all at once."""
 
     @abc.abstractmethod
+    def over_mesh(self, value: PerReplica, mesh: ReplicaMesh, what: str) -> PerReplica:
+        """Returns `value` with its components as one array over `mesh`.
+
+        `what` is done with it, for messages.
+        """
+
+    @abc.abstractmethod
     def with_parts(self, value: DistributedValues, parts: Sequence[Any]) -> DistributedValues:
         """Returns `value`, whose components are `parts` as arrays."""
 

@@ -18,15 +18,19 @@ import jax
 from replicax._src import _old_names, _tree
 from replicax._src._typing import Device
 from replicax._src.collectives import (
+    CommunicationOptions,
     CrossDeviceOps,
     NcclAllReduce,
     ReduceOp,
     array_of,
     as_options,
     as_reduce_op,
+    batch_reduced,
     default_device,
     destination_devices,
     mirror,
+    reduced,
+    scattered,
 )
 from replicax._src.context import (
     Frame,
@@ -65,6 +69,7 @@ from replicax._src.strategies._arguments import (
 from replicax._src.strategies._multi_step import MultiStepContext, run_steps
 from replicax._src.strategies._shared_variables import shared_by_replicas
 from replicax._src.strategies._state_layout import StateLayout
+from replicax._src.strategies._sync_group import ReplicasHere, SyncGroup
 from replicax._src.values import (
     ArrayLike,
     DistributedValues,
@@ -72,6 +77,8 @@ from replicax._src.values import (
     PerReplica,
     check_replica_count,
     is_leaf,
+    stored,
+    value_of_buffers,
 )
 from replicax._src.variable import (
     ComponentVariable,
@@ -99,6 +106,7 @@ class StrategyExtended:
         self._cross_device_ops: CrossDeviceOps = NcclAllReduce()
         self._step_functions = FunctionCache()
         self._state_layout = StateLayout()
+        self._sync_group: SyncGroup = ReplicasHere()
 
     def _container_strategy(self) -> Any:
         """The `Strategy` that this belongs to."""
@@ -143,7 +151,7 @@ class StrategyExtended:
 
     @property
     def _num_replicas_in_sync(self) -> int:
-        return len(self.worker_devices)
+        return self._sync_group.size(len(self.worker_devices))
 
     @property
     def _replica_devices(self) -> tuple[Device, ...]:
@@ -157,7 +165,7 @@ class StrategyExtended:
     @property
     def _first_replica(self) -> int:
         """The number of the first of them."""
-        return 0
+        return self._sync_group.first_replica
 
     @property
     def _variable_devices(self) -> tuple[Device, ...]:
@@ -263,8 +271,8 @@ class StrategyExtended:
 
     @property
     def _input_layout(self) -> InputLayout:
-        """Who reads data sets: here one worker, with all replicas."""
-        return InputLayout(self._replica_devices)
+        """Who reads data sets."""
+        return self._sync_group.input_layout(self._replica_devices)
 
     def _experimental_distribute_dataset(
         self, dataset: Any, options: InputOptions
@@ -314,8 +322,10 @@ class StrategyExtended:
         """
         self._require_cross_replica("extended.reduce_to", USE_ALL_REDUCE)
         op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
-        settled = self._already_reduced(op, value, destinations)
-        return self._reduce_to(op, value, destinations, options) if settled is None else settled[0]
+        value = self._sync_group.as_value(value)
+        if _has_to_be_combined(value):
+            return self._reduce_to(op, value, destinations, options)
+        return self._same_for_all(op, value, destinations)
 
     def batch_reduce_to(
         self,
@@ -330,30 +340,36 @@ class StrategyExtended:
         """
         self._require_cross_replica("extended.batch_reduce_to", USE_ALL_REDUCE)
         op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
-        pairs = as_pairs(value_destination_pairs)
-        results: list[Any] = [self._already_reduced(op, *pair) for pair in pairs]
-        open_indices = [index for index, settled in enumerate(results) if settled is None]
-        if open_indices:
-            reduced = self._batch_reduce_to(op, [pairs[i] for i in open_indices], options)
-            for index, value in zip(open_indices, reduced, strict=True):
-                results[index] = (value,)
-        return [result[0] for result in results]
+        return self._reduce_pairs(op, as_pairs(value_destination_pairs), options)
 
-    def _already_reduced(self, op: ReduceOp, value: Any, destinations: Any) -> tuple[Any] | None:
-        """The result, in a tuple, if there is nothing to combine; None if there is."""
+    def _reduce_pairs(
+        self, op: ReduceOp, pairs: Sequence[tuple[Any, Any]], options: CommunicationOptions
+    ) -> list[Any]:
+        """`batch_reduce_to`, whose arguments have been checked."""
+        given = [(self._sync_group.as_value(value), place) for value, place in pairs]
+        results = [
+            None if _has_to_be_combined(value) else self._same_for_all(op, value, place)
+            for value, place in given
+        ]
+        combined = [pair for pair, result in zip(given, results, strict=True) if result is None]
+        if not combined:
+            return results
+        totals = iter(self._batch_reduce_to(op, combined, options))
+        return [next(totals) if result is None else result for result in results]
+
+    def _same_for_all(self, op: ReduceOp, value: Any, destinations: Any) -> Any:
+        """The reduction of what is the same on all replicas."""
         devices = self._devices_of(destinations)
-        if isinstance(value, Mirrored | MirroredVariable):
+        if isinstance(value, DistributedValues):
             if op is ReduceOp.MEAN:
-                return (value,)
+                return value
             raise ValueError(
                 "A Mirrored value is the same on all replicas, so its SUM is not what it seems "
                 f"({self._num_replicas_in_sync} times the value). Use ReduceOp.MEAN, or multiply "
                 "by strategy.num_replicas_in_sync if that is meant."
             )
-        if isinstance(value, DistributedValues):
-            return None
         if isinstance(value, int | float) and value == 0:
-            return (0,)
+            return 0
         if self._num_replicas_in_sync > 1 and op is ReduceOp.SUM:
             raise ValueError(
                 f"ReduceOp.SUM was given a value that is not per replica: {_tree.describe(value)}. "
@@ -362,40 +378,36 @@ class StrategyExtended:
                 "strategy.num_replicas_in_sync. If the replicas returned a Python number, such as "
                 "x.shape[0], return an array: rx.constant(x.shape[0])."
             )
-        return (mirror(array_of(value, "A reduction"), devices),)
+        return mirror(array_of(value, "A reduction"), devices)
 
-    def _reduce_to(self, reduce_op: ReduceOp, value: Any, destinations: Any, options: Any) -> Any:
-        return self._cross_device_ops.reduce(reduce_op, _copies(value), destinations, options)
+    def _reduce_to(
+        self, reduce_op: ReduceOp, value: Any, destinations: Any, options: CommunicationOptions
+    ) -> Any:
+        return reduced(self._cross_device_ops, reduce_op, _copies(value), destinations, options)
 
     def _batch_reduce_to(
-        self, reduce_op: ReduceOp, value_destination_pairs: Sequence[tuple[Any, Any]], options: Any
+        self,
+        reduce_op: ReduceOp,
+        value_destination_pairs: Sequence[tuple[Any, Any]],
+        options: CommunicationOptions,
     ) -> list[Any]:
         pairs = [(_copies(value), destinations) for value, destinations in value_destination_pairs]
-        return self._cross_device_ops.batch_reduce(reduce_op, pairs, options)
+        return batch_reduced(self._cross_device_ops, reduce_op, pairs, options)
 
-    def _scatter(self, reduce_op: Any, values: Sequence[tuple[Any, int]]) -> list[Any]:
-        """In a program, each replica's part of reductions, along the dimensions given."""
-        mesh = replica_mesh(self._replica_devices)
-        return self._cross_device_ops._scatter(mesh, as_reduce_op(reduce_op), values)
+    def _scattered(self, values: Sequence[tuple[DistributedValues, int]]) -> list[jax.Array]:
+        """In a program, each replica's part of sums, along the dimensions given."""
+        return scattered(self._cross_device_ops, replica_mesh(self._replica_devices), values)
 
-    def _gather_to(self, value: Any, destinations: Any, axis: int, options: Any = None) -> Any:
-        return self._cross_device_ops.gather(_copies(value), destinations, axis, options)
-
-    def _sum_over_workers(self, number: int) -> int:
-        """The sum of the numbers that the workers have."""
-        return number
-
-    def _compare_over_workers(self, value: Any) -> None:
-        """Notes where a value that every worker has just made has other shapes on the others."""
-
-    def _of_first_replica(self, value: DistributedValues) -> Any:
-        """The first replica's component, for all."""
-        return value._buffers.first if value._is_traced else value._component(0)
-
-    def _starts_in_gathered(self, value: DistributedValues, axis: int) -> list[int]:
-        """Where the components of the replicas here start in what `_gather_to` gives."""
-        sizes = [part.shape[axis] for part in value.values]
-        return [sum(sizes[:index]) for index in range(len(sizes))]
+    def _gather_to(
+        self,
+        value: Any,
+        destinations: Any,
+        axis: int,
+        options: CommunicationOptions | None = None,
+    ) -> Any:
+        return self._sync_group.gather(
+            self._cross_device_ops, _copies(value), destinations, axis, options
+        )
 
     def broadcast_to(self, tensor: Any, destinations: Any) -> Any:
         """Mirrors one array to the destination devices.
@@ -467,6 +479,9 @@ class StrategyExtended:
 
     def _devices_of(self, destinations: Any) -> tuple[Device, ...]:
         """The devices that a destination stands for."""
+        of_replicas = self._sync_group.devices_of(destinations)
+        if of_replicas is not None:
+            return of_replicas
         found = destination_devices(destinations)
         # The names of all devices stand for the replicas: `non_slot_devices` gives them.
         are_all = isinstance(destinations, tuple | list) and tuple(found) == tuple(
@@ -693,8 +708,15 @@ def select_components(index: Any, structure: Any) -> Any:
     return _tree.map_structure(pick, structure, is_leaf)
 
 
+def _has_to_be_combined(value: object) -> bool:
+    """Whether a value may differ from replica to replica."""
+    return isinstance(value, DistributedValues) and not isinstance(
+        value, Mirrored | MirroredVariable
+    )
+
+
 def _copies(value: Any) -> Any:
     """A sync-on-read variable as the per-replica value that its copies are."""
     if isinstance(value, DistributedVariable):
-        return PerReplica._from_buffers(value._buffers)
+        return value_of_buffers(PerReplica, stored(value))
     return value

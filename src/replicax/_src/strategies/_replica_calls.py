@@ -79,7 +79,7 @@ def _meet_to_reduce(
 ) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
     def reduce(values: list[Any]) -> list[Any]:
         pairs = [(value, extended._replica_devices) for value in values]
-        return extended.batch_reduce_to(op, pairs, options)
+        return extended._reduce_pairs(op, pairs, options)
 
     def meet(arrays: Sequence[jax.Array]) -> list[jax.Array]:
         if not arrays:
@@ -105,7 +105,9 @@ def all_gather(extended: Any, context: ReplicaContext, value: Any, axis: int, op
         ]
 
     def join_with_starts(values: list[Any]) -> tuple[list[Any], list[Any]]:
-        starts = [PerReplica(extended._starts_in_gathered(value, axis)) for value in values]
+        starts = [
+            PerReplica(extended._sync_group.starts_in_gathered(value, axis)) for value in values
+        ]
         return join(values), starts
 
     what = f"all_gather(axis={axis}) of {structure}: {_tree.describe(leaves)}"

@@ -231,7 +231,7 @@ class Strategy:
     def _number_of_items(self, value: Any, axis: Any) -> int:
         axes = axis if isinstance(axis, tuple | list) else (axis,)
         return world().replicas.number_of_items(
-            self._spread(value), axes, self._extended._sum_over_workers
+            self._spread(value), axes, self._extended._sync_group.total
         )
 
     def gather(self, value: Any, axis: int) -> Any:
@@ -292,7 +292,7 @@ class Strategy:
         first, count = self._extended._first_replica, self.num_replicas_in_sync
         made = [value_fn(ValueContext(first + index, count)) for index in range(len(devices))]
         value = regroup(made, per_replica_type(devices), always_wrap=True, what="were given")
-        self._extended._compare_over_workers(value)
+        self._extended._sync_group.note_unevenness(value)
         return value
 
     # ------------------------------------------------------------------ logical devices

@@ -207,7 +207,7 @@ class OptimizerState:
                 for i in in_parts:
                     checked(gradients[i]._component(EACH), variables[i])
                 given = [(gradients[i], dims[i]) for i in in_parts]
-                for index, part in zip(in_parts, extended._scatter("SUM", given), strict=True):
+                for index, part in zip(in_parts, extended._scattered(given), strict=True):
                     result[index] = Part(part, dims[index])
             if whole:
                 pairs = [(gradients[i], variables[i]) for i in whole]

@@ -299,7 +299,7 @@ class MirroredVariable(DistributedVariable):
             total = merged
             if isinstance(merged, PerReplica):
                 if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
-                    total = self._strategy.extended._of_first_replica(merged)
+                    total = self._strategy.extended._sync_group.first_component(merged)
                 else:
                     op = _REDUCE_OPS[self._aggregation]
                     total = self._strategy.extended.reduce_to(op, merged, self)
