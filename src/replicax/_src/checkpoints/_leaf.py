@@ -49,16 +49,9 @@ def differing_copies(variable: Any) -> list[Any]:
     return []
 
 
-def lies_on_all_workers(variable: Any) -> bool:
-    """Whether no worker has the whole of a variable: all must take part to read it."""
-    if not isinstance(variable, DistributedVariable):
-        return False
-    return variable._layout.replica_dim is not None and variable._stored.mesh.spans_workers
-
-
 def has_parts_elsewhere(variable: Any) -> bool:
     """Whether other workers may have something of a variable that this one has not."""
-    return bool(differing_copies(variable)) or lies_on_all_workers(variable)
+    return bool(differing_copies(variable)) or variable._stored.has_parts_elsewhere
 
 
 def host_copies(nodes: list[Node]) -> list[np.ndarray]:
@@ -85,11 +78,7 @@ def _on_device(node: Node) -> Any:
         return value._whole
     if value._copies_differ:
         return value.read_value()
-    mesh, whole = value._stored.mesh, value._whole
-    if lies_on_all_workers(value):
-        return np.asarray(mesh.collected(whole))  # one at a time: there may not be room for all
-    # What lies in parts on the devices of this process comes together on the host.
-    return whole if value._layout.replica_dim is not None else mesh.component(whole, 0)
+    return value._buffers.for_host()
 
 
 def host_copy(variable: Variable) -> np.ndarray:

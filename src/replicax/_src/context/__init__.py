@@ -1,6 +1,7 @@
 """Contexts: default, cross-replica, replica, update; per thread."""
 
 from replicax._src.context._forks import require_threads as require_threads
+from replicax._src.context._queries import current_replica as current_replica
 from replicax._src.context._queries import get_replica_context as get_replica_context
 from replicax._src.context._queries import get_strategy as get_strategy
 from replicax._src.context._queries import has_strategy as has_strategy

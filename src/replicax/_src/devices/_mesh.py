@@ -59,11 +59,9 @@ class ReplicaMesh(Launches):
       logical_devices: how many each replica has.
       mesh: JAX's mesh over all of them.
       replicated: a buffer on each device.
-      spans_workers: whether other processes have replicas, too.
       packing: what is worth packing before it is sent.
     """
 
-    spans_workers: ClassVar[bool]
     packing: ClassVar[Packing]
 
     def __init__(self, devices: tuple[Device, ...]):
@@ -270,6 +268,11 @@ class ReplicaMesh(Launches):
 
     # ------------------------------------------------------------------ other workers
 
+    @property
+    @abc.abstractmethod
+    def spans_workers(self) -> bool:
+        """Whether other processes have replicas, too."""
+
     @abc.abstractmethod
     def one_thread(self) -> AbstractContextManager[object]:
         """Refuses a second thread inside the block, if there are other workers."""
@@ -300,6 +303,10 @@ class ReplicaMesh(Launches):
         """An array that is cut over the replicas, on the first device here."""
 
     @abc.abstractmethod
+    def for_host(self, array: jax.Array) -> jax.Array | np.ndarray:
+        """An array that is cut over the replicas, to be copied to the host as a whole."""
+
+    @abc.abstractmethod
     def rows_here(self, rows: jax.Array) -> jax.Array:
         """In a program, what the replicas of this process have of one row for each replica."""
 
@@ -320,8 +327,12 @@ class ReplicaMesh(Launches):
 class LocalMesh(ReplicaMesh):
     """All replicas are of this process."""
 
-    spans_workers = False
     packing = IN_ONE_PROCESS
+
+    @property
+    @override
+    def spans_workers(self) -> bool:
+        return False
 
     @override
     def one_thread(self) -> AbstractContextManager[object]:
@@ -342,6 +353,10 @@ class LocalMesh(ReplicaMesh):
     @override
     def collected(self, array: jax.Array) -> jax.Array:
         return jax.device_put(array, self.devices[0])
+
+    @override
+    def for_host(self, array: jax.Array) -> jax.Array:
+        return array  # all parts are here, and come together on the host
 
     @override
     def rows_here(self, rows: jax.Array) -> jax.Array:
@@ -368,13 +383,17 @@ class LocalMesh(ReplicaMesh):
 class MeshOverWorkers(ReplicaMesh):
     """Other workers have replicas, too; all of them run the same programs, in the same order."""
 
-    spans_workers = True
     packing = BETWEEN_WORKERS
 
     def __init__(self, devices: ReplicaDevices, coworkers: Coworkers):
         super().__init__(devices)
         self._coworkers = coworkers
         self._one_thread = _OneThread()
+
+    @property
+    @override
+    def spans_workers(self) -> bool:
+        return True
 
     @override
     def one_thread(self) -> AbstractContextManager[object]:
@@ -400,6 +419,10 @@ class MeshOverWorkers(ReplicaMesh):
     @override
     def collected(self, array: jax.Array) -> jax.Array:
         return self.component(self.gathered(array), 0)
+
+    @override
+    def for_host(self, array: jax.Array) -> np.ndarray:
+        return np.asarray(self.collected(array))  # at once: there may not be room for many
 
     @override
     def rows_here(self, rows: jax.Array) -> jax.Array:

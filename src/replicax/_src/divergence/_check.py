@@ -85,19 +85,19 @@ def check_replicas(
     alone = skipped = 0
     found = _variables_in(variables_or_objects)
     for variable in found:
-        is_plain = not isinstance(variable, DistributedVariable)
+        is_distributed = isinstance(variable, DistributedVariable)
         is_others = strategy is not None and variable.distribute_strategy is not strategy
         if isinstance(variable, ComponentVariable):  # of a sync-on-read variable: else, its whole
             skipped += 1
-        elif not is_plain and (variable._copies_differ or is_others):
+        elif is_distributed and (variable._copies_differ or is_others):
             skipped += 1
-        elif not is_plain and variable._layout.replica_dim is not None:
+        elif is_distributed and variable._layout.replica_dim is not None:
             alone += 1  # there are no copies, but one in parts
-        elif not is_plain and variable._copies > 1:
+        elif is_distributed and variable._copies > 1:
             groups[variable._stored.mesh].append(variable)
         elif workers == 1:
             alone += 1
-        elif is_plain and plain:
+        elif not is_distributed and plain:
             groups[_mesh_of_workers(strategy, found)].append(variable)
         else:
             skipped += 1

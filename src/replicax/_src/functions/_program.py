@@ -124,7 +124,9 @@ class Program:
         """How much each input may differ from replica to replica."""
         looks = arguments.input_looks(self.mesh)
         levels = [SAME] * len(self._constants)
-        same = ("mirrored",) if self.place.spans_workers else ("mirrored", "array")
+        assert self.mesh is not None
+        # An array that a worker passes is its own.
+        same = ("mirrored",) if self.mesh.spans_workers else ("mirrored", "array")
         levels += [SAME if look.kind in same else BY_DATA for look in looks]
         for each in traced.inputs:
             is_entry = isinstance(each, Entry)
@@ -421,8 +423,9 @@ def component_of(array: jax.Array, mesh: ReplicaMesh, device: Device | None = No
     wanted = device or default_device()
     index = mesh.devices.index(wanted) if wanted in mesh.devices else 0
     part = mesh.component(array, index)
-    is_cut = device is None and part.sharding.num_devices > 1
-    return part if is_cut else put(part, wanted)
+    if device is None and part.sharding.num_devices > 1:
+        return part
+    return put(part, wanted)
 
 
 def _like(variable: Any, mesh: ReplicaMesh | None) -> jax.ShapeDtypeStruct:

@@ -583,7 +583,7 @@ class StrategyExtended:
         kwargs: dict[str, Any],
         group: bool,
     ) -> Any:
-        if not isinstance(var, DistributedValues):
+        if not isinstance(var, DistributedVariable):
             with self._updating(0, self._devices_of(var)[0]):
                 result = fn(var, *args, **kwargs)
             return result if group else _tree.map_structure(lambda x: (x,), result, is_leaf)
@@ -592,14 +592,9 @@ class StrategyExtended:
         def update_copy(index: Any, *args: Any, **kwargs: Any) -> Any:
             return fn(var._component(index), *args, **kwargs)
 
-        is_cut = isinstance(var, Variable) and var._layout.replica_dim is not None
-        if not is_cut or world().replicas.are_together:
-            return self._update_on(devices, update_copy, args, kwargs, group)
-        # There are no copies, but one in parts.
-        result = self._update_on(devices[:1], update_copy, args, kwargs, True)
-        if group:
-            return result
-        return _tree.map_structure(lambda x: (x,) * len(devices), result, is_leaf)
+        copies = devices[: var._stored.copies]
+        merged = self._update_on(copies, update_copy, args, kwargs)
+        return merged if group else self._ungrouped(merged, len(devices) // len(copies))
 
     def _update_on(
         self,
@@ -607,7 +602,6 @@ class StrategyExtended:
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        group: bool,
     ) -> Any:
         """`fn(copy, *args, **kwargs)` for the copy on each device, or for each copy at once."""
 
@@ -615,10 +609,17 @@ class StrategyExtended:
             part_args, part_kwargs = select_components(index, (args, kwargs))
             return fn(index, *part_args, **part_kwargs)
 
-        merged = world().replicas.update_copies(devices, self._updating, update)
-        if group:
-            return merged
-        return _tree.map_structure(self._local_results, merged, is_leaf)
+        return world().replicas.update_copies(devices, self._updating, update)
+
+    def _ungrouped(self, merged: Any, devices_of_a_copy: int = 1) -> Any:
+        """The results of an update, with a tuple of one item for each device at each leaf."""
+
+        def for_devices(leaf: Any) -> tuple[Any, ...]:
+            if isinstance(leaf, DistributedValues):
+                return self._local_results(leaf)
+            return (leaf,) * devices_of_a_copy
+
+        return _tree.map_structure(for_devices, merged, is_leaf)
 
     @contextlib.contextmanager
     def _updating(self, index: Any, device: Device) -> Iterator[None]:
@@ -667,13 +668,13 @@ class StrategyExtended:
         kwargs: dict[str, Any],
         group: bool,
     ) -> Any:
-        return self._update_on(
+        merged = self._update_on(
             self._devices_of(colocate_with),
             lambda index, *args, **kwargs: fn(*args, **kwargs),
             args,
             kwargs,
-            group,
         )
+        return merged if group else self._ungrouped(merged)
 
     def value_container(self, value: Any) -> Any:
         """The distributed variable that `value` is a copy of, else `value` itself."""

@@ -94,8 +94,9 @@ class StateLayout:
         if asked is not None:
             parts = checked_parts(shape, asked, mesh.logical_devices, what, "layout")
             parts = parts if mesh.logical_devices > 1 else ()
-        is_cut = is_mirrored and self.over_replicas == "everything"
-        return Layout(parts, self._replica_dim(mesh, shape, parts) if is_cut else None)
+        if is_mirrored and self.over_replicas == "everything":
+            return Layout(parts, self._replica_dim(mesh, shape, parts))
+        return Layout(parts)
 
     def of_slot(self, mesh: ReplicaMesh, primary: Any, shape: tuple[int, ...]) -> Layout:
         """The layout of a part of an optimizer's state that belongs to the variable `primary`."""
@@ -104,8 +105,9 @@ class StateLayout:
             parts, dim = primary._layout.parts, primary._layout.replica_dim
         if dim is not None:
             return Layout(parts, dim)
-        is_cut = self.over_replicas != "nothing"
-        return Layout(parts, self._replica_dim(mesh, shape, parts) if is_cut else None)
+        if self.over_replicas == "nothing":
+            return Layout(parts)
+        return Layout(parts, self._replica_dim(mesh, shape, parts))
 
     def _replica_dim(
         self, mesh: ReplicaMesh, shape: tuple[int, ...], parts: tuple[int, ...]

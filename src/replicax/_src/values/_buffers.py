@@ -98,6 +98,15 @@ class ReplicaBuffers(Storage):
         return self._assembled if self._assembled is not None else self._components[0]
 
     @property
+    @override
+    def copies(self) -> int:
+        return len(self.mesh.devices)
+
+    @override
+    def for_host(self) -> jax.Array:
+        return self.mesh.component(self.assembled, 0)
+
+    @property
     def components(self) -> tuple[jax.Array, ...]:
         return tuple(self.component(index) for index in range(len(self.mesh.devices)))
 
@@ -185,6 +194,15 @@ class PartBuffers(Storage):
     @override
     def look(self) -> jax.Array:
         return self._assembled
+
+    @property
+    @override
+    def has_parts_elsewhere(self) -> bool:
+        return self.mesh.spans_workers
+
+    @override
+    def for_host(self) -> Any:
+        return self.mesh.for_host(self._assembled)
 
     @property
     def components(self) -> tuple[jax.Array, ...]:

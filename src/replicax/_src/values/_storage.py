@@ -55,6 +55,20 @@ class Storage(abc.ABC):
         """A value that is the same for all replicas, as one of them has it or would have it."""
         return self.component(0)
 
+    @property
+    def copies(self) -> int:
+        """How many copies there are in this process, each of which an update has to change."""
+        return 1
+
+    @property
+    def has_parts_elsewhere(self) -> bool:
+        """Whether no worker has all of it, so that all must take part to read it."""
+        return False
+
+    def for_host(self) -> Any:
+        """Returns what to copy to the host, which is the value that all replicas have."""
+        return self.assembled
+
     def settled(self) -> Storage:
         """Returns a storage of the owner's own with the same value."""
         return self

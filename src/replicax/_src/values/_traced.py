@@ -86,6 +86,11 @@ class TracedBuffers(Storage):
 
     @property
     @override
+    def copies(self) -> int:
+        return len(self.mesh.devices)
+
+    @property
+    @override
     def shape(self) -> tuple[int, ...]:
         return jnp.shape(self.local)
 

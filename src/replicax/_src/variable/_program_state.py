@@ -49,8 +49,8 @@ class ProgramState:
         self._looks = [
             jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables
         ]
-        self._is_plain = [variable._stored.mesh is None for variable in variables]
-        self._has_plain = any(self._is_plain)
+        self._is_single = [variable._stored.mesh is None for variable in variables]
+        self._has_single = any(self._is_single)
         self._owner: object = None  # the call that has taken the values
         self.arrays: list[Any] = [None] * len(self._variables)
         self._outside = set(range(len(self._variables)))  # those whose value is not in `arrays`
@@ -106,10 +106,10 @@ class ProgramState:
 
         May be called again with the same values, if it was interrupted.
         """
-        if self._has_plain and values[0].committed:
+        if self._has_single and values[0].committed:
             values = [
-                uncommitted(value) if is_plain else value
-                for value, is_plain in zip(values, self._is_plain, strict=True)
+                uncommitted(value) if is_single else value
+                for value, is_single in zip(values, self._is_single, strict=True)
             ]
         self.arrays = values
         if self._outside:
@@ -191,6 +191,20 @@ class StateSlot(Storage):
     @override
     def look(self) -> jax.ShapeDtypeStruct:
         return self._state.look(self._index)
+
+    @property
+    @override
+    def copies(self) -> int:
+        return self._kind.holding(self.mesh, None).copies
+
+    @property
+    @override
+    def has_parts_elsewhere(self) -> bool:
+        return self._kind.holding(self.mesh, None).has_parts_elsewhere
+
+    @override
+    def for_host(self) -> Any:
+        return self.settled().for_host()
 
     @override
     def settled(self) -> Storage:

@@ -449,10 +449,8 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
             f"{type(self).__name__} {self._name!r}: {self.dtype}{list(self.shape)}, "
             f"synchronization {self.synchronization.name}, aggregation {self.aggregation.name}"
         )
-        if not self._layout.is_plain:
-            title += f", {self._layout}"
-        what = "copy" if self._layout.is_plain else "part"
-        return _html.table(title, (what, "device", "value"), self._display_rows())
+        what, where = ("copy", "") if self._layout.is_plain else ("part", f", {self._layout}")
+        return _html.table(title + where, (what, "device", "value"), self._display_rows())
 
     def _display_rows(self) -> list[tuple[Any, ...]]:
         rows = []

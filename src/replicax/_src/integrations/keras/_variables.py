@@ -11,7 +11,6 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.jax.core import JaxVariable
 
 import replicax as rx
-from replicax._src.context import get_replica_context
 from replicax._src.variable._distributed import DistributedVariable
 
 _SYNCHRONIZATION = rx.VariableSynchronization
@@ -115,11 +114,3 @@ def differs_by_replica(variable: Any) -> bool:
         and variable._in_strategy.synchronization is _SYNCHRONIZATION.ON_READ
         and variable._in_strategy.aggregation is _AGGREGATION.MEAN
     )
-
-
-def current_replica() -> Any:
-    """The replica context if there are several replicas and we are in one of them; else None."""
-    context = get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return None
-    return context
