@@ -46,7 +46,7 @@ class CentralStorageExtended(StrategyExtended):
             return super()._make_variable(next_creator, **kwargs)
         kwargs.pop("colocate_with", None)
         mesh = replica_mesh((self._parameter_device,))
-        layout = self._layout_rule(mesh, kwargs.pop("layout", None), True)
+        layout = self._state_layout.rule(mesh, kwargs.pop("layout", None), True)
         return AggregatingVariable(self._strategy, mesh, layout=layout, **kwargs)
 
 

@@ -22,20 +22,16 @@ from replicax._src.collectives import (
     CrossDeviceOps,
     NcclAllReduce,
     ReduceOp,
-    array_of,
     as_options,
     as_reduce_op,
     batch_reduced,
     default_device,
     destination_devices,
-    mirror,
     reduced,
     scattered,
 )
 from replicax._src.context import (
     Frame,
-    ReplicaContext,
-    copy_for,
     entered,
     get_replica_context,
     has_strategy,
@@ -54,7 +50,7 @@ from replicax._src.data.distributed import (
     distributed_dataset,
     distributed_from_function,
 )
-from replicax._src.devices import PLAIN, canonical_name, replica_mesh, resolve
+from replicax._src.devices import canonical_name, replica_mesh, resolve
 from replicax._src.functions import Function, FunctionCache, as_function
 from replicax._src.strategies import _replica_calls
 from replicax._src.strategies._arguments import (
@@ -67,22 +63,29 @@ from replicax._src.strategies._arguments import (
     refuse_per_replica,
 )
 from replicax._src.strategies._multi_step import MultiStepContext, run_steps
+from replicax._src.strategies._reductions import (
+    copies_of,
+    may_differ,
+    reduce_pairs,
+    same_for_all,
+)
 from replicax._src.strategies._shared_variables import shared_by_replicas
 from replicax._src.strategies._state_layout import StateLayout
 from replicax._src.strategies._sync_group import ReplicasHere, SyncGroup
+from replicax._src.strategies._updates import (
+    select_components,
+    ungrouped,
+    update_devices,
+    update_variable,
+)
 from replicax._src.values import (
     ArrayLike,
     DistributedValues,
-    Mirrored,
-    PerReplica,
     check_replica_count,
     is_leaf,
-    stored,
-    value_of_buffers,
 )
 from replicax._src.variable import (
     ComponentVariable,
-    DistributedVariable,
     MirroredVariable,
     SyncOnReadVariable,
     Variable,
@@ -248,24 +251,9 @@ class StrategyExtended:
         with self._strategy.scope():
             return run_steps(self._step_functions, fn, iterator, iterations, initial_loop_values)
 
-    def _replica_ctx_merge_call(
-        self,
-        context: ReplicaContext,
-        merge_fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        return _replica_calls.merge_call(self, context, merge_fn, args, kwargs)
-
-    def _replica_ctx_all_reduce(
-        self, context: ReplicaContext, reduce_op: Any, value: Any, options: Any
-    ) -> Any:
-        return _replica_calls.all_reduce(self, context, reduce_op, value, options)
-
-    def _replica_ctx_all_gather(
-        self, context: ReplicaContext, value: Any, axis: int, options: Any
-    ) -> Any:
-        return _replica_calls.all_gather(self, context, value, axis, options)
+    _replica_ctx_merge_call = _replica_calls.merge_call
+    _replica_ctx_all_reduce = _replica_calls.all_reduce
+    _replica_ctx_all_gather = _replica_calls.all_gather
 
     # ------------------------------------------------------------------ data sets
 
@@ -292,9 +280,6 @@ class StrategyExtended:
           session: kept for ported code.
         """
         _old_names.warn_of("StrategyExtended.experimental_make_numpy_dataset")
-        return self._experimental_make_numpy_dataset(numpy_input)
-
-    def _experimental_make_numpy_dataset(self, numpy_input: Any) -> Dataset:
         return Dataset.from_tensor_slices(numpy_input)
 
     # ------------------------------------------------------------------ combining values
@@ -323,9 +308,9 @@ class StrategyExtended:
         self._require_cross_replica("extended.reduce_to", USE_ALL_REDUCE)
         op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
         value = self._sync_group.as_value(value)
-        if _has_to_be_combined(value):
+        if may_differ(value):
             return self._reduce_to(op, value, destinations, options)
-        return self._same_for_all(op, value, destinations)
+        return same_for_all(self, op, value, destinations)
 
     def batch_reduce_to(
         self,
@@ -340,50 +325,12 @@ class StrategyExtended:
         """
         self._require_cross_replica("extended.batch_reduce_to", USE_ALL_REDUCE)
         op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
-        return self._reduce_pairs(op, as_pairs(value_destination_pairs), options)
-
-    def _reduce_pairs(
-        self, op: ReduceOp, pairs: Sequence[tuple[Any, Any]], options: CommunicationOptions
-    ) -> list[Any]:
-        """`batch_reduce_to`, whose arguments have been checked."""
-        given = [(self._sync_group.as_value(value), place) for value, place in pairs]
-        results = [
-            None if _has_to_be_combined(value) else self._same_for_all(op, value, place)
-            for value, place in given
-        ]
-        combined = [pair for pair, result in zip(given, results, strict=True) if result is None]
-        if not combined:
-            return results
-        totals = iter(self._batch_reduce_to(op, combined, options))
-        return [next(totals) if result is None else result for result in results]
-
-    def _same_for_all(self, op: ReduceOp, value: Any, destinations: Any) -> Any:
-        """The reduction of what is the same on all replicas."""
-        devices = self._devices_of(destinations)
-        if isinstance(value, DistributedValues):
-            if op is ReduceOp.MEAN:
-                return value
-            raise ValueError(
-                "A Mirrored value is the same on all replicas, so its SUM is not what it seems "
-                f"({self._num_replicas_in_sync} times the value). Use ReduceOp.MEAN, or multiply "
-                "by strategy.num_replicas_in_sync if that is meant."
-            )
-        if isinstance(value, int | float) and value == 0:
-            return 0
-        if self._num_replicas_in_sync > 1 and op is ReduceOp.SUM:
-            raise ValueError(
-                f"ReduceOp.SUM was given a value that is not per replica: {_tree.describe(value)}. "
-                "One array is the same on every replica, and its sum over them is probably not "
-                "meant. Pass the result of strategy.run, use ReduceOp.MEAN, or multiply by "
-                "strategy.num_replicas_in_sync. If the replicas returned a Python number, such as "
-                "x.shape[0], return an array: rx.constant(x.shape[0])."
-            )
-        return mirror(array_of(value, "A reduction"), devices)
+        return reduce_pairs(self, op, as_pairs(value_destination_pairs), options)
 
     def _reduce_to(
         self, reduce_op: ReduceOp, value: Any, destinations: Any, options: CommunicationOptions
     ) -> Any:
-        return reduced(self._cross_device_ops, reduce_op, _copies(value), destinations, options)
+        return reduced(self._cross_device_ops, reduce_op, copies_of(value), destinations, options)
 
     def _batch_reduce_to(
         self,
@@ -391,7 +338,7 @@ class StrategyExtended:
         value_destination_pairs: Sequence[tuple[Any, Any]],
         options: CommunicationOptions,
     ) -> list[Any]:
-        pairs = [(_copies(value), destinations) for value, destinations in value_destination_pairs]
+        pairs = [(copies_of(value), place) for value, place in value_destination_pairs]
         return batch_reduced(self._cross_device_ops, reduce_op, pairs, options)
 
     def _scattered(self, values: Sequence[tuple[DistributedValues, int]]) -> list[jax.Array]:
@@ -406,7 +353,7 @@ class StrategyExtended:
         options: CommunicationOptions | None = None,
     ) -> Any:
         return self._sync_group.gather(
-            self._cross_device_ops, _copies(value), destinations, axis, options
+            self._cross_device_ops, copies_of(value), destinations, axis, options
         )
 
     def broadcast_to(self, tensor: Any, destinations: Any) -> Any:
@@ -462,17 +409,8 @@ class StrategyExtended:
         on_read = synchronization is VariableSynchronization.ON_READ
         kind = SyncOnReadVariable if on_read else MirroredVariable
         mesh = replica_mesh(devices)
-        layout = self._layout_rule(mesh, kwargs.pop("layout", None), not on_read)
+        layout = self._state_layout.rule(mesh, kwargs.pop("layout", None), not on_read)
         return kind(self._strategy, mesh, layout=layout, **kwargs)
-
-    def _layout_rule(self, mesh: Any, asked: Any, is_mirrored: bool) -> Callable[..., Any]:
-        """What chooses the layout of a new variable, when its shape is known."""
-        return functools.partial(self._state_layout.of_variable, mesh, asked, is_mirrored)
-
-    def _slot_layout(self, primary: Any, shape: tuple[int, ...]) -> Any:
-        """The layout of a part of an optimizer's state that belongs to a variable."""
-        mesh = primary._stored.mesh
-        return PLAIN if mesh is None else self._state_layout.of_slot(mesh, primary, shape)
 
     def _devices_for(self, colocate_with: Any) -> tuple[Device, ...]:
         return self._variable_devices if colocate_with is None else self._devices_of(colocate_with)
@@ -577,49 +515,13 @@ class StrategyExtended:
 
     def _update(
         self,
-        var: Any,
+        var: Variable,
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         group: bool,
     ) -> Any:
-        if not isinstance(var, DistributedVariable):
-            with self._updating(0, self._devices_of(var)[0]):
-                result = fn(var, *args, **kwargs)
-            return result if group else _tree.map_structure(lambda x: (x,), result, is_leaf)
-        devices = self._devices_of(var)
-
-        def update_copy(index: Any, *args: Any, **kwargs: Any) -> Any:
-            return fn(var._component(index), *args, **kwargs)
-
-        copies = devices[: var._stored.copies]
-        merged = self._update_on(copies, update_copy, args, kwargs)
-        return merged if group else self._ungrouped(merged, len(devices) // len(copies))
-
-    def _update_on(
-        self,
-        devices: Sequence[Device],
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """`fn(copy, *args, **kwargs)` for the copy on each device, or for each copy at once."""
-
-        def update(index: Any) -> Any:
-            part_args, part_kwargs = select_components(index, (args, kwargs))
-            return fn(index, *part_args, **part_kwargs)
-
-        return world().replicas.update_copies(devices, self._updating, update)
-
-    def _ungrouped(self, merged: Any, devices_of_a_copy: int = 1) -> Any:
-        """The results of an update, with a tuple of one item for each device at each leaf."""
-
-        def for_devices(leaf: Any) -> tuple[Any, ...]:
-            if isinstance(leaf, DistributedValues):
-                return self._local_results(leaf)
-            return (leaf,) * devices_of_a_copy
-
-        return _tree.map_structure(for_devices, merged, is_leaf)
+        return update_variable(self, var, fn, args, kwargs, group)
 
     @contextlib.contextmanager
     def _updating(self, index: Any, device: Device) -> Iterator[None]:
@@ -658,23 +560,9 @@ class StrategyExtended:
         args, kwargs = as_arguments(args, kwargs, "extended.update_non_slot")
         refuse_per_replica((args, kwargs))
         with self._strategy.scope():
-            return self._update_non_slot(colocate_with, fn, args, kwargs, group)
-
-    def _update_non_slot(
-        self,
-        colocate_with: Any,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        group: bool,
-    ) -> Any:
-        merged = self._update_on(
-            self._devices_of(colocate_with),
-            lambda index, *args, **kwargs: fn(*args, **kwargs),
-            args,
-            kwargs,
-        )
-        return merged if group else self._ungrouped(merged)
+            devices = self._devices_of(colocate_with)
+            merged = update_devices(self, devices, lambda _, *a, **k: fn(*a, **k), args, kwargs)
+            return merged if group else ungrouped(self, merged)
 
     def value_container(self, value: Any) -> Any:
         """The distributed variable that `value` is a copy of, else `value` itself."""
@@ -696,28 +584,3 @@ class StrategyExtended:
 
     def _require_cross_replica(self, what: str, instead: str) -> None:
         require_cross_replica(self._strategy, what, instead)
-
-
-def select_components(index: Any, structure: Any) -> Any:
-    """One copy's view of `structure`: values and variables alike replaced by their component."""
-
-    def pick(leaf: Any) -> Any:
-        if isinstance(leaf, DistributedValues):
-            return leaf._component(copy_for(index, leaf._count))
-        return leaf
-
-    return _tree.map_structure(pick, structure, is_leaf)
-
-
-def _has_to_be_combined(value: object) -> bool:
-    """Whether a value may differ from replica to replica."""
-    return isinstance(value, DistributedValues) and not isinstance(
-        value, Mirrored | MirroredVariable
-    )
-
-
-def _copies(value: Any) -> Any:
-    """A sync-on-read variable as the per-replica value that its copies are."""
-    if isinstance(value, DistributedVariable):
-        return value_of_buffers(PerReplica, stored(value))
-    return value

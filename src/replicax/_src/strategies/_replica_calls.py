@@ -19,6 +19,7 @@ from replicax._src.collectives import (
 )
 from replicax._src.context import ReplicaContext, world
 from replicax._src.strategies._arguments import as_arguments, check_axes, require_plain_function
+from replicax._src.strategies._reductions import reduce_pairs
 from replicax._src.values import (
     ArrayLike,
     DistributedValues,
@@ -79,7 +80,7 @@ def _meet_to_reduce(
 ) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
     def reduce(values: list[Any]) -> list[Any]:
         pairs = [(value, extended._replica_devices) for value in values]
-        return extended._reduce_pairs(op, pairs, options)
+        return reduce_pairs(extended, op, pairs, options)
 
     def meet(arrays: Sequence[jax.Array]) -> list[jax.Array]:
         if not arrays:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from replicax._src.devices import Layout, ReplicaMesh, checked_parts, whole_numbers
+from replicax._src.devices import PLAIN, Layout, ReplicaMesh, checked_parts, whole_numbers
+from replicax._src.variable import Variable
 
 _CHOICES = ("nothing", "optimizer", "everything")
 
@@ -98,11 +100,20 @@ class StateLayout:
             return Layout(parts, self._replica_dim(mesh, shape, parts))
         return Layout(parts)
 
-    def of_slot(self, mesh: ReplicaMesh, primary: Any, shape: tuple[int, ...]) -> Layout:
+    def rule(
+        self, mesh: ReplicaMesh, asked: object, is_mirrored: bool
+    ) -> Callable[[str, tuple[int, ...]], Layout]:
+        """What chooses the layout of a new variable, when its name and shape are known."""
+        return functools.partial(self.of_variable, mesh, asked, is_mirrored)
+
+    def of_slot(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
         """The layout of a part of an optimizer's state that belongs to the variable `primary`."""
+        mesh: ReplicaMesh | None = primary._stored.mesh
+        if mesh is None:
+            return PLAIN
         parts, dim = (), None
         if shape == primary.shape:
-            parts, dim = primary._layout.parts, primary._layout.replica_dim
+            parts, dim = primary.layout.parts, primary.layout.replica_dim
         if dim is not None:
             return Layout(parts, dim)
         if self.over_replicas == "nothing":

@@ -403,7 +403,7 @@ class Strategy:
           numpy_input: a structure of arrays; lists of arrays are stacked.
         """
         _old_names.warn_of("Strategy.experimental_make_numpy_dataset")
-        return self._extended._experimental_make_numpy_dataset(numpy_input)
+        return Dataset.from_tensor_slices(numpy_input)
 
     def _check_input_context(self, what: str) -> None:
         require_cross_replica(

@@ -110,7 +110,7 @@ class OptimizerState:
         return [None if label < 0 else label for label in jax.tree_util.tree_leaves(labels)]
 
     def _slot_layout(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
-        return self.strategy.extended._slot_layout(primary, shape)
+        return self.strategy.extended._state_layout.of_slot(primary, shape)
 
     def _dim(self, index: int) -> int | None:
         """The dimension in which a variable is cut, or else state of it that is like it."""
