@@ -37,6 +37,7 @@ from replicax._src.collectives._parts import part_shape as part_shape
 from replicax._src.collectives._parts import put_together as put_together
 from replicax._src.collectives._parts import scattered_sum as scattered_sum
 from replicax._src.collectives._reduce_op import ReduceOp as ReduceOp
+from replicax._src.collectives._reduce_op import ReduceOpLike as ReduceOpLike
 from replicax._src.collectives._reduce_op import as_reduce_op as as_reduce_op
 from replicax._src.collectives._replicas import ReplicasTogether as ReplicasTogether
 from replicax._src.collectives._replicas import SeparateReplicas as SeparateReplicas

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from replicax._src._typing import Device
 from replicax._src.collectives._all_reduce import array_of, checked_axis
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, put
 from replicax._src.values import TracedBuffers
@@ -25,7 +26,7 @@ _SMALLEST_MESSAGE = 256  # words
 
 @functools.lru_cache(maxsize=64)
 def _first_program(mesh: ReplicaMesh) -> Any:
-    def broadcast(array: Any) -> Any:
+    def broadcast(array: jax.Array) -> Any:
         return TracedBuffers(mesh, array).first
 
     return mesh.spmd(broadcast)
@@ -33,7 +34,7 @@ def _first_program(mesh: ReplicaMesh) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _gather_program(mesh: ReplicaMesh, axis: int) -> Any:
-    def gather(array: Any) -> Any:
+    def gather(array: jax.Array) -> Any:
         return jax.lax.all_gather(array, REPLICA_AXIS, axis=axis, tiled=True)
 
     return mesh.spmd(gather)
@@ -74,7 +75,7 @@ def _message_size(words: int) -> int:
 
 
 def gather_across(
-    mesh: ReplicaMesh, parts: Sequence[Any], axis: int, device: Any, what: str
+    mesh: ReplicaMesh, parts: Sequence[Any], axis: int, device: Device, what: str
 ) -> jax.Array:
     """The components of all replicas of all workers, joined along `axis`, on one device here.
 

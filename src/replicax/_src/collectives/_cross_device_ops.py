@@ -20,7 +20,7 @@ from replicax._src.collectives._all_reduce import array_of, as_components
 from replicax._src.collectives._destinations import destination_devices, mirror
 from replicax._src.collectives._options import CommunicationOptions, as_options
 from replicax._src.collectives._parts import own_part, scattered_sum
-from replicax._src.collectives._reduce_op import ReduceOp, as_reduce_op
+from replicax._src.collectives._reduce_op import ReduceOp, ReduceOpLike, as_reduce_op
 from replicax._src.context import EACH, world
 from replicax._src.devices import ReplicaMesh, put, replicas_on, resolve
 from replicax._src.values import (
@@ -49,9 +49,9 @@ class CrossDeviceOps(abc.ABC):
 
     def reduce(
         self,
-        reduce_op: Any,
-        per_replica_value: Any,
-        destinations: Any,
+        reduce_op: ReduceOpLike,
+        per_replica_value: object,
+        destinations: object,
         options: CommunicationOptions | None = None,
         experimental_hints: CommunicationOptions | None = None,
     ) -> Any:
@@ -72,7 +72,7 @@ class CrossDeviceOps(abc.ABC):
 
     def batch_reduce(
         self,
-        reduce_op: Any,
+        reduce_op: ReduceOpLike,
         value_destination_pairs: ValueDestinationPairs,
         options: CommunicationOptions | None = None,
         experimental_hints: CommunicationOptions | None = None,
@@ -81,14 +81,14 @@ class CrossDeviceOps(abc.ABC):
         op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
         return batch_reduced(self, op, value_destination_pairs, options)
 
-    def broadcast(self, tensor: Any, destinations: Any) -> Any:
+    def broadcast(self, tensor: object, destinations: object) -> Any:
         """Copies `tensor` to every destination device."""
         return self.broadcast_implementation(tensor, destinations)
 
     def gather(
         self,
-        per_replica_value: Any,
-        destinations: Any,
+        per_replica_value: object,
+        destinations: object,
         axis: int,
         options: CommunicationOptions | None = None,
     ) -> Any:
@@ -114,7 +114,7 @@ class CrossDeviceOps(abc.ABC):
         self,
         reduce_op: ReduceOp,
         per_replica_value: DistributedValues,
-        destinations: Any,
+        destinations: object,
         options: CommunicationOptions,
     ) -> Any:
         """What a subclass writes: the reduction of one value. Arguments as in `reduce`."""
@@ -131,7 +131,7 @@ class CrossDeviceOps(abc.ABC):
             for value, destinations in value_destination_pairs
         ]
 
-    def broadcast_implementation(self, tensor: Any, destinations: Any) -> Any:
+    def broadcast_implementation(self, tensor: object, destinations: object) -> Any:
         """What a subclass may write: the copying of one array."""
         return mirror(array_of(tensor, "broadcast"), destination_devices(destinations))
 
@@ -159,7 +159,7 @@ class _PackedAllReduce(CrossDeviceOps):
         self,
         reduce_op: ReduceOp,
         per_replica_value: DistributedValues,
-        destinations: Any,
+        destinations: object,
         options: CommunicationOptions,
     ) -> Any:
         pairs = [(per_replica_value, destinations)]
@@ -213,7 +213,7 @@ class ReductionToOneDevice(CrossDeviceOps):
 
     def __init__(
         self,
-        reduce_to_device: Any = None,
+        reduce_to_device: str | Device | None = None,
         accumulation_fn: Callable[[list[jax.Array]], Any] | None = None,
     ):
         if accumulation_fn is not None and not callable(accumulation_fn):
@@ -225,7 +225,7 @@ class ReductionToOneDevice(CrossDeviceOps):
         self,
         reduce_op: ReduceOp,
         per_replica_value: DistributedValues,
-        destinations: Any,
+        destinations: object,
         options: CommunicationOptions,
     ) -> Any:
         devices = destination_devices(destinations)
@@ -241,8 +241,8 @@ class ReductionToOneDevice(CrossDeviceOps):
 def reduced(
     ops: CrossDeviceOps,
     op: ReduceOp,
-    value: Any,
-    destinations: Any,
+    value: object,
+    destinations: object,
     options: CommunicationOptions,
 ) -> Any:
     """Returns `ops.reduce(...)`, whose other arguments have been checked before."""
@@ -285,13 +285,13 @@ def _add_all(parts: list[jax.Array]) -> jax.Array:
     return sum(parts[1:], start=parts[0])
 
 
-def _as_per_replica(value: Any) -> DistributedValues:
+def _as_per_replica(value: object) -> DistributedValues:
     if isinstance(value, DistributedValues):
         return value
     return PerReplica([array_of(value, "A reduction")])
 
 
-def _delivered(result: Any, devices: tuple[Device, ...]) -> Any:
+def _delivered(result: object, devices: tuple[Device, ...]) -> Any:
     """`result` on exactly the destination devices."""
     if result is None:
         raise TypeError(

@@ -32,10 +32,11 @@ from typing import Any, ClassVar, final
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.typing import ArrayLike
 
 from replicax._src._errors import ReplicaMismatchError
 from replicax._src._jax_internals import local_shards, put_on_each
-from replicax._src._typing import Device, override
+from replicax._src._typing import Device, PyTree, override
 from replicax._src.devices._launches import Launches, token
 from replicax._src.devices._layout import PLAIN, Layout, prime_factors
 from replicax._src.devices._names import short_name
@@ -140,7 +141,9 @@ class ReplicaMesh(Launches):
         """One of the logical devices of a replica of this process."""
         return self._local[replica * self.logical_devices + number]
 
-    def split_inside(self, array: Any, parts: Sequence[int], replica: int | None) -> jax.Array:
+    def split_inside(
+        self, array: jax.Array, parts: Sequence[int], replica: int | None
+    ) -> jax.Array:
         """`array` cut over the logical devices; in a program, or on one replica of this process."""
         place = self.spec(parts) if replica is None else self.sharding_of_replica(parts, replica)
         return jax.lax.with_sharding_constraint(array, place)
@@ -151,7 +154,7 @@ class ReplicaMesh(Launches):
 
     # ------------------------------------------------------------------ components and wholes
 
-    def spread(self, value: Any, layout: Layout = PLAIN) -> jax.Array:
+    def spread(self, value: ArrayLike, layout: Layout = PLAIN) -> jax.Array:
         """One array, the same for every replica; other workers have to give the same."""
         return self._spread(value, self.sharding(layout))
 
@@ -177,13 +180,13 @@ class ReplicaMesh(Launches):
         spec = array.sharding.spec  # type: ignore[attr-defined]
         return self._relaid(array, NamedSharding(self.mesh, _uncut(spec)))
 
-    def at_home(self, part: Any, index: int) -> jax.Array:
+    def at_home(self, part: jax.Array, index: int) -> jax.Array:
         """A component on the devices of its replica: its first one, or cut over all of them."""
         if self.logical_devices > 1 and self._cut(part, index) is not None:
             return part
         return put(part, self.devices[index])
 
-    def _cut(self, part: Any, index: int) -> PartitionSpec | None:
+    def _cut(self, part: jax.Array, index: int) -> PartitionSpec | None:
         """How a component is cut over the logical devices of its replica; None if it is not."""
         sharding = getattr(part, "sharding", None)
         if not isinstance(sharding, NamedSharding) or sharding.mesh != self._replicas[index]:
@@ -232,7 +235,7 @@ class ReplicaMesh(Launches):
 
     # ------------------------------------------------------------------ programs
 
-    def spmd(self, fn: Callable[..., Any], in_specs: Any = _WHOLE) -> Callable[..., Any]:
+    def spmd(self, fn: Callable[..., Any], in_specs: PyTree = _WHOLE) -> Callable[..., Any]:
         """`fn` compiled as one program in which each replica sees its own buffers."""
         program = jax.jit(self.mapped(fn, in_specs))
 
@@ -249,8 +252,8 @@ class ReplicaMesh(Launches):
     def mapped(
         self,
         fn: Callable[..., Any],
-        in_specs: Any = _WHOLE,
-        out_specs: Any = _WHOLE,
+        in_specs: PyTree = _WHOLE,
+        out_specs: PyTree = _WHOLE,
     ) -> Callable[..., Any]:
         """`fn` as a part of a program: each replica sees its own buffers.
 
@@ -319,7 +322,7 @@ class ReplicaMesh(Launches):
         """Returns what other workers are told of a program; an empty text if there are none."""
 
     @abc.abstractmethod
-    def _spread(self, value: Any, sharding: NamedSharding) -> jax.Array:
+    def _spread(self, value: ArrayLike, sharding: NamedSharding) -> jax.Array:
         """One array, the same for every replica, laid out like this."""
 
 
@@ -375,7 +378,7 @@ class LocalMesh(ReplicaMesh):
         return ""
 
     @override
-    def _spread(self, value: Any, sharding: NamedSharding) -> jax.Array:
+    def _spread(self, value: ArrayLike, sharding: NamedSharding) -> jax.Array:
         return jax.device_put(value, sharding)
 
 
@@ -447,7 +450,7 @@ class MeshOverWorkers(ReplicaMesh):
         return what()
 
     @override
-    def _spread(self, value: Any, sharding: NamedSharding) -> jax.Array:
+    def _spread(self, value: ArrayLike, sharding: NamedSharding) -> jax.Array:
         if sharding == self.replicated:
             return self.assemble([put(value, device) for device in self.devices])
         host = np.asarray(value)
@@ -480,7 +483,7 @@ class _OneThread:
 _NO_CONTEXT = contextlib.nullcontext()
 
 
-def _looks(arrays: Any) -> str:
+def _looks(arrays: PyTree) -> str:
     """What arrays look like, in a line of some hundred letters at most."""
     text = ", ".join(f"{each.dtype}{list(each.shape)}" for each in jax.tree.leaves(arrays))
     return text if len(text) < 200 else f"{text[:150]}... ({zlib.crc32(text.encode()):08x})"
@@ -504,7 +507,7 @@ def _uncut(spec: PartitionSpec) -> PartitionSpec:
     return PartitionSpec(*(_without_replicas(dim) for dim in spec))
 
 
-def _without_replicas(dim: Any) -> Any:
+def _without_replicas(dim: str | tuple[str, ...] | None) -> Any:
     """A dimension's entry in JAX's partition spec, without the replica axis."""
     axes = dim if isinstance(dim, tuple) else (dim,)
     if REPLICA_AXIS not in axes:

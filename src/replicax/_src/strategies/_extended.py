@@ -11,17 +11,18 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from replicax._src import _old_names, _tree
-from replicax._src._typing import Device
+from replicax._src._typing import Device, PyTree
 from replicax._src.collectives import (
     CommunicationOptions,
     CrossDeviceOps,
     NcclAllReduce,
     ReduceOp,
+    ReduceOpLike,
     as_options,
     as_reduce_op,
     batch_reduced,
@@ -92,6 +93,9 @@ from replicax._src.variable import (
     VariableSynchronization,
 )
 
+if TYPE_CHECKING:
+    from replicax._src.strategies._strategy import Strategy
+
 
 @functools.lru_cache(maxsize=256)
 def _resolved(names: tuple[str, ...]) -> tuple[Device, ...]:
@@ -104,8 +108,8 @@ class StrategyExtended:
     Most of its methods need cross-replica context: `strategy.scope()`, or a `merge_fn`.
     """
 
-    def __init__(self, container_strategy: Any):
-        self._strategy = container_strategy
+    def __init__(self, container_strategy: Strategy | None):
+        self._strategy: Any = container_strategy
         self._cross_device_ops: CrossDeviceOps = NcclAllReduce()
         self._step_functions = FunctionCache()
         self._state_layout = StateLayout()
@@ -223,7 +227,7 @@ class StrategyExtended:
     def experimental_run_steps_on_iterator(
         self,
         fn: Callable[..., Any],
-        iterator: Any,
+        iterator: Iterable[PyTree],
         iterations: int = 1,
         initial_loop_values: dict[str, Any] | None = None,
     ) -> MultiStepContext:
@@ -263,7 +267,7 @@ class StrategyExtended:
         return self._sync_group.input_layout(self._replica_devices)
 
     def _experimental_distribute_dataset(
-        self, dataset: Any, options: InputOptions
+        self, dataset: object, options: InputOptions
     ) -> DistributedDataset:
         return distributed_dataset(dataset, self._input_layout, options)
 
@@ -272,7 +276,9 @@ class StrategyExtended:
     ) -> DistributedDataset:
         return distributed_from_function(dataset_fn, self._input_layout, options)
 
-    def experimental_make_numpy_dataset(self, numpy_input: Any, session: Any = None) -> Dataset:
+    def experimental_make_numpy_dataset(
+        self, numpy_input: PyTree, session: object = None
+    ) -> Dataset:
         """A data set of the rows of arrays; lists of arrays are stacked.
 
         Args:
@@ -286,11 +292,11 @@ class StrategyExtended:
 
     def reduce_to(
         self,
-        reduce_op: Any,
-        value: Any,
-        destinations: Any,
-        options: Any = None,
-        experimental_hints: Any = None,
+        reduce_op: ReduceOpLike,
+        value: PyTree,
+        destinations: object,
+        options: CommunicationOptions | None = None,
+        experimental_hints: CommunicationOptions | None = None,
     ) -> Any:
         """Combines the replicas' values and puts the result on the destination devices.
 
@@ -314,10 +320,10 @@ class StrategyExtended:
 
     def batch_reduce_to(
         self,
-        reduce_op: Any,
+        reduce_op: ReduceOpLike,
         value_destination_pairs: Iterable[tuple[Any, Any]],
-        options: Any = None,
-        experimental_hints: Any = None,
+        options: CommunicationOptions | None = None,
+        experimental_hints: CommunicationOptions | None = None,
     ) -> list[Any]:
         """`reduce_to` for many `(value, destinations)` pairs in as few collectives as possible.
 
@@ -328,7 +334,11 @@ class StrategyExtended:
         return reduce_pairs(self, op, as_pairs(value_destination_pairs), options)
 
     def _reduce_to(
-        self, reduce_op: ReduceOp, value: Any, destinations: Any, options: CommunicationOptions
+        self,
+        reduce_op: ReduceOp,
+        value: PyTree,
+        destinations: object,
+        options: CommunicationOptions,
     ) -> Any:
         return reduced(self._cross_device_ops, reduce_op, copies_of(value), destinations, options)
 
@@ -347,8 +357,8 @@ class StrategyExtended:
 
     def _gather_to(
         self,
-        value: Any,
-        destinations: Any,
+        value: PyTree,
+        destinations: object,
         axis: int,
         options: CommunicationOptions | None = None,
     ) -> Any:
@@ -356,7 +366,7 @@ class StrategyExtended:
             self._cross_device_ops, copies_of(value), destinations, axis, options
         )
 
-    def broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+    def broadcast_to(self, tensor: object, destinations: object) -> Any:
         """Mirrors one array to the destination devices.
 
         Args:
@@ -374,12 +384,12 @@ class StrategyExtended:
             tensor, self.worker_devices if destinations is None else destinations
         )
 
-    def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+    def _broadcast_to(self, tensor: object, destinations: object) -> Any:
         if isinstance(tensor, ArrayLike):
             tensor = tensor._array()
         return self._cross_device_ops.broadcast(tensor, destinations)
 
-    def _local_results(self, value: Any) -> tuple[Any, ...]:
+    def _local_results(self, value: PyTree) -> tuple[Any, ...]:
         if isinstance(value, DistributedValues):
             return value.values
         if _tree.one_level(value, is_leaf) is None:
@@ -412,10 +422,10 @@ class StrategyExtended:
         layout = self._state_layout.rule(mesh, kwargs.pop("layout", None), not on_read)
         return kind(self._strategy, mesh, layout=layout, **kwargs)
 
-    def _devices_for(self, colocate_with: Any) -> tuple[Device, ...]:
+    def _devices_for(self, colocate_with: object) -> tuple[Device, ...]:
         return self._variable_devices if colocate_with is None else self._devices_of(colocate_with)
 
-    def _devices_of(self, destinations: Any) -> tuple[Device, ...]:
+    def _devices_of(self, destinations: object) -> tuple[Device, ...]:
         """The devices that a destination stands for."""
         of_replicas = self._sync_group.devices_of(destinations)
         if of_replicas is not None:
@@ -427,12 +437,12 @@ class StrategyExtended:
         )
         return self._replica_devices if are_all else found
 
-    def variable_created_in_scope(self, v: Any) -> bool:
+    def variable_created_in_scope(self, v: object) -> bool:
         """Whether variable `v` was made in this strategy's scope."""
         return isinstance(v, Variable) and v.distribute_strategy is self._strategy
 
     @contextlib.contextmanager
-    def colocate_vars_with(self, colocate_with_variable: Any) -> Iterator[None]:
+    def colocate_vars_with(self, colocate_with_variable: object) -> Iterator[None]:
         """Context manager: variables made inside are placed where the given variable is.
 
         Args:
@@ -452,7 +462,7 @@ class StrategyExtended:
         finally:
             creators.pop()
 
-    def _validate_colocate_with(self, target: Any) -> None:
+    def _validate_colocate_with(self, target: object) -> None:
         if isinstance(target, Variable):
             if self.variable_created_in_scope(target):
                 return
@@ -470,7 +480,7 @@ class StrategyExtended:
 
     def update(
         self,
-        var: Any,
+        var: Variable,
         fn: Callable[..., Any],
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
@@ -496,7 +506,10 @@ class StrategyExtended:
                 var = var._distributed_container
 
             def update_together(
-                strategy: Any, var: Any, args: Sequence[Any], kwargs: dict[str, Any] | None
+                strategy: Strategy,
+                var: Variable,
+                args: Sequence[Any],
+                kwargs: dict[str, Any] | None,
             ) -> Any:
                 return strategy.extended.update(var, fn, args, kwargs, group)
 
@@ -529,17 +542,17 @@ class StrategyExtended:
         with world().on_device(device), entered(frame):
             yield
 
-    def non_slot_devices(self, var_list: Any) -> Any:
+    def non_slot_devices(self, var_list: Iterable[Variable]) -> Any:
         """The devices for variables of an optimizer that belong to no single variable."""
         self._require_cross_replica("extended.non_slot_devices", USE_MERGE_CALL)
         return self._non_slot_devices(var_list)
 
-    def _non_slot_devices(self, var_list: Any) -> Any:
+    def _non_slot_devices(self, var_list: Iterable[Variable]) -> Any:
         return self.parameter_devices
 
     def update_non_slot(
         self,
-        colocate_with: Any,
+        colocate_with: object,
         fn: Callable[..., Any],
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
@@ -564,11 +577,11 @@ class StrategyExtended:
             merged = update_devices(self, devices, lambda _, *a, **k: fn(*a, **k), args, kwargs)
             return merged if group else ungrouped(self, merged)
 
-    def value_container(self, value: Any) -> Any:
+    def value_container(self, value: PyTree) -> Any:
         """The distributed variable that `value` is a copy of, else `value` itself."""
         return value._distributed_container if isinstance(value, ComponentVariable) else value
 
-    def read_var(self, v: Any) -> jax.Array:
+    def read_var(self, v: object) -> jax.Array:
         """The value of a variable, aggregated over the replicas if it is sync-on-read."""
         if not isinstance(v, Variable):
             raise TypeError(f"extended.read_var needs a variable; got {v!r}.")

@@ -14,7 +14,7 @@ import jax
 
 from replicax._src import _old_names
 from replicax._src._errors import ClusterConfigError
-from replicax._src._typing import Device, override
+from replicax._src._typing import Device, PyTree, override
 from replicax._src.cluster import ClusterResolver, Membership, join, resolver_from_environment
 from replicax._src.cluster.resolvers import TFConfigClusterResolver
 from replicax._src.collectives import (
@@ -53,7 +53,7 @@ class MultiWorkerMirroredExtended(MirroredExtended):
 
     def __init__(
         self,
-        container_strategy: Any,
+        container_strategy: Strategy | None,
         cluster_resolver: ClusterResolver | None,
         options: CommunicationOptions | None = None,
         logical_devices_per_replica: int = 1,
@@ -118,7 +118,11 @@ class MultiWorkerMirroredExtended(MirroredExtended):
 
     @override
     def _reduce_to(
-        self, reduce_op: ReduceOp, value: Any, destinations: Any, options: CommunicationOptions
+        self,
+        reduce_op: ReduceOp,
+        value: PyTree,
+        destinations: object,
+        options: CommunicationOptions,
     ) -> Any:
         return self._batch_reduce_to(reduce_op, [(value, destinations)], options)[0]
 

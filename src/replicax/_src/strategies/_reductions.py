@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from replicax._src import _tree
+from replicax._src._typing import PyTree
 from replicax._src.collectives import CommunicationOptions, ReduceOp, array_of, mirror
 from replicax._src.values import DistributedValues, Mirrored, PerReplica, stored, value_of_buffers
 from replicax._src.variable import DistributedVariable, MirroredVariable
@@ -66,7 +67,7 @@ def same_for_all(
     return mirror(array_of(value, "A reduction"), devices)
 
 
-def copies_of(value: Any) -> Any:
+def copies_of(value: PyTree) -> Any:
     """A sync-on-read variable as the per-replica value that its copies are."""
     if isinstance(value, DistributedVariable):
         return value_of_buffers(PerReplica, stored(value))

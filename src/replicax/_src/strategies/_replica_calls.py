@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from replicax._src import _tree
 from replicax._src._arrays import for_mean
-from replicax._src._typing import Tracer
+from replicax._src._typing import PyTree, Tracer
 from replicax._src.collectives import (
+    CommunicationOptions,
     ReduceOp,
+    ReduceOpLike,
     array_of,
     as_options,
     as_reduce_op,
@@ -29,9 +31,12 @@ from replicax._src.values import (
     select_replica,
 )
 
+if TYPE_CHECKING:
+    from replicax._src.strategies._extended import StrategyExtended
+
 
 def merge_call(
-    extended: Any,
+    extended: StrategyExtended,
     context: ReplicaContext,
     merge_fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -45,7 +50,7 @@ def merge_call(
 
     count = extended._num_replicas_in_sync
 
-    def merge(merged: Any) -> Any:
+    def merge(merged: PyTree) -> Any:
         merged_args, merged_kwargs = merged
         result = merge_fn(extended._strategy, *merged_args, **merged_kwargs)
         check_replica_count(result, extended._local_replicas, "The result of a merge_fn")
@@ -65,7 +70,11 @@ def _traced_in_merge_call() -> TypeError:
 
 
 def all_reduce(
-    extended: Any, context: ReplicaContext, reduce_op: Any, value: Any, options: Any
+    extended: StrategyExtended,
+    context: ReplicaContext,
+    reduce_op: ReduceOpLike,
+    value: PyTree,
+    options: CommunicationOptions | None,
 ) -> Any:
     op, options = as_reduce_op(reduce_op), as_options(options)
     leaves, rebuild, structure = _as_arrays(value, "all_reduce")
@@ -76,7 +85,11 @@ def all_reduce(
 
 
 def _meet_to_reduce(
-    extended: Any, context: ReplicaContext, op: ReduceOp, options: Any, structure: Any
+    extended: StrategyExtended,
+    context: ReplicaContext,
+    op: ReduceOp,
+    options: CommunicationOptions,
+    structure: str,
 ) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
     def reduce(values: list[Any]) -> list[Any]:
         pairs = [(value, extended._replica_devices) for value in values]
@@ -92,7 +105,13 @@ def _meet_to_reduce(
     return meet
 
 
-def all_gather(extended: Any, context: ReplicaContext, value: Any, axis: int, options: Any) -> Any:
+def all_gather(
+    extended: StrategyExtended,
+    context: ReplicaContext,
+    value: PyTree,
+    axis: int,
+    options: CommunicationOptions | None,
+) -> Any:
     options = as_options(options)
     leaves, rebuild, structure = _as_arrays(value, "all_gather")
     for leaf in leaves:
@@ -123,7 +142,7 @@ def all_gather(extended: Any, context: ReplicaContext, value: Any, axis: int, op
     return rebuild(gathered)
 
 
-def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild, str]:
+def _as_arrays(value: PyTree, what: str) -> tuple[list[jax.Array], _tree.Rebuild, str]:
     """The arrays of a replica's structure, how to put others there, and the structure as a text.
 
     Replicas must agree on the text: it has the keys of dicts, and the arrays come in their order.
@@ -143,7 +162,7 @@ def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild, s
     return arrays, rebuild, structure
 
 
-def _code_of(fn: Any) -> Any:
+def _code_of(fn: object) -> Any:
     """What makes two functions the same one, though each replica may define its own."""
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -151,5 +170,5 @@ def _code_of(fn: Any) -> Any:
     return getattr(fn, "__code__", None) or type(fn)
 
 
-def _name_of(fn: Any) -> str:
+def _name_of(fn: object) -> str:
     return getattr(fn, "__qualname__", None) or repr(fn)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from replicax._src._typing import PyTree
 from replicax._src.devices import PLAIN, Layout, ReplicaMesh, checked_parts, whole_numbers
 from replicax._src.variable import Variable
 
@@ -72,7 +73,7 @@ class StateLayout:
         object.__setattr__(self, "rules", texts)  # one that can be hashed
 
     def of_variable(
-        self, mesh: ReplicaMesh, asked: Any, is_mirrored: bool, name: str, shape: tuple[int, ...]
+        self, mesh: ReplicaMesh, asked: object, is_mirrored: bool, name: str, shape: tuple[int, ...]
     ) -> Layout:
         """The layout of a new variable.
 
@@ -156,7 +157,7 @@ def _checked(
     return asked if mesh.size > 1 else Layout(asked.parts)
 
 
-def as_state_layout(value: Any) -> StateLayout:
+def as_state_layout(value: PyTree) -> StateLayout:
     if value is None:
         return StateLayout()
     if isinstance(value, StateLayout):

@@ -14,7 +14,7 @@ from typing import Any, final
 import jax
 
 from replicax._src._errors import ReplicaMismatchError
-from replicax._src._typing import Device, override
+from replicax._src._typing import Device, PyTree, override
 from replicax._src.cluster import Membership
 from replicax._src.collectives import (
     CommunicationOptions,
@@ -73,7 +73,7 @@ class SyncGroup(abc.ABC):
         self,
         ops: CrossDeviceOps,
         value: DistributedValues,
-        destinations: Any,
+        destinations: object,
         axis: int,
         options: CommunicationOptions | None,
     ) -> Any:
@@ -88,7 +88,7 @@ class SyncGroup(abc.ABC):
         """Returns the sum of the numbers that the workers have."""
 
     @abc.abstractmethod
-    def note_unevenness(self, value: Any) -> None:
+    def note_unevenness(self, value: PyTree) -> None:
         """Notes where a value that every worker has just made has other shapes on the others."""
 
     @abc.abstractmethod
@@ -127,7 +127,7 @@ class ReplicasHere(SyncGroup):
         self,
         ops: CrossDeviceOps,
         value: DistributedValues,
-        destinations: Any,
+        destinations: object,
         axis: int,
         options: CommunicationOptions | None,
     ) -> Any:
@@ -142,7 +142,7 @@ class ReplicasHere(SyncGroup):
         return number
 
     @override
-    def note_unevenness(self, value: Any) -> None:
+    def note_unevenness(self, value: PyTree) -> None:
         pass
 
     @override
@@ -206,7 +206,7 @@ class ReplicasOfWorkers(SyncGroup):
         self,
         ops: CrossDeviceOps,
         value: DistributedValues,
-        destinations: Any,
+        destinations: object,
         axis: int,
         options: CommunicationOptions | None,
     ) -> Any:
@@ -233,7 +233,7 @@ class ReplicasOfWorkers(SyncGroup):
         return sum(numbers_everywhere(self._mesh, [number, *others]))
 
     @override
-    def note_unevenness(self, value: Any) -> None:
+    def note_unevenness(self, value: PyTree) -> None:
         if differ(self._membership.exchange("values", shapes_of(value), self._patience)):
             mark_uneven(value)
 

@@ -28,7 +28,7 @@ class OneBuffer(Storage):
     __slots__ = ("_assembled", "exclusive")
     mesh = None
 
-    def __init__(self, array: Any, exclusive: bool = False):
+    def __init__(self, array: jax.Array, exclusive: bool = False):
         self._assembled = array
         self.exclusive = exclusive
 
@@ -67,17 +67,20 @@ class ReplicaBuffers(Storage):
         self,
         mesh: ReplicaMesh,
         components: Sequence[jax.Array] | None = None,
-        assembled: Any = None,
+        assembled: jax.Array | None = None,
         exclusive: bool = False,
     ):
         self.mesh = mesh
         self._components: Any = components
-        self._assembled = assembled
+        self._assembled: Any = assembled
         self.exclusive = exclusive
 
     @classmethod
     @override
-    def holding(cls, mesh: Any, array: Any, exclusive: bool = False) -> ReplicaBuffers:
+    def holding(
+        cls, mesh: ReplicaMesh | None, array: Any, exclusive: bool = False
+    ) -> ReplicaBuffers:
+        assert mesh is not None
         return cls(mesh, None, array, exclusive)
 
     @override
@@ -162,7 +165,8 @@ class PartBuffers(Storage):
 
     @classmethod
     @override
-    def holding(cls, mesh: Any, array: Any, exclusive: bool = False) -> PartBuffers:
+    def holding(cls, mesh: ReplicaMesh | None, array: Any, exclusive: bool = False) -> PartBuffers:
+        assert mesh is not None
         return cls(mesh, array, exclusive)
 
     @override

@@ -5,6 +5,8 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar
 
+from replicax._src.devices import ReplicaMesh
+
 
 class Storage(abc.ABC):
     """One array, or one for each replica. It never changes: an update makes a new one.
@@ -27,7 +29,7 @@ class Storage(abc.ABC):
         return type(self)
 
     @classmethod
-    def holding(cls, mesh: Any, array: Any, exclusive: bool = False) -> Storage:
+    def holding(cls, mesh: ReplicaMesh | None, array: Any, exclusive: bool = False) -> Storage:
         """Returns a storage of this class with an array as `assembled` gives it."""
         raise TypeError(f"{cls.__name__} is made by the program that has its value.")
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from replicax._src._typing import override
 from replicax._src.context import EACH
@@ -25,7 +26,7 @@ class TracedBuffers(Storage):
     __slots__ = ("exclusive", "local", "mesh", "mirrored")
     is_traced: ClassVar[bool] = True
 
-    def __init__(self, mesh: ReplicaMesh, local: Any, mirrored: bool = False):
+    def __init__(self, mesh: ReplicaMesh, local: ArrayLike, mirrored: bool = False):
         """
         Args:
           mesh: the devices of the components.
@@ -104,14 +105,14 @@ class TracedBuffers(Storage):
     def assembled(self) -> Any:
         return self.local
 
-    def with_component(self, replica_id: Any, array: Any) -> TracedBuffers:
+    def with_component(self, replica_id: Any, array: ArrayLike) -> TracedBuffers:
         if replica_id is EACH or self.mirrored:
             return TracedBuffers(self.mesh, array, self.mirrored)
         number = jax.lax.axis_index(REPLICA_AXIS) % len(self.mesh.devices)
         return TracedBuffers(self.mesh, jnp.where(number == replica_id, array, self.local))
 
 
-def _as_numbers(fn: Callable[[jax.Array], jax.Array], array: Any) -> jax.Array:
+def _as_numbers(fn: Callable[[jax.Array], jax.Array], array: ArrayLike) -> jax.Array:
     """`fn(array)`; of random keys, with the numbers that they are made of."""
     array = jnp.asarray(array)
     if not jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
