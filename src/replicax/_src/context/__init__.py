@@ -16,11 +16,11 @@ from replicax._src.context._scope import StrategyScope as StrategyScope
 from replicax._src.context._scope import experimental_set_strategy as experimental_set_strategy
 from replicax._src.context._stack import EACH as EACH
 from replicax._src.context._stack import Frame as Frame
-from replicax._src.context._stack import compiling_losses as compiling_losses
 from replicax._src.context._stack import copy_for as copy_for
 from replicax._src.context._stack import default_strategy as default_strategy
 from replicax._src.context._stack import depth as depth
 from replicax._src.context._stack import entered as entered
+from replicax._src.context._stack import entered_world as entered_world
 from replicax._src.context._stack import fill_default_slot as fill_default_slot
 from replicax._src.context._stack import fill_world_slot as fill_world_slot
 from replicax._src.context._stack import first_of as first_of
@@ -31,4 +31,5 @@ from replicax._src.context._stack import top as current_frame  # noqa: F401
 from replicax._src.context._stack import world as world
 from replicax._src.context._world import Picked as Picked
 from replicax._src.context._world import Replicas as Replicas
+from replicax._src.context._world import Substitution as Substitution
 from replicax._src.context._world import World as World

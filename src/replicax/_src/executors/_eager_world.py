@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn, final
+from typing import Any, ClassVar, NoReturn, final
 
 import jax
 
@@ -27,6 +26,8 @@ from replicax._src.variable import DistributedVariable, Variable
 @final
 class EagerWorld(World):
     """Variables have their values, and replicas are threads that take turns."""
+
+    is_program: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.replicas = SeparateReplicas()
@@ -105,6 +106,31 @@ class EagerWorld(World):
     # ------------------------------------------------------------------ variables
 
     @override
+    def read(self, variable: Variable) -> jax.Array:
+        if self.substitutions:
+            value = self._substituted(variable)
+            if value is not None:
+                return value
+        self.require_unstaged(variable)
+        return variable._read()
+
+    @override
+    def assign(self, variable: Variable, kind: str, value: Any) -> None:
+        if isinstance(value, Tracer):
+            # Under jax.grad a stored value is the number itself, without its derivative.
+            value = jax.lax.stop_gradient(value)
+        if isinstance(value, Tracer) or staging_trace() is not None:
+            raise RuntimeError(
+                f"{kind} of variable {variable.name!r} inside a function that JAX traces (jax.jit, "
+                "lax.scan, vmap, ...): it would happen when the function is traced, and not when "
+                "it runs. Return the value from the traced function and assign it outside, or use "
+                "rx.function in place of jax.jit."
+            )
+        variable._update(kind, value)
+        for substitution in self.substitutions:
+            substitution.written(variable)
+
+    @override
     def require_startable(self, value: Any, name: str) -> None:
         if isinstance(value, Tracer):
             raise RuntimeError(
@@ -139,16 +165,6 @@ class EagerWorld(World):
                 "the variable has now. Read it outside, value = variable.read_value(), or pass it "
                 "as an argument: jax.jit(fn)(x, variable). rx.function, and in a loss "
                 "rx.value_and_grad(..., compile=True), take care of it."
-            )
-
-    @override
-    def require_assignable(self, variable: Variable, kind: str, value: Any) -> None:
-        if isinstance(value, Tracer) or staging_trace() is not None:
-            raise RuntimeError(
-                f"{kind} of variable {variable.name!r} inside a function that JAX traces (jax.jit, "
-                "lax.scan, vmap, ...): it would happen when the function is traced, and not when "
-                "it runs. Return the value from the traced function and assign it outside, or use "
-                "rx.function in place of jax.jit."
             )
 
     @override
@@ -199,10 +215,6 @@ class EagerWorld(World):
         return False
 
     # ------------------------------------------------------------------ training
-
-    @override
-    def in_loss(self) -> AbstractContextManager[Any]:
-        return contextlib.nullcontext()  # reads of variables in what JAX keeps are refused
 
     @override
     def cut_of(self, variable: Variable) -> int | None:

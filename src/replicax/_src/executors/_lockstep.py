@@ -25,7 +25,14 @@ from replicax._src._errors import (
     show_users_part,
 )
 from replicax._src._typing import Device
-from replicax._src.context import Frame, ReplicaContext, entered, thread_state, world
+from replicax._src.context import (
+    Frame,
+    ReplicaContext,
+    entered,
+    entered_world,
+    thread_state,
+    world,
+)
 from replicax._src.devices import replicas_on, short_name
 from replicax._src.executors._threads import Task, pool
 from replicax._src.values import as_one_of_many, drop_gathered, regroup, released, select_replica
@@ -75,10 +82,9 @@ class _Replica:
                 _jax_internals.with_thread_settings(inherited.jax_settings),
                 jax.default_device(self.device),
                 entered(frame),
+                entered_world(inherited.world),
             ):
                 thread_state.creators = list(inherited.creators)
-                thread_state.interceptors = []
-                thread_state.compiles_losses = inherited.compiles_losses
                 self.result = inherited.variables.copy().run(fn, *args, **kwargs)
             self.state = _State.DONE
         except BaseException as error:  # handed to the calling thread, whatever it is
@@ -121,7 +127,7 @@ class _Inherited:
         self.jax_settings = _jax_internals.thread_settings()
         self.variables = contextvars.copy_context()
         self.creators = list(thread_state.creators)
-        self.compiles_losses = thread_state.compiles_losses
+        self.world = thread_state.world
 
 
 def run_in_lockstep(

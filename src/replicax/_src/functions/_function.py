@@ -26,12 +26,12 @@ from replicax._src._warnings import warn
 from replicax._src.collectives import default_device
 from replicax._src.context import (
     Frame,
-    compiling_losses,
     current_frame,
     is_compiling,
     let_libraries_join,
     require_threads,
     thread_state,
+    world,
 )
 from replicax._src.devices import need_mesh
 from replicax._src.functions._arguments import Arguments, Look, is_stream
@@ -304,14 +304,16 @@ class Function(Generic[P, R]):
             arguments = Arguments(args, kwargs)
         except Uneven as reason:
             self._count_uneven(reason)
-            with compiling_losses():
+            with world().compiling_losses():
                 return with_snapshots(body(*args, **kwargs))
         state.uneven_calls = 0
         program = self._find(body, strategy, frame, arguments)
         if program is _EAGER:
             return with_snapshots(body(*args, **kwargs))
         if program is _LOOP:
-            return with_snapshots(self._loop(body, args, kwargs))
+            with world().compiling_runs(self._runs):
+                result = body(*args, **kwargs)
+            return with_snapshots(result)
         try:
             return program(arguments)
         except VariableGone:  # its name may stand for another one now
@@ -350,15 +352,6 @@ class Function(Generic[P, R]):
         with self._lock:
             program = programs.get(key)
             return program or self._traced(key, body, strategy, frame, arguments)
-
-    def _loop(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs as Python; every `strategy.run` in it is compiled."""
-        outer = thread_state.compiled_runs
-        thread_state.compiled_runs = self._runs
-        try:
-            return body(*args, **kwargs)
-        finally:
-            thread_state.compiled_runs = outer
 
     # ------------------------------------------------------------------ tracing
 

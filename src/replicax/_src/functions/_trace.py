@@ -22,14 +22,19 @@ from replicax._src import _jax_internals
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import Device, Tracer
 from replicax._src.collectives import of_first_worker, own_part, part_shape, put_together
-from replicax._src.context import EACH, World, get_replica_context, thread_state
+from replicax._src.context import EACH, World, entered_world, get_replica_context
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, need_mesh, put, replica_mesh
 from replicax._src.functions._captured import laid_out_over, look_of
 from replicax._src.functions._place import Place
 from replicax._src.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
 from replicax._src.functions._turns import Provenance, Turns
 from replicax._src.values import DistributedValues, OneBuffer, ReplicaBuffers, TracedBuffers
-from replicax._src.variable import DistributedVariable, SyncOnReadVariable, Variable, trace_stamp
+from replicax._src.variable import DistributedVariable, SyncOnReadVariable, Variable
+
+# JAX keeps what it traced by the function and this value. Where variables stand for other values
+# than before, a value of its own makes JAX look again into jitted functions, bodies of loops and
+# the like, which may read them.
+_trace_stamp = jax.make_user_context(None)
 
 
 @dataclasses.dataclass(eq=False)
@@ -96,14 +101,9 @@ class ProgramTrace:
     @contextlib.contextmanager
     def active(self, world: World) -> Iterator[None]:
         """Inside the block, `world` is the thread's, in which this program is traced."""
-        outer = thread_state.world, thread_state.interceptors
-        thread_state.world, thread_state.interceptors = world, []
-        with self._stamps:
-            self._stamps.enter_context(trace_stamp(object()))
-            try:
-                yield
-            finally:
-                thread_state.world, thread_state.interceptors = outer
+        with self._stamps, entered_world(world):
+            self._stamps.enter_context(_trace_stamp(object()))
+            yield
 
     @property
     def written(self) -> list[Entry]:
@@ -200,7 +200,7 @@ class ProgramTrace:
             entry.value = array
             # What JAX traced so far has seen the old value.
             self._stamps.close()
-            self._stamps.enter_context(trace_stamp(object()))
+            self._stamps.enter_context(_trace_stamp(object()))
             return
         if entry.is_read_inside:
             raise RefNeeded(variable)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn, final
+from typing import Any, ClassVar, NoReturn, final
 
 import jax
 
-from replicax._src._typing import Device, override
+from replicax._src._typing import Device, Tracer, override
 from replicax._src.collectives import ReplicasTogether, SeparateReplicas
-from replicax._src.context import EACH, Picked, ReplicaContext, World
+from replicax._src.context import EACH, Picked, ReplicaContext, Substitution, World
 from replicax._src.devices import Layout, ReplicaMesh, replica_mesh
 from replicax._src.functions._spmd import run_in_trace
 from replicax._src.functions._trace import ProgramTrace, in_replica
 from replicax._src.values import DistributedValues, Mirrored, Storage, TracedBuffers
 from replicax._src.variable import DistributedVariable, Variable
 
-# As `trace_stamp` of variables, which assignments inside the loss renew, and cannot renew this one.
+# As the stamp in `_trace.py`. Assignments inside the loss renew that one, and cannot renew this.
 _loss_stamp = jax.make_user_context(None)
 
 
 @final
 class TracedWorld(World):
     """What is done becomes a part of `program`."""
+
+    is_program: ClassVar[bool] = True
 
     def __init__(self, program: ProgramTrace):
         self.program = program
@@ -101,6 +103,19 @@ class TracedWorld(World):
     # ------------------------------------------------------------------ variables
 
     @override
+    def read(self, variable: Variable) -> jax.Array:
+        value = self._substituted(variable)
+        return variable._read() if value is None else value
+
+    @override
+    def assign(self, variable: Variable, kind: str, value: Any) -> None:
+        if isinstance(value, Tracer):
+            value = jax.lax.stop_gradient(value)
+        variable._update(kind, value)
+        for substitution in self.substitutions:
+            substitution.written(variable)
+
+    @override
     def require_startable(self, value: Any, name: str) -> None:
         pass
 
@@ -110,10 +125,6 @@ class TracedWorld(World):
 
     @override
     def require_unstaged(self, variable: Variable, allowed: Any = None) -> None:
-        pass
-
-    @override
-    def require_assignable(self, variable: Variable, kind: str, value: Any) -> None:
         pass
 
     @override
@@ -159,13 +170,16 @@ class TracedWorld(World):
     # ------------------------------------------------------------------ training
 
     @override
-    def in_loss(self) -> AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def in_loss(self, substitution: Substitution) -> Iterator[None]:
         # JAX may have traced what the loss calls before, with other values.
-        return _loss_stamp(object())
+        with _loss_stamp(object()), super().in_loss(substitution):
+            yield
 
     @override
     def cut_of(self, variable: Variable) -> int | None:
-        return self.program.cut_of(variable)
+        # Inside of another loss it has the value that stands for it there.
+        return None if self.substitutions else self.program.cut_of(variable)
 
     @override
     def part_of(self, variable: Variable) -> Any:

@@ -201,7 +201,7 @@ class StrategyExtended:
     @property
     def _compiled_runs(self) -> FunctionCache | None:
         """Where compiled versions of replica functions are, if these are to be compiled."""
-        return thread_state.compiled_runs
+        return world().compiled_runs
 
     def _run_replicas(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -25,11 +25,7 @@ from replicax._src.training._on_parts import Part
 from replicax._src.training._optimizer_inputs import split_pairs, tree_of, variables_in
 from replicax._src.training._optimizer_state import OptimizerState, checked, state_variable
 from replicax._src.values import ArrayLike, PerReplica, select_replica
-from replicax._src.variable import (
-    Variable,
-    VariableAggregation,
-    active_interceptors,
-)
+from replicax._src.variable import Variable, VariableAggregation
 
 
 class Optimizer:
@@ -220,7 +216,7 @@ class Optimizer:
                 "that function has returned them."
             )
 
-        if active_interceptors():
+        if world().substitutions:
             raise in_traced_function()
         for gradient in gradients:
             world().refuse_traced(gradient, in_traced_function)

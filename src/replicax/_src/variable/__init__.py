@@ -6,10 +6,6 @@ from replicax._src.variable._distributed import ComponentVariable as ComponentVa
 from replicax._src.variable._distributed import DistributedVariable as DistributedVariable
 from replicax._src.variable._distributed import MirroredVariable as MirroredVariable
 from replicax._src.variable._distributed import SyncOnReadVariable as SyncOnReadVariable
-from replicax._src.variable._interception import Interceptor as Interceptor
-from replicax._src.variable._interception import active_interceptors as active_interceptors
-from replicax._src.variable._interception import intercepting as intercepting
-from replicax._src.variable._interception import trace_stamp as trace_stamp
 from replicax._src.variable._late_values import late_value_sources as late_value_sources
 from replicax._src.variable._late_values import outside_of_everything as outside_of_everything
 from replicax._src.variable._policy import VariableAggregation as VariableAggregation

@@ -30,7 +30,7 @@ from replicax._src.devices import (
     short_name,
 )
 from replicax._src.values import ArrayLike, Mirrored, OneBuffer, PerReplica, Storage
-from replicax._src.variable import _creator, _interception, _late_values
+from replicax._src.variable import _creator, _late_values
 from replicax._src.variable._policy import (
     VariableAggregation,
     VariableSynchronization,
@@ -219,12 +219,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         require_threads("A read of a variable")
         if self._looks_left:
             self._catch_up()
-        for interceptor in reversed(_interception.active_interceptors()):
-            found = interceptor.read(self)
-            if found is not None:
-                return found
-        world().require_unstaged(self)
-        return self._read()
+        return world().read(self)
 
     def _catch_up(self) -> None:
         """Takes over the value that a checkpoint may have for this variable."""
@@ -278,13 +273,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         require_threads(f"{kind} of a variable")
         if self._looks_left:
             self._catch_up()
-        value = self._coerced(kind, value)
-        interceptors = _interception.active_interceptors()
-        if any(each.write(self, kind, value) for each in reversed(interceptors)):
-            return self
-        self._update(kind, self._concrete(kind, value))
-        for each in interceptors:
-            each.written(self)
+        world().assign(self, kind, self._coerced(kind, value))
         return self
 
     def _coerced(self, kind: str, value: Any) -> Any:
@@ -326,13 +315,6 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
                     f"x.astype('{self.dtype}')."
                 )
             value = array.astype(self.dtype)
-        return value
-
-    def _concrete(self, kind: str, value: Any) -> Any:
-        # Under jax.grad a stored value is the number itself, without its derivative.
-        if isinstance(value, Tracer):
-            value = jax.lax.stop_gradient(value)
-        world().require_assignable(self, kind, value)
         return value
 
     # What the kinds of variables differ in.
