@@ -1,5 +1,10 @@
 """Contexts: default, cross-replica, replica, update; per thread."""
 
+from replicax._src.context._access import leave_meetings as leave_meetings
+from replicax._src.context._access import meet_replicas as meet_replicas
+from replicax._src.context._access import replica_id_of as replica_id_of
+from replicax._src.context._access import replica_number_of as replica_number_of
+from replicax._src.context._access import shared_state_of as shared_state_of
 from replicax._src.context._forks import require_threads as require_threads
 from replicax._src.context._queries import get_replica_context as get_replica_context
 from replicax._src.context._queries import get_strategy as get_strategy

@@ -119,19 +119,7 @@ class ReplicaContext:
     def _meet(
         self, key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool = False
     ) -> Any:
-        """Brings `payload` to a meeting of all replicas; returns this replica's result.
-
-        `handler` is called once, in cross-replica context, with the payloads merged into one
-        structure of per-replica values. This replica gets its components of what it returns. With
-        one replica there is nothing to merge and nothing to select.
-
-        Args:
-          key: must be equal on all replicas.
-          what: what this replica did, for error messages.
-          payload: a structure, alike on all replicas.
-          handler: what happens at the meeting.
-          keep_same: leave what is the very same object on all replicas as that object.
-        """
+        """Does what `meet_replicas` in `_access.py` says."""
         if self._meet_others is not None:
             return self._meet_others(key, what, payload, handler, keep_same)
         if self._strategy.num_replicas_in_sync != 1:
@@ -175,7 +163,7 @@ class ReplicaContext:
         raise WrongContextError(
             f"{what} of replica {self._number} was called outside its replica function: after "
             "it returned, in another thread, or inside a merge_fn. Call "
-            "rx.distribute.get_replica_context() anew where it is needed."
+            "rx.distribute.get_replica_context() again where it is needed."
         )
 
     def __enter__(self) -> ReplicaContext:

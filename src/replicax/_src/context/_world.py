@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # rooms above this one: a world speaks of what is there, and 
     from replicax._src.devices import Layout, ReplicaMesh
     from replicax._src.functions import FunctionCache
     from replicax._src.values import DistributedValues, PerReplica, Storage
-    from replicax._src.variable import DistributedVariable, Variable
+    from replicax._src.variable import Change, DistributedVariable, Variable
 
 Picked = TypeVar("Picked")
 
@@ -208,7 +208,7 @@ class World(abc.ABC):
         """Returns the value of a variable."""
 
     @abc.abstractmethod
-    def assign(self, variable: Variable, kind: str, value: Any) -> None:
+    def assign(self, variable: Variable, how: Change, value: Any) -> None:
         """Changes a variable; `value` has its shape and dtype."""
 
     def _substituted(self, variable: Variable) -> jax.Array | None:
@@ -256,12 +256,12 @@ class World(abc.ABC):
         """Returns an array over `mesh`, laid out as a variable is."""
 
     @abc.abstractmethod
-    def update_in_turn(self, variable: Variable, kind: str, value: Any) -> bool:
+    def update_in_turn(self, variable: Variable, how: Change, value: Any) -> bool:
         """Changes a variable without copies for each replica of a trace; False elsewhere."""
 
     @abc.abstractmethod
     def defer(
-        self, variable: DistributedVariable, context: ReplicaContext, kind: str, value: Any
+        self, variable: DistributedVariable, context: ReplicaContext, how: Change, value: Any
     ) -> bool:
         """Notes a change that eager replicas make together after the program; False elsewhere."""
 

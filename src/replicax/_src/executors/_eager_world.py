@@ -14,13 +14,28 @@ from replicax._src.collectives import (
     SeparateReplicas,
     all_gather_with_gradient,
     all_reduce_with_gradient,
-    of_first_worker,
 )
 from replicax._src.context import Picked, ReplicaContext, World
 from replicax._src.devices import PLAIN, Layout, ReplicaMesh, device_of, put, replica_mesh
 from replicax._src.executors._lockstep import run_in_lockstep
-from replicax._src.values import DistributedValues, Mirrored, OneBuffer, ReplicaBuffers, Storage
-from replicax._src.variable import DistributedVariable, Variable
+from replicax._src.values import (
+    DistributedValues,
+    Mirrored,
+    ReplicaBuffers,
+    Storage,
+    buffers_of,
+    value_of_buffers,
+)
+from replicax._src.variable import (
+    Change,
+    DistributedVariable,
+    Variable,
+    change,
+    read_storage,
+    set_storage,
+    settled_storage,
+    start_from,
+)
 
 
 @final
@@ -79,7 +94,7 @@ class EagerWorld(World):
         if len(set(devices)) < len(devices):
             return Mirrored([put(array, device) for device in devices])
         mesh = replica_mesh(devices)
-        return Mirrored._from_buffers(ReplicaBuffers(mesh, assembled=mesh.spread(array, PLAIN)))
+        return value_of_buffers(Mirrored, ReplicaBuffers(mesh, assembled=mesh.spread(array, PLAIN)))
 
     @override
     def component_for_each(self, value: DistributedValues) -> NoReturn:
@@ -112,21 +127,21 @@ class EagerWorld(World):
             if value is not None:
                 return value
         self.require_unstaged(variable)
-        return variable._read()
+        return read_storage(variable)
 
     @override
-    def assign(self, variable: Variable, kind: str, value: Any) -> None:
+    def assign(self, variable: Variable, how: Change, value: Any) -> None:
         if isinstance(value, Tracer):
             # Under jax.grad a stored value is the number itself, without its derivative.
             value = jax.lax.stop_gradient(value)
         if isinstance(value, Tracer) or staging_trace() is not None:
             raise RuntimeError(
-                f"{kind} of variable {variable.name!r} inside a function that JAX traces (jax.jit, "
+                f"{how} of variable {variable.name!r} inside a function that JAX traces (jax.jit, "
                 "lax.scan, vmap, ...): it would happen when the function is traced, and not when "
                 "it runs. Return the value from the traced function and assign it outside, or use "
                 "rx.function in place of jax.jit."
             )
-        variable._update(kind, value)
+        change(variable, how, value)
         for substitution in self.substitutions:
             substitution.written(variable)
 
@@ -147,13 +162,7 @@ class EagerWorld(World):
 
     @override
     def create(self, variable: Variable, mesh: ReplicaMesh | None, value: Any) -> None:
-        if mesh is None:
-            variable._stored = OneBuffer(put(value, variable._placement[0]))
-            return
-        assert isinstance(variable, DistributedVariable)
-        value = of_first_worker(mesh, value, variable._description)
-        whole = mesh.spread(value, variable._layout)
-        variable._stored = ReplicaBuffers(mesh, assembled=whole)
+        start_from(variable, mesh, value)
 
     @override
     def require_unstaged(self, variable: Variable, allowed: Any = None) -> None:
@@ -173,16 +182,17 @@ class EagerWorld(World):
 
     @override
     def storage_of(self, variable: Variable) -> Storage:
-        return variable._settled()
+        return settled_storage(variable)
 
     @override
     def store(self, variable: Variable, storage: Storage) -> None:
-        variable._store(storage)
+        set_storage(variable, storage)
 
     @override
     def with_copy(self, variable: DistributedVariable, index: Any, value: Any) -> Storage:
-        layout, mesh, storage = variable.layout, variable._stored.mesh, variable._settled()
+        layout, storage = variable.layout, settled_storage(variable)
         assert isinstance(storage, ReplicaBuffers)
+        mesh = storage.mesh
         if layout.replica_dim is not None:  # there is one copy, of which each replica has a part
             whole = mesh.relaid(self.laid_out(value, mesh, layout), layout)
             return ReplicaBuffers(mesh, assembled=whole)
@@ -193,8 +203,9 @@ class EagerWorld(World):
     @override
     def laid_out(self, value: Any, mesh: ReplicaMesh, layout: Layout) -> jax.Array:
         if isinstance(value, Mirrored):
-            if value._buffers is not None and value._buffers.mesh is mesh:
-                return mesh.relaid(value._buffers.assembled, layout)
+            buffers = buffers_of(value)
+            if buffers is not None and buffers.mesh is mesh:
+                return mesh.relaid(buffers.assembled, layout)
             value = value._array()
         if mesh.is_one_device:  # no transfer to arrange: a tenth of device_put's cost
             return mesh.assemble([put(value, mesh.devices[0])])
@@ -205,12 +216,12 @@ class EagerWorld(World):
         return mesh.relaid(array, layout)
 
     @override
-    def update_in_turn(self, variable: Variable, kind: str, value: Any) -> bool:
+    def update_in_turn(self, variable: Variable, how: Change, value: Any) -> bool:
         return False
 
     @override
     def defer(
-        self, variable: DistributedVariable, context: ReplicaContext, kind: str, value: Any
+        self, variable: DistributedVariable, context: ReplicaContext, how: Change, value: Any
     ) -> bool:
         return False
 

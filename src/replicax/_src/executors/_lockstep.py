@@ -30,6 +30,8 @@ from replicax._src.context import (
     ReplicaContext,
     entered,
     entered_world,
+    leave_meetings,
+    replica_number_of,
     thread_state,
     world,
 )
@@ -90,7 +92,7 @@ class _Replica:
         except BaseException as error:  # handed to the calling thread, whatever it is
             self.error = error
             self.state = _State.FAILED
-        self.context._meet_others = None  # no cycle
+        leave_meetings(self.context)  # no cycle
 
     def _meet(
         self, key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool
@@ -117,7 +119,8 @@ class _Replica:
             _State.DONE: "returned",
             _State.FAILED: f"raised {type(self.error).__name__}",
         }
-        return f"  replica {self.context._number} ({short_name(self.device)}): {doing[self.state]}"
+        number = replica_number_of(self.context)
+        return f"  replica {number} ({short_name(self.device)}): {doing[self.state]}"
 
 
 class _Inherited:
@@ -234,9 +237,8 @@ def _raise_if_failed(replica: _Replica, count: int) -> None:
     error = replica.error
     if error is None:
         return
-    note = (
-        f"(raised in replica {replica.context._number} of {count}, on {short_name(replica.device)})"
-    )
+    number = replica_number_of(replica.context)
+    note = f"(raised in replica {number} of {count}, on {short_name(replica.device)})"
     add_note(error, note)
     show_users_part(error)
     raise error

@@ -29,6 +29,7 @@ from replicax._src.context import (
     current_frame,
     is_compiling,
     let_libraries_join,
+    replica_id_of,
     require_threads,
     thread_state,
     world,
@@ -53,7 +54,7 @@ from replicax._src.functions._retry import (
 )
 from replicax._src.functions._signature import Signature
 from replicax._src.functions._snapshot import with_snapshots
-from replicax._src.values import DistributedValues
+from replicax._src.values import DistributedValues, buffers_of
 from replicax._src.variable import Variable, VariableGone
 
 P = ParamSpec("P")
@@ -420,14 +421,15 @@ class Function(Generic[P, R]):
             devices = frame.strategy.extended._replica_devices
             return Place(devices) if replica is None else Place((devices[replica],), replica)
         for value in arguments.inputs:
-            if isinstance(value, DistributedValues) and value._buffers is not None:
-                return Place(value._buffers.mesh.devices)
+            buffers = buffers_of(value) if isinstance(value, DistributedValues) else None
+            if buffers is not None:
+                return Place(buffers.mesh.devices)
         counts = {look.count for look in arguments.looks if isinstance(look, Look)} - {1}
         earlier = self._state.devices
         if earlier is not None and (not counts or len(earlier) in counts):
             return Place(earlier)
         for value in (*arguments.leaves, *captured_objects(self._python_function)):
-            found = value._strategy if isinstance(value, Variable) else value
+            found = value.distribute_strategy if isinstance(value, Variable) else value
             if not hasattr(found, "_extended"):
                 continue
             devices = found._extended._replica_devices
@@ -536,7 +538,7 @@ def _eager_replica(frame: Frame) -> int | None:
     context = frame.replica_context
     if context is None or context.num_replicas_in_sync == 1:
         return None
-    return context._replica_id
+    return replica_id_of(context)
 
 
 def _without_self(fn: Callable[..., Any]) -> inspect.Signature:

@@ -11,12 +11,25 @@ import jax
 
 from replicax._src._typing import Device, Tracer, override
 from replicax._src.collectives import ReplicasTogether, SeparateReplicas
-from replicax._src.context import EACH, Picked, ReplicaContext, Substitution, World
+from replicax._src.context import EACH, Picked, ReplicaContext, Substitution, World, replica_id_of
 from replicax._src.devices import Layout, ReplicaMesh, replica_mesh
 from replicax._src.functions._spmd import run_in_trace
 from replicax._src.functions._trace import ProgramTrace, in_replica
-from replicax._src.values import DistributedValues, Mirrored, Storage, TracedBuffers
-from replicax._src.variable import DistributedVariable, Variable
+from replicax._src.values import (
+    DistributedValues,
+    Mirrored,
+    Storage,
+    TracedBuffers,
+    value_of_buffers,
+)
+from replicax._src.variable import (
+    Change,
+    DistributedVariable,
+    Variable,
+    change,
+    number_of_copies,
+    read_storage,
+)
 
 # As the stamp in `_trace.py`. Assignments inside the loss renew that one, and cannot renew this.
 _loss_stamp = jax.make_user_context(None)
@@ -76,7 +89,9 @@ class TracedWorld(World):
 
     @override
     def mirrored(self, devices: tuple[Device, ...], array: Any) -> Any:
-        return Mirrored._from_buffers(TracedBuffers(replica_mesh(devices), array, mirrored=True))
+        return value_of_buffers(
+            Mirrored, TracedBuffers(replica_mesh(devices), array, mirrored=True)
+        )
 
     @override
     def component_for_each(self, value: DistributedValues) -> Any:
@@ -105,13 +120,13 @@ class TracedWorld(World):
     @override
     def read(self, variable: Variable) -> jax.Array:
         value = self._substituted(variable)
-        return variable._read() if value is None else value
+        return read_storage(variable) if value is None else value
 
     @override
-    def assign(self, variable: Variable, kind: str, value: Any) -> None:
+    def assign(self, variable: Variable, how: Change, value: Any) -> None:
         if isinstance(value, Tracer):
             value = jax.lax.stop_gradient(value)
-        variable._update(kind, value)
+        change(variable, how, value)
         for substitution in self.substitutions:
             substitution.written(variable)
 
@@ -152,19 +167,19 @@ class TracedWorld(World):
         return array
 
     @override
-    def update_in_turn(self, variable: Variable, kind: str, value: Any) -> bool:
+    def update_in_turn(self, variable: Variable, how: Change, value: Any) -> bool:
         if not in_replica():
             return False
-        self.program.update_in_turn(variable, kind, value)
+        self.program.update_in_turn(variable, how, value)
         return True
 
     @override
     def defer(
-        self, variable: DistributedVariable, context: ReplicaContext, kind: str, value: Any
+        self, variable: DistributedVariable, context: ReplicaContext, how: Change, value: Any
     ) -> bool:
-        if context._replica_id is EACH or variable._copies == 1:
+        if replica_id_of(context) is EACH or number_of_copies(variable) == 1:
             return False
-        self.program.defer(variable, kind, value)
+        self.program.defer(variable, how, value)
         return True
 
     # ------------------------------------------------------------------ training

@@ -74,12 +74,13 @@ from replicax._src.values import (
     is_leaf,
 )
 from replicax._src.variable import (
-    ComponentVariable,
     DistributedVariable,
     MirroredVariable,
     SyncOnReadVariable,
     Variable,
     VariableSynchronization,
+    container_of,
+    mesh_of,
 )
 
 
@@ -459,7 +460,7 @@ class StrategyExtended:
 
     def _slot_layout(self, primary: Any, shape: tuple[int, ...]) -> Any:
         """The layout of a part of an optimizer's state that belongs to a variable."""
-        mesh = primary._stored.mesh
+        mesh = mesh_of(primary)
         return PLAIN if mesh is None else self._state_layout.of_slot(mesh, primary, shape)
 
     def _devices_for(self, colocate_with: Any) -> tuple[Device, ...]:
@@ -539,8 +540,7 @@ class StrategyExtended:
         """
         context = get_replica_context()
         if context is not None and context.strategy is self._strategy and has_strategy():
-            if isinstance(var, ComponentVariable):
-                var = var._distributed_container
+            var = self.value_container(var)
 
             def update_together(
                 strategy: Any, var: Any, args: Sequence[Any], kwargs: dict[str, Any] | None
@@ -577,7 +577,7 @@ class StrategyExtended:
         def update_copy(index: Any, *args: Any, **kwargs: Any) -> Any:
             return fn(var._component(index), *args, **kwargs)
 
-        is_cut = isinstance(var, Variable) and var._layout.replica_dim is not None
+        is_cut = isinstance(var, Variable) and var.layout.replica_dim is not None
         if not is_cut or world().replicas.are_together:
             return self._update_on(devices, update_copy, args, kwargs, group)
         # There are no copies, but one in parts.
@@ -662,7 +662,7 @@ class StrategyExtended:
 
     def value_container(self, value: Any) -> Any:
         """The distributed variable that `value` is a copy of, else `value` itself."""
-        return value._distributed_container if isinstance(value, ComponentVariable) else value
+        return container_of(value) if isinstance(value, Variable) else value
 
     def read_var(self, v: Any) -> jax.Array:
         """The value of a variable, aggregated over the replicas if it is sync-on-read."""

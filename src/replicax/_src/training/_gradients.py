@@ -21,6 +21,7 @@ from replicax._src.variable import (
     Variable,
     is_no_value,
     is_variable_leaf,
+    root_of,
     variable_behind,
 )
 
@@ -74,7 +75,7 @@ def value_and_grad(
                 f"value_and_grad differentiates with respect to rx.Variables; `variables` holds "
                 f"{_no_variable(leaf)}"
             )
-    found_roots = [None if source is None else source._root for source in sources]
+    found_roots = [None if source is None else root_of(source) for source in sources]
     roots = list({id(root): root for root in found_roots if root is not None}.values())
     wanted = [v for v in roots if v.trainable and jnp.issubdtype(v.dtype, jnp.inexact)]
 
@@ -120,7 +121,7 @@ def _evaluated(
         return loss, leaves
 
     values = [
-        variable._array() if dim is None else jnp.zeros(variable.shape, variable.dtype)
+        variable.value() if dim is None else jnp.zeros(variable.shape, variable.dtype)
         for variable, dim in zip(variables, cuts, strict=True)
     ]
     (loss, aux), gradients = jax.value_and_grad(evaluate, has_aux=True)(values)

@@ -14,7 +14,7 @@ from replicax._src._typing import override
 from replicax._src.collectives import put_together
 from replicax._src.context import Substitution, world
 from replicax._src.values import ArrayLike
-from replicax._src.variable import Variable
+from replicax._src.variable import Variable, read_storage, root_of
 
 
 @final
@@ -28,7 +28,7 @@ class TracedValues(Substitution):
 
     @override
     def read(self, variable: Variable) -> jax.Array | None:
-        key = id(variable._root)
+        key = id(root_of(variable))
         value = self._values.get(key)
         if value is not None:
             world().require_unstaged(variable, allowed=self._staging)
@@ -41,12 +41,12 @@ class TracedValues(Substitution):
     def written(self, variable: Variable) -> None:
         # A read after the write sees the new number, and still has the derivative of the variable,
         # as under a TensorFlow tape.
-        key = id(variable._root)
+        key = id(root_of(variable))
         tracer = self._values.get(key)
         if isinstance(tracer, PutTogether):
             tracer = tracer.stand_in
         if tracer is not None:
-            self._values[key] = variable._read() + (tracer - jax.lax.stop_gradient(tracer))
+            self._values[key] = read_storage(variable) + (tracer - jax.lax.stop_gradient(tracer))
 
 
 class PutTogether:

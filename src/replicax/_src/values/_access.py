@@ -7,6 +7,7 @@ from typing import TypeVar
 from replicax._src.values._buffers import ReplicaBuffers
 from replicax._src.values._distributed import DistributedValues
 from replicax._src.values._per_replica import PerReplica
+from replicax._src.values._storage import Storage
 
 V = TypeVar("V", bound=DistributedValues)
 
@@ -16,7 +17,7 @@ def buffers_of(value: DistributedValues) -> ReplicaBuffers | None:
     return value._buffers
 
 
-def value_of_buffers(kind: type[V], buffers: ReplicaBuffers) -> V:
+def value_of_buffers(kind: type[V], buffers: Storage) -> V:
     """Returns a value of this class whose components are in `buffers`."""
     return kind._from_buffers(buffers)
 
