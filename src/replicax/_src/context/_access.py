@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+from replicax._src._errors import WrongContextError
 from replicax._src.context._replica import Handler, ReplicaContext
+from replicax._src.context._stack import Frame, entered
 
 
 def replica_id_of(context: ReplicaContext) -> Any:
@@ -45,7 +47,16 @@ def meet_replicas(
       handler: what happens at the meeting.
       keep_same: leave what is the very same object on all replicas as that object.
     """
-    return context._meet(key, what, payload, handler, keep_same)
+    if context._meet_others is not None:
+        return context._meet_others(key, what, payload, handler, keep_same)
+    if context.num_replicas_in_sync != 1:
+        raise WrongContextError(
+            f"{what}: this ReplicaContext was made by hand, so there are no other replicas to "
+            "meet. Use the one that rx.distribute.get_replica_context() returns inside "
+            "strategy.run."
+        )
+    with entered(Frame(context.strategy)):
+        return handler(payload)
 
 
 def leave_meetings(context: ReplicaContext) -> None:

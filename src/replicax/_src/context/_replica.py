@@ -116,21 +116,6 @@ class ReplicaContext:
         kwargs = dict(kwargs or {})
         return self._strategy.extended._replica_ctx_merge_call(self, merge_fn, tuple(args), kwargs)
 
-    def _meet(
-        self, key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool = False
-    ) -> Any:
-        """Does what `meet_replicas` in `_access.py` says."""
-        if self._meet_others is not None:
-            return self._meet_others(key, what, payload, handler, keep_same)
-        if self._strategy.num_replicas_in_sync != 1:
-            raise WrongContextError(
-                f"{what}: this ReplicaContext was made by hand, so there are no other replicas to "
-                "meet. Use the one that rx.distribute.get_replica_context() returns inside "
-                "strategy.run."
-            )
-        with _stack.entered(_stack.Frame(self._strategy)):
-            return handler(payload)
-
     def all_reduce(
         self, reduce_op: Any, value: Any, options: Any = None, experimental_hints: Any = None
     ) -> Any:

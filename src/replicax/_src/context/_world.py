@@ -83,6 +83,20 @@ class Replicas(abc.ABC):
         """
 
 
+class RunReplicas(Protocol):
+    """How a replica function runs on the replicas of a strategy, which are on these devices."""
+
+    def __call__(
+        self,
+        strategy: Any,
+        devices: tuple[Device, ...],
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Returns what `fn(*args, **kwargs)` returns on the replicas, merged."""
+
+
 class Substitution(Protocol):
     """Values that stand for variables while a loss is differentiated."""
 
@@ -98,6 +112,7 @@ class World(abc.ABC):
 
     Attributes:
       replicas: how values of replicas are computed with.
+      run_replicas: runs a replica function on every replica; returns the merged results.
       is_program: whether what is done here becomes a part of a program.
       substitutions: those of the losses that are differentiated here, outermost first.
       compiled_runs: where `strategy.run` looks for compiled replica functions, if it is to.
@@ -105,6 +120,7 @@ class World(abc.ABC):
     """
 
     replicas: Replicas
+    run_replicas: RunReplicas
     is_program: ClassVar[bool]
     substitutions: tuple[Substitution, ...] = ()
     compiled_runs: FunctionCache | None = None
@@ -131,17 +147,6 @@ class World(abc.ABC):
         """Returns one of two ways to do the same, where they have nothing in common."""
 
     # ------------------------------------------------------------------ running
-
-    @abc.abstractmethod
-    def run_replicas(
-        self,
-        strategy: Any,
-        devices: tuple[Device, ...],
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Runs a replica function on every replica; returns the merged results."""
 
     def compiling_runs(self, functions: FunctionCache) -> AbstractContextManager[None]:
         """Around Python code in which `strategy.run` compiles the replica functions."""

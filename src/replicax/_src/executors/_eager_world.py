@@ -46,6 +46,7 @@ class EagerWorld(World):
 
     def __init__(self) -> None:
         self.replicas = SeparateReplicas()
+        self.run_replicas = run_in_lockstep
 
     @override
     def refuse_in_program(self, error: Callable[[], BaseException]) -> None:
@@ -61,17 +62,6 @@ class EagerWorld(World):
         return eager
 
     # ------------------------------------------------------------------ running
-
-    @override
-    def run_replicas(
-        self,
-        strategy: Any,
-        devices: tuple[Device, ...],
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        return run_in_lockstep(strategy, devices, fn, args, kwargs)
 
     @override
     def replica_number(self, number: Any) -> Any:

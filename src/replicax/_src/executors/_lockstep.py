@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextvars
 import enum
+import functools
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -63,7 +64,7 @@ class _Replica:
         replica_id: int,
         shared: dict[Any, Any],
     ):
-        self.task = Task(pool, lambda: self._run(fn, call, inherited))
+        self.task = Task(pool, functools.partial(self._run, fn, call, inherited))
         self.device = device
         self.replica_id = replica_id
         self.state = _State.READY
@@ -163,7 +164,14 @@ def run_in_lockstep(
         for index, (call, device) in enumerate(zip(calls, devices, strict=True))
     ]
     try:
-        return released(_merged(_run_rounds(strategy, replicas)), devices)
+        for replica in replicas:
+            replica.task.take_thread()
+        for replica in replicas:
+            replica.task.resume()
+            _raise_if_failed(replica, strategy.num_replicas_in_sync)
+        while not all(replica.state is _State.DONE for replica in replicas):
+            _hold_meeting(strategy, replicas)
+        return released(_merged([replica.result for replica in replicas]), devices)
     finally:
         try:
             _end_all(replicas)
@@ -182,33 +190,23 @@ def _run_alone(
         return released(fn(*args, **kwargs), devices)
 
 
-def _run_rounds(
-    strategy: Any,
-    replicas: Sequence[_Replica],
-) -> list[Any]:
-    for replica in replicas:
-        replica.task.take_thread()
-    for replica in replicas:
+def _hold_meeting(strategy: Any, replicas: Sequence[_Replica]) -> None:
+    """Does once what all replicas wait for, and lets each of them move on with its result."""
+    _require_agreement(replicas)
+    handler = replicas[0].handler
+    assert handler is not None
+    payloads = [replica.payload for replica in replicas]
+    merged = _merged(
+        payloads, always_wrap=not replicas[0].keep_same, what=f"met in {replicas[0].what} with"
+    )
+    with entered(Frame(strategy)):
+        result = handler(merged)
+    del payloads, merged, handler
+    for index, replica in enumerate(replicas):
+        replica.payload = replica.handler = None
+        replica.result = select_replica(index, result)
         replica.task.resume()
         _raise_if_failed(replica, strategy.num_replicas_in_sync)
-    while True:
-        if all(replica.state is _State.DONE for replica in replicas):
-            return [replica.result for replica in replicas]
-        _require_agreement(replicas)
-        handler = replicas[0].handler
-        assert handler is not None
-        payloads = [replica.payload for replica in replicas]
-        merged = _merged(
-            payloads, always_wrap=not replicas[0].keep_same, what=f"met in {replicas[0].what} with"
-        )
-        with entered(Frame(strategy)):
-            result = handler(merged)
-        del payloads, merged, handler
-        for index, replica in enumerate(replicas):
-            replica.payload = replica.handler = None
-            replica.result = select_replica(index, result)
-            replica.task.resume()
-            _raise_if_failed(replica, strategy.num_replicas_in_sync)
 
 
 def _merged(per_replica: list[Any], **how: Any) -> Any:

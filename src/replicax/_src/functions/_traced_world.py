@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NoReturn, final
@@ -45,6 +46,7 @@ class TracedWorld(World):
         self.program = program
         mesh = program.mesh
         self.replicas = SeparateReplicas() if mesh is None else ReplicasTogether(mesh)
+        self.run_replicas = functools.partial(run_in_trace, program)
 
     @override
     def refuse_in_program(self, error: Callable[[], BaseException]) -> NoReturn:
@@ -59,17 +61,6 @@ class TracedWorld(World):
         return in_program
 
     # ------------------------------------------------------------------ running
-
-    @override
-    def run_replicas(
-        self,
-        strategy: Any,
-        devices: tuple[Device, ...],
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        return run_in_trace(self.program, strategy, devices, fn, args, kwargs)
 
     @override
     def replica_number(self, number: Any) -> Any:

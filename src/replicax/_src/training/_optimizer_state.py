@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from replicax._src.collectives import put_together
+from replicax._src.collectives import ReduceOp, put_together
 from replicax._src.context import EACH, world
 from replicax._src.devices import Layout, token
 from replicax._src.training._on_parts import Part, on_parts
@@ -206,11 +205,15 @@ class OptimizerState:
                 for i in in_parts:
                     checked(gradients[i]._component(EACH), variables[i])
                 given = [(gradients[i], dims[i]) for i in in_parts]
-                for index, part in zip(in_parts, extended._scatter("SUM", given), strict=True):
+                for index, part in zip(
+                    in_parts, extended._scatter(ReduceOp.SUM, given), strict=True
+                ):
                     result[index] = Part(part, dims[index])
             if whole:
                 pairs = [(gradients[i], variables[i]) for i in whole]
-                for index, total in zip(whole, extended.batch_reduce_to("SUM", pairs), strict=True):
+                for index, total in zip(
+                    whole, extended.batch_reduce_to(ReduceOp.SUM, pairs), strict=True
+                ):
                     result[index] = total
         return result
 
@@ -219,29 +222,42 @@ class OptimizerState:
         world().pick(self._update_eagerly, self._update_in_program)(gradients)
 
     def _update_eagerly(self, gradients: list[Any]) -> None:
+        program = self._program
         if self._communicates:
             with UPDATING:
                 arrays = [whole_of(each) for each in (*self.variables, *self.state)]
             given = [gradient for gradient in gradients if gradient is not None]
             mesh_of(self.variables[0]).wait_for([*given, *arrays])  # without the lock
+            program = self._launched
         with UPDATING:  # no compiled function may take the values meanwhile
-            self._update(gradients, self._called)
+            inputs = self._inputs(gradients)
+            self._store(inputs[0], *program(*inputs)[:3])
 
     def _update_in_program(self, gradients: list[Any]) -> None:
         if self._is_cut:
             self._update_parts(gradients)
         else:
-            self._update(gradients, self._updated)
+            inputs = self._inputs(gradients)
+            self._store(inputs[0], *self._updated(*inputs))
 
-    def _update(self, gradients: list[Any], program: Callable[..., Any]) -> None:
-        present = tuple(gradient is not None for gradient in gradients)
-        new_values, new_state, new_count = program(
-            present,
+    def _inputs(self, gradients: list[Any]) -> tuple[tuple[bool, ...], *tuple[Any, ...]]:
+        """Returns which variables have gradients, and the arrays that the program takes."""
+        return (
+            tuple(gradient is not None for gradient in gradients),
             [gradient for gradient in gradients if gradient is not None],
             [whole_of(variable) for variable in self.variables],
             [whole_of(slot) for slot in self.state],
             whole_of(self.iterations),
         )
+
+    def _store(
+        self,
+        present: tuple[bool, ...],
+        new_values: list[jax.Array],
+        new_state: list[jax.Array],
+        new_count: jax.Array,
+    ) -> None:
+        """Gives variables and state the values that the program computed."""
         for variable, value, changed in zip(self.variables, new_values, present, strict=True):
             if changed:
                 set_whole(variable, value, exclusive=True)
@@ -249,15 +265,13 @@ class OptimizerState:
             set_whole(slot, value, exclusive=True)
         set_whole(self.iterations, new_count, exclusive=True)
 
-    def _called(self, present: tuple[bool, ...], *arrays: Any) -> Any:
-        """The compiled program; one that communicates takes its turn."""
+    def _launched(self, present: tuple[bool, ...], *arrays: Any) -> Any:
+        """Returns the results of the compiled program, which communicates, and takes its turn."""
         mesh = mesh_of(self.variables[0])
-        if not self._communicates:
-            return self._program(present, *arrays)[:3]
         results: list[Any] = []
         program = functools.partial(self._program, present)
         mesh.call(program, results, *arrays, what="apply_gradients" if mesh.spans_workers else "")
-        return results[0][:3]
+        return results[0]
 
     def _update_parts(self, gradients: list[Any]) -> None:
         """In a program whose replicas have parts of the state: each updates its own."""
