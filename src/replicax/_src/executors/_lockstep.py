@@ -131,7 +131,7 @@ class _Inherited:
         self.jax_settings = _jax_internals.thread_settings()
         self.variables = contextvars.copy_context()
         self.creators = list(thread_state.creators)
-        self.world = thread_state.world
+        self.world = world()
 
 
 def run_in_lockstep(
