@@ -24,7 +24,16 @@ from replicax._src.cluster import current_membership
 from replicax._src.context import get_strategy, require_between_steps
 from replicax._src.devices import ReplicaMesh, replica_mesh
 from replicax._src.divergence._fingerprints import Difference, differences, fingerprints
-from replicax._src.variable import UPDATING, ComponentVariable, DistributedVariable, Variable
+from replicax._src.variable import (
+    UPDATING,
+    ComponentVariable,
+    DistributedVariable,
+    Variable,
+    copies_differ,
+    mesh_of,
+    number_of_copies,
+    own_storage,
+)
 
 _NAMED = 8  # so many variables, or replicas, are named in a text
 _compiled: set[tuple[ReplicaMesh, str]] = set()  # what there is a program for
@@ -89,12 +98,12 @@ def check_replicas(
         is_others = strategy is not None and variable.distribute_strategy is not strategy
         if isinstance(variable, ComponentVariable):  # of a sync-on-read variable: else, its whole
             skipped += 1
-        elif is_distributed and (variable._copies_differ or is_others):
+        elif is_distributed and (copies_differ(variable) or is_others):
             skipped += 1
-        elif is_distributed and variable._layout.replica_dim is not None:
+        elif is_distributed and variable.layout.replica_dim is not None:
             alone += 1  # there are no copies, but one in parts
-        elif is_distributed and variable._copies > 1:
-            groups[variable._stored.mesh].append(variable)
+        elif is_distributed and number_of_copies(variable) > 1:
+            groups[mesh_of(variable)].append(variable)
         elif workers == 1:
             alone += 1
         elif not is_distributed and plain:
@@ -206,7 +215,7 @@ def _check(mesh: ReplicaMesh, variables: list[Variable]) -> None:
 
 def _laid_out(mesh: ReplicaMesh, variable: Variable) -> jax.Array:
     # Not read in the usual way, after which the next step would have to copy it.
-    array = variable._stored.assembled
+    array = own_storage(variable).assembled
     return array if isinstance(variable, DistributedVariable) else mesh.spread(array)
 
 

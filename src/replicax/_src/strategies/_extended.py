@@ -86,11 +86,11 @@ from replicax._src.values import (
     is_leaf,
 )
 from replicax._src.variable import (
-    ComponentVariable,
     MirroredVariable,
     SyncOnReadVariable,
     Variable,
     VariableSynchronization,
+    container_of,
 )
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class StrategyExtended:
     @property
     def _compiled_runs(self) -> FunctionCache | None:
         """Where compiled versions of replica functions are, if these are to be compiled."""
-        return thread_state.compiled_runs
+        return world().compiled_runs
 
     def _run_replicas(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -502,8 +502,7 @@ class StrategyExtended:
         """
         context = get_replica_context()
         if context is not None and context.strategy is self._strategy and has_strategy():
-            if isinstance(var, ComponentVariable):
-                var = var._distributed_container
+            var = self.value_container(var)
 
             def update_together(
                 strategy: Strategy,
@@ -579,7 +578,7 @@ class StrategyExtended:
 
     def value_container(self, value: PyTree) -> Any:
         """The distributed variable that `value` is a copy of, else `value` itself."""
-        return value._distributed_container if isinstance(value, ComponentVariable) else value
+        return container_of(value) if isinstance(value, Variable) else value
 
     def read_var(self, v: object) -> jax.Array:
         """The value of a variable, aggregated over the replicas if it is sync-on-read."""

@@ -18,7 +18,7 @@ from replicax._src._arrays import as_array
 from replicax._src._errors import DeviceError, add_note
 from replicax._src._jax_internals import uncommitted
 from replicax._src._typing import Device, Tracer
-from replicax._src.context import EACH, get_replica_context, world
+from replicax._src.context import EACH, get_replica_context, replica_id_of, world
 from replicax._src.devices import (
     ReplicaMesh,
     checked_parts,
@@ -138,9 +138,9 @@ def _each(
             "structure."
         ) from None
     context = get_replica_context()
-    if context is None or context._replica_id is EACH:
+    if context is None or replica_id_of(context) is EACH:
         return fn(array, None)
-    return fn(array, context._replica_id)
+    return fn(array, replica_id_of(context))
 
 
 def explain(error: BaseException) -> None:

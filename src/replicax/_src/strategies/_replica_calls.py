@@ -19,7 +19,7 @@ from replicax._src.collectives import (
     as_options,
     as_reduce_op,
 )
-from replicax._src.context import ReplicaContext, world
+from replicax._src.context import ReplicaContext, meet_replicas, world
 from replicax._src.strategies._arguments import as_arguments, check_axes, require_plain_function
 from replicax._src.strategies._reductions import reduce_pairs
 from replicax._src.values import (
@@ -58,7 +58,7 @@ def merge_call(
 
     what = f"merge_call({_name_of(merge_fn)})"
     key = ("merge_call", _code_of(merge_fn))
-    return context._meet(key, what, (args, kwargs), merge, keep_same=True)
+    return meet_replicas(context, key, what, (args, kwargs), merge, keep_same=True)
 
 
 def _traced_in_merge_call() -> TypeError:
@@ -100,7 +100,7 @@ def _meet_to_reduce(
             return []
         what = f"all_reduce({op.name}) of {structure}: {_tree.describe(list(arrays))}"
         key = ("all_reduce", op, structure, len(arrays))
-        return context._meet(key, what, list(arrays), reduce)
+        return meet_replicas(context, key, what, list(arrays), reduce)
 
     return meet
 
@@ -135,8 +135,10 @@ def all_gather(
     gathered = world().all_gather_with_gradient(
         leaves,
         axis,
-        gather=lambda arrays: context._meet(key, what, list(arrays), join),
-        gather_with_starts=lambda arrays: context._meet(key, what, list(arrays), join_with_starts),
+        gather=lambda arrays: meet_replicas(context, key, what, list(arrays), join),
+        gather_with_starts=lambda arrays: meet_replicas(
+            context, key, what, list(arrays), join_with_starts
+        ),
         add_up=_meet_to_reduce(extended, context, ReduceOp.SUM, options, structure),
     )
     return rebuild(gathered)

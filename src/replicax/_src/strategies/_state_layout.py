@@ -12,7 +12,7 @@ import numpy as np
 
 from replicax._src._typing import PyTree
 from replicax._src.devices import PLAIN, Layout, ReplicaMesh, checked_parts, whole_numbers
-from replicax._src.variable import Variable
+from replicax._src.variable import Variable, mesh_of
 
 _CHOICES = ("nothing", "optimizer", "everything")
 
@@ -109,7 +109,7 @@ class StateLayout:
 
     def of_slot(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
         """The layout of a part of an optimizer's state that belongs to the variable `primary`."""
-        mesh: ReplicaMesh | None = primary._stored.mesh
+        mesh: ReplicaMesh | None = mesh_of(primary)
         if mesh is None:
             return PLAIN
         parts, dim = (), None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,8 @@ from replicax._src.values import (
     per_replica_type,
     regroup,
 )
+
+T = TypeVar("T")
 
 _serials = itertools.count()
 
@@ -124,11 +126,11 @@ class Strategy:
 
     def run(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[..., T],
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
         options: RunOptions | None = None,
-    ) -> Any:
+    ) -> T:
         """Calls `fn` on each replica and merges what they return.
 
         Args:

@@ -9,7 +9,7 @@ from replicax._src import _tree
 from replicax._src._typing import Device, PyTree
 from replicax._src.context import copy_for, world
 from replicax._src.values import DistributedValues, component, is_leaf, local_count
-from replicax._src.variable import DistributedVariable, Variable
+from replicax._src.variable import DistributedVariable, Variable, own_storage
 
 if TYPE_CHECKING:
     from replicax._src.strategies._extended import StrategyExtended
@@ -29,7 +29,7 @@ def update_variable(
         with extended._updating(0, devices[0]):
             result = fn(variable, *args, **kwargs)
         return result if group else _tree.map_structure(lambda x: (x,), result, is_leaf)
-    copies = devices[: variable._stored.copies]
+    copies = devices[: own_storage(variable).copies]
     merged = update_devices(
         extended,
         copies,

@@ -11,7 +11,7 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.jax.core import JaxVariable
 
 import replicax as rx
-from replicax._src.variable._distributed import DistributedVariable
+from replicax._src.variable import copy_here
 
 _SYNCHRONIZATION = rx.VariableSynchronization
 _AGGREGATION = rx.VariableAggregation
@@ -58,11 +58,7 @@ class Replicated:
 
     def set_on_replica(self, value: Any) -> None:
         """In replica context: sets this replica's copy, as it is."""
-        variable = self._in_strategy
-        if isinstance(variable, DistributedVariable):
-            variable._component(variable._local_index()).assign(value)
-        else:
-            variable.assign(value)
+        copy_here(self._in_strategy).assign(value)
 
 
 @functools.cache
