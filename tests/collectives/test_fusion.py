@@ -11,13 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import replicax as rx
-from replicax._src.collectives._fusion import (
-    BETWEEN_WORKERS,
-    DEFAULT_BYTES_PER_PACK,
-    IN_ONE_PROCESS,
-    Packing,
-    plan_packs,
-)
+from replicax._src.collectives._fusion import DEFAULT_BYTES_PER_PACK, plan_packs
+from replicax._src.devices import BETWEEN_WORKERS, IN_ONE_PROCESS, Packing
 from tests.replicas import mirrored, on_devices
 
 SHAPES = st.lists(st.integers(0, 9), max_size=3).map(tuple)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import jax
 
-from replicax._src.devices import ReplicaDevices, replica_mesh
+from replicax._src.devices import ReplicaDevices, ReplicaMesh, replica_mesh
 
 
 class Notes:
@@ -24,6 +24,12 @@ class Notes:
 
     def require_same(self, topic: str, what: str) -> None:
         pass
+
+    def value_of_first(self, mesh: ReplicaMesh, value: jax.Array, what: str) -> jax.Array:
+        return value
+
+    def name_of(self, worker: int) -> str:
+        return f"worker {worker}"
 
 
 def test_another_thread_cannot_come_between_telling_and_launching():
@@ -44,7 +50,7 @@ def test_another_thread_cannot_come_between_telling_and_launching():
 
     notes = Notes(meanwhile)
     here = jax.devices()[:1]
-    mesh = replica_mesh(ReplicaDevices([[each] for each in here], meeting=notes))
+    mesh = replica_mesh(ReplicaDevices([[each] for each in here], coworkers=notes))
     call("first")
     other.join(60)
     assert notes.told == launched == ["first", "second"]

@@ -326,13 +326,7 @@ def test_threads_make_the_variables_once():
 
 def clean() -> bool:
     state = thread_state
-    return (
-        state.world is None
-        and state.compiled_runs is None
-        and not state.interceptors
-        and not state.frames
-        and not state.creators
-    )
+    return state.world is None and not state.frames and not state.creators
 
 
 @pytest.mark.parametrize("where", ["cross", "replica", "merge", "update", "loss", "scan", "late"])

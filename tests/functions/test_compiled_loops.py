@@ -107,7 +107,7 @@ def test_a_captured_iterator_and_next():
     assert len(traces) == 1
     with pytest.raises(StopIteration):
         step(iterator)
-    assert thread_state.compiled_runs is None
+    assert thread_state.world is None
 
 
 def test_an_epoch_in_a_method_with_state():
@@ -202,13 +202,7 @@ def test_attributes_of_objects_that_a_step_in_a_loop_sees():
 
 def clean() -> bool:
     state = thread_state
-    return (
-        state.world is None
-        and state.compiled_runs is None
-        and not state.interceptors
-        and not state.frames
-        and not state.creators
-    )
+    return state.world is None and not state.frames and not state.creators
 
 
 def test_an_exception_in_a_loop_of_compiled_steps():

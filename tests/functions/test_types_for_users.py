@@ -47,3 +47,14 @@ def test_losses_keep_their_types():
     (value, aux), _ = rx.value_and_grad(lambda: (loss(), str(w.name)), [w], has_aux=True)
     assert_type(aux, str)
     assert value == 6 and aux == "Variable:0"
+
+
+def test_run_keeps_the_type_of_what_a_replica_function_returns():
+    strategy = rx.distribute.MirroredStrategy(["CPU:0"])
+
+    def step(x: jax.Array) -> tuple[jax.Array, str]:
+        return x * 2, "done"
+
+    result = strategy.run(step, args=(jnp.float32(3),))
+    assert_type(result, tuple[jax.Array, str])
+    assert result == (6, "done")

@@ -14,7 +14,7 @@ from replicax._src.checkpoints._saving import Save
 from replicax._src.checkpoints._status import CheckpointLoadStatus, InitializationOnlyStatus
 from replicax._src.checkpoints._together import Restoring, restore_needs_all
 from replicax._src.context import require_between_steps, require_threads
-from replicax._src.variable import Variable
+from replicax._src.variable import Variable, catch_up
 
 
 class Checkpoint:
@@ -168,8 +168,8 @@ class Checkpoint:
 
     def _require_restored(self, nodes: list[Node]) -> None:
         for node in nodes:
-            if node.kind == VARIABLE and node.value._looks_left:
-                node.value._catch_up()  # made after restoring, and not used so far
+            if node.kind == VARIABLE:
+                catch_up(node.value)  # made after restoring, and not used so far
         late = [] if self._status is None else self._status._late(nodes)
         if late:
             raise CheckpointError(

@@ -13,7 +13,15 @@ import numpy as np
 
 from replicax._src.checkpoints._graph import ARRAY, VARIABLE, Node
 from replicax._src.context import require_threads
-from replicax._src.variable import UPDATING, DistributedVariable, Variable
+from replicax._src.variable import (
+    UPDATING,
+    DistributedVariable,
+    Variable,
+    copies_differ,
+    own_storage,
+    storage_here,
+    whole_of,
+)
 
 _SHARED_OUT = 1 << 20  # bytes; larger copies are made by several threads
 
@@ -34,7 +42,7 @@ class ArrayLook:
 def look_of(value: Any) -> ArrayLook:
     """What a variable or array is like."""
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-        array = value._whole if isinstance(value, Variable) else value
+        array = whole_of(value) if isinstance(value, Variable) else value
         return ArrayLook("key", tuple(value.shape), str(jax.random.key_impl(array)))
     return ArrayLook(str(np.dtype(value.dtype)), tuple(value.shape))
 
@@ -44,21 +52,14 @@ def look_of(value: Any) -> ArrayLook:
 
 def differing_copies(variable: Any) -> list[Any]:
     """The copies of this worker, for variables whose copies differ."""
-    if isinstance(variable, DistributedVariable) and variable._copies_differ:
+    if isinstance(variable, DistributedVariable) and copies_differ(variable):
         return list(variable.values)
     return []
 
 
-def lies_on_all_workers(variable: Any) -> bool:
-    """Whether no worker has the whole of a variable: all must take part to read it."""
-    if not isinstance(variable, DistributedVariable):
-        return False
-    return variable._layout.replica_dim is not None and variable._stored.mesh.spans_workers
-
-
 def has_parts_elsewhere(variable: Any) -> bool:
     """Whether other workers may have something of a variable that this one has not."""
-    return bool(differing_copies(variable)) or lies_on_all_workers(variable)
+    return bool(differing_copies(variable)) or own_storage(variable).has_parts_elsewhere
 
 
 def host_copies(nodes: list[Node]) -> list[np.ndarray]:
@@ -82,14 +83,10 @@ def _on_device(node: Node) -> Any:
     if node.kind == ARRAY:
         return value
     if not isinstance(value, DistributedVariable):
-        return value._whole
-    if value._copies_differ:
+        return whole_of(value)
+    if copies_differ(value):
         return value.read_value()
-    mesh, whole = value._stored.mesh, value._whole
-    if lies_on_all_workers(value):
-        return np.asarray(mesh.collected(whole))  # one at a time: there may not be room for all
-    # What lies in parts on the devices of this process comes together on the host.
-    return whole if value._layout.replica_dim is not None else mesh.component(whole, 0)
+    return storage_here(value).for_host()
 
 
 def host_copy(variable: Variable) -> np.ndarray:

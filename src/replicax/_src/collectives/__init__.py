@@ -13,6 +13,9 @@ from replicax._src.collectives._cross_device_ops import (
 )
 from replicax._src.collectives._cross_device_ops import NcclAllReduce as NcclAllReduce
 from replicax._src.collectives._cross_device_ops import ReductionToOneDevice as ReductionToOneDevice
+from replicax._src.collectives._cross_device_ops import batch_reduced as batch_reduced
+from replicax._src.collectives._cross_device_ops import reduced as reduced
+from replicax._src.collectives._cross_device_ops import scattered as scattered
 from replicax._src.collectives._destinations import component_devices as component_devices
 from replicax._src.collectives._destinations import default_device as default_device
 from replicax._src.collectives._destinations import destination_devices as destination_devices
@@ -34,6 +37,7 @@ from replicax._src.collectives._parts import part_shape as part_shape
 from replicax._src.collectives._parts import put_together as put_together
 from replicax._src.collectives._parts import scattered_sum as scattered_sum
 from replicax._src.collectives._reduce_op import ReduceOp as ReduceOp
+from replicax._src.collectives._reduce_op import ReduceOpLike as ReduceOpLike
 from replicax._src.collectives._reduce_op import as_reduce_op as as_reduce_op
 from replicax._src.collectives._replicas import ReplicasTogether as ReplicasTogether
 from replicax._src.collectives._replicas import SeparateReplicas as SeparateReplicas

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from replicax._src._typing import Device
 from replicax._src.collectives._all_reduce import array_of, checked_axis
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, put
 from replicax._src.values import TracedBuffers
@@ -25,7 +26,7 @@ _SMALLEST_MESSAGE = 256  # words
 
 @functools.lru_cache(maxsize=64)
 def _first_program(mesh: ReplicaMesh) -> Any:
-    def broadcast(array: Any) -> Any:
+    def broadcast(array: jax.Array) -> Any:
         return TracedBuffers(mesh, array).first
 
     return mesh.spmd(broadcast)
@@ -33,7 +34,7 @@ def _first_program(mesh: ReplicaMesh) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _gather_program(mesh: ReplicaMesh, axis: int) -> Any:
-    def gather(array: Any) -> Any:
+    def gather(array: jax.Array) -> Any:
         return jax.lax.all_gather(array, REPLICA_AXIS, axis=axis, tiled=True)
 
     return mesh.spmd(gather)
@@ -47,16 +48,12 @@ def of_first_replica(mesh: ReplicaMesh, components: Sequence[Any]) -> jax.Array:
     return mesh.component(_first_program(mesh)(mesh.assemble(parts)), 0)
 
 
-def of_first_worker(mesh: ReplicaMesh, value: Any, what: str) -> Any:
-    """The first worker's `value`, on all workers; in one process, the value.
-
-    `what` it is has to be the same on all.
+def of_first_worker(mesh: ReplicaMesh, value: jax.Array, what: str) -> jax.Array:
+    """The first worker's `value`, on all workers; `what` it is has to be the same on all.
 
     It travels as words, in messages of few sizes: a model has many shapes, and would otherwise
     compile a program for each.
     """
-    if not mesh.spans_workers:
-        return value
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         data = of_first_worker(mesh, jax.random.key_data(value), what)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(value))
@@ -78,7 +75,7 @@ def _message_size(words: int) -> int:
 
 
 def gather_across(
-    mesh: ReplicaMesh, parts: Sequence[Any], axis: int, device: Any, what: str
+    mesh: ReplicaMesh, parts: Sequence[Any], axis: int, device: Device, what: str
 ) -> jax.Array:
     """The components of all replicas of all workers, joined along `axis`, on one device here.
 

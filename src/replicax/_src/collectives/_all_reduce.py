@@ -32,7 +32,7 @@ from replicax._src.values import (
 
 @functools.lru_cache(maxsize=256)
 def _all_reduce_program(mesh: ReplicaMesh, op: ReduceOp, bytes_per_pack: int) -> Any:
-    def all_reduce(arrays: Any) -> Any:
+    def all_reduce(arrays: list[jax.Array]) -> Any:
         return all_reduce_traced(arrays, op, mesh, bytes_per_pack)
 
     all_reduce.__name__ = f"all_reduce_{op.name.lower()}"
@@ -68,7 +68,7 @@ def as_components(value: DistributedValues, what: str) -> DistributedValues:
     return world().replicas.with_parts(value, parts)
 
 
-def _require_summable(array: Any, what: str) -> None:
+def _require_summable(array: jax.Array, what: str) -> None:
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         raise TypeError(
             f"{what} cannot add random keys. To join them, use strategy.gather(keys, axis=0)."
@@ -79,7 +79,7 @@ def _require_summable(array: Any, what: str) -> None:
         )
 
 
-def array_of(part: Any, what: str) -> jax.Array:
+def array_of(part: object, what: str) -> jax.Array:
     """A concrete array from one component; `TypeError` for what is no array."""
     world().refuse_traced(
         part,
@@ -174,7 +174,7 @@ def concatenate(parts: Sequence[Any], axis: int, device: Device, what: str) -> j
     return _joined([array_of(part, what) for part in parts], axis, device, what)
 
 
-def concatenate_traced(local: Any, axis: int, replicas: int, what: str) -> jax.Array:
+def concatenate_traced(local: object, axis: int, replicas: int, what: str) -> jax.Array:
     """`concatenate` of what each replica has, in a program that is being traced."""
     local = array_of(local, what)
     axis = checked_axis([local] * replicas, axis, what)
@@ -191,7 +191,7 @@ def _joined(arrays: list[jax.Array], axis: int, device: Device, what: str) -> ja
         return jnp.concatenate([put(array, device) for array in arrays], axis=axis)
 
 
-def checked_axis(arrays: Sequence[Any], axis: Any, what: str) -> int:
+def checked_axis(arrays: Sequence[jax.Array | jax.ShapeDtypeStruct], axis: int, what: str) -> int:
     if not isinstance(axis, int | np.integer) or isinstance(axis, bool):
         raise TypeError(f"{what}: `axis` must be an integer; got {axis!r}.")
     listing = ", ".join(f"replica {i}: {a.dtype}{list(a.shape)}" for i, a in enumerate(arrays))

@@ -20,10 +20,17 @@ from replicax._src.collectives._all_reduce import array_of, as_components
 from replicax._src.collectives._destinations import destination_devices, mirror
 from replicax._src.collectives._options import CommunicationOptions, as_options
 from replicax._src.collectives._parts import own_part, scattered_sum
-from replicax._src.collectives._reduce_op import ReduceOp, as_reduce_op
+from replicax._src.collectives._reduce_op import ReduceOp, ReduceOpLike, as_reduce_op
 from replicax._src.context import EACH, world
 from replicax._src.devices import ReplicaMesh, put, replicas_on, resolve
-from replicax._src.values import DistributedValues, Mirrored, PerReplica
+from replicax._src.values import (
+    DistributedValues,
+    Mirrored,
+    PerReplica,
+    buffers_of,
+    component,
+    local_count,
+)
 
 ValueDestinationPairs = Sequence[tuple[Any, Any]]
 
@@ -42,9 +49,9 @@ class CrossDeviceOps(abc.ABC):
 
     def reduce(
         self,
-        reduce_op: Any,
-        per_replica_value: Any,
-        destinations: Any,
+        reduce_op: ReduceOpLike,
+        per_replica_value: object,
+        destinations: object,
         options: CommunicationOptions | None = None,
         experimental_hints: CommunicationOptions | None = None,
     ) -> Any:
@@ -60,40 +67,28 @@ class CrossDeviceOps(abc.ABC):
         Returns:
           `Mirrored` over the destinations, or an array if there is one destination device.
         """
-        op, devices = as_reduce_op(reduce_op), destination_devices(destinations)
-        value = _as_per_replica(per_replica_value)
-        options = as_options(options, experimental_hints)
-        result = self.reduce_implementation(op, value, destinations, options)
-        return _delivered(result, devices)
+        op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
+        return reduced(self, op, per_replica_value, destinations, options)
 
     def batch_reduce(
         self,
-        reduce_op: Any,
+        reduce_op: ReduceOpLike,
         value_destination_pairs: ValueDestinationPairs,
         options: CommunicationOptions | None = None,
         experimental_hints: CommunicationOptions | None = None,
     ) -> list[Any]:
         """Like `reduce` for many `(value, destinations)` pairs; returns a list of results."""
-        op = as_reduce_op(reduce_op)
-        devices = [destination_devices(each) for _, each in value_destination_pairs]
-        pairs = [(_as_per_replica(value), each) for value, each in value_destination_pairs]
-        options = as_options(options, experimental_hints)
-        results = self.batch_reduce_implementation(op, pairs, options)
-        if not isinstance(results, Sequence) or len(results) != len(pairs):
-            raise TypeError(
-                f"{type(self).__name__}.batch_reduce_implementation must return a list with one "
-                f"result for each of the {len(pairs)} pairs; got {results!r}."
-            )
-        return [_delivered(one, each) for one, each in zip(results, devices, strict=True)]
+        op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
+        return batch_reduced(self, op, value_destination_pairs, options)
 
-    def broadcast(self, tensor: Any, destinations: Any) -> Any:
+    def broadcast(self, tensor: object, destinations: object) -> Any:
         """Copies `tensor` to every destination device."""
         return self.broadcast_implementation(tensor, destinations)
 
     def gather(
         self,
-        per_replica_value: Any,
-        destinations: Any,
+        per_replica_value: object,
+        destinations: object,
         axis: int,
         options: CommunicationOptions | None = None,
     ) -> Any:
@@ -104,13 +99,14 @@ class CrossDeviceOps(abc.ABC):
         return mirror(world().replicas.gather(value, axis, devices[0]), devices)
 
     def _scatter(
-        self, mesh: ReplicaMesh, op: ReduceOp, values: Sequence[tuple[Any, int]]
-    ) -> list[Any]:
-        """In a program, each replica's part of the reduction of each value, along a dimension."""
-        reduced = self.batch_reduce(op, [(value, mesh.devices) for value, _ in values])
+        self, mesh: ReplicaMesh, values: Sequence[tuple[DistributedValues, int]]
+    ) -> list[jax.Array]:
+        """In a program, each replica's part of the sum of each value, along a dimension."""
+        pairs = [(value, mesh.devices) for value, _ in values]
+        totals = batch_reduced(self, ReduceOp.SUM, pairs, CommunicationOptions())
         return [
-            own_part(total._component(EACH), dim, mesh)
-            for total, (_, dim) in zip(reduced, values, strict=True)
+            own_part(component(total, EACH), dim, mesh)
+            for total, (_, dim) in zip(totals, values, strict=True)
         ]
 
     @abc.abstractmethod
@@ -118,7 +114,7 @@ class CrossDeviceOps(abc.ABC):
         self,
         reduce_op: ReduceOp,
         per_replica_value: DistributedValues,
-        destinations: Any,
+        destinations: object,
         options: CommunicationOptions,
     ) -> Any:
         """What a subclass writes: the reduction of one value. Arguments as in `reduce`."""
@@ -135,7 +131,7 @@ class CrossDeviceOps(abc.ABC):
             for value, destinations in value_destination_pairs
         ]
 
-    def broadcast_implementation(self, tensor: Any, destinations: Any) -> Any:
+    def broadcast_implementation(self, tensor: object, destinations: object) -> Any:
         """What a subclass may write: the copying of one array."""
         return mirror(array_of(tensor, "broadcast"), destination_devices(destinations))
 
@@ -163,7 +159,7 @@ class _PackedAllReduce(CrossDeviceOps):
         self,
         reduce_op: ReduceOp,
         per_replica_value: DistributedValues,
-        destinations: Any,
+        destinations: object,
         options: CommunicationOptions,
     ) -> Any:
         pairs = [(per_replica_value, destinations)]
@@ -180,11 +176,9 @@ class _PackedAllReduce(CrossDeviceOps):
 
     @override
     def _scatter(
-        self, mesh: ReplicaMesh, op: ReduceOp, values: Sequence[tuple[Any, int]]
-    ) -> list[Any]:
-        if op is not ReduceOp.SUM:
-            return super()._scatter(mesh, op, values)
-        return [scattered_sum(value._component(EACH), dim) for value, dim in values]
+        self, mesh: ReplicaMesh, values: Sequence[tuple[DistributedValues, int]]
+    ) -> list[jax.Array]:
+        return [scattered_sum(component(value, EACH), dim) for value, dim in values]
 
     def _pack_size(self, values: Sequence[DistributedValues], options: CommunicationOptions) -> int:
         if self._num_packs == 0:
@@ -219,7 +213,7 @@ class ReductionToOneDevice(CrossDeviceOps):
 
     def __init__(
         self,
-        reduce_to_device: Any = None,
+        reduce_to_device: str | Device | None = None,
         accumulation_fn: Callable[[list[jax.Array]], Any] | None = None,
     ):
         if accumulation_fn is not None and not callable(accumulation_fn):
@@ -231,7 +225,7 @@ class ReductionToOneDevice(CrossDeviceOps):
         self,
         reduce_op: ReduceOp,
         per_replica_value: DistributedValues,
-        destinations: Any,
+        destinations: object,
         options: CommunicationOptions,
     ) -> Any:
         devices = destination_devices(destinations)
@@ -240,12 +234,50 @@ class ReductionToOneDevice(CrossDeviceOps):
         with jax.default_device(home):
             total = self._accumulate([put(part, home) for part in value.values])
             if reduce_op is ReduceOp.MEAN:
-                total = total / value._count
+                total = total / local_count(value)
         return self.broadcast(total, destinations)
 
 
+def reduced(
+    ops: CrossDeviceOps,
+    op: ReduceOp,
+    value: object,
+    destinations: object,
+    options: CommunicationOptions,
+) -> Any:
+    """Returns `ops.reduce(...)`, whose other arguments have been checked before."""
+    devices = destination_devices(destinations)
+    result = ops.reduce_implementation(op, _as_per_replica(value), destinations, options)
+    return _delivered(result, devices)
+
+
+def batch_reduced(
+    ops: CrossDeviceOps,
+    op: ReduceOp,
+    value_destination_pairs: ValueDestinationPairs,
+    options: CommunicationOptions,
+) -> list[Any]:
+    """Returns `ops.batch_reduce(...)`, whose other arguments have been checked before."""
+    devices = [destination_devices(each) for _, each in value_destination_pairs]
+    pairs = [(_as_per_replica(value), each) for value, each in value_destination_pairs]
+    results = ops.batch_reduce_implementation(op, pairs, options)
+    if not isinstance(results, Sequence) or len(results) != len(pairs):
+        raise TypeError(
+            f"{type(ops).__name__}.batch_reduce_implementation must return a list with one "
+            f"result for each of the {len(pairs)} pairs; got {results!r}."
+        )
+    return [_delivered(one, each) for one, each in zip(results, devices, strict=True)]
+
+
+def scattered(
+    ops: CrossDeviceOps, mesh: ReplicaMesh, values: Sequence[tuple[DistributedValues, int]]
+) -> list[jax.Array]:
+    """In a program, each replica's part of the sum of each value, along a dimension."""
+    return ops._scatter(mesh, values)
+
+
 def _nbytes(value: DistributedValues) -> int:
-    array = value._component(world().replicas.any_replica)
+    array = component(value, world().replicas.any_replica)
     return math.prod(array.shape) * array.dtype.itemsize
 
 
@@ -253,13 +285,13 @@ def _add_all(parts: list[jax.Array]) -> jax.Array:
     return sum(parts[1:], start=parts[0])
 
 
-def _as_per_replica(value: Any) -> DistributedValues:
+def _as_per_replica(value: object) -> DistributedValues:
     if isinstance(value, DistributedValues):
         return value
     return PerReplica([array_of(value, "A reduction")])
 
 
-def _delivered(result: Any, devices: tuple[Device, ...]) -> Any:
+def _delivered(result: object, devices: tuple[Device, ...]) -> Any:
     """`result` on exactly the destination devices."""
     if result is None:
         raise TypeError(
@@ -267,14 +299,15 @@ def _delivered(result: Any, devices: tuple[Device, ...]) -> Any:
             "example `return self.broadcast(total, destinations)`."
         )
     if isinstance(result, DistributedValues):
-        placed = result._buffers.mesh.devices if result._buffers is not None else None
+        buffers = buffers_of(result)
+        placed = buffers.mesh.devices if buffers is not None else None
         if placed == devices and replicas_on(devices) > 1:
             return result
         if replicas_on(devices) == 1:
             # Take the copy that is there already, if one is.
             index = placed.index(devices[0]) if placed and devices[0] in placed else 0
-            return put(array_of(result._component(index), "A reduction"), devices[0])
-        if isinstance(result, Mirrored) and placed is None and result._count == len(devices):
+            return put(array_of(component(result, index), "A reduction"), devices[0])
+        if isinstance(result, Mirrored) and placed is None and local_count(result) == len(devices):
             return result
-        result = result._component(0)
+        result = component(result, 0)
     return mirror(array_of(result, "A reduction"), devices)

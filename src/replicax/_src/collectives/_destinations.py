@@ -15,7 +15,7 @@ from replicax._src.values import DistributedValues
 Devices = tuple[Device, ...]
 
 
-def destination_devices(destinations: Any) -> Devices:
+def destination_devices(destinations: object) -> Devices:
     """The devices of a variable, a value, a device name, or a list of device names.
 
     Raises:

@@ -72,7 +72,9 @@ class CollectiveHints(CommunicationOptions):
         super().__init__(bytes_per_pack=bytes_per_pack, timeout_seconds=timeout_seconds)
 
 
-def as_options(options: Any, experimental_hints: Any = None) -> CommunicationOptions:
+def as_options(
+    options: CommunicationOptions | None, experimental_hints: CommunicationOptions | None = None
+) -> CommunicationOptions:
     options = _old_names.options_or_hints(options, experimental_hints)
     if options is None:
         return CommunicationOptions()

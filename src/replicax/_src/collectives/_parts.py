@@ -6,8 +6,6 @@ what is added up to change it is scattered at once: each replica gets the sum of
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -20,7 +18,7 @@ def part_shape(shape: tuple[int, ...], dim: int, mesh: ReplicaMesh | None) -> tu
     return (*shape[:dim], shape[dim] // mesh.size, *shape[dim + 1 :])
 
 
-def own_part(array: Any, dim: int, mesh: ReplicaMesh | None) -> jax.Array:
+def own_part(array: jax.Array, dim: int, mesh: ReplicaMesh | None) -> jax.Array:
     """Each replica's part of an array that all of them have."""
     assert mesh is not None
     size, rest = divmod(jnp.shape(array)[dim], mesh.size)
@@ -29,11 +27,11 @@ def own_part(array: Any, dim: int, mesh: ReplicaMesh | None) -> jax.Array:
     return jax.lax.dynamic_slice_in_dim(array, start, size, dim)
 
 
-def put_together(part: Any, dim: int) -> jax.Array:
+def put_together(part: jax.Array, dim: int) -> jax.Array:
     """The whole, for each replica, of what each has a part of."""
     return over_replicas(jax.lax.all_gather, part, axis=dim, tiled=True)
 
 
-def scattered_sum(array: Any, dim: int) -> jax.Array:
+def scattered_sum(array: jax.Array, dim: int) -> jax.Array:
     """Each replica's part of the sum of what they have."""
     return over_replicas(jax.lax.psum_scatter, array, scatter_dimension=dim, tiled=True)

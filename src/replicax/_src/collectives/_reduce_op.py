@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 
 class ReduceOp(enum.Enum):
@@ -13,7 +12,7 @@ class ReduceOp(enum.Enum):
     MEAN = "MEAN"
 
     @staticmethod
-    def from_variable_aggregation(aggregation: Any) -> ReduceOp:
+    def from_variable_aggregation(aggregation: object) -> ReduceOp:
         """The reduction that `rx.VariableAggregation.SUM` or `MEAN` stands for.
 
         Raises:
@@ -27,7 +26,11 @@ class ReduceOp(enum.Enum):
         )
 
 
-def as_reduce_op(op: Any) -> ReduceOp:
+ReduceOpLike = ReduceOp | str | enum.Enum
+"""What stands for a reduction: itself, its name, or the `VariableAggregation` of that name."""
+
+
+def as_reduce_op(op: object) -> ReduceOp:
     """A `ReduceOp` from itself, its name in any case, or `VariableAggregation.SUM`/`MEAN`."""
     if isinstance(op, ReduceOp):
         return op

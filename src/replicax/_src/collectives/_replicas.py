@@ -14,6 +14,7 @@ from replicax._src._typing import Device, override
 from replicax._src.collectives._all_reduce import (
     all_reduce,
     all_reduce_in_trace,
+    as_components,
     concatenate,
     concatenate_traced,
 )
@@ -24,9 +25,12 @@ from replicax._src.values import (
     DistributedValues,
     Mirrored,
     PerReplica,
+    ReplicaBuffers,
     TracedBuffers,
+    buffers_of,
     regroup,
     regroup_traced,
+    value_of_buffers,
 )
 
 Updating = Callable[[Any, Device], AbstractContextManager[None]]
@@ -48,6 +52,14 @@ class SeparateReplicas(Replicas):
         self, fn: Callable[[Any, int | None], Any], value: DistributedValues
     ) -> DistributedValues:
         return type(value)([fn(part, index) for index, part in enumerate(value.values)])
+
+    @override
+    def over_mesh(self, value: PerReplica, mesh: ReplicaMesh, what: str) -> PerReplica:
+        buffers = buffers_of(value)
+        if buffers is not None and buffers.mesh is mesh:
+            return value
+        parts = as_components(value, what).values
+        return value_of_buffers(PerReplica, ReplicaBuffers(mesh, components=list(parts)))
 
     @override
     def with_parts(self, value: DistributedValues, parts: Sequence[Any]) -> DistributedValues:
@@ -100,6 +112,10 @@ class ReplicasTogether(Replicas):
         self, fn: Callable[[Any, int | None], Any], value: DistributedValues
     ) -> DistributedValues:
         return self.map_components(lambda part: fn(part, None), value)
+
+    @override
+    def over_mesh(self, value: PerReplica, mesh: ReplicaMesh, what: str) -> PerReplica:
+        return value  # in a program it is what each replica has, of all workers
 
     @override
     def with_parts(self, value: DistributedValues, parts: Sequence[Any]) -> DistributedValues:

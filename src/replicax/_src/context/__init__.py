@@ -1,6 +1,12 @@
 """Contexts: default, cross-replica, replica, update; per thread."""
 
+from replicax._src.context._access import leave_meetings as leave_meetings
+from replicax._src.context._access import meet_replicas as meet_replicas
+from replicax._src.context._access import replica_id_of as replica_id_of
+from replicax._src.context._access import replica_number_of as replica_number_of
+from replicax._src.context._access import shared_state_of as shared_state_of
 from replicax._src.context._forks import require_threads as require_threads
+from replicax._src.context._queries import current_replica as current_replica
 from replicax._src.context._queries import get_replica_context as get_replica_context
 from replicax._src.context._queries import get_strategy as get_strategy
 from replicax._src.context._queries import has_strategy as has_strategy
@@ -16,11 +22,11 @@ from replicax._src.context._scope import StrategyScope as StrategyScope
 from replicax._src.context._scope import experimental_set_strategy as experimental_set_strategy
 from replicax._src.context._stack import EACH as EACH
 from replicax._src.context._stack import Frame as Frame
-from replicax._src.context._stack import compiling_losses as compiling_losses
 from replicax._src.context._stack import copy_for as copy_for
 from replicax._src.context._stack import default_strategy as default_strategy
 from replicax._src.context._stack import depth as depth
 from replicax._src.context._stack import entered as entered
+from replicax._src.context._stack import entered_world as entered_world
 from replicax._src.context._stack import fill_default_slot as fill_default_slot
 from replicax._src.context._stack import fill_world_slot as fill_world_slot
 from replicax._src.context._stack import first_of as first_of
@@ -31,4 +37,5 @@ from replicax._src.context._stack import top as current_frame  # noqa: F401
 from replicax._src.context._stack import world as world
 from replicax._src.context._world import Picked as Picked
 from replicax._src.context._world import Replicas as Replicas
+from replicax._src.context._world import Substitution as Substitution
 from replicax._src.context._world import World as World

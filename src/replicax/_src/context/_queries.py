@@ -33,6 +33,12 @@ def get_replica_context() -> ReplicaContext | None:
     return _stack.top().replica_context
 
 
+def current_replica() -> ReplicaContext | None:
+    """The current `ReplicaContext`, if its replica is one of several; else None."""
+    context = get_replica_context()
+    return None if context is None or context.num_replicas_in_sync == 1 else context
+
+
 def in_cross_replica_context() -> bool:
     """Whether code here speaks for all replicas at once: in a scope, a merge_fn or an update."""
     return get_replica_context() is None

@@ -116,33 +116,6 @@ class ReplicaContext:
         kwargs = dict(kwargs or {})
         return self._strategy.extended._replica_ctx_merge_call(self, merge_fn, tuple(args), kwargs)
 
-    def _meet(
-        self, key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool = False
-    ) -> Any:
-        """Brings `payload` to a meeting of all replicas; returns this replica's result.
-
-        `handler` is called once, in cross-replica context, with the payloads merged into one
-        structure of per-replica values. This replica gets its components of what it returns. With
-        one replica there is nothing to merge and nothing to select.
-
-        Args:
-          key: must be equal on all replicas.
-          what: what this replica did, for error messages.
-          payload: a structure, alike on all replicas.
-          handler: what happens at the meeting.
-          keep_same: leave what is the very same object on all replicas as that object.
-        """
-        if self._meet_others is not None:
-            return self._meet_others(key, what, payload, handler, keep_same)
-        if self._strategy.num_replicas_in_sync != 1:
-            raise WrongContextError(
-                f"{what}: this ReplicaContext was made by hand, so there are no other replicas to "
-                "meet. Use the one that rx.distribute.get_replica_context() returns inside "
-                "strategy.run."
-            )
-        with _stack.entered(_stack.Frame(self._strategy)):
-            return handler(payload)
-
     def all_reduce(
         self, reduce_op: Any, value: Any, options: Any = None, experimental_hints: Any = None
     ) -> Any:
@@ -175,7 +148,7 @@ class ReplicaContext:
         raise WrongContextError(
             f"{what} of replica {self._number} was called outside its replica function: after "
             "it returned, in another thread, or inside a merge_fn. Call "
-            "rx.distribute.get_replica_context() anew where it is needed."
+            "rx.distribute.get_replica_context() again where it is needed."
         )
 
     def __enter__(self) -> ReplicaContext:

@@ -12,11 +12,10 @@ here how libraries join in.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,13 +61,8 @@ class ThreadState(threading.local):
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.creators: list[Any] = []  # rx.variable_creator_scope and colocate_vars_with
-        self.interceptors: list[Any] = []  # who sees variable reads and writes first
         self.set_strategy: Any = None  # the scope entered by experimental_set_strategy
-        self.world: World | None = None  # where programs are traced; None elsewhere
-        # Where `strategy.run` looks for compiled steps, inside an `rx.function` that is a loop.
-        self.compiled_runs: Any = None
-        # Whether losses are compiled unasked, inside a call of an `rx.function` that is none.
-        self.compiles_losses = False
+        self.world: World | None = None  # None for the eager world, as it is by itself
 
 
 thread_state = ThreadState()
@@ -126,7 +120,7 @@ def world() -> World:
 
 def is_compiling() -> bool:
     """Whether an `rx.function` is being traced on this thread. Prefer a method of `world()`."""
-    return thread_state.world is not None
+    return world().is_program
 
 
 def depth() -> int:
@@ -147,11 +141,14 @@ class entered:
         thread_state.frames.pop()
 
 
-@contextlib.contextmanager
-def compiling_losses() -> Iterator[None]:
-    """Inside, `rx.value_and_grad` compiles what it can: the user asked for a compiled step."""
-    before, thread_state.compiles_losses = thread_state.compiles_losses, True
-    try:
-        yield
-    finally:
-        thread_state.compiles_losses = before
+class entered_world:
+    """Context manager: makes `world` that of this thread; None for the eager world by itself."""
+
+    def __init__(self, world: World | None) -> None:
+        self._world = world
+
+    def __enter__(self) -> None:
+        self._outer, thread_state.world = thread_state.world, self._world
+
+    def __exit__(self, *_: object) -> None:
+        thread_state.world = self._outer

@@ -9,11 +9,13 @@ Code that does something else in a trace does not ask where it runs: it calls a 
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from replicax._src._typing import Device
+from replicax._src.context._stack import entered_world
 
 if TYPE_CHECKING:  # rooms above this one: a world speaks of what is there, and imports nothing
     import jax
@@ -21,8 +23,9 @@ if TYPE_CHECKING:  # rooms above this one: a world speaks of what is there, and 
     from replicax._src.collectives import ReduceOp
     from replicax._src.context._replica import ReplicaContext
     from replicax._src.devices import Layout, ReplicaMesh
+    from replicax._src.functions import FunctionCache
     from replicax._src.values import DistributedValues, PerReplica, Storage
-    from replicax._src.variable import DistributedVariable, Variable
+    from replicax._src.variable import Change, DistributedVariable, Variable
 
 Picked = TypeVar("Picked")
 
@@ -43,6 +46,13 @@ class Replicas(abc.ABC):
         self, fn: Callable[[Any, int | None], Any], value: DistributedValues
     ) -> DistributedValues:
         """Returns `fn(component, number of the replica)`; the number is None for all at once."""
+
+    @abc.abstractmethod
+    def over_mesh(self, value: PerReplica, mesh: ReplicaMesh, what: str) -> PerReplica:
+        """Returns `value` with its components as one array over `mesh`.
+
+        `what` is done with it, for messages.
+        """
 
     @abc.abstractmethod
     def with_parts(self, value: DistributedValues, parts: Sequence[Any]) -> DistributedValues:
@@ -80,10 +90,54 @@ class Replicas(abc.ABC):
         """
 
 
+class RunReplicas(Protocol):
+    """How a replica function runs on the replicas of a strategy, which are on these devices."""
+
+    def __call__(
+        self,
+        strategy: Any,
+        devices: tuple[Device, ...],
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Returns what `fn(*args, **kwargs)` returns on the replicas, merged."""
+
+
+class Substitution(Protocol):
+    """Values that stand for variables while a loss is differentiated."""
+
+    def read(self, variable: Variable) -> jax.Array | None:
+        """Returns the value to use in place of the variable's own; None if there is none."""
+
+    def written(self, variable: Variable) -> None:
+        """Takes note that a variable was assigned."""
+
+
 class World(abc.ABC):
-    """What code of all rooms asks of the context that it runs in."""
+    """What code of all rooms asks of the context that it runs in.
+
+    Attributes:
+      replicas: how values of replicas are computed with.
+      run_replicas: runs a replica function on every replica; returns the merged results.
+      is_program: whether what is done here becomes a part of a program.
+      substitutions: those of the losses that are differentiated here, outermost first.
+      compiled_runs: where `strategy.run` looks for compiled replica functions, if it is to.
+      compiles_losses: whether `rx.value_and_grad` compiles what it can, without being asked.
+    """
 
     replicas: Replicas
+    run_replicas: RunReplicas
+    is_program: ClassVar[bool]
+    substitutions: tuple[Substitution, ...] = ()
+    compiled_runs: FunctionCache | None = None
+    compiles_losses: bool = False
+
+    def _with(self, **attributes: object) -> AbstractContextManager[None]:
+        """Around code for which this world has other attributes."""
+        changed = copy.copy(self)
+        vars(changed).update(attributes)
+        return entered_world(changed)
 
     # ------------------------------------------------------------------ what has no place here
 
@@ -101,16 +155,13 @@ class World(abc.ABC):
 
     # ------------------------------------------------------------------ running
 
-    @abc.abstractmethod
-    def run_replicas(
-        self,
-        strategy: Any,
-        devices: tuple[Device, ...],
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Runs a replica function on every replica; returns the merged results."""
+    def compiling_runs(self, functions: FunctionCache) -> AbstractContextManager[None]:
+        """Around Python code in which `strategy.run` compiles the replica functions."""
+        return self._with(compiled_runs=functions)
+
+    def compiling_losses(self) -> AbstractContextManager[None]:
+        """Around Python code that was to be compiled: `rx.value_and_grad` compiles what it can."""
+        return self._with(compiles_losses=True)
 
     @abc.abstractmethod
     def replica_number(self, number: Any) -> Any:
@@ -165,6 +216,22 @@ class World(abc.ABC):
     # ------------------------------------------------------------------ variables
 
     @abc.abstractmethod
+    def read(self, variable: Variable) -> jax.Array:
+        """Returns the value of a variable."""
+
+    @abc.abstractmethod
+    def assign(self, variable: Variable, how: Change, value: Any) -> None:
+        """Changes a variable; `value` has its shape and dtype."""
+
+    def _substituted(self, variable: Variable) -> jax.Array | None:
+        """Returns what stands for a variable in the innermost loss that has something."""
+        for substitution in reversed(self.substitutions):
+            value = substitution.read(variable)
+            if value is not None:
+                return value
+        return None
+
+    @abc.abstractmethod
     def require_startable(self, value: Any, name: str) -> None:
         """Raises if a variable cannot be made here, from this value."""
 
@@ -175,10 +242,6 @@ class World(abc.ABC):
     @abc.abstractmethod
     def require_unstaged(self, variable: Variable, allowed: Any = None) -> None:
         """Refuses a read in what JAX traces and keeps, other than the trace `allowed`."""
-
-    @abc.abstractmethod
-    def require_assignable(self, variable: Variable, kind: str, value: Any) -> None:
-        """Raises if a variable cannot be assigned `value` here."""
 
     @abc.abstractmethod
     def require_own_copy(self, variable: DistributedVariable, index: Any) -> None:
@@ -205,20 +268,20 @@ class World(abc.ABC):
         """Returns an array over `mesh`, laid out as a variable is."""
 
     @abc.abstractmethod
-    def update_in_turn(self, variable: Variable, kind: str, value: Any) -> bool:
+    def update_in_turn(self, variable: Variable, how: Change, value: Any) -> bool:
         """Changes a variable without copies for each replica of a trace; False elsewhere."""
 
     @abc.abstractmethod
     def defer(
-        self, variable: DistributedVariable, context: ReplicaContext, kind: str, value: Any
+        self, variable: DistributedVariable, context: ReplicaContext, how: Change, value: Any
     ) -> bool:
         """Notes a change that eager replicas make together after the program; False elsewhere."""
 
     # ------------------------------------------------------------------ training
 
-    @abc.abstractmethod
-    def in_loss(self) -> AbstractContextManager[Any]:
-        """Around a loss that is differentiated."""
+    def in_loss(self, substitution: Substitution) -> AbstractContextManager[None]:
+        """Around a loss that is differentiated, in which other values stand for variables."""
+        return self._with(substitutions=(*self.substitutions, substitution))
 
     @abc.abstractmethod
     def cut_of(self, variable: Variable) -> int | None:

@@ -13,7 +13,6 @@ from replicax._src.devices._layout import whole_numbers as whole_numbers
 from replicax._src.devices._memory_maps import require_memory_maps as require_memory_maps
 from replicax._src.devices._mesh import REPLICA_AXIS as REPLICA_AXIS
 from replicax._src.devices._mesh import ReplicaMesh as ReplicaMesh
-from replicax._src.devices._mesh import is_cut_over_replicas as is_cut_over_replicas
 from replicax._src.devices._mesh import replica_mesh as replica_mesh
 from replicax._src.devices._names import canonical_name as canonical_name
 from replicax._src.devices._names import canonical_names as canonical_names
@@ -23,6 +22,9 @@ from replicax._src.devices._names import resolve as resolve
 from replicax._src.devices._names import resolve_all as resolve_all
 from replicax._src.devices._names import short_name as short_name
 from replicax._src.devices._over_replicas import over_replicas as over_replicas
+from replicax._src.devices._packing import BETWEEN_WORKERS as BETWEEN_WORKERS
+from replicax._src.devices._packing import IN_ONE_PROCESS as IN_ONE_PROCESS
+from replicax._src.devices._packing import Packing as Packing
 from replicax._src.devices._placement import device as device
 from replicax._src.devices._placement import device_of as device_of
 from replicax._src.devices._placement import put as put
@@ -35,8 +37,8 @@ from replicax._src.devices._registry import planned_cpu_devices as planned_cpu_d
 from replicax._src.devices._registry import (
     set_logical_device_configuration as set_logical_device_configuration,
 )
+from replicax._src.devices._replicas import Coworkers as Coworkers
 from replicax._src.devices._replicas import Groups as Groups
-from replicax._src.devices._replicas import Meeting as Meeting
 from replicax._src.devices._replicas import ReplicaDevices as ReplicaDevices
 from replicax._src.devices._replicas import groups_of as groups_of
 from replicax._src.devices._replicas import have_others as have_others

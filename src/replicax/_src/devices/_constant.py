@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
 from replicax._src._arrays import as_array
+from replicax._src._typing import DTypeLike
 
 
 def constant(
-    value: Any, dtype: Any = None, shape: Any = None, name: str | None = "Const"
+    value: object,
+    dtype: DTypeLike | None = None,
+    shape: int | Sequence[int] | None = None,
+    name: str | None = "Const",
 ) -> jax.Array:
     """An array of `value`, converted to `dtype` and spread to `shape` if they are given.
 

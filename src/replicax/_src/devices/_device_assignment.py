@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import operator
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -248,7 +248,7 @@ def _makes_rings(
 # ---------------------------------------------------------------------- checks
 
 
-def _checked_topology(topology: Any) -> Topology:
+def _checked_topology(topology: object) -> Topology:
     if not isinstance(topology, Topology):
         raise ValueError(
             "`topology` must be a rx.tpu.experimental.Topology, as initialize_tpu_system() "
@@ -257,7 +257,7 @@ def _checked_topology(topology: Any) -> Topology:
     return topology
 
 
-def _sizes(value: Any, name: str, rank: int) -> np.ndarray:
+def _sizes(value: object, name: str, rank: int) -> np.ndarray:
     if value is None:
         return np.ones(rank, np.int64)
     sizes = integers(value, name).astype(np.int64)  # to be multiplied with each other
@@ -269,7 +269,7 @@ def _sizes(value: Any, name: str, rank: int) -> np.ndarray:
     return sizes
 
 
-def _number_of_replicas(value: Any) -> int:
+def _number_of_replicas(value: SupportsIndex) -> int:
     try:
         replicas = operator.index(value)
     except TypeError:
@@ -279,7 +279,7 @@ def _number_of_replicas(value: Any) -> int:
     return replicas
 
 
-def _order_mode(value: Any) -> DeviceOrderMode:
+def _order_mode(value: object) -> DeviceOrderMode:
     try:
         return DeviceOrderMode(value)
     except ValueError:

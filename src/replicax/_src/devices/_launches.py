@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import itertools
 import threading
@@ -12,70 +13,31 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from replicax._src._errors import ReplicaMismatchError
-from replicax._src.devices._replicas import Meeting
+from replicax._src._typing import PyTree
 
 _collective = threading.RLock()  # a signal handler may come in between
 _BETWEEN_MARKS = 4  # on 8 devices XLA gives up with some 30 programs on their way
 
 
-class _OneThread:
-    """Lets one thread in at a time, and tells the others so.
-
-    Programs meet those of other workers in the order of their launching. Of two threads that
-    launch them at once nobody knows the order.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise ReplicaMismatchError(
-                "Two threads run replicas at the same time. With several workers the programs of "
-                "one meet those of the others in the order in which they are launched, and two "
-                "threads may launch them in another order on another worker: run replicas in one "
-                "thread, or one after the other."
-            )
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-_ALL_MAY = contextlib.nullcontext()
-
-
-class Launches:
+class Launches(abc.ABC):
     """How programs over the devices of a mesh are launched."""
 
-    def __init__(self, mesh: Mesh, meeting: Meeting | None, on_cpu: bool):
+    def __init__(self, mesh: Mesh, on_cpu: bool):
         """
         Args:
           mesh: of the programs.
-          meeting: how this worker meets the others, if there are any.
           on_cpu: whether the devices are virtual ones.
         """
         self.mesh = mesh
-        self._meeting = meeting
-        self._one_thread = None if meeting is None else _OneThread()
         self._on_cpu = on_cpu
         self._mark: jax.Array | None = None  # a result of a program that was called lately
         self._since_mark = -1
 
-    @property
-    def spans_workers(self) -> bool:
-        return self._meeting is not None
+    @abc.abstractmethod
+    def _announce(self, what: str) -> None:
+        """Tells other workers which program with collectives this one is about to launch."""
 
-    def alone(self) -> contextlib.AbstractContextManager[Any]:
-        """Refuses a second thread inside the block, if there are other workers."""
-        return _ALL_MAY if self._one_thread is None else self._one_thread
-
-    def require_same(self, topic: str, what: str) -> None:
-        """Raises if other workers, at this point of their programs, say another `what`."""
-        if self._meeting is not None:
-            self._meeting.require_same(topic, what)
-
-    def wait_for(self, inputs: Any) -> None:
+    def wait_for(self, inputs: PyTree) -> None:
         """To be called before `call`, without any lock.
 
         On the CPU, programs with collectives share one pool of threads, with each other and with
@@ -112,8 +74,7 @@ class Launches:
         The results are appended in the same breath: an interrupt cannot come in between.
         """
         with _collective:
-            if self._meeting is not None and what:  # in the lock: told in the order of launching
-                self._meeting.before_call(what)
+            self._announce(what)  # in the lock: told in the order of launching
             if jax.sharding.get_abstract_mesh().empty:
                 append_result(results, program, args)
             else:
@@ -133,7 +94,7 @@ def append_result(results: list[Any], program: Callable[..., Any], args: Sequenc
     results.extend(itertools.starmap(program, (args,)))
 
 
-def _last_array(results: Any) -> Any:
+def _last_array(results: object) -> Any:
     while isinstance(results, list | tuple):
         results = results[-1] if results else None
     return results

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 
-def whole_numbers(parts: Any, what: str, size_of: str) -> tuple[int, ...]:
+def whole_numbers(parts: object, what: str, size_of: str) -> tuple[int, ...]:
     """A list of numbers of parts, checked: each is at least 1."""
     if isinstance(parts, str | bytes) or not isinstance(parts, Sequence | np.ndarray):
         raise TypeError(f"{what}: `{size_of}` is a list of integers; got {parts!r}.")
@@ -61,7 +60,7 @@ PLAIN = Layout()
 
 
 def checked_parts(
-    shape: Sequence[int] | None, parts: Any, logical_devices: int, what: str, size_of: str
+    shape: Sequence[int] | None, parts: object, logical_devices: int, what: str, size_of: str
 ) -> tuple[int, ...]:
     """`parts` as a tuple of integers, checked against a shape and the number of logical devices.
 

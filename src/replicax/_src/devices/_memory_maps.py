@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import itertools
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -21,7 +20,7 @@ _LIMIT = Path("/proc/sys/vm/max_map_count")
 _programs = itertools.count(1)
 
 
-def _after_event(event: str, *_: Any, **__: Any) -> None:
+def _after_event(event: str, *_: object, **__: object) -> None:
     if event == COMPILED and next(_programs) % LOOK_EVERY == 0:
         require_memory_maps()
 

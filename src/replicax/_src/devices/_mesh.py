@@ -19,21 +19,30 @@ says it is: its parts differ, and together they are the whole.
 
 from __future__ import annotations
 
+import abc
+import contextlib
 import functools
+import itertools
+import threading
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, final
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.typing import ArrayLike
 
+from replicax._src._errors import ReplicaMismatchError
 from replicax._src._jax_internals import local_shards, put_on_each
-from replicax._src._typing import Device
+from replicax._src._typing import Device, PyTree, override
 from replicax._src.devices._launches import Launches, token
 from replicax._src.devices._layout import PLAIN, Layout, prime_factors
+from replicax._src.devices._names import short_name
+from replicax._src.devices._packing import BETWEEN_WORKERS, IN_ONE_PROCESS, Packing
 from replicax._src.devices._placement import put
-from replicax._src.devices._replicas import ReplicaDevices, groups_of
+from replicax._src.devices._replicas import Coworkers, ReplicaDevices, groups_of
 
 REPLICA_AXIS = "replica"
 _WHOLE = PartitionSpec()  # every replica gets and gives buffers of its own
@@ -42,6 +51,8 @@ _WHOLE = PartitionSpec()  # every replica gets and gives buffers of its own
 class ReplicaMesh(Launches):
     """The devices of the replicas as a mesh: the replica axis, then those of the logical devices.
 
+    A `LocalMesh` has all replicas in this process; a `MeshOverWorkers` shares them with others.
+
     Attributes:
       devices: of this process's replicas, the first of each.
       size: how many replicas there are in all processes.
@@ -49,7 +60,10 @@ class ReplicaMesh(Launches):
       logical_devices: how many each replica has.
       mesh: JAX's mesh over all of them.
       replicated: a buffer on each device.
+      packing: what is worth packing before it is sent.
     """
+
+    packing: ClassVar[Packing]
 
     def __init__(self, devices: tuple[Device, ...]):
         self.devices = devices
@@ -63,12 +77,12 @@ class ReplicaMesh(Launches):
         here = groups[self.first : self.first + len(devices)]
         self.mesh = self._mesh_over(groups)
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
+        self._shardings = {PLAIN: self.replicated}
         self._local = [device for group in here for device in group]
         rows = Mesh(np.array(self._local, dtype=object), (REPLICA_AXIS,))
         self._rows = NamedSharding(rows, PartitionSpec(REPLICA_AXIS))
         self._replicas = [self._mesh_of_replica(group) for group in here]
-        meeting = devices.meeting if isinstance(devices, ReplicaDevices) else None
-        super().__init__(self.mesh, meeting, on_cpu=devices[0].platform == "cpu")
+        super().__init__(self.mesh, on_cpu=devices[0].platform == "cpu")
 
     def _mesh_over(self, groups: Sequence[Sequence[Device]]) -> Mesh:
         devices = np.array([list(group) for group in groups], dtype=object)
@@ -110,25 +124,26 @@ class ReplicaMesh(Launches):
 
     def replica_spec(self, layout: Layout) -> PartitionSpec:
         """How a program takes an array of this layout: what of it is each replica's own part."""
-        if layout.replica_dim is None:
-            return PartitionSpec()
-        return PartitionSpec(*([None] * layout.replica_dim), REPLICA_AXIS)
+        return PartitionSpec(*_replica_axes(layout))
 
     def sharding(self, layout: Layout) -> NamedSharding:
         """The same for JAX, with the logical devices."""
-        if layout.is_plain:
-            return self.replicated
-        dims = self._axes(layout.parts)
-        if layout.replica_dim is not None:
-            dims += [()] * (layout.replica_dim + 1 - len(dims))
-            dims[layout.replica_dim] = (REPLICA_AXIS, *dims[layout.replica_dim])
-        return NamedSharding(self.mesh, PartitionSpec(*dims))
+        found = self._shardings.get(layout)
+        if found is None:
+            axes = itertools.zip_longest(
+                _replica_axes(layout), self._axes(layout.parts), fillvalue=()
+            )
+            spec = PartitionSpec(*(replica + logical for replica, logical in axes))
+            found = self._shardings[layout] = NamedSharding(self.mesh, spec)
+        return found
 
     def logical_device(self, replica: int, number: int) -> Device:
         """One of the logical devices of a replica of this process."""
         return self._local[replica * self.logical_devices + number]
 
-    def split_inside(self, array: Any, parts: Sequence[int], replica: int | None) -> jax.Array:
+    def split_inside(
+        self, array: jax.Array, parts: Sequence[int], replica: int | None
+    ) -> jax.Array:
         """`array` cut over the logical devices; in a program, or on one replica of this process."""
         place = self.spec(parts) if replica is None else self.sharding_of_replica(parts, replica)
         return jax.lax.with_sharding_constraint(array, place)
@@ -139,31 +154,25 @@ class ReplicaMesh(Launches):
 
     # ------------------------------------------------------------------ components and wholes
 
-    def spread(self, value: Any, layout: Layout = PLAIN) -> jax.Array:
+    def spread(self, value: ArrayLike, layout: Layout = PLAIN) -> jax.Array:
         """One array, the same for every replica; other workers have to give the same."""
-        sharding = self.sharding(layout)
-        if self._meeting is None:
-            return jax.device_put(value, sharding)
-        if layout.is_plain:
-            return self.assemble([put(value, device) for device in self.devices])
-        host = np.asarray(value)
-        return jax.make_array_from_callback(host.shape, sharding, host.__getitem__)
+        return self._spread(value, self.sharding(layout))
 
     def relaid(self, array: jax.Array, layout: Layout) -> jax.Array:
         """An array over this mesh, in another layout."""
-        if layout.is_plain and self.logical_devices == 1 and not is_cut_over_replicas(array):
-            return array
         sharding = self.sharding(layout)
-        is_there = array.sharding.is_equivalent_to(sharding, array.ndim)
+        is_there = array.sharding == sharding or array.sharding.is_equivalent_to(
+            sharding, array.ndim
+        )
         return array if is_there else self._relaid(array, sharding)
 
     def _relaid(self, array: jax.Array, sharding: NamedSharding) -> jax.Array:
         self.wait_for([array])
         results: list[Any] = []
-        what = f"laying out {array.dtype}{list(array.shape)}" if self.spans_workers else ""
+        what = self._told(lambda: f"laying out {array.dtype}{list(array.shape)}")
         # A whole that differs by replica (see above) must not be mixed with that of another one.
-        is_whole = not is_cut_over_replicas(array) and sharding.spec == _uncut(sharding.spec)
-        self.call(_relaying(self if is_whole else None, sharding), results, array, what=what)
+        are_whole = _is_whole(array.sharding) and _is_whole(sharding)
+        self.call(_relaying(self if are_whole else None, sharding), results, array, what=what)
         return results[0][0]
 
     def gathered(self, array: jax.Array) -> jax.Array:
@@ -171,19 +180,13 @@ class ReplicaMesh(Launches):
         spec = array.sharding.spec  # type: ignore[attr-defined]
         return self._relaid(array, NamedSharding(self.mesh, _uncut(spec)))
 
-    def collected(self, array: jax.Array) -> jax.Array:
-        """An array that is cut over the replicas, on the first device here."""
-        if self.spans_workers:
-            return self.component(self.gathered(array), 0)
-        return jax.device_put(array, self.devices[0])
-
-    def at_home(self, part: Any, index: int) -> jax.Array:
+    def at_home(self, part: jax.Array, index: int) -> jax.Array:
         """A component on the devices of its replica: its first one, or cut over all of them."""
         if self.logical_devices > 1 and self._cut(part, index) is not None:
             return part
         return put(part, self.devices[index])
 
-    def _cut(self, part: Any, index: int) -> PartitionSpec | None:
+    def _cut(self, part: jax.Array, index: int) -> PartitionSpec | None:
         """How a component is cut over the logical devices of its replica; None if it is not."""
         sharding = getattr(part, "sharding", None)
         if not isinstance(sharding, NamedSharding) or sharding.mesh != self._replicas[index]:
@@ -232,14 +235,14 @@ class ReplicaMesh(Launches):
 
     # ------------------------------------------------------------------ programs
 
-    def spmd(self, fn: Callable[..., Any], in_specs: Any = _WHOLE) -> Callable[..., Any]:
+    def spmd(self, fn: Callable[..., Any], in_specs: PyTree = _WHOLE) -> Callable[..., Any]:
         """`fn` compiled as one program in which each replica sees its own buffers."""
         program = jax.jit(self.mapped(fn, in_specs))
 
         def call(*args: Any) -> Any:
             self.wait_for(args)
             results: list[Any] = []
-            what = "" if self._meeting is None else f"{fn.__name__} of {_looks(args)}"
+            what = self._told(lambda: f"{fn.__name__} of {_looks(args)}")
             self.call(program, results, *args, what=what)
             return results[0]
 
@@ -249,8 +252,8 @@ class ReplicaMesh(Launches):
     def mapped(
         self,
         fn: Callable[..., Any],
-        in_specs: Any = _WHOLE,
-        out_specs: Any = _WHOLE,
+        in_specs: PyTree = _WHOLE,
+        out_specs: PyTree = _WHOLE,
     ) -> Callable[..., Any]:
         """`fn` as a part of a program: each replica sees its own buffers.
 
@@ -266,17 +269,237 @@ class ReplicaMesh(Launches):
             check_vma=False,
         )
 
+    # ------------------------------------------------------------------ other workers
 
-def _looks(arrays: Any) -> str:
+    @property
+    @abc.abstractmethod
+    def spans_workers(self) -> bool:
+        """Whether other processes have replicas, too."""
+
+    @abc.abstractmethod
+    def one_thread(self) -> AbstractContextManager[object]:
+        """Refuses a second thread inside the block, if there are other workers."""
+
+    @abc.abstractmethod
+    def require_same(self, topic: str, what: str) -> None:
+        """Raises if other workers, at this point of their programs, say another `what`."""
+
+    @abc.abstractmethod
+    def agreed_name(self, topic: str, describe: Callable[[], tuple[str, str] | None]) -> str:
+        """Returns how the workers call a program of theirs when they announce it.
+
+        Args:
+          topic: what kind of thing it is.
+          describe: returns its name, and the text that must be the same on all workers; None if
+            it is each worker's own.
+
+        Returns:
+          An empty text where there is nobody to agree with.
+        """
+
+    @abc.abstractmethod
+    def from_first_worker(self, value: jax.Array, what: str) -> jax.Array:
+        """Returns the first worker's `value`; `what` it is has to be the same on all."""
+
+    @abc.abstractmethod
+    def collected(self, array: jax.Array) -> jax.Array:
+        """An array that is cut over the replicas, on the first device here."""
+
+    @abc.abstractmethod
+    def for_host(self, array: jax.Array) -> jax.Array | np.ndarray:
+        """An array that is cut over the replicas, to be copied to the host as a whole."""
+
+    @abc.abstractmethod
+    def rows_here(self, rows: jax.Array) -> jax.Array:
+        """In a program, what the replicas of this process have of one row for each replica."""
+
+    @abc.abstractmethod
+    def describe_replica(self, replica: int) -> str:
+        """Returns which replica of all it is, and where, for messages."""
+
+    @abc.abstractmethod
+    def _told(self, what: Callable[[], str]) -> str:
+        """Returns what other workers are told of a program; an empty text if there are none."""
+
+    @abc.abstractmethod
+    def _spread(self, value: ArrayLike, sharding: NamedSharding) -> jax.Array:
+        """One array, the same for every replica, laid out like this."""
+
+
+@final
+class LocalMesh(ReplicaMesh):
+    """All replicas are of this process."""
+
+    packing = IN_ONE_PROCESS
+
+    @property
+    @override
+    def spans_workers(self) -> bool:
+        return False
+
+    @override
+    def one_thread(self) -> AbstractContextManager[object]:
+        return _NO_CONTEXT
+
+    @override
+    def require_same(self, topic: str, what: str) -> None:
+        pass
+
+    @override
+    def agreed_name(self, topic: str, describe: Callable[[], tuple[str, str] | None]) -> str:
+        return ""
+
+    @override
+    def from_first_worker(self, value: jax.Array, what: str) -> jax.Array:
+        return value
+
+    @override
+    def collected(self, array: jax.Array) -> jax.Array:
+        return jax.device_put(array, self.devices[0])
+
+    @override
+    def for_host(self, array: jax.Array) -> jax.Array:
+        return array  # all parts are here, and come together on the host
+
+    @override
+    def rows_here(self, rows: jax.Array) -> jax.Array:
+        return rows
+
+    @override
+    def describe_replica(self, replica: int) -> str:
+        return f"replica {replica} ({short_name(self.mesh.devices.flat[replica])})"
+
+    @override
+    def _announce(self, what: str) -> None:
+        pass
+
+    @override
+    def _told(self, what: Callable[[], str]) -> str:
+        return ""
+
+    @override
+    def _spread(self, value: ArrayLike, sharding: NamedSharding) -> jax.Array:
+        return jax.device_put(value, sharding)
+
+
+@final
+class MeshOverWorkers(ReplicaMesh):
+    """Other workers have replicas, too; all of them run the same programs, in the same order."""
+
+    packing = BETWEEN_WORKERS
+
+    def __init__(self, devices: ReplicaDevices, coworkers: Coworkers):
+        super().__init__(devices)
+        self._coworkers = coworkers
+        self._one_thread = _OneThread()
+
+    @property
+    @override
+    def spans_workers(self) -> bool:
+        return True
+
+    @override
+    def one_thread(self) -> AbstractContextManager[object]:
+        return self._one_thread
+
+    @override
+    def require_same(self, topic: str, what: str) -> None:
+        self._coworkers.require_same(topic, what)
+
+    @override
+    def agreed_name(self, topic: str, describe: Callable[[], tuple[str, str] | None]) -> str:
+        described = describe()
+        if described is None:
+            return ""
+        name, text = described
+        self.require_same(topic, text)
+        return f"{name} ({zlib.crc32(text.encode()):08x})"
+
+    @override
+    def from_first_worker(self, value: jax.Array, what: str) -> jax.Array:
+        return self._coworkers.value_of_first(self, value, what)
+
+    @override
+    def collected(self, array: jax.Array) -> jax.Array:
+        return self.component(self.gathered(array), 0)
+
+    @override
+    def for_host(self, array: jax.Array) -> np.ndarray:
+        return np.asarray(self.collected(array))  # at once: there may not be room for many
+
+    @override
+    def rows_here(self, rows: jax.Array) -> jax.Array:
+        count = len(self.devices)
+        start = jax.lax.axis_index(REPLICA_AXIS) // count * count
+        return jax.lax.dynamic_slice_in_dim(rows, start, count)
+
+    @override
+    def describe_replica(self, replica: int) -> str:
+        worker, index = divmod(replica, len(self.devices))
+        # All workers have the same devices; JAX knows another's by numbers of its own.
+        where = short_name(self.devices[index])
+        return f"replica {replica} ({self._coworkers.name_of(worker)}, {where})"
+
+    @override
+    def _announce(self, what: str) -> None:
+        if what:  # else it has no collectives, and other workers need not call it
+            self._coworkers.before_call(what)
+
+    @override
+    def _told(self, what: Callable[[], str]) -> str:
+        return what()
+
+    @override
+    def _spread(self, value: ArrayLike, sharding: NamedSharding) -> jax.Array:
+        if sharding == self.replicated:
+            return self.assemble([put(value, device) for device in self.devices])
+        host = np.asarray(value)
+        return jax.make_array_from_callback(host.shape, sharding, host.__getitem__)
+
+
+class _OneThread:
+    """Lets one thread in at a time, and tells the others so.
+
+    Programs meet those of other workers in the order of their launching. Of two threads that
+    launch them at once nobody knows the order.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise ReplicaMismatchError(
+                "Two threads run replicas at the same time. With several workers the programs of "
+                "one meet those of the others in the order in which they are launched, and two "
+                "threads may launch them in another order on another worker: run replicas in one "
+                "thread, or one after the other."
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_NO_CONTEXT = contextlib.nullcontext()
+
+
+def _looks(arrays: PyTree) -> str:
     """What arrays look like, in a line of some hundred letters at most."""
     text = ", ".join(f"{each.dtype}{list(each.shape)}" for each in jax.tree.leaves(arrays))
     return text if len(text) < 200 else f"{text[:150]}... ({zlib.crc32(text.encode()):08x})"
 
 
-def is_cut_over_replicas(array: Any) -> bool:
-    """Whether each replica has but a part of an array."""
-    spec = getattr(array.sharding, "spec", PartitionSpec())
-    return spec != _uncut(spec)
+def _replica_axes(layout: Layout) -> Sequence[tuple[str, ...]]:
+    """The replica axis in the place of the dimension that is cut over it."""
+    if layout.replica_dim is None:
+        return []
+    return [()] * layout.replica_dim + [(REPLICA_AXIS,)]
+
+
+def _is_whole(sharding: Sharding) -> bool:
+    """Whether each replica has all of an array that lies like this."""
+    spec = getattr(sharding, "spec", PartitionSpec())
+    return spec == _uncut(spec)
 
 
 def _uncut(spec: PartitionSpec) -> PartitionSpec:
@@ -284,7 +507,7 @@ def _uncut(spec: PartitionSpec) -> PartitionSpec:
     return PartitionSpec(*(_without_replicas(dim) for dim in spec))
 
 
-def _without_replicas(dim: Any) -> Any:
+def _without_replicas(dim: str | tuple[str, ...] | None) -> Any:
     """A dimension's entry in JAX's partition spec, without the replica axis."""
     axes = dim if isinstance(dim, tuple) else (dim,)
     if REPLICA_AXIS not in axes:
@@ -303,4 +526,6 @@ def _relaying(mesh: ReplicaMesh | None, sharding: NamedSharding) -> Callable[...
 @functools.lru_cache(maxsize=256)
 def replica_mesh(devices: tuple[Device, ...]) -> ReplicaMesh:
     """The mesh over these devices; the same object each time, so that programs can be cached."""
-    return ReplicaMesh(devices)
+    if isinstance(devices, ReplicaDevices) and devices.coworkers is not None:
+        return MeshOverWorkers(devices, devices.coworkers)
+    return LocalMesh(devices)

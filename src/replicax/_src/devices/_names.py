@@ -64,7 +64,7 @@ def canonical_name(device: Device) -> str:
     return f"/job:{job}/replica:0/task:{task}/device:{short_name(device)}"
 
 
-def resolve(device: Any) -> Device:
+def resolve(device: str | Device) -> Device:
     """The `jax.Device` that a string or device object means; `DeviceError` if there is none."""
     if isinstance(device, Device):
         return device

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,9 @@ from jax.sharding import AxisType
 from replicax._src.devices._mesh import REPLICA_AXIS
 
 
-def over_replicas(collective: Callable[..., jax.Array], array: jax.Array, **how: Any) -> jax.Array:
+def over_replicas(
+    collective: Callable[..., jax.Array], array: jax.Array, **how: int | bool
+) -> jax.Array:
     """`collective(array, REPLICA_AXIS, **how)`, for `jax.lax.psum`, `all_gather` and their like.
 
     XLA adds up bfloat16 in float32 on the CPU. Where it divides the work over logical devices as

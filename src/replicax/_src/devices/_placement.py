@@ -6,13 +6,14 @@ import contextlib
 from typing import Any
 
 import jax
+from jax.typing import ArrayLike
 
 from replicax._src._jax_internals import is_staging, uncommitted
 from replicax._src._typing import Device
 from replicax._src.devices._names import resolve
 
 
-def device(device_name: Any) -> contextlib.AbstractContextManager[Any]:
+def device(device_name: str | Device | None) -> contextlib.AbstractContextManager[Any]:
     """Context manager: arrays made and operations run inside are placed on this device.
 
     As `tf.device`. Takes a device string, a `jax.Device`, or None for JAX's default.
@@ -32,13 +33,13 @@ def device_of(array: jax.Array) -> Device:
     return next(iter(devices)) if len(devices) == 1 else min(devices, key=lambda each: each.id)
 
 
-def put(array: Any, target: Device) -> jax.Array:
+def put(array: ArrayLike, target: Device) -> jax.Array:
     """`array` on `target`, without a copy if it is there, free to be mixed with other devices'.
 
     In a program that is being traced values have no place of their own.
     """
     if is_staging():
-        return array
+        return array  # type: ignore[return-value]
     if isinstance(array, jax.Array) and array.sharding.device_set == {target}:
         return uncommitted(array)
     return uncommitted(jax.device_put(array, target))

@@ -9,15 +9,20 @@ them is on it: all logical devices of all replicas, and how this worker meets th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from replicax._src._typing import Device
+
+if TYPE_CHECKING:
+    import jax
+
+    from replicax._src.devices._mesh import ReplicaMesh
 
 Groups = tuple[tuple[Device, ...], ...]
 
 
-class Meeting(Protocol):
-    """How a worker meets the others outside of the devices; `replicax._src.cluster` has it."""
+class Coworkers(Protocol):
+    """How a worker meets the others outside of the devices."""
 
     def before_call(self, what: str) -> None:
         """A program with collectives is about to be launched; all workers have to say the same."""
@@ -27,28 +32,36 @@ class Meeting(Protocol):
         """Waits for all workers to come to this point; raises where they say different things."""
         ...
 
+    def value_of_first(self, mesh: ReplicaMesh, value: jax.Array, what: str) -> jax.Array:
+        """Returns the first worker's `value`; `what` it is has to be the same on all."""
+        ...
+
+    def name_of(self, worker: int) -> str:
+        """Returns how a worker is called in messages."""
+        ...
+
 
 class ReplicaDevices(tuple[Device, ...]):
     """Of each replica of this process, its first logical device."""
 
     groups: Groups  # the logical devices of each replica, of all workers, in their order
-    meeting: Meeting | None
+    coworkers: Coworkers | None
 
     def __new__(
         cls,
         here: Sequence[Sequence[Device]],
         everywhere: Sequence[Sequence[Device]] | None = None,
-        meeting: Meeting | None = None,
+        coworkers: Coworkers | None = None,
     ) -> Self:
         """
         Args:
           here: the logical devices of each replica of this process.
           everywhere: those of all workers, if there are others.
-          meeting: how to meet these.
+          coworkers: how to meet these.
         """
         new = super().__new__(cls, (group[0] for group in here))
         new.groups = tuple(tuple(group) for group in (everywhere or here))
-        new.meeting = meeting
+        new.coworkers = coworkers
         return new
 
     # The same devices for themselves, without what stands behind, are something else.
@@ -57,7 +70,7 @@ class ReplicaDevices(tuple[Device, ...]):
         return (
             isinstance(other, ReplicaDevices)
             and self.groups == other.groups
-            and (self.meeting is None) == (other.meeting is None)
+            and (self.coworkers is None) == (other.coworkers is None)
         )
 
     def __ne__(self, other: object) -> bool:
@@ -88,7 +101,7 @@ def replicas_on(devices: tuple[Device, ...]) -> int:
 
 def have_others(devices: tuple[Device, ...]) -> bool:
     """Whether other workers have replicas, too."""
-    return isinstance(devices, ReplicaDevices) and devices.meeting is not None
+    return isinstance(devices, ReplicaDevices) and devices.coworkers is not None
 
 
 def need_mesh(devices: tuple[Device, ...]) -> bool:

@@ -50,8 +50,8 @@ class Topology:
     def __init__(
         self,
         serialized: bytes | None = None,
-        mesh_shape: Any = None,
-        device_coordinates: Any = None,
+        mesh_shape: Sequence[int] | np.ndarray | None = None,
+        device_coordinates: Sequence[Any] | np.ndarray | None = None,
     ):
         self._serialized = serialized or None
         if self._serialized is not None:
@@ -72,7 +72,7 @@ class Topology:
     def _of_devices(
         cls,
         mesh_shape: Any,
-        device_coordinates: Any,
+        device_coordinates: Sequence[int] | np.ndarray,
         devices: tuple[tuple[Device, ...], ...],
         is_virtual: bool,
     ) -> Self:
@@ -149,7 +149,7 @@ class Topology:
 
     # ------------------------------------------------------------------ what is where
 
-    def task_ordinal_at_coordinates(self, device_coordinates: Any) -> int:
+    def task_ordinal_at_coordinates(self, device_coordinates: Sequence[int] | np.ndarray) -> int:
         """Returns the task whose device is at these coordinates; -1 if none is there.
 
         Args:
@@ -157,7 +157,9 @@ class Topology:
         """
         return int(self._tasks[self._place(device_coordinates)])
 
-    def tpu_device_ordinal_at_coordinates(self, device_coordinates: Any) -> int:
+    def tpu_device_ordinal_at_coordinates(
+        self, device_coordinates: Sequence[int] | np.ndarray
+    ) -> int:
         """Returns which of its task's devices is at these coordinates; -1 if none is there.
 
         Args:
@@ -166,7 +168,7 @@ class Topology:
         return int(self._ordinals[self._place(device_coordinates)])
 
     def cpu_device_name_at_coordinates(
-        self, device_coordinates: Any, job: str | None = None
+        self, device_coordinates: Sequence[int] | np.ndarray, job: str | None = None
     ) -> str:
         """Returns TensorFlow's name for the CPU of the task whose device is at these coordinates.
 
@@ -181,7 +183,7 @@ class Topology:
         return f"{_job(job)}/task:{task}/device:CPU:0"
 
     def tpu_device_name_at_coordinates(
-        self, device_coordinates: Any, job: str | None = None
+        self, device_coordinates: Sequence[int] | np.ndarray, job: str | None = None
     ) -> str:
         """Returns TensorFlow's name for the TPU at these coordinates, also where another stands in.
 
@@ -195,7 +197,7 @@ class Topology:
         task, ordinal = self._task_and_ordinal(device_coordinates)
         return f"{_job(job)}/task:{task}/device:TPU:{ordinal}"
 
-    def _device_at(self, device_coordinates: Any) -> Device:
+    def _device_at(self, device_coordinates: Sequence[int] | np.ndarray) -> Device:
         """JAX's device at these coordinates."""
         task, ordinal = self._task_and_ordinal(device_coordinates)
         devices = self._devices
@@ -210,7 +212,7 @@ class Topology:
             )
         return devices[task][ordinal]
 
-    def _task_and_ordinal(self, device_coordinates: Any) -> tuple[int, int]:
+    def _task_and_ordinal(self, device_coordinates: Sequence[int] | np.ndarray) -> tuple[int, int]:
         place = self._place(device_coordinates)
         if self._tasks[place] < 0:
             raise ValueError(
@@ -219,7 +221,7 @@ class Topology:
             )
         return int(self._tasks[place]), int(self._ordinals[place])
 
-    def _place(self, device_coordinates: Any) -> tuple[int, ...]:
+    def _place(self, device_coordinates: Sequence[int] | np.ndarray) -> tuple[int, ...]:
         place = tuple(integers(device_coordinates, "device_coordinates").ravel().tolist())
         if len(place) != self.mesh_rank:
             raise ValueError(
@@ -319,7 +321,7 @@ def _prime_factors(number: int) -> list[int]:
 # ---------------------------------------------------------------------- checks
 
 
-def integers(value: Any, name: str) -> np.ndarray:
+def integers(value: object, name: str) -> np.ndarray:
     """The value as an int32 array; `ValueError` if it is something else than whole numbers."""
     try:
         given = np.asarray(value)
@@ -332,7 +334,7 @@ def integers(value: Any, name: str) -> np.ndarray:
     raise ValueError(f"`{name}` must be integers, in lists of equal lengths; got {value!r}.")
 
 
-def _checked_mesh_shape(value: Any) -> np.ndarray:
+def _checked_mesh_shape(value: object) -> np.ndarray:
     shape = integers(value, "mesh_shape")
     if shape.shape != (_RANK,) or (shape < 1).any():
         raise ValueError(
@@ -348,7 +350,7 @@ def _checked_mesh_shape(value: Any) -> np.ndarray:
     return shape
 
 
-def _checked_coordinates(value: Any, mesh_shape: np.ndarray) -> np.ndarray:
+def _checked_coordinates(value: object, mesh_shape: np.ndarray) -> np.ndarray:
     coordinates = integers(value, "device_coordinates")
     if coordinates.ndim != 3 or coordinates.shape[2] != _RANK:
         raise ValueError(
@@ -366,7 +368,7 @@ def _checked_coordinates(value: Any, mesh_shape: np.ndarray) -> np.ndarray:
     return coordinates
 
 
-def _parsed(serialized: Any) -> tuple[list[int], np.ndarray]:
+def _parsed(serialized: object) -> tuple[list[int], np.ndarray]:
     if not isinstance(serialized, bytes):
         raise TypeError(
             f"`serialized` must be bytes, as `topology.serialized()` returns them; got "
@@ -383,7 +385,7 @@ def _parsed(serialized: Any) -> tuple[list[int], np.ndarray]:
     return mesh_shape, np.array(coordinates, np.int32).reshape(shape)
 
 
-def _listed(coordinates: Any) -> str:
+def _listed(coordinates: Sequence[int] | np.ndarray) -> str:
     return str([int(at) for at in coordinates])
 
 

@@ -22,9 +22,18 @@ from replicax._src._errors import ReplicaMismatchError
 from replicax._src.checkpoints._graph import VARIABLE, walk
 from replicax._src.cluster import current_membership
 from replicax._src.context import get_strategy, require_between_steps
-from replicax._src.devices import ReplicaMesh, replica_mesh, short_name
+from replicax._src.devices import ReplicaMesh, replica_mesh
 from replicax._src.divergence._fingerprints import Difference, differences, fingerprints
-from replicax._src.variable import UPDATING, ComponentVariable, DistributedVariable, Variable
+from replicax._src.variable import (
+    UPDATING,
+    ComponentVariable,
+    DistributedVariable,
+    Variable,
+    copies_differ,
+    mesh_of,
+    number_of_copies,
+    own_storage,
+)
 
 _NAMED = 8  # so many variables, or replicas, are named in a text
 _compiled: set[tuple[ReplicaMesh, str]] = set()  # what there is a program for
@@ -85,19 +94,19 @@ def check_replicas(
     alone = skipped = 0
     found = _variables_in(variables_or_objects)
     for variable in found:
-        is_plain = not isinstance(variable, DistributedVariable)
+        is_distributed = isinstance(variable, DistributedVariable)
         is_others = strategy is not None and variable.distribute_strategy is not strategy
         if isinstance(variable, ComponentVariable):  # of a sync-on-read variable: else, its whole
             skipped += 1
-        elif not is_plain and (variable._copies_differ or is_others):
+        elif is_distributed and (copies_differ(variable) or is_others):
             skipped += 1
-        elif not is_plain and variable._layout.replica_dim is not None:
+        elif is_distributed and variable.layout.replica_dim is not None:
             alone += 1  # there are no copies, but one in parts
-        elif not is_plain and variable._copies > 1:
-            groups[variable._stored.mesh].append(variable)
+        elif is_distributed and number_of_copies(variable) > 1:
+            groups[mesh_of(variable)].append(variable)
         elif workers == 1:
             alone += 1
-        elif is_plain and plain:
+        elif not is_distributed and plain:
             groups[_mesh_of_workers(strategy, found)].append(variable)
         else:
             skipped += 1
@@ -206,7 +215,7 @@ def _check(mesh: ReplicaMesh, variables: list[Variable]) -> None:
 
 def _laid_out(mesh: ReplicaMesh, variable: Variable) -> jax.Array:
     # Not read in the usual way, after which the next step would have to copy it.
-    array = variable._stored.assembled
+    array = own_storage(variable).assembled
     return array if isinstance(variable, DistributedVariable) else mesh.spread(array)
 
 
@@ -235,12 +244,12 @@ def _finding(
     look = f"{variable.dtype}[{','.join(map(str, variable.shape))}]"
     lines = [
         f"Variable {variable.name!r}, {look}, is not the same on all replicas. Compared with "
-        f"{_place(mesh, reference)}:"
+        f"{mesh.describe_replica(reference)}:"
     ]
     for each in found[:_NAMED]:
         where = f", first at {list(each.index)}" if each.index else ""
         lines.append(
-            f"  {_place(mesh, each.replica)}: {each.elements} of "
+            f"  {mesh.describe_replica(each.replica)}: {each.elements} of "
             f"{max(int(np.prod(variable.shape)), 1)} elements differ{where}: {each.value} instead "
             f"of {each.expected}"
         )
@@ -256,15 +265,3 @@ def _finding(
         "hardware. To go on, restore a checkpoint from before."
     )
     return "\n".join(lines)
-
-
-def _place(mesh: ReplicaMesh, replica: int) -> str:
-    device = mesh.mesh.devices.flat[replica]
-    if not mesh.spans_workers:
-        return f"replica {replica} ({short_name(device)})"
-    per_worker = len(mesh.devices)
-    membership = current_membership()
-    worker = replica // per_worker
-    name = f"worker {worker}" if membership is None else membership.names[worker]
-    # All workers have the same devices; JAX knows another's by numbers of its own.
-    return f"replica {replica} ({name}, {short_name(mesh.devices[replica % per_worker])})"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn, final
+from typing import Any, ClassVar, NoReturn, final
 
 import jax
 
@@ -15,21 +14,40 @@ from replicax._src.collectives import (
     SeparateReplicas,
     all_gather_with_gradient,
     all_reduce_with_gradient,
-    of_first_worker,
 )
 from replicax._src.context import Picked, ReplicaContext, World
 from replicax._src.devices import PLAIN, Layout, ReplicaMesh, device_of, put, replica_mesh
 from replicax._src.executors._lockstep import run_in_lockstep
-from replicax._src.values import DistributedValues, Mirrored, OneBuffer, ReplicaBuffers, Storage
-from replicax._src.variable import DistributedVariable, Variable
+from replicax._src.values import (
+    DistributedValues,
+    Mirrored,
+    PartBuffers,
+    ReplicaBuffers,
+    Storage,
+    buffers_of,
+    value_of_buffers,
+)
+from replicax._src.variable import (
+    Change,
+    DistributedVariable,
+    Variable,
+    change,
+    read_storage,
+    set_storage,
+    settled_storage,
+    start_from,
+)
 
 
 @final
 class EagerWorld(World):
     """Variables have their values, and replicas are threads that take turns."""
 
+    is_program: ClassVar[bool] = False
+
     def __init__(self) -> None:
         self.replicas = SeparateReplicas()
+        self.run_replicas = run_in_lockstep
 
     @override
     def refuse_in_program(self, error: Callable[[], BaseException]) -> None:
@@ -45,17 +63,6 @@ class EagerWorld(World):
         return eager
 
     # ------------------------------------------------------------------ running
-
-    @override
-    def run_replicas(
-        self,
-        strategy: Any,
-        devices: tuple[Device, ...],
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        return run_in_lockstep(strategy, devices, fn, args, kwargs)
 
     @override
     def replica_number(self, number: Any) -> Any:
@@ -78,7 +85,7 @@ class EagerWorld(World):
         if len(set(devices)) < len(devices):
             return Mirrored([put(array, device) for device in devices])
         mesh = replica_mesh(devices)
-        return Mirrored._from_buffers(ReplicaBuffers(mesh, assembled=mesh.spread(array, PLAIN)))
+        return value_of_buffers(Mirrored, ReplicaBuffers(mesh, assembled=mesh.spread(array, PLAIN)))
 
     @override
     def component_for_each(self, value: DistributedValues) -> NoReturn:
@@ -105,6 +112,31 @@ class EagerWorld(World):
     # ------------------------------------------------------------------ variables
 
     @override
+    def read(self, variable: Variable) -> jax.Array:
+        if self.substitutions:
+            value = self._substituted(variable)
+            if value is not None:
+                return value
+        self.require_unstaged(variable)
+        return read_storage(variable)
+
+    @override
+    def assign(self, variable: Variable, how: Change, value: Any) -> None:
+        if isinstance(value, Tracer):
+            # Under jax.grad a stored value is the number itself, without its derivative.
+            value = jax.lax.stop_gradient(value)
+        if isinstance(value, Tracer) or staging_trace() is not None:
+            raise RuntimeError(
+                f"{how} of variable {variable.name!r} inside a function that JAX traces (jax.jit, "
+                "lax.scan, vmap, ...): it would happen when the function is traced, and not when "
+                "it runs. Return the value from the traced function and assign it outside, or use "
+                "rx.function in place of jax.jit."
+            )
+        change(variable, how, value)
+        for substitution in self.substitutions:
+            substitution.written(variable)
+
+    @override
     def require_startable(self, value: Any, name: str) -> None:
         if isinstance(value, Tracer):
             raise RuntimeError(
@@ -121,13 +153,7 @@ class EagerWorld(World):
 
     @override
     def create(self, variable: Variable, mesh: ReplicaMesh | None, value: Any) -> None:
-        if mesh is None:
-            variable._stored = OneBuffer(put(value, variable._placement[0]))
-            return
-        assert isinstance(variable, DistributedVariable)
-        value = of_first_worker(mesh, value, variable._description)
-        whole = mesh.spread(value, variable._layout)
-        variable._stored = ReplicaBuffers(mesh, assembled=whole)
+        start_from(variable, mesh, value)
 
     @override
     def require_unstaged(self, variable: Variable, allowed: Any = None) -> None:
@@ -142,43 +168,29 @@ class EagerWorld(World):
             )
 
     @override
-    def require_assignable(self, variable: Variable, kind: str, value: Any) -> None:
-        if isinstance(value, Tracer) or staging_trace() is not None:
-            raise RuntimeError(
-                f"{kind} of variable {variable.name!r} inside a function that JAX traces (jax.jit, "
-                "lax.scan, vmap, ...): it would happen when the function is traced, and not when "
-                "it runs. Return the value from the traced function and assign it outside, or use "
-                "rx.function in place of jax.jit."
-            )
-
-    @override
     def require_own_copy(self, variable: DistributedVariable, index: Any) -> None:
         pass
 
     @override
     def storage_of(self, variable: Variable) -> Storage:
-        return variable._settled()
+        return settled_storage(variable)
 
     @override
     def store(self, variable: Variable, storage: Storage) -> None:
-        variable._store(storage)
+        set_storage(variable, storage)
 
     @override
     def with_copy(self, variable: DistributedVariable, index: Any, value: Any) -> Storage:
-        layout, mesh, storage = variable.layout, variable._stored.mesh, variable._settled()
-        assert isinstance(storage, ReplicaBuffers)
-        if layout.replica_dim is not None:  # there is one copy, of which each replica has a part
-            whole = mesh.relaid(self.laid_out(value, mesh, layout), layout)
-            return ReplicaBuffers(mesh, assembled=whole)
-        if not layout.is_plain:
-            value = mesh.split_inside(value, layout.parts, index)
-        return storage.with_component(index, value)
+        storage = settled_storage(variable)
+        assert isinstance(storage, ReplicaBuffers | PartBuffers)
+        return storage.with_copy(index, value, variable.layout)
 
     @override
     def laid_out(self, value: Any, mesh: ReplicaMesh, layout: Layout) -> jax.Array:
         if isinstance(value, Mirrored):
-            if value._buffers is not None and value._buffers.mesh is mesh:
-                return mesh.relaid(value._buffers.assembled, layout)
+            buffers = buffers_of(value)
+            if buffers is not None and buffers.mesh is mesh:
+                return mesh.relaid(buffers.assembled, layout)
             value = value._array()
         if mesh.is_one_device:  # no transfer to arrange: a tenth of device_put's cost
             return mesh.assemble([put(value, mesh.devices[0])])
@@ -189,20 +201,16 @@ class EagerWorld(World):
         return mesh.relaid(array, layout)
 
     @override
-    def update_in_turn(self, variable: Variable, kind: str, value: Any) -> bool:
+    def update_in_turn(self, variable: Variable, how: Change, value: Any) -> bool:
         return False
 
     @override
     def defer(
-        self, variable: DistributedVariable, context: ReplicaContext, kind: str, value: Any
+        self, variable: DistributedVariable, context: ReplicaContext, how: Change, value: Any
     ) -> bool:
         return False
 
     # ------------------------------------------------------------------ training
-
-    @override
-    def in_loss(self) -> AbstractContextManager[Any]:
-        return contextlib.nullcontext()  # reads of variables in what JAX keeps are refused
 
     @override
     def cut_of(self, variable: Variable) -> int | None:

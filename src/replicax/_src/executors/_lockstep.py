@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextvars
 import enum
+import functools
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -25,7 +26,16 @@ from replicax._src._errors import (
     show_users_part,
 )
 from replicax._src._typing import Device
-from replicax._src.context import Frame, ReplicaContext, entered, thread_state, world
+from replicax._src.context import (
+    Frame,
+    ReplicaContext,
+    entered,
+    entered_world,
+    leave_meetings,
+    replica_number_of,
+    thread_state,
+    world,
+)
 from replicax._src.devices import replicas_on, short_name
 from replicax._src.executors._threads import Task, pool
 from replicax._src.values import as_one_of_many, drop_gathered, regroup, released, select_replica
@@ -54,7 +64,7 @@ class _Replica:
         replica_id: int,
         shared: dict[Any, Any],
     ):
-        self.task = Task(pool, lambda: self._run(fn, call, inherited))
+        self.task = Task(pool, functools.partial(self._run, fn, call, inherited))
         self.device = device
         self.replica_id = replica_id
         self.state = _State.READY
@@ -75,16 +85,15 @@ class _Replica:
                 _jax_internals.with_thread_settings(inherited.jax_settings),
                 jax.default_device(self.device),
                 entered(frame),
+                entered_world(inherited.world),
             ):
                 thread_state.creators = list(inherited.creators)
-                thread_state.interceptors = []
-                thread_state.compiles_losses = inherited.compiles_losses
                 self.result = inherited.variables.copy().run(fn, *args, **kwargs)
             self.state = _State.DONE
         except BaseException as error:  # handed to the calling thread, whatever it is
             self.error = error
             self.state = _State.FAILED
-        self.context._meet_others = None  # no cycle
+        leave_meetings(self.context)  # no cycle
 
     def _meet(
         self, key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool
@@ -111,7 +120,8 @@ class _Replica:
             _State.DONE: "returned",
             _State.FAILED: f"raised {type(self.error).__name__}",
         }
-        return f"  replica {self.context._number} ({short_name(self.device)}): {doing[self.state]}"
+        number = replica_number_of(self.context)
+        return f"  replica {number} ({short_name(self.device)}): {doing[self.state]}"
 
 
 class _Inherited:
@@ -121,7 +131,7 @@ class _Inherited:
         self.jax_settings = _jax_internals.thread_settings()
         self.variables = contextvars.copy_context()
         self.creators = list(thread_state.creators)
-        self.compiles_losses = thread_state.compiles_losses
+        self.world = world()
 
 
 def run_in_lockstep(
@@ -154,7 +164,14 @@ def run_in_lockstep(
         for index, (call, device) in enumerate(zip(calls, devices, strict=True))
     ]
     try:
-        return released(_merged(_run_rounds(strategy, replicas)), devices)
+        for replica in replicas:
+            replica.task.take_thread()
+        for replica in replicas:
+            replica.task.resume()
+            _raise_if_failed(replica, strategy.num_replicas_in_sync)
+        while not all(replica.state is _State.DONE for replica in replicas):
+            _hold_meeting(strategy, replicas)
+        return released(_merged([replica.result for replica in replicas]), devices)
     finally:
         try:
             _end_all(replicas)
@@ -173,33 +190,23 @@ def _run_alone(
         return released(fn(*args, **kwargs), devices)
 
 
-def _run_rounds(
-    strategy: Any,
-    replicas: Sequence[_Replica],
-) -> list[Any]:
-    for replica in replicas:
-        replica.task.take_thread()
-    for replica in replicas:
+def _hold_meeting(strategy: Any, replicas: Sequence[_Replica]) -> None:
+    """Does once what all replicas wait for, and lets each of them move on with its result."""
+    _require_agreement(replicas)
+    handler = replicas[0].handler
+    assert handler is not None
+    payloads = [replica.payload for replica in replicas]
+    merged = _merged(
+        payloads, always_wrap=not replicas[0].keep_same, what=f"met in {replicas[0].what} with"
+    )
+    with entered(Frame(strategy)):
+        result = handler(merged)
+    del payloads, merged, handler
+    for index, replica in enumerate(replicas):
+        replica.payload = replica.handler = None
+        replica.result = select_replica(index, result)
         replica.task.resume()
         _raise_if_failed(replica, strategy.num_replicas_in_sync)
-    while True:
-        if all(replica.state is _State.DONE for replica in replicas):
-            return [replica.result for replica in replicas]
-        _require_agreement(replicas)
-        handler = replicas[0].handler
-        assert handler is not None
-        payloads = [replica.payload for replica in replicas]
-        merged = _merged(
-            payloads, always_wrap=not replicas[0].keep_same, what=f"met in {replicas[0].what} with"
-        )
-        with entered(Frame(strategy)):
-            result = handler(merged)
-        del payloads, merged, handler
-        for index, replica in enumerate(replicas):
-            replica.payload = replica.handler = None
-            replica.result = select_replica(index, result)
-            replica.task.resume()
-            _raise_if_failed(replica, strategy.num_replicas_in_sync)
 
 
 def _merged(per_replica: list[Any], **how: Any) -> Any:
@@ -228,9 +235,8 @@ def _raise_if_failed(replica: _Replica, count: int) -> None:
     error = replica.error
     if error is None:
         return
-    note = (
-        f"(raised in replica {replica.context._number} of {count}, on {short_name(replica.device)})"
-    )
+    number = replica_number_of(replica.context)
+    note = f"(raised in replica {number} of {count}, on {short_name(replica.device)})"
     add_note(error, note)
     show_users_part(error)
     raise error

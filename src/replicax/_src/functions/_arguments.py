@@ -7,10 +7,11 @@ else (numbers, strings, objects) is a constant: another value is another program
 from __future__ import annotations
 
 import dataclasses
+import enum
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import jax
 import numpy as np
@@ -23,14 +24,41 @@ from replicax._src.functions._captured import laid_out_over, look_of, other_repl
 from replicax._src.functions._keys import constant_key, plain_key
 from replicax._src.functions._place import Place
 from replicax._src.functions._retry import Uneven
-from replicax._src.values import DistributedValues, Mirrored, PerReplica, TracedBuffers, is_leaf
+from replicax._src.values import (
+    DistributedValues,
+    Mirrored,
+    PerReplica,
+    TracedBuffers,
+    is_leaf,
+    value_of_buffers,
+)
 from replicax._src.variable import Variable
 
 
-class Look(NamedTuple):
-    """What an input looks like: `kind` is "array", "per replica" or "mirrored"."""
+@final
+class Kind(enum.Enum):
+    """What a leaf of the arguments or results of a program is."""
 
-    kind: str
+    ARRAY = "array"
+    PER_REPLICA = "per replica"
+    MIRRORED = "mirrored"
+    CONSTANT = "constant"
+    """The same at every call."""
+    EMPTY = "empty"
+    """Without items, which programs for several devices cannot give."""
+
+    __hash__ = object.__hash__  # that of enumerations is slow, and keys of programs have many
+
+    @staticmethod
+    def of(value: DistributedValues) -> Kind:
+        """Returns that of a value with a component for each replica."""
+        return Kind.MIRRORED if isinstance(value, Mirrored) else Kind.PER_REPLICA
+
+
+class Look(NamedTuple):
+    """What an input looks like."""
+
+    kind: Kind
     shape: tuple[int, ...]
     dtype: Any
     count: int = 1
@@ -38,7 +66,7 @@ class Look(NamedTuple):
 
     def __repr__(self) -> str:
         text = f"{self.dtype}[{','.join(map(str, self.shape))}]"
-        return text if self.kind == "array" else f"{text} ({self.kind})"
+        return text if self.kind is Kind.ARRAY else f"{text} ({self.kind.value})"
 
 
 class Arguments:
@@ -68,8 +96,7 @@ class Arguments:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
             shape, dtype, is_weak = look_of(leaf)
             self.inputs.append(leaf)
-            kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
-            return Look(kind, shape, dtype, leaf._count, is_weak)
+            return Look(Kind.of(leaf), shape, dtype, leaf._count, is_weak)
         if isinstance(leaf, Tracer):
             raise RuntimeError(
                 "An argument of an rx.function is a value of a function that was traced before and "
@@ -79,12 +106,12 @@ class Arguments:
         if isinstance(leaf, jax.Array):
             self.inputs.append(leaf)
             weak = getattr(leaf, "weak_type", False)  # random keys have no such thing
-            return Look("array", leaf.shape, leaf.dtype, weak_type=weak)
+            return Look(Kind.ARRAY, leaf.shape, leaf.dtype, weak_type=weak)
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU":
             raise Uneven("an argument is text, which compiled programs do not take")
         if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype != object:
             self.inputs.append(leaf)
-            return Look("array", leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+            return Look(Kind.ARRAY, leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
         return constant_key(leaf)
 
     def rebuilt(self, tracers: Sequence[Any], mesh: ReplicaMesh | None) -> tuple[Any, Any]:
@@ -118,16 +145,16 @@ class Arguments:
 
 def _traced(look: Look, given: Iterator[Any], mesh: ReplicaMesh | None) -> Any:
     tracer = next(given)
-    if look.kind == "array":
+    if look.kind is Kind.ARRAY:
         return tracer
-    wrap = Mirrored if look.kind == "mirrored" else PerReplica
+    wrap = Mirrored if look.kind is Kind.MIRRORED else PerReplica
     if mesh is None:
         return wrap([tracer, *itertools.islice(given, look.count - 1)])
     if look.count != len(mesh.devices):
         if look.count == 1:  # of a strategy with one replica
             return wrap([tracer])
         raise other_replicas("an argument", look.count, mesh)
-    return wrap._from_buffers(TracedBuffers(mesh, tracer, mirrored=look.kind == "mirrored"))
+    return value_of_buffers(wrap, TracedBuffers(mesh, tracer, mirrored=wrap is Mirrored))
 
 
 def lay_out(value: Any, place: Place) -> Any:

@@ -11,7 +11,7 @@ from replicax._src import _jax_internals
 from replicax._src._arrays import as_array
 from replicax._src.devices import ReplicaMesh
 from replicax._src.functions._retry import NotOneProgram, Uneven, UnevenShapes
-from replicax._src.values import DistributedValues
+from replicax._src.values import DistributedValues, buffers_of
 
 
 def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
@@ -23,7 +23,7 @@ def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
     kept = value._laid_out_over
     if kept is not None and kept[0] is mesh:
         return kept[1]
-    buffers = value._buffers
+    buffers = buffers_of(value)
     if buffers is not None and buffers.mesh is mesh:
         return buffers.assembled
     shape, dtype, is_weak = look_of(value)
@@ -56,7 +56,7 @@ def look_of(value: DistributedValues) -> tuple[tuple[int, ...], Any, bool]:
             " here, and others on other workers" if len(set(shapes)) == 1 else ""
         )
         raise UnevenShapes(f"the replicas have different shapes: {here}")
-    buffers = value._buffers
+    buffers = buffers_of(value)
     if buffers is not None and value._values is None:
         array = buffers.assembled
         return buffers.shape, array.dtype, getattr(array, "weak_type", False)

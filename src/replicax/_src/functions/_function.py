@@ -26,12 +26,13 @@ from replicax._src._warnings import warn
 from replicax._src.collectives import default_device
 from replicax._src.context import (
     Frame,
-    compiling_losses,
     current_frame,
     is_compiling,
     let_libraries_join,
+    replica_id_of,
     require_threads,
     thread_state,
+    world,
 )
 from replicax._src.devices import need_mesh
 from replicax._src.functions._arguments import Arguments, Look, is_stream
@@ -53,7 +54,7 @@ from replicax._src.functions._retry import (
 )
 from replicax._src.functions._signature import Signature
 from replicax._src.functions._snapshot import with_snapshots
-from replicax._src.values import DistributedValues
+from replicax._src.values import DistributedValues, buffers_of
 from replicax._src.variable import Variable, VariableGone
 
 P = ParamSpec("P")
@@ -304,14 +305,16 @@ class Function(Generic[P, R]):
             arguments = Arguments(args, kwargs)
         except Uneven as reason:
             self._count_uneven(reason)
-            with compiling_losses():
+            with world().compiling_losses():
                 return with_snapshots(body(*args, **kwargs))
         state.uneven_calls = 0
         program = self._find(body, strategy, frame, arguments)
         if program is _EAGER:
             return with_snapshots(body(*args, **kwargs))
         if program is _LOOP:
-            return with_snapshots(self._loop(body, args, kwargs))
+            with world().compiling_runs(self._runs):
+                result = body(*args, **kwargs)
+            return with_snapshots(result)
         try:
             return program(arguments)
         except VariableGone:  # its name may stand for another one now
@@ -350,15 +353,6 @@ class Function(Generic[P, R]):
         with self._lock:
             program = programs.get(key)
             return program or self._traced(key, body, strategy, frame, arguments)
-
-    def _loop(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs as Python; every `strategy.run` in it is compiled."""
-        outer = thread_state.compiled_runs
-        thread_state.compiled_runs = self._runs
-        try:
-            return body(*args, **kwargs)
-        finally:
-            thread_state.compiled_runs = outer
 
     # ------------------------------------------------------------------ tracing
 
@@ -427,14 +421,15 @@ class Function(Generic[P, R]):
             devices = frame.strategy.extended._replica_devices
             return Place(devices) if replica is None else Place((devices[replica],), replica)
         for value in arguments.inputs:
-            if isinstance(value, DistributedValues) and value._buffers is not None:
-                return Place(value._buffers.mesh.devices)
+            buffers = buffers_of(value) if isinstance(value, DistributedValues) else None
+            if buffers is not None:
+                return Place(buffers.mesh.devices)
         counts = {look.count for look in arguments.looks if isinstance(look, Look)} - {1}
         earlier = self._state.devices
         if earlier is not None and (not counts or len(earlier) in counts):
             return Place(earlier)
         for value in (*arguments.leaves, *captured_objects(self._python_function)):
-            found = value._strategy if isinstance(value, Variable) else value
+            found = value.distribute_strategy if isinstance(value, Variable) else value
             if not hasattr(found, "_extended"):
                 continue
             devices = found._extended._replica_devices
@@ -543,7 +538,7 @@ def _eager_replica(frame: Frame) -> int | None:
     context = frame.replica_context
     if context is None or context.num_replicas_in_sync == 1:
         return None
-    return context._replica_id
+    return replica_id_of(context)
 
 
 def _without_self(fn: Callable[..., Any]) -> inspect.Signature:

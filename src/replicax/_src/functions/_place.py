@@ -23,10 +23,6 @@ class Place:
     replica: int | None = None
     is_open: bool = False
 
-    @property
-    def spans_workers(self) -> bool:
-        return self.mesh is not None and self.mesh.spans_workers
-
     @functools.cached_property
     def mesh(self) -> ReplicaMesh | None:
         """The mesh of a program for several devices."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import weakref
-import zlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -35,13 +34,13 @@ from replicax._src.devices import (
     token,
 )
 from replicax._src.functions._agreement import BY_DATA, SAME, require_agreement
-from replicax._src.functions._arguments import Arguments, Look, flatten, lay_out
+from replicax._src.functions._arguments import Arguments, Kind, Look, flatten, lay_out
 from replicax._src.functions._explanation import Report, collectives_of
 from replicax._src.functions._many import loop_of, stacked_nothing
 from replicax._src.functions._place import Place
 from replicax._src.functions._remedies import remark_on
 from replicax._src.functions._snapshot import snapshot
-from replicax._src.functions._trace import Entry, ProgramTrace, array_for
+from replicax._src.functions._trace import Entry, Passage, ProgramTrace, array_for
 from replicax._src.functions._traced_world import TracedWorld
 from replicax._src.values import (
     DistributedValues,
@@ -49,8 +48,20 @@ from replicax._src.values import (
     ReplicaBuffers,
     is_leaf,
     per_replica_type,
+    value_of_buffers,
 )
-from replicax._src.variable import UPDATING, ProgramState, Variable, VariableGone
+from replicax._src.variable import (
+    UPDATING,
+    Change,
+    ProgramState,
+    Variable,
+    VariableGone,
+    change,
+    copies_differ,
+    devices_of,
+    laid_out_like,
+    set_whole,
+)
 
 
 class Program:
@@ -71,16 +82,12 @@ class Program:
         with _compiling(user_fn):
             self.jaxpr, traced = self._trace(body, user_fn, arguments, may_create, refs)
         self.creates = traced.has_created
-        self.defers = [(weakref.ref(variable), kind) for variable, kind, _ in traced.deferred]
+        self.defers = [(weakref.ref(variable), how) for variable, how, _ in traced.deferred]
         if self.mesh is not None:
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
-            collectives = collectives_of(self.jaxpr.jaxpr) if self.mesh.spans_workers else []
-            # One without them is each worker's own business: a prediction on the first one, say.
-            if collectives:
-                described = _described(user_fn, arguments, self.jaxpr, collectives)
-                name = getattr(user_fn, "__qualname__", "function")
-                self._what = f"{name} ({zlib.crc32(described.encode()):08x})"
-                self.mesh.require_same("programs", described)
+            self._what = self.mesh.agreed_name(
+                "programs", lambda: _described(user_fn, arguments, self.jaxpr)
+            )
         # The function may have made and dropped a variable; it stays until the first call is done.
         self._until_called: Any = [each for each in traced.inputs if isinstance(each, Entry)]
         self._sort_inputs(traced, len(arguments.input_looks(self.mesh)))
@@ -129,19 +136,22 @@ class Program:
         """How much each input may differ from replica to replica."""
         looks = arguments.input_looks(self.mesh)
         levels = [SAME] * len(self._constants)
-        same = ("mirrored",) if self.place.spans_workers else ("mirrored", "array")
+        assert self.mesh is not None
+        # An array that a worker passes is its own.
+        same = {Kind.MIRRORED} if self.mesh.spans_workers else {Kind.MIRRORED, Kind.ARRAY}
         levels += [SAME if look.kind in same else BY_DATA for look in looks]
         for each in traced.inputs:
-            is_entry = isinstance(each, Entry)
-            differ = not is_entry or each.variable._copies_differ or each.cut is not None
-            levels.append(BY_DATA if differ else SAME)
+            is_same = (
+                isinstance(each, Entry) and each.cut is None and not copies_differ(each.variable)
+            )
+            levels.append(SAME if is_same else BY_DATA)
         return levels
 
     def _flattened(self, result: Any, trace: ProgramTrace) -> list[Any]:
         """The arrays of what the function returned; the rest is the same at every call."""
         # On one device the components of a per-replica value are arrays like any others.
         leaves, self._rebuild, _ = flatten(result, _is_variable if self.mesh is None else is_leaf)
-        self._results: list[tuple[str, Any]] = []
+        self._results: list[tuple[Kind, Any]] = []
         self._assigned: list[int | None] = []  # the logical devices that results are kept on
         self._weak: list[bool] = []
         arrays: list[Any] = []
@@ -149,37 +159,36 @@ class Program:
             kind, array = self._result(leaf)
             if array is not None and not array.size and self.mesh is not None:
                 # Programs for several devices cannot give arrays without items either.
-                kind, leaf, array = "empty", self._without_items(kind, array), None
+                kind, leaf, array = Kind.EMPTY, self._without_items(kind, array), None
             self._results.append((kind, leaf if array is None else None))
             if array is not None:
                 arrays.append(array)
                 self._weak.append(_is_weak(array))
                 self._assigned.append(trace.assigned(array))
-        self._bare = all(kind == "array" for kind, _ in self._results)
+        self._bare = all(kind is Kind.ARRAY for kind, _ in self._results)
         self._number_of_arrays = len(arrays)
         return arrays
 
-    def _without_items(self, kind: str, array: Any) -> Any:
+    def _without_items(self, kind: Kind, array: Any) -> Any:
         assert self.mesh is not None
         with _jax_internals.outside_of_traces():
             zeros = jnp.zeros(array.shape, array.dtype)
             zeros = _jax_internals.weakened(zeros) if _is_weak(array) else zeros
-            if kind == "array":
+            if kind is Kind.ARRAY:
                 return zeros
-            wrap = Mirrored if kind == "mirrored" else per_replica_type(self.mesh.devices)
+            wrap = Mirrored if kind is Kind.MIRRORED else per_replica_type(self.mesh.devices)
             return wrap([put(zeros, device) for device in self.mesh.devices])
 
-    def _result(self, leaf: Any) -> tuple[str, Any]:
+    def _result(self, leaf: Any) -> tuple[Kind, Any]:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
-            kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
-            return kind, as_result(leaf._component(EACH))
+            return Kind.of(leaf), as_result(leaf._component(EACH))
         if isinstance(leaf, Variable):
             return self._result(snapshot(leaf))
         if isinstance(leaf, Tracer):
-            return "array", leaf
+            return Kind.ARRAY, leaf
         if is_number(leaf):
-            return "array", as_result(leaf)
-        return "constant", None
+            return Kind.ARRAY, as_result(leaf)
+        return Kind.CONSTANT, None
 
     # ------------------------------------------------------------------ compiling
 
@@ -190,8 +199,8 @@ class Program:
         captured: list[int] = []
         for index, each in enumerate(traced.inputs, start=arguments):
             if isinstance(each, Entry):
-                in_place = each.written and each.kind == "whole" and _lives_at(each, self.place)
-                (written if in_place else read).append((index, each))
+                in_place = each.passage is Passage.WHOLE and _lives_at(each, self.place)
+                (written if each.written and in_place else read).append((index, each))
             else:
                 captured.append(index)
         self._order = [
@@ -218,7 +227,7 @@ class Program:
         self._captured = traced.captured_arrays()
         if self.mesh is not None:
             # How programs take the variables, and give those back that they write in place.
-            self._layouts = [entry.variable._layout for _, entry in written]
+            self._layouts = [entry.variable.layout for _, entry in written]
             self._specs = [_specs(self.mesh, each) for each in (written, read)]
 
     def _compiled(self, name: str) -> Callable[..., Any]:
@@ -306,8 +315,8 @@ class Program:
             self.mesh.wait_for(inputs)
         done: list[Any] = []
         is_first = self._until_called is not None
-        alone = self.mesh.alone() if self.mesh is not None and self._what else _NOTHING
-        with alone, _compiling(self.run) if is_first else _NOTHING, UPDATING, self._own_mesh():
+        in_turn = self.mesh.one_thread() if self.mesh is not None and self._what else _NOTHING
+        with in_turn, _compiling(self.run) if is_first else _NOTHING, UPDATING, self._own_mesh():
             try:
                 self._call(done, run, self._state.take(done), inputs)
             except Exception as error:
@@ -317,7 +326,7 @@ class Program:
                     add_note(
                         error,
                         f"(the program was updating {', '.join(lost[:6])} in place when it failed; "
-                        "assign these variables anew, from a checkpoint for example)",
+                        "assign these variables again, from a checkpoint for example)",
                     )
                 raise
             finally:  # also if Ctrl-C came when the program had run
@@ -332,9 +341,9 @@ class Program:
         self._until_called = None
         results = done[0][0]
         # Not under the lock: the replicas meet, and each has to take it.
-        for (reference, kind), value in zip(self.defers, results[self._number_of_arrays :]):
-            _alive(reference)._update(kind, value)
-        return self._put_together(results[: self._number_of_arrays], count)
+        for (reference, how), value in zip(self.defers, results[self._number_of_arrays :]):
+            change(_alive(reference), how, value)
+        return self._returned(results[: self._number_of_arrays], count)
 
     def _write_back(self, in_place: list[Any], elsewhere: list[Any]) -> None:
         self._state.put(in_place)
@@ -358,7 +367,7 @@ class Program:
             return contextlib.nullcontext()
         return jax.set_mesh(replica_mesh(self.place.devices).mesh)
 
-    def _put_together(self, results: Sequence[Any], count: int) -> Any:
+    def _returned(self, results: Sequence[Any], count: int) -> Any:
         """What the function returned; `count` for stacked results, if there are any."""
         if self._bare and self.mesh is None:
             return self._rebuild(results)
@@ -366,25 +375,25 @@ class Program:
         return self._rebuild(
             [
                 leaf
-                if kind == "constant"
+                if kind is Kind.CONSTANT
                 else stacked_nothing(leaf, count)
-                if kind == "empty"
+                if kind is Kind.EMPTY
                 else self._as_result(kind, *next(given))
                 for kind, leaf in self._results
             ]
         )
 
-    def _as_result(self, kind: str, array: jax.Array, logical_device: int | None) -> Any:
+    def _as_result(self, kind: Kind, array: jax.Array, logical_device: int | None) -> Any:
         mesh = self.mesh
         if mesh is None:
             return array
-        if kind == "array":
+        if kind is Kind.ARRAY:
             if logical_device is not None:
                 return mesh.component(array, 0, logical_device)
             return component_of(array, mesh)
-        wrap = Mirrored if kind == "mirrored" else per_replica_type(mesh.devices)
+        wrap = Mirrored if kind is Kind.MIRRORED else per_replica_type(mesh.devices)
         if logical_device is None:
-            return wrap._from_buffers(ReplicaBuffers(mesh, assembled=array))
+            return value_of_buffers(wrap, ReplicaBuffers(mesh, assembled=array))
         replicas = range(len(mesh.devices))
         parts = [mesh.component(array, replica, logical_device) for replica in replicas]
         return wrap([_jax_internals.uncommitted(part) for part in parts])
@@ -401,10 +410,13 @@ def _compiling(fn: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]
     return membership.phase(f"compiling {getattr(fn, '__name__', 'function')}")
 
 
-def _described(user_fn: Any, arguments: Arguments, program: Any, collectives: Any) -> str:
-    """What workers compare: the same for the same program, in any process."""
+def _described(user_fn: Any, arguments: Arguments, program: Any) -> tuple[str, str] | None:
+    """The name of a program, and what workers compare: the same text in any process."""
+    collectives = collectives_of(program.jaxpr)
+    if not collectives:  # it is each worker's own business: a prediction on the first one, say
+        return None
     looks = [look for look in arguments.looks if isinstance(look, Look)]
-    return (
+    return getattr(user_fn, "__qualname__", "function"), (
         f"rx.function {getattr(user_fn, '__qualname__', '')!r} of {looks}, "
         f"{len(program.jaxpr.eqns)} operations, collectives: {', '.join(map(str, collectives))}"
     )
@@ -423,12 +435,13 @@ def component_of(array: jax.Array, mesh: ReplicaMesh, device: Device | None = No
     wanted = device or default_device()
     index = mesh.devices.index(wanted) if wanted in mesh.devices else 0
     part = mesh.component(array, index)
-    is_cut = device is None and part.sharding.num_devices > 1
-    return part if is_cut else put(part, wanted)
+    if device is None and part.sharding.num_devices > 1:
+        return part
+    return put(part, wanted)
 
 
 def _like(variable: Any, mesh: ReplicaMesh | None) -> jax.ShapeDtypeStruct:
-    sharding = None if mesh is None else mesh.sharding(variable._layout)
+    sharding = None if mesh is None else mesh.sharding(variable.layout)
     return jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=sharding)
 
 
@@ -450,14 +463,14 @@ def _peak(memory: Any) -> int:
 
 def _specs(mesh: ReplicaMesh, entries: Sequence[tuple[int, Entry]]) -> list[PartitionSpec]:
     return [
-        PartitionSpec() if entry.cut is None else mesh.replica_spec(entry.variable._layout)
+        PartitionSpec() if entry.cut is None else mesh.replica_spec(entry.variable.layout)
         for _, entry in entries
     ]
 
 
 def _lives_at(entry: Entry, place: Place) -> bool:
     """Whether a result of the program is on the variable's own devices already."""
-    return entry.variable._placement == place.devices
+    return devices_of(entry.variable) == place.devices
 
 
 def _alive(reference: weakref.ref[Variable]) -> Any:
@@ -470,24 +483,24 @@ def _alive(reference: weakref.ref[Variable]) -> Any:
 class _Held:
     """A variable of a program, held weakly: a model that the user drops takes it along."""
 
-    __slots__ = ("kind", "variable")
+    __slots__ = ("passage", "variable")
 
     def __init__(self, entry: Entry):
         self.variable: Any = weakref.ref(entry.variable)
-        self.kind = entry.kind
+        self.passage = entry.passage
 
     def array(self, program: Program) -> Any:
         """The variable's value, as the program takes it."""
-        return array_for(self.alive(), self.kind, program.place)
+        return array_for(self.alive(), self.passage, program.place)
 
     def alive(self) -> Any:
         return _alive(self.variable)
 
     def write(self, program: Program, value: Any) -> None:
         variable = self.alive()
-        if self.kind == "copy":
-            variable.values[program.place.replica]._update("assign", value)
+        if self.passage is Passage.COPY:
+            change(variable.values[program.place.replica], Change.ASSIGN, value)
         else:
             if program.mesh is not None:
-                value = component_of(value, program.mesh, variable._placement[0])
-            variable._set_whole(variable._laid_out(value))
+                value = component_of(value, program.mesh, devices_of(variable)[0])
+            set_whole(variable, laid_out_like(variable, value))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from replicax._src import _tree
-from replicax._src.values import PerReplica, is_leaf
-from replicax._src.variable import Variable, VariableAggregation
+from replicax._src.values import PerReplica, is_leaf, value_of_buffers
+from replicax._src.variable import Variable, VariableAggregation, copies_differ, storage_here
 
 
 def snapshot(variable: Variable) -> Any:
     """The value; of a sync-on-read variable without an aggregation, those of all copies."""
-    if variable._copies_differ and variable.aggregation is VariableAggregation.NONE:
-        return PerReplica._from_buffers(variable._buffers)
+    if copies_differ(variable) and variable.aggregation is VariableAggregation.NONE:
+        return value_of_buffers(PerReplica, storage_here(variable))
     return variable.read_value()
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -21,15 +22,45 @@ from jax.sharding import PartitionSpec
 from replicax._src import _jax_internals
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import Device, Tracer
-from replicax._src.collectives import of_first_worker, own_part, part_shape, put_together
-from replicax._src.context import EACH, World, get_replica_context, thread_state
+from replicax._src.collectives import own_part, part_shape, put_together
+from replicax._src.context import EACH, World, entered_world, get_replica_context, replica_id_of
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, need_mesh, put, replica_mesh
 from replicax._src.functions._captured import laid_out_over, look_of
 from replicax._src.functions._place import Place
 from replicax._src.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
 from replicax._src.functions._turns import Provenance, Turns
-from replicax._src.values import DistributedValues, OneBuffer, ReplicaBuffers, TracedBuffers
-from replicax._src.variable import DistributedVariable, SyncOnReadVariable, Variable, trace_stamp
+from replicax._src.values import DistributedValues, TracedBuffers
+from replicax._src.variable import (
+    Change,
+    DistributedVariable,
+    SyncOnReadVariable,
+    Variable,
+    copies_differ,
+    devices_of,
+    mesh_of,
+    own_storage,
+    settled_storage,
+    start_from,
+)
+
+# JAX keeps what it traced by the function and this value. Where variables stand for other values
+# than before, a value of its own makes JAX look again into jitted functions, bodies of loops and
+# the like, which may read them.
+_trace_stamp = jax.make_user_context(None)
+
+
+@final
+class Passage(enum.Enum):
+    """How the value of a variable gets into a program, and out of it."""
+
+    WHOLE = enum.auto()
+    """As it lies on the program's devices."""
+    VALUE = enum.auto()
+    """From other devices, and to them."""
+    COPY = enum.auto()
+    """That of the one replica that the program is for."""
+    EMPTY = enum.auto()
+    """Not at all: it has no items, which programs for several devices cannot take."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -38,9 +69,7 @@ class Entry:
 
     Attributes:
       variable: the variable.
-      kind: how it gets in and out: "whole" (as it lies on the program's devices), "value" (from
-        and to other devices), "copy" (that of the one replica that the program is for), "empty"
-        (it has no items, which programs for several devices cannot take).
+      passage: how it gets in and out.
       value: its value now; of a variable that is cut over the replicas, each one's part.
       cut: the dimension in which it is.
       ref: the mutable cell that has the value instead, if an inner function (the body of a loop,
@@ -51,7 +80,7 @@ class Entry:
     """
 
     variable: Variable
-    kind: str
+    passage: Passage
     value: Any
     cut: int | None = None
     ref: Any = None
@@ -90,26 +119,21 @@ class ProgramTrace:
         self._assigned: dict[int, tuple[Any, int]] = {}
         self._stamps = contextlib.ExitStack()
         self.inputs: list[Any] = []  # entries and captured values, in the order of their inputs
-        self.deferred: list[tuple[Variable, str, Any]] = []  # changes that replicas make together
+        self.deferred: list[tuple[Variable, Change, Any]] = []  # those that replicas make together
         self.has_created = False
 
     @contextlib.contextmanager
     def active(self, world: World) -> Iterator[None]:
         """Inside the block, `world` is the thread's, in which this program is traced."""
-        outer = thread_state.world, thread_state.interceptors
-        thread_state.world, thread_state.interceptors = world, []
-        with self._stamps:
-            self._stamps.enter_context(trace_stamp(object()))
-            try:
-                yield
-            finally:
-                thread_state.world, thread_state.interceptors = outer
+        with self._stamps, entered_world(world):
+            self._stamps.enter_context(_trace_stamp(object()))
+            yield
 
     @property
     def written(self) -> list[Entry]:
         """The variables that the program changes."""
         entries = self._entries.values()
-        return [entry for entry in entries if entry.written and entry.kind != "empty"]
+        return [entry for entry in entries if entry.written and entry.passage is not Passage.EMPTY]
 
     def final_values(self) -> list[Any]:
         """What the program leaves in the variables that it wrote, in the order of `written`."""
@@ -123,7 +147,7 @@ class ProgramTrace:
         """Lets go of everything that belongs to the trace and not to the program."""
         for entry in self._entries.values():
             entry.value = entry.ref = None
-        self.deferred = [(variable, kind, None) for variable, kind, _ in self.deferred]
+        self.deferred = [(variable, how, None) for variable, how, _ in self.deferred]
         self._captured = {
             key: (value, None, array) for key, (value, _, array) in self._captured.items()
         }
@@ -137,13 +161,13 @@ class ProgramTrace:
         if any(variable is each for each, _, _ in self.deferred):
             raise OnlyPython(f"it reads {variable.name!r} after it changed it for all replicas")
         value = self._whole(self._entry(variable))
-        differ = self.mesh is not None and variable._copies_differ
+        differ = self.mesh is not None and copies_differ(variable)
         if self._provenance is not None:
             if isinstance(variable, DistributedVariable):
                 self._provenance.note_handed_out(value)
             elif in_replica():
                 self._provenance.turns.note_read(variable)
-        return TracedBuffers(variable._stored.mesh, value, mirrored=not differ)
+        return TracedBuffers(mesh_of(variable), value, mirrored=not differ)
 
     def set_value(self, variable: Variable, array: Any) -> None:
         entry = self._entry(variable)
@@ -170,15 +194,15 @@ class ProgramTrace:
 
     def require_own(self, variable: Variable, index: Any) -> None:
         """Gives up if the program of one eager replica needs another one's copy."""
-        if self._replica not in (None, index) and variable._copies_differ:
+        if self._replica not in (None, index) and copies_differ(variable):
             raise OnlyPython(f"a replica uses another one's copy of {variable.name!r}")
 
-    def defer(self, variable: Variable, kind: str, value: Any) -> None:
+    def defer(self, variable: Variable, how: Change, value: Any) -> None:
         """Notes a change that eager replicas make together: it happens when the program has run."""
         inside = _jax_internals.staging_trace() is not self._trace
         if inside or _jax_internals.is_vmapping(self._trace):
             raise OnlyPython(f"eager replicas meet in a loop or a branch, for {variable.name!r}")
-        self.deferred.append((variable, kind, value))
+        self.deferred.append((variable, how, value))
 
     def part_of(self, variable: Variable) -> Any:
         """Each replica's part of a variable that is cut over them."""
@@ -186,7 +210,7 @@ class ProgramTrace:
 
     def cut_of(self, variable: Variable) -> int | None:
         """The dimension in which replicas have parts of a variable; None if each has it all."""
-        return None if variable._layout.replica_dim is None else self._entry(variable).cut
+        return None if variable.layout.replica_dim is None else self._entry(variable).cut
 
     def set_part(self, variable: Variable, array: Any) -> None:
         """Sets what `part_of` gives."""
@@ -200,7 +224,7 @@ class ProgramTrace:
             entry.value = array
             # What JAX traced so far has seen the old value.
             self._stamps.close()
-            self._stamps.enter_context(trace_stamp(object()))
+            self._stamps.enter_context(_trace_stamp(object()))
             return
         if entry.is_read_inside:
             raise RefNeeded(variable)
@@ -227,14 +251,7 @@ class ProgramTrace:
         self.has_created = True
         value = jax.lax.stop_gradient(value)
         with _jax_internals.outside_of_traces():
-            value = self._evaluated(value)
-            if mesh is None:
-                variable._stored = OneBuffer(jax.device_put(value, variable._placement[0]))
-            else:
-                assert isinstance(variable, DistributedVariable)
-                value = of_first_worker(mesh, value, variable._description)
-                whole = mesh.spread(value, variable._layout)
-                variable._stored = ReplicaBuffers(mesh, assembled=whole)
+            start_from(variable, mesh, self._evaluated(value))
 
     def _evaluated(self, value: Any) -> Any:
         """The value itself; where replicas differ, the first one's."""
@@ -257,7 +274,7 @@ class ProgramTrace:
         if self.mesh is None:
             return jax.jit(program)(*inputs)
         specs = tuple(
-            self.mesh.replica_spec(each.variable._layout)
+            self.mesh.replica_spec(each.variable.layout)
             if isinstance(each, Entry) and each.cut is not None
             else PartitionSpec()
             for each in [None] * len(self._arguments) + self.inputs
@@ -270,23 +287,23 @@ class ProgramTrace:
             return self._arguments[index]
         each = self.inputs[index - len(self._arguments)]
         if isinstance(each, Entry):
-            return array_for(each.variable, each.kind, self._place)
+            return array_for(each.variable, each.passage, self._place)
         return self._captured[id(each)][2]
 
     def _first(self, array: Any) -> Any:
         return array if self.mesh is None else self.mesh.component(array, 0)
 
-    def update_in_turn(self, variable: Variable, kind: str, value: Any) -> None:
+    def update_in_turn(self, variable: Variable, how: Change, value: Any) -> None:
         """A variable without copies, changed by each replica, one after the other."""
         assert self._provenance is not None
         turns = self._provenance.turns
-        turns.note_change(variable, kind)
+        turns.note_change(variable, how)
         entry = self._entry(variable)
         old = self._value(entry)
-        if kind == "assign":
+        if how is Change.ASSIGN:
             new = jnp.broadcast_to(value, jnp.shape(old))
         else:
-            delta = value if kind == "assign_add" else -value
+            delta = value if how is Change.ADD else -value
             if not turns.is_assigned(variable):  # a replica sees what those before it have added
                 assert self.mesh is not None
                 deltas = jnp.stack(TracedBuffers(self.mesh, delta).components)
@@ -360,39 +377,40 @@ class ProgramTrace:
     def _entry(self, variable: Variable) -> Entry:
         entry = self._entries.get(id(variable))
         if entry is None:
-            kind = self._kind(variable)
-            template = variable._template
-            if kind == "empty":
-                zeros = jnp.zeros(template.shape, template.dtype)
-                entry = self._entries[id(variable)] = Entry(variable, kind, zeros)
+            passage = self._passage(variable)
+            shape, dtype = variable.shape, variable.dtype
+            if passage is Passage.EMPTY:
+                entry = Entry(variable, passage, jnp.zeros(shape, dtype))
+                self._entries[id(variable)] = entry
                 return entry
-            cut = variable._layout.replica_dim if kind == "whole" else None
-            shape = template.shape if cut is None else part_shape(template.shape, cut, self.mesh)
-            tracer = _jax_internals.new_input(self._trace, shape, template.dtype)
-            entry = self._entries[id(variable)] = Entry(variable, kind, tracer, cut)
+            cut = variable.layout.replica_dim if passage is Passage.WHOLE else None
+            if cut is not None:
+                shape = part_shape(shape, cut, self.mesh)
+            tracer = _jax_internals.new_input(self._trace, shape, dtype)
+            entry = self._entries[id(variable)] = Entry(variable, passage, tracer, cut)
             if id(variable) in self._refs:
                 entry.ref = _jax_internals.new_ref(self._trace, tracer)
             self.inputs.append(entry)
         return entry
 
-    def _kind(self, variable: Variable) -> str:
-        mesh: ReplicaMesh | None = variable._stored.mesh
+    def _passage(self, variable: Variable) -> Passage:
+        mesh = mesh_of(variable)
         if self.mesh is not None and 0 in variable.shape:
-            return "empty"
+            return Passage.EMPTY
         if self._replica is not None and mesh is not None and mesh.size > 1:
-            return "copy"
+            return Passage.COPY
         if mesh is self.mesh:
-            return "whole"
+            return Passage.WHOLE
         if self.mesh is None and self._replica is None:
             assert mesh is not None
             if not mesh.is_one_device:
                 raise OtherDevicesNeeded(mesh.devices)
-            return "whole"
+            return Passage.WHOLE
         if isinstance(variable, SyncOnReadVariable) and mesh is not None and mesh.size > 1:
             raise NotOneProgram(
                 f"variable {variable.name!r} has copies on other devices than the function's"
             )
-        return "value"
+        return Passage.VALUE
 
     # ------------------------------------------------------------------ replicas
 
@@ -443,16 +461,17 @@ class ProgramTrace:
 def in_replica() -> bool:
     """Whether code here speaks for each replica of the program."""
     context = get_replica_context()
-    return context is not None and context._replica_id is EACH
+    return context is not None and replica_id_of(context) is EACH
 
 
-def array_for(variable: Any, kind: str, place: Place) -> Any:
-    """The variable's value, as a program takes it."""
-    if kind == "whole" and (place.mesh is not None or variable._placement == place.devices):
-        return variable._stored.assembled
-    if kind == "copy":
-        return variable._settled().component(place.replica)
-    value = variable._settled().component(0)
+def array_for(variable: Variable, passage: Passage, place: Place) -> jax.Array:
+    """Returns the variable's value, as a program takes it."""
+    if passage is Passage.WHOLE:
+        if place.mesh is not None or devices_of(variable) == place.devices:
+            return own_storage(variable).assembled
+    if passage is Passage.COPY:
+        return settled_storage(variable).component(place.replica)
+    value = settled_storage(variable).component(0)
     if place.mesh is None:
         return put(value, place.devices[0])
     return place.mesh.spread(value)

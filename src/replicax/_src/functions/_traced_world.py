@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn, final
+from typing import Any, ClassVar, NoReturn, final
 
 import jax
 
-from replicax._src._typing import Device, override
+from replicax._src._typing import Device, Tracer, override
 from replicax._src.collectives import ReplicasTogether, SeparateReplicas
-from replicax._src.context import EACH, Picked, ReplicaContext, World
+from replicax._src.context import EACH, Picked, ReplicaContext, Substitution, World, replica_id_of
 from replicax._src.devices import Layout, ReplicaMesh, replica_mesh
 from replicax._src.functions._spmd import run_in_trace
 from replicax._src.functions._trace import ProgramTrace, in_replica
-from replicax._src.values import DistributedValues, Mirrored, Storage, TracedBuffers
-from replicax._src.variable import DistributedVariable, Variable
+from replicax._src.values import (
+    DistributedValues,
+    Mirrored,
+    Storage,
+    TracedBuffers,
+    value_of_buffers,
+)
+from replicax._src.variable import (
+    Change,
+    DistributedVariable,
+    Variable,
+    change,
+    number_of_copies,
+    read_storage,
+)
 
-# As `trace_stamp` of variables, which assignments inside the loss renew, and cannot renew this one.
+# As the stamp in `_trace.py`. Assignments inside the loss renew that one, and cannot renew this.
 _loss_stamp = jax.make_user_context(None)
 
 
@@ -26,10 +40,13 @@ _loss_stamp = jax.make_user_context(None)
 class TracedWorld(World):
     """What is done becomes a part of `program`."""
 
+    is_program: ClassVar[bool] = True
+
     def __init__(self, program: ProgramTrace):
         self.program = program
         mesh = program.mesh
         self.replicas = SeparateReplicas() if mesh is None else ReplicasTogether(mesh)
+        self.run_replicas = functools.partial(run_in_trace, program)
 
     @override
     def refuse_in_program(self, error: Callable[[], BaseException]) -> NoReturn:
@@ -44,17 +61,6 @@ class TracedWorld(World):
         return in_program
 
     # ------------------------------------------------------------------ running
-
-    @override
-    def run_replicas(
-        self,
-        strategy: Any,
-        devices: tuple[Device, ...],
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        return run_in_trace(self.program, strategy, devices, fn, args, kwargs)
 
     @override
     def replica_number(self, number: Any) -> Any:
@@ -74,7 +80,9 @@ class TracedWorld(World):
 
     @override
     def mirrored(self, devices: tuple[Device, ...], array: Any) -> Any:
-        return Mirrored._from_buffers(TracedBuffers(replica_mesh(devices), array, mirrored=True))
+        return value_of_buffers(
+            Mirrored, TracedBuffers(replica_mesh(devices), array, mirrored=True)
+        )
 
     @override
     def component_for_each(self, value: DistributedValues) -> Any:
@@ -101,6 +109,19 @@ class TracedWorld(World):
     # ------------------------------------------------------------------ variables
 
     @override
+    def read(self, variable: Variable) -> jax.Array:
+        value = self._substituted(variable)
+        return read_storage(variable) if value is None else value
+
+    @override
+    def assign(self, variable: Variable, how: Change, value: Any) -> None:
+        if isinstance(value, Tracer):
+            value = jax.lax.stop_gradient(value)
+        change(variable, how, value)
+        for substitution in self.substitutions:
+            substitution.written(variable)
+
+    @override
     def require_startable(self, value: Any, name: str) -> None:
         pass
 
@@ -110,10 +131,6 @@ class TracedWorld(World):
 
     @override
     def require_unstaged(self, variable: Variable, allowed: Any = None) -> None:
-        pass
-
-    @override
-    def require_assignable(self, variable: Variable, kind: str, value: Any) -> None:
         pass
 
     @override
@@ -141,31 +158,34 @@ class TracedWorld(World):
         return array
 
     @override
-    def update_in_turn(self, variable: Variable, kind: str, value: Any) -> bool:
+    def update_in_turn(self, variable: Variable, how: Change, value: Any) -> bool:
         if not in_replica():
             return False
-        self.program.update_in_turn(variable, kind, value)
+        self.program.update_in_turn(variable, how, value)
         return True
 
     @override
     def defer(
-        self, variable: DistributedVariable, context: ReplicaContext, kind: str, value: Any
+        self, variable: DistributedVariable, context: ReplicaContext, how: Change, value: Any
     ) -> bool:
-        if context._replica_id is EACH or variable._copies == 1:
+        if replica_id_of(context) is EACH or number_of_copies(variable) == 1:
             return False
-        self.program.defer(variable, kind, value)
+        self.program.defer(variable, how, value)
         return True
 
     # ------------------------------------------------------------------ training
 
     @override
-    def in_loss(self) -> AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def in_loss(self, substitution: Substitution) -> Iterator[None]:
         # JAX may have traced what the loss calls before, with other values.
-        return _loss_stamp(object())
+        with _loss_stamp(object()), super().in_loss(substitution):
+            yield
 
     @override
     def cut_of(self, variable: Variable) -> int | None:
-        return self.program.cut_of(variable)
+        # Inside of another loss it has the value that stands for it there.
+        return None if self.substitutions else self.program.cut_of(variable)
 
     @override
     def part_of(self, variable: Variable) -> Any:

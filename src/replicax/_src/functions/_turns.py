@@ -16,7 +16,7 @@ from replicax._src._typing import Tracer
 from replicax._src.context import EACH
 from replicax._src.functions._retry import OnlyPython
 from replicax._src.values import DistributedValues, is_leaf
-from replicax._src.variable import Variable
+from replicax._src.variable import Change, Variable
 
 _KEPT_BY_PYTHON = range(-5, 257)  # integers of which Python has one object each
 
@@ -39,13 +39,13 @@ class Turns:
         if id(variable) not in self._assigned:
             self._seen.add(id(variable))
 
-    def note_change(self, variable: Variable, kind: str) -> None:
+    def note_change(self, variable: Variable, how: Change) -> None:
         if id(variable) in self._seen:
             raise OnlyPython(
                 f"replicas read and then change {variable.name!r}, a variable made outside of the "
                 "strategy's scope, and each sees what the ones before it have done"
             )
-        (self._assigned if kind == "assign" else self._added)[id(variable)] = variable
+        (self._assigned if how is Change.ASSIGN else self._added)[id(variable)] = variable
         self._traces.setdefault(id(variable), _jax_internals.staging_trace())
 
     def is_assigned(self, variable: Variable) -> bool:

@@ -28,7 +28,7 @@ from flax.nnx.training import metrics, optimizer
 import replicax as rx
 from replicax._src._typing import Tracer
 from replicax._src._versions import FLAX, warn_unless_tested
-from replicax._src.context import is_compiling
+from replicax._src.context import current_replica, is_compiling
 from replicax._src.variable._trees import is_array
 
 _WITH_STATE = (nnx.Module, optimizer.Optimizer, rnglib.Rngs, rnglib.RngStream, metrics.Metric)
@@ -314,8 +314,8 @@ def _own_keys(next_key: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(next_key)
     def own_key(self: Any) -> Any:
         key = next_key(self)
-        context = rx.get_replica_context()
-        if context is None or context.num_replicas_in_sync == 1:
+        context = current_replica()
+        if context is None:
             return key
         return jax.random.fold_in(key, context.replica_id_in_sync_group)
 
@@ -333,9 +333,8 @@ def _summing(update: Callable[..., Any]) -> Callable[..., Any]:
         context = rx.get_replica_context()
         if context is None or not _is_bound(self.step):
             return update(self, model, grads, **kwargs)
-        alone = context.num_replicas_in_sync == 1
         # What optax is told of the loss is a share of it in each replica, as the gradients are.
-        shares = {} if alone else _known_shares(kwargs)
+        shares = {} if current_replica() is None else _known_shares(kwargs)
         leaves, structure = jax.tree_util.tree_flatten((grads, shares))
 
         def together(strategy: Any, leaves: list[Any]) -> Any:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from replicax._src import _tree
+from replicax._src._typing import PyTree
 from replicax._src.values import PerReplica, is_leaf
 
 USE_RUN = "Return the value from the replica function and do this after strategy.run."
@@ -32,7 +34,7 @@ _AXIS_ADVICE = {
 
 
 def checked_call(
-    fn: Any, args: Any, kwargs: Any, what: str
+    fn: object, args: object, kwargs: object, what: str
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a function to run on each replica, if they can be."""
     if not callable(fn):
@@ -44,7 +46,7 @@ def checked_call(
     return as_arguments(args, kwargs, what)
 
 
-def require_plain_function(fn: Any, what: str) -> None:
+def require_plain_function(fn: object, what: str) -> None:
     """Refuses functions whose call only makes an object, and runs nothing of them."""
     plain = fn
     while isinstance(plain, functools.partial):
@@ -59,7 +61,7 @@ def require_plain_function(fn: Any, what: str) -> None:
             )
 
 
-def as_arguments(args: Any, kwargs: Any, what: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_arguments(args: object, kwargs: object, what: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if not isinstance(args, tuple | list):
         raise TypeError(
             f"{what}: `args` must be a tuple or list of arguments; got {_tree.describe(args)}. For "
@@ -78,8 +80,8 @@ def as_arguments(args: Any, kwargs: Any, what: str) -> tuple[tuple[Any, ...], di
     return tuple(args), dict(kwargs or {})
 
 
-def as_pairs(pairs: Any) -> list[tuple[Any, Any]]:
-    found = list(pairs) if isinstance(pairs, Iterable) else [pairs]
+def as_pairs(pairs: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    found: list[Any] = list(pairs) if isinstance(pairs, Iterable) else [pairs]
     for pair in found:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(
@@ -89,7 +91,7 @@ def as_pairs(pairs: Any) -> list[tuple[Any, Any]]:
     return [(value, destinations) for value, destinations in found]
 
 
-def refuse_per_replica(structure: Any) -> None:
+def refuse_per_replica(structure: PyTree) -> None:
     if any(isinstance(leaf, PerReplica) for leaf in _tree.leaves_of(structure, is_leaf)):
         raise ValueError(
             "extended.update was given a PerReplica argument, but every copy of a variable must be "
@@ -97,8 +99,8 @@ def refuse_per_replica(structure: Any) -> None:
         )
 
 
-def check_axes(array: Any, axis: Any, what: str) -> None:
-    axes = axis if isinstance(axis, tuple | list) else (axis,)
+def check_axes(array: jax.Array, axis: int | Sequence[int], what: str) -> None:
+    axes: list[Any] = list(axis) if isinstance(axis, tuple | list) else [axis]
     for each in axes:
         if not isinstance(each, int | np.integer) or isinstance(each, bool):
             more = ", a tuple of integers, or None for none" if what == "reduce" else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from replicax._src._typing import Device
 from replicax._src.devices import (
     canonical_name,
     canonical_names,
@@ -21,7 +22,12 @@ from replicax._src.variable import AggregatingVariable, VariableSynchronization
 class CentralStorageExtended(StrategyExtended):
     """One replica per compute device; one copy of each variable, on the parameter device."""
 
-    def __init__(self, container_strategy: Any, compute_devices: Any, parameter_device: Any):
+    def __init__(
+        self,
+        container_strategy: Strategy | None,
+        compute_devices: Sequence[str | Device] | None,
+        parameter_device: str | Device | None,
+    ):
         super().__init__(container_strategy)
         devices = resolve_all(compute_devices)
         if parameter_device is not None:
@@ -46,7 +52,7 @@ class CentralStorageExtended(StrategyExtended):
             return super()._make_variable(next_creator, **kwargs)
         kwargs.pop("colocate_with", None)
         mesh = replica_mesh((self._parameter_device,))
-        layout = self._layout_rule(mesh, kwargs.pop("layout", None), True)
+        layout = self._state_layout.rule(mesh, kwargs.pop("layout", None), True)
         return AggregatingVariable(self._strategy, mesh, layout=layout, **kwargs)
 
 
@@ -58,5 +64,9 @@ class CentralStorageStrategy(Strategy):
       parameter_device: where variables live; by default the only compute device, else the CPU.
     """
 
-    def __init__(self, compute_devices: Sequence[Any] | None = None, parameter_device: Any = None):
+    def __init__(
+        self,
+        compute_devices: Sequence[Any] | None = None,
+        parameter_device: str | Device | None = None,
+    ):
         super().__init__(CentralStorageExtended(self, compute_devices, parameter_device))

@@ -8,7 +8,7 @@ package.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from replicax._src._typing import Device
@@ -28,10 +28,10 @@ class DefaultExtended(StrategyExtended):
         device: Device | None = None if place is None else destination_devices(place)[0]
         return next_creator(device=device, **kwargs)
 
-    def _non_slot_devices(self, var_list: Any) -> Any:
+    def _non_slot_devices(self, var_list: Iterable[Variable]) -> Any:
         return min(var_list, key=lambda variable: variable.name)
 
-    def variable_created_in_scope(self, v: Any) -> bool:
+    def variable_created_in_scope(self, v: object) -> bool:
         """Whether `v` is a variable of no other strategy."""
         return isinstance(v, Variable) and v.distribute_strategy is None
 
@@ -39,7 +39,7 @@ class DefaultExtended(StrategyExtended):
     def _updating(self, index: int, device: Device) -> Iterator[None]:
         yield  # the one replica's context is where updates happen anyway
 
-    def _validate_colocate_with(self, target: Any) -> None:
+    def _validate_colocate_with(self, target: object) -> None:
         destination_devices(target)
 
 

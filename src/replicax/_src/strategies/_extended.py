@@ -11,27 +11,28 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from replicax._src import _old_names, _tree
-from replicax._src._typing import Device
+from replicax._src._typing import Device, PyTree
 from replicax._src.collectives import (
+    CommunicationOptions,
     CrossDeviceOps,
     NcclAllReduce,
     ReduceOp,
-    array_of,
+    ReduceOpLike,
     as_options,
     as_reduce_op,
+    batch_reduced,
     default_device,
     destination_devices,
-    mirror,
+    reduced,
+    scattered,
 )
 from replicax._src.context import (
     Frame,
-    ReplicaContext,
-    copy_for,
     entered,
     get_replica_context,
     has_strategy,
@@ -50,7 +51,7 @@ from replicax._src.data.distributed import (
     distributed_dataset,
     distributed_from_function,
 )
-from replicax._src.devices import PLAIN, canonical_name, replica_mesh, resolve
+from replicax._src.devices import canonical_name, replica_mesh, resolve
 from replicax._src.functions import Function, FunctionCache, as_function
 from replicax._src.strategies import _replica_calls
 from replicax._src.strategies._arguments import (
@@ -63,24 +64,37 @@ from replicax._src.strategies._arguments import (
     refuse_per_replica,
 )
 from replicax._src.strategies._multi_step import MultiStepContext, run_steps
+from replicax._src.strategies._reductions import (
+    copies_of,
+    may_differ,
+    reduce_pairs,
+    same_for_all,
+)
 from replicax._src.strategies._shared_variables import shared_by_replicas
 from replicax._src.strategies._state_layout import StateLayout
+from replicax._src.strategies._sync_group import ReplicasHere, SyncGroup
+from replicax._src.strategies._updates import (
+    select_components,
+    ungrouped,
+    update_devices,
+    update_variable,
+)
 from replicax._src.values import (
     ArrayLike,
     DistributedValues,
-    Mirrored,
-    PerReplica,
     check_replica_count,
     is_leaf,
 )
 from replicax._src.variable import (
-    ComponentVariable,
-    DistributedVariable,
     MirroredVariable,
     SyncOnReadVariable,
     Variable,
     VariableSynchronization,
+    container_of,
 )
+
+if TYPE_CHECKING:
+    from replicax._src.strategies._strategy import Strategy
 
 
 @functools.lru_cache(maxsize=256)
@@ -94,11 +108,12 @@ class StrategyExtended:
     Most of its methods need cross-replica context: `strategy.scope()`, or a `merge_fn`.
     """
 
-    def __init__(self, container_strategy: Any):
-        self._strategy = container_strategy
+    def __init__(self, container_strategy: Strategy | None):
+        self._strategy: Any = container_strategy
         self._cross_device_ops: CrossDeviceOps = NcclAllReduce()
         self._step_functions = FunctionCache()
         self._state_layout = StateLayout()
+        self._sync_group: SyncGroup = ReplicasHere()
 
     def _container_strategy(self) -> Any:
         """The `Strategy` that this belongs to."""
@@ -143,7 +158,7 @@ class StrategyExtended:
 
     @property
     def _num_replicas_in_sync(self) -> int:
-        return len(self.worker_devices)
+        return self._sync_group.size(len(self.worker_devices))
 
     @property
     def _replica_devices(self) -> tuple[Device, ...]:
@@ -157,7 +172,7 @@ class StrategyExtended:
     @property
     def _first_replica(self) -> int:
         """The number of the first of them."""
-        return 0
+        return self._sync_group.first_replica
 
     @property
     def _variable_devices(self) -> tuple[Device, ...]:
@@ -201,7 +216,7 @@ class StrategyExtended:
     @property
     def _compiled_runs(self) -> FunctionCache | None:
         """Where compiled versions of replica functions are, if these are to be compiled."""
-        return thread_state.compiled_runs
+        return world().compiled_runs
 
     def _run_replicas(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -212,7 +227,7 @@ class StrategyExtended:
     def experimental_run_steps_on_iterator(
         self,
         fn: Callable[..., Any],
-        iterator: Any,
+        iterator: Iterable[PyTree],
         iterations: int = 1,
         initial_loop_values: dict[str, Any] | None = None,
     ) -> MultiStepContext:
@@ -240,34 +255,19 @@ class StrategyExtended:
         with self._strategy.scope():
             return run_steps(self._step_functions, fn, iterator, iterations, initial_loop_values)
 
-    def _replica_ctx_merge_call(
-        self,
-        context: ReplicaContext,
-        merge_fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        return _replica_calls.merge_call(self, context, merge_fn, args, kwargs)
-
-    def _replica_ctx_all_reduce(
-        self, context: ReplicaContext, reduce_op: Any, value: Any, options: Any
-    ) -> Any:
-        return _replica_calls.all_reduce(self, context, reduce_op, value, options)
-
-    def _replica_ctx_all_gather(
-        self, context: ReplicaContext, value: Any, axis: int, options: Any
-    ) -> Any:
-        return _replica_calls.all_gather(self, context, value, axis, options)
+    _replica_ctx_merge_call = _replica_calls.merge_call
+    _replica_ctx_all_reduce = _replica_calls.all_reduce
+    _replica_ctx_all_gather = _replica_calls.all_gather
 
     # ------------------------------------------------------------------ data sets
 
     @property
     def _input_layout(self) -> InputLayout:
-        """Who reads data sets: here one worker, with all replicas."""
-        return InputLayout(self._replica_devices)
+        """Who reads data sets."""
+        return self._sync_group.input_layout(self._replica_devices)
 
     def _experimental_distribute_dataset(
-        self, dataset: Any, options: InputOptions
+        self, dataset: object, options: InputOptions
     ) -> DistributedDataset:
         return distributed_dataset(dataset, self._input_layout, options)
 
@@ -276,7 +276,9 @@ class StrategyExtended:
     ) -> DistributedDataset:
         return distributed_from_function(dataset_fn, self._input_layout, options)
 
-    def experimental_make_numpy_dataset(self, numpy_input: Any, session: Any = None) -> Dataset:
+    def experimental_make_numpy_dataset(
+        self, numpy_input: PyTree, session: object = None
+    ) -> Dataset:
         """A data set of the rows of arrays; lists of arrays are stacked.
 
         Args:
@@ -284,20 +286,17 @@ class StrategyExtended:
           session: kept for ported code.
         """
         _old_names.warn_of("StrategyExtended.experimental_make_numpy_dataset")
-        return self._experimental_make_numpy_dataset(numpy_input)
-
-    def _experimental_make_numpy_dataset(self, numpy_input: Any) -> Dataset:
         return Dataset.from_tensor_slices(numpy_input)
 
     # ------------------------------------------------------------------ combining values
 
     def reduce_to(
         self,
-        reduce_op: Any,
-        value: Any,
-        destinations: Any,
-        options: Any = None,
-        experimental_hints: Any = None,
+        reduce_op: ReduceOpLike,
+        value: PyTree,
+        destinations: object,
+        options: CommunicationOptions | None = None,
+        experimental_hints: CommunicationOptions | None = None,
     ) -> Any:
         """Combines the replicas' values and puts the result on the destination devices.
 
@@ -314,15 +313,17 @@ class StrategyExtended:
         """
         self._require_cross_replica("extended.reduce_to", USE_ALL_REDUCE)
         op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
-        settled = self._already_reduced(op, value, destinations)
-        return self._reduce_to(op, value, destinations, options) if settled is None else settled[0]
+        value = self._sync_group.as_value(value)
+        if may_differ(value):
+            return self._reduce_to(op, value, destinations, options)
+        return same_for_all(self, op, value, destinations)
 
     def batch_reduce_to(
         self,
-        reduce_op: Any,
+        reduce_op: ReduceOpLike,
         value_destination_pairs: Iterable[tuple[Any, Any]],
-        options: Any = None,
-        experimental_hints: Any = None,
+        options: CommunicationOptions | None = None,
+        experimental_hints: CommunicationOptions | None = None,
     ) -> list[Any]:
         """`reduce_to` for many `(value, destinations)` pairs in as few collectives as possible.
 
@@ -330,74 +331,42 @@ class StrategyExtended:
         """
         self._require_cross_replica("extended.batch_reduce_to", USE_ALL_REDUCE)
         op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
-        pairs = as_pairs(value_destination_pairs)
-        results: list[Any] = [self._already_reduced(op, *pair) for pair in pairs]
-        open_indices = [index for index, settled in enumerate(results) if settled is None]
-        if open_indices:
-            reduced = self._batch_reduce_to(op, [pairs[i] for i in open_indices], options)
-            for index, value in zip(open_indices, reduced, strict=True):
-                results[index] = (value,)
-        return [result[0] for result in results]
+        return reduce_pairs(self, op, as_pairs(value_destination_pairs), options)
 
-    def _already_reduced(self, op: ReduceOp, value: Any, destinations: Any) -> tuple[Any] | None:
-        """The result, in a tuple, if there is nothing to combine; None if there is."""
-        devices = self._devices_of(destinations)
-        if isinstance(value, Mirrored | MirroredVariable):
-            if op is ReduceOp.MEAN:
-                return (value,)
-            raise ValueError(
-                "A Mirrored value is the same on all replicas, so its SUM is not what it seems "
-                f"({self._num_replicas_in_sync} times the value). Use ReduceOp.MEAN, or multiply "
-                "by strategy.num_replicas_in_sync if that is meant."
-            )
-        if isinstance(value, DistributedValues):
-            return None
-        if isinstance(value, int | float) and value == 0:
-            return (0,)
-        if self._num_replicas_in_sync > 1 and op is ReduceOp.SUM:
-            raise ValueError(
-                f"ReduceOp.SUM was given a value that is not per replica: {_tree.describe(value)}. "
-                "One array is the same on every replica, and its sum over them is probably not "
-                "meant. Pass the result of strategy.run, use ReduceOp.MEAN, or multiply by "
-                "strategy.num_replicas_in_sync. If the replicas returned a Python number, such as "
-                "x.shape[0], return an array: rx.constant(x.shape[0])."
-            )
-        return (mirror(array_of(value, "A reduction"), devices),)
-
-    def _reduce_to(self, reduce_op: ReduceOp, value: Any, destinations: Any, options: Any) -> Any:
-        return self._cross_device_ops.reduce(reduce_op, _copies(value), destinations, options)
+    def _reduce_to(
+        self,
+        reduce_op: ReduceOp,
+        value: PyTree,
+        destinations: object,
+        options: CommunicationOptions,
+    ) -> Any:
+        return reduced(self._cross_device_ops, reduce_op, copies_of(value), destinations, options)
 
     def _batch_reduce_to(
-        self, reduce_op: ReduceOp, value_destination_pairs: Sequence[tuple[Any, Any]], options: Any
+        self,
+        reduce_op: ReduceOp,
+        value_destination_pairs: Sequence[tuple[Any, Any]],
+        options: CommunicationOptions,
     ) -> list[Any]:
-        pairs = [(_copies(value), destinations) for value, destinations in value_destination_pairs]
-        return self._cross_device_ops.batch_reduce(reduce_op, pairs, options)
+        pairs = [(copies_of(value), place) for value, place in value_destination_pairs]
+        return batch_reduced(self._cross_device_ops, reduce_op, pairs, options)
 
-    def _scatter(self, reduce_op: Any, values: Sequence[tuple[Any, int]]) -> list[Any]:
-        """In a program, each replica's part of reductions, along the dimensions given."""
-        mesh = replica_mesh(self._replica_devices)
-        return self._cross_device_ops._scatter(mesh, as_reduce_op(reduce_op), values)
+    def _scattered(self, values: Sequence[tuple[DistributedValues, int]]) -> list[jax.Array]:
+        """In a program, each replica's part of sums, along the dimensions given."""
+        return scattered(self._cross_device_ops, replica_mesh(self._replica_devices), values)
 
-    def _gather_to(self, value: Any, destinations: Any, axis: int, options: Any = None) -> Any:
-        return self._cross_device_ops.gather(_copies(value), destinations, axis, options)
+    def _gather_to(
+        self,
+        value: PyTree,
+        destinations: object,
+        axis: int,
+        options: CommunicationOptions | None = None,
+    ) -> Any:
+        return self._sync_group.gather(
+            self._cross_device_ops, copies_of(value), destinations, axis, options
+        )
 
-    def _sum_over_workers(self, number: int) -> int:
-        """The sum of the numbers that the workers have."""
-        return number
-
-    def _compare_over_workers(self, value: Any) -> None:
-        """Notes where a value that every worker has just made has other shapes on the others."""
-
-    def _of_first_replica(self, value: DistributedValues) -> Any:
-        """The first replica's component, for all."""
-        return value._buffers.first if value._is_traced else value._component(0)
-
-    def _starts_in_gathered(self, value: DistributedValues, axis: int) -> list[int]:
-        """Where the components of the replicas here start in what `_gather_to` gives."""
-        sizes = [part.shape[axis] for part in value.values]
-        return [sum(sizes[:index]) for index in range(len(sizes))]
-
-    def broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+    def broadcast_to(self, tensor: object, destinations: object) -> Any:
         """Mirrors one array to the destination devices.
 
         Args:
@@ -415,12 +384,12 @@ class StrategyExtended:
             tensor, self.worker_devices if destinations is None else destinations
         )
 
-    def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+    def _broadcast_to(self, tensor: object, destinations: object) -> Any:
         if isinstance(tensor, ArrayLike):
             tensor = tensor._array()
         return self._cross_device_ops.broadcast(tensor, destinations)
 
-    def _local_results(self, value: Any) -> tuple[Any, ...]:
+    def _local_results(self, value: PyTree) -> tuple[Any, ...]:
         if isinstance(value, DistributedValues):
             return value.values
         if _tree.one_level(value, is_leaf) is None:
@@ -450,23 +419,17 @@ class StrategyExtended:
         on_read = synchronization is VariableSynchronization.ON_READ
         kind = SyncOnReadVariable if on_read else MirroredVariable
         mesh = replica_mesh(devices)
-        layout = self._layout_rule(mesh, kwargs.pop("layout", None), not on_read)
+        layout = self._state_layout.rule(mesh, kwargs.pop("layout", None), not on_read)
         return kind(self._strategy, mesh, layout=layout, **kwargs)
 
-    def _layout_rule(self, mesh: Any, asked: Any, is_mirrored: bool) -> Callable[..., Any]:
-        """What chooses the layout of a new variable, when its shape is known."""
-        return functools.partial(self._state_layout.of_variable, mesh, asked, is_mirrored)
-
-    def _slot_layout(self, primary: Any, shape: tuple[int, ...]) -> Any:
-        """The layout of a part of an optimizer's state that belongs to a variable."""
-        mesh = primary._stored.mesh
-        return PLAIN if mesh is None else self._state_layout.of_slot(mesh, primary, shape)
-
-    def _devices_for(self, colocate_with: Any) -> tuple[Device, ...]:
+    def _devices_for(self, colocate_with: object) -> tuple[Device, ...]:
         return self._variable_devices if colocate_with is None else self._devices_of(colocate_with)
 
-    def _devices_of(self, destinations: Any) -> tuple[Device, ...]:
+    def _devices_of(self, destinations: object) -> tuple[Device, ...]:
         """The devices that a destination stands for."""
+        of_replicas = self._sync_group.devices_of(destinations)
+        if of_replicas is not None:
+            return of_replicas
         found = destination_devices(destinations)
         # The names of all devices stand for the replicas: `non_slot_devices` gives them.
         are_all = isinstance(destinations, tuple | list) and tuple(found) == tuple(
@@ -474,12 +437,12 @@ class StrategyExtended:
         )
         return self._replica_devices if are_all else found
 
-    def variable_created_in_scope(self, v: Any) -> bool:
+    def variable_created_in_scope(self, v: object) -> bool:
         """Whether variable `v` was made in this strategy's scope."""
         return isinstance(v, Variable) and v.distribute_strategy is self._strategy
 
     @contextlib.contextmanager
-    def colocate_vars_with(self, colocate_with_variable: Any) -> Iterator[None]:
+    def colocate_vars_with(self, colocate_with_variable: object) -> Iterator[None]:
         """Context manager: variables made inside are placed where the given variable is.
 
         Args:
@@ -499,7 +462,7 @@ class StrategyExtended:
         finally:
             creators.pop()
 
-    def _validate_colocate_with(self, target: Any) -> None:
+    def _validate_colocate_with(self, target: object) -> None:
         if isinstance(target, Variable):
             if self.variable_created_in_scope(target):
                 return
@@ -517,7 +480,7 @@ class StrategyExtended:
 
     def update(
         self,
-        var: Any,
+        var: Variable,
         fn: Callable[..., Any],
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
@@ -539,11 +502,13 @@ class StrategyExtended:
         """
         context = get_replica_context()
         if context is not None and context.strategy is self._strategy and has_strategy():
-            if isinstance(var, ComponentVariable):
-                var = var._distributed_container
+            var = self.value_container(var)
 
             def update_together(
-                strategy: Any, var: Any, args: Sequence[Any], kwargs: dict[str, Any] | None
+                strategy: Strategy,
+                var: Variable,
+                args: Sequence[Any],
+                kwargs: dict[str, Any] | None,
             ) -> Any:
                 return strategy.extended.update(var, fn, args, kwargs, group)
 
@@ -562,48 +527,13 @@ class StrategyExtended:
 
     def _update(
         self,
-        var: Any,
+        var: Variable,
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         group: bool,
     ) -> Any:
-        if not isinstance(var, DistributedValues):
-            with self._updating(0, self._devices_of(var)[0]):
-                result = fn(var, *args, **kwargs)
-            return result if group else _tree.map_structure(lambda x: (x,), result, is_leaf)
-        devices = self._devices_of(var)
-
-        def update_copy(index: Any, *args: Any, **kwargs: Any) -> Any:
-            return fn(var._component(index), *args, **kwargs)
-
-        is_cut = isinstance(var, Variable) and var._layout.replica_dim is not None
-        if not is_cut or world().replicas.are_together:
-            return self._update_on(devices, update_copy, args, kwargs, group)
-        # There are no copies, but one in parts.
-        result = self._update_on(devices[:1], update_copy, args, kwargs, True)
-        if group:
-            return result
-        return _tree.map_structure(lambda x: (x,) * len(devices), result, is_leaf)
-
-    def _update_on(
-        self,
-        devices: Sequence[Device],
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        group: bool,
-    ) -> Any:
-        """`fn(copy, *args, **kwargs)` for the copy on each device, or for each copy at once."""
-
-        def update(index: Any) -> Any:
-            part_args, part_kwargs = select_components(index, (args, kwargs))
-            return fn(index, *part_args, **part_kwargs)
-
-        merged = world().replicas.update_copies(devices, self._updating, update)
-        if group:
-            return merged
-        return _tree.map_structure(self._local_results, merged, is_leaf)
+        return update_variable(self, var, fn, args, kwargs, group)
 
     @contextlib.contextmanager
     def _updating(self, index: Any, device: Device) -> Iterator[None]:
@@ -611,17 +541,17 @@ class StrategyExtended:
         with world().on_device(device), entered(frame):
             yield
 
-    def non_slot_devices(self, var_list: Any) -> Any:
+    def non_slot_devices(self, var_list: Iterable[Variable]) -> Any:
         """The devices for variables of an optimizer that belong to no single variable."""
         self._require_cross_replica("extended.non_slot_devices", USE_MERGE_CALL)
         return self._non_slot_devices(var_list)
 
-    def _non_slot_devices(self, var_list: Any) -> Any:
+    def _non_slot_devices(self, var_list: Iterable[Variable]) -> Any:
         return self.parameter_devices
 
     def update_non_slot(
         self,
-        colocate_with: Any,
+        colocate_with: object,
         fn: Callable[..., Any],
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
@@ -642,29 +572,15 @@ class StrategyExtended:
         args, kwargs = as_arguments(args, kwargs, "extended.update_non_slot")
         refuse_per_replica((args, kwargs))
         with self._strategy.scope():
-            return self._update_non_slot(colocate_with, fn, args, kwargs, group)
+            devices = self._devices_of(colocate_with)
+            merged = update_devices(self, devices, lambda _, *a, **k: fn(*a, **k), args, kwargs)
+            return merged if group else ungrouped(self, merged)
 
-    def _update_non_slot(
-        self,
-        colocate_with: Any,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        group: bool,
-    ) -> Any:
-        return self._update_on(
-            self._devices_of(colocate_with),
-            lambda index, *args, **kwargs: fn(*args, **kwargs),
-            args,
-            kwargs,
-            group,
-        )
-
-    def value_container(self, value: Any) -> Any:
+    def value_container(self, value: PyTree) -> Any:
         """The distributed variable that `value` is a copy of, else `value` itself."""
-        return value._distributed_container if isinstance(value, ComponentVariable) else value
+        return container_of(value) if isinstance(value, Variable) else value
 
-    def read_var(self, v: Any) -> jax.Array:
+    def read_var(self, v: object) -> jax.Array:
         """The value of a variable, aggregated over the replicas if it is sync-on-read."""
         if not isinstance(v, Variable):
             raise TypeError(f"extended.read_var needs a variable; got {v!r}.")
@@ -680,21 +596,3 @@ class StrategyExtended:
 
     def _require_cross_replica(self, what: str, instead: str) -> None:
         require_cross_replica(self._strategy, what, instead)
-
-
-def select_components(index: Any, structure: Any) -> Any:
-    """One copy's view of `structure`: values and variables alike replaced by their component."""
-
-    def pick(leaf: Any) -> Any:
-        if isinstance(leaf, DistributedValues):
-            return leaf._component(copy_for(index, leaf._count))
-        return leaf
-
-    return _tree.map_structure(pick, structure, is_leaf)
-
-
-def _copies(value: Any) -> Any:
-    """A sync-on-read variable as the per-replica value that its copies are."""
-    if isinstance(value, DistributedVariable):
-        return PerReplica._from_buffers(value._buffers)
-    return value

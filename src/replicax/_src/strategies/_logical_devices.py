@@ -7,6 +7,7 @@ and inserts the communication. Eagerly the tensor is moved at once, and operatio
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from replicax._src._arrays import as_array
 from replicax._src._errors import DeviceError, add_note
 from replicax._src._jax_internals import uncommitted
 from replicax._src._typing import Device, Tracer
-from replicax._src.context import EACH, get_replica_context, world
+from replicax._src.context import EACH, get_replica_context, replica_id_of, world
 from replicax._src.devices import (
     ReplicaMesh,
     checked_parts,
@@ -29,11 +30,11 @@ from replicax._src.devices import (
 from replicax._src.values import ArrayLike, DistributedValues
 
 
-def split(devices: tuple[Device, ...], tensor: Any, partition_dimensions: Any) -> Any:
+def split(devices: tuple[Device, ...], tensor: object, partition_dimensions: Sequence[int]) -> Any:
     what = "experimental_split_to_logical_devices"
     mesh = replica_mesh(devices)
 
-    def split_one(array: Any, replica: int | None) -> Any:
+    def split_one(array: jax.Array, replica: int | None) -> Any:
         parts = checked_parts(
             array.shape, partition_dimensions, mesh.logical_devices, what, "partition_dimensions"
         )
@@ -42,13 +43,13 @@ def split(devices: tuple[Device, ...], tensor: Any, partition_dimensions: Any) -
     return _each(mesh, tensor, split_one, what)
 
 
-def replicate(devices: tuple[Device, ...], tensor: Any) -> Any:
+def replicate(devices: tuple[Device, ...], tensor: object) -> Any:
     what = "experimental_replicate_to_logical_devices"
     mesh = replica_mesh(devices)
     return _each(mesh, tensor, lambda array, replica: _laid_out(mesh, array, (), replica), what)
 
 
-def assign(devices: tuple[Device, ...], tensor: Any, logical_device_id: Any) -> Any:
+def assign(devices: tuple[Device, ...], tensor: object, logical_device_id: int) -> Any:
     what = "experimental_assign_to_logical_device"
     mesh = replica_mesh(devices)
     is_number = isinstance(logical_device_id, int | np.integer)
@@ -60,7 +61,7 @@ def assign(devices: tuple[Device, ...], tensor: Any, logical_device_id: Any) -> 
             f"{mesh.logical_devices}, numbered from 0 to {mesh.logical_devices - 1}."
         )
 
-    def assign_one(array: Any, replica: int | None) -> Any:
+    def assign_one(array: jax.Array, replica: int | None) -> Any:
         if mesh.logical_devices == 1:
             return array
         if world().replicas.are_together:
@@ -73,7 +74,9 @@ def assign(devices: tuple[Device, ...], tensor: Any, logical_device_id: Any) -> 
     return _each(mesh, tensor, assign_one, what)
 
 
-def _laid_out(mesh: ReplicaMesh, array: Any, parts: tuple[int, ...], replica: int | None) -> Any:
+def _laid_out(
+    mesh: ReplicaMesh, array: jax.Array, parts: tuple[int, ...], replica: int | None
+) -> Any:
     if mesh.logical_devices == 1:
         return array
     if 0 in array.shape:  # there is nothing to split, and JAX cannot
@@ -91,7 +94,7 @@ def _laid_out(mesh: ReplicaMesh, array: Any, parts: tuple[int, ...], replica: in
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _moved(place: Any, array: Any) -> jax.Array:
+def _moved(place: Device | NamedSharding, array: jax.Array) -> jax.Array:
     """`array` on other devices. Its gradient may be added to others, wherever these are.
 
     That of `jax.device_put` alone would be bound to the device where the array came from.
@@ -99,11 +102,11 @@ def _moved(place: Any, array: Any) -> jax.Array:
     return jax.device_put(array, place)
 
 
-def _moved_forward(place: Any, array: Any) -> tuple[jax.Array, None]:
+def _moved_forward(place: Device | NamedSharding, array: jax.Array) -> tuple[jax.Array, None]:
     return _moved(place, array), None
 
 
-def _moved_backward(place: Any, _: None, gradient: Any) -> tuple[Any]:
+def _moved_backward(place: Device | NamedSharding, _: None, gradient: jax.Array) -> tuple[Any]:
     return (gradient if isinstance(gradient, Tracer) else uncommitted(_on_one(gradient)),)
 
 
@@ -117,7 +120,9 @@ def _on_one(array: jax.Array) -> jax.Array:
     return jax.device_put(array, device_of(array))
 
 
-def _each(mesh: ReplicaMesh, tensor: Any, fn: Any, what: str) -> Any:
+def _each(
+    mesh: ReplicaMesh, tensor: object, fn: Callable[[jax.Array, int | None], jax.Array], what: str
+) -> Any:
     """`fn(array, replica)` of a tensor, or of each component of a per-replica value."""
     if isinstance(tensor, ArrayLike):
         tensor = tensor._array()
@@ -133,9 +138,9 @@ def _each(mesh: ReplicaMesh, tensor: Any, fn: Any, what: str) -> Any:
             "structure."
         ) from None
     context = get_replica_context()
-    if context is None or context._replica_id is EACH:
+    if context is None or replica_id_of(context) is EACH:
         return fn(array, None)
-    return fn(array, context._replica_id)
+    return fn(array, replica_id_of(context))
 
 
 def explain(error: BaseException) -> None:
@@ -149,7 +154,9 @@ def explain(error: BaseException) -> None:
         )
 
 
-def grouped(devices: Any, logical_devices_per_replica: Any) -> tuple[Device, ...]:
+def grouped(
+    devices: Sequence[str | Device] | None, logical_devices_per_replica: int
+) -> tuple[Device, ...]:
     """The devices of replicas with so many logical devices each, neighbours in the list."""
     count = logical_devices_per_replica
     if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:

@@ -19,10 +19,10 @@ class MirroredExtended(StrategyExtended):
 
     def __init__(
         self,
-        container_strategy: Any,
+        container_strategy: Strategy | None,
         devices: tuple[Device, ...],
-        cross_device_ops: Any = None,
-        state_layout: Any = None,
+        cross_device_ops: CrossDeviceOps | None = None,
+        state_layout: StateLayout | None = None,
     ):
         super().__init__(container_strategy)
         if isinstance(cross_device_ops, type) or not isinstance(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from replicax._src import _tree
-from replicax._src._typing import Tracer
-from replicax._src.collectives import as_reduce_op
+from replicax._src._typing import PyTree, Tracer
+from replicax._src.collectives import ReduceOpLike, as_reduce_op
 from replicax._src.context import get_replica_context, get_strategy
 from replicax._src.functions import Function, FunctionCache
 from replicax._src.values import is_leaf
+
+if TYPE_CHECKING:
+    from replicax._src.strategies._strategy import Strategy
 
 
 class MultiStepContext:
@@ -35,7 +38,9 @@ class MultiStepContext:
         """Kept for ported code: the steps have been made when the context is returned."""
         return None
 
-    def set_last_step_output(self, name: str, output: Any, reduce_op: Any = None) -> None:
+    def set_last_step_output(
+        self, name: str, output: PyTree, reduce_op: ReduceOpLike | None = None
+    ) -> None:
         """Sets `output`, an array or a per-replica value, to be returned from the last step.
 
         Args:
@@ -45,14 +50,14 @@ class MultiStepContext:
         """
         op = None if reduce_op is None else as_reduce_op(reduce_op)
 
-        def keep(strategy: Any, value: Any) -> None:
+        def keep(strategy: Strategy, value: PyTree) -> None:
             if op is not None:
                 value = strategy.reduce(op, value, axis=None)
             self._last_step_outputs[name] = value
 
         self._in_cross_replica(keep, output)
 
-    def set_non_tensor_output(self, name: str, output: Any) -> None:
+    def set_non_tensor_output(self, name: str, output: PyTree) -> None:
         """Sets `output`, anything at all, to be returned. In replica context, a tuple of all."""
 
         came_from_replica = get_replica_context() is not None
@@ -62,14 +67,14 @@ class MultiStepContext:
                 "before the compiled step runs. Use set_last_step_output for arrays."
             )
 
-        def keep(strategy: Any, value: Any) -> None:
+        def keep(strategy: Strategy, value: PyTree) -> None:
             if came_from_replica:
                 value = strategy.experimental_local_results(value)
             self._non_tensor_outputs[name] = value
 
         self._in_cross_replica(keep, output)
 
-    def _in_cross_replica(self, keep: Callable[[Any, Any], None], value: Any) -> None:
+    def _in_cross_replica(self, keep: Callable[[Any, Any], None], value: PyTree) -> None:
         context = get_replica_context()
         if context is None:
             keep(get_strategy(), value)
@@ -78,7 +83,11 @@ class MultiStepContext:
 
 
 def run_steps(
-    functions: FunctionCache, fn: Callable[..., Any], iterator: Any, iterations: int, initial: Any
+    functions: FunctionCache,
+    fn: Callable[..., Any],
+    iterator: Iterable[PyTree],
+    iterations: int,
+    initial: dict[str, Any] | None,
 ) -> MultiStepContext:
     """Runs `fn(context, inputs)` `iterations` times, as one program where it can be one."""
     result = MultiStepContext()
@@ -91,7 +100,7 @@ def run_steps(
         result._last_step_outputs = dict(initial or {})
         return result
 
-    def step(inputs: Any) -> Any:
+    def step(inputs: PyTree) -> Any:
         context = MultiStepContext()
         fn(context, inputs)
         return context.last_step_outputs, _Kept(context.non_tensor_outputs)

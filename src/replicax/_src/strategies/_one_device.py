@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from replicax._src._typing import Device
 from replicax._src.devices import canonical_name, resolve
 from replicax._src.strategies._extended import StrategyExtended
 from replicax._src.strategies._strategy import Strategy
@@ -14,7 +15,7 @@ from replicax._src.variable import Variable
 class OneDeviceExtended(StrategyExtended):
     """One replica on the given device; variables are plain ones that live there."""
 
-    def __init__(self, container_strategy: Any, device: Any):
+    def __init__(self, container_strategy: Strategy | None, device: str | Device):
         super().__init__(container_strategy)
         self._device = resolve(device)
 
@@ -26,7 +27,7 @@ class OneDeviceExtended(StrategyExtended):
         device = self._devices_for(kwargs.pop("colocate_with", None))[0]
         return next_creator(device=device, strategy=self._strategy, **kwargs)
 
-    def _non_slot_devices(self, var_list: Any) -> Any:
+    def _non_slot_devices(self, var_list: Iterable[Variable]) -> Any:
         return self.worker_devices[0]
 
 
@@ -44,5 +45,5 @@ class OneDeviceStrategy(Strategy):
       device: a device name such as `"GPU:0"`, or a `jax.Device`.
     """
 
-    def __init__(self, device: Any):
+    def __init__(self, device: str | Device):
         super().__init__(OneDeviceExtended(self, device))

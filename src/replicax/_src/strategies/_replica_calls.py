@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from replicax._src import _tree
 from replicax._src._arrays import for_mean
-from replicax._src._typing import Tracer
+from replicax._src._typing import PyTree, Tracer
 from replicax._src.collectives import (
+    CommunicationOptions,
     ReduceOp,
+    ReduceOpLike,
     array_of,
     as_options,
     as_reduce_op,
 )
-from replicax._src.context import ReplicaContext, world
+from replicax._src.context import ReplicaContext, meet_replicas, world
 from replicax._src.strategies._arguments import as_arguments, check_axes, require_plain_function
+from replicax._src.strategies._reductions import reduce_pairs
 from replicax._src.values import (
     ArrayLike,
     DistributedValues,
@@ -28,9 +31,12 @@ from replicax._src.values import (
     select_replica,
 )
 
+if TYPE_CHECKING:
+    from replicax._src.strategies._extended import StrategyExtended
+
 
 def merge_call(
-    extended: Any,
+    extended: StrategyExtended,
     context: ReplicaContext,
     merge_fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -44,7 +50,7 @@ def merge_call(
 
     count = extended._num_replicas_in_sync
 
-    def merge(merged: Any) -> Any:
+    def merge(merged: PyTree) -> Any:
         merged_args, merged_kwargs = merged
         result = merge_fn(extended._strategy, *merged_args, **merged_kwargs)
         check_replica_count(result, extended._local_replicas, "The result of a merge_fn")
@@ -52,7 +58,7 @@ def merge_call(
 
     what = f"merge_call({_name_of(merge_fn)})"
     key = ("merge_call", _code_of(merge_fn))
-    return context._meet(key, what, (args, kwargs), merge, keep_same=True)
+    return meet_replicas(context, key, what, (args, kwargs), merge, keep_same=True)
 
 
 def _traced_in_merge_call() -> TypeError:
@@ -64,7 +70,11 @@ def _traced_in_merge_call() -> TypeError:
 
 
 def all_reduce(
-    extended: Any, context: ReplicaContext, reduce_op: Any, value: Any, options: Any
+    extended: StrategyExtended,
+    context: ReplicaContext,
+    reduce_op: ReduceOpLike,
+    value: PyTree,
+    options: CommunicationOptions | None,
 ) -> Any:
     op, options = as_reduce_op(reduce_op), as_options(options)
     leaves, rebuild, structure = _as_arrays(value, "all_reduce")
@@ -75,23 +85,33 @@ def all_reduce(
 
 
 def _meet_to_reduce(
-    extended: Any, context: ReplicaContext, op: ReduceOp, options: Any, structure: Any
+    extended: StrategyExtended,
+    context: ReplicaContext,
+    op: ReduceOp,
+    options: CommunicationOptions,
+    structure: str,
 ) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
     def reduce(values: list[Any]) -> list[Any]:
         pairs = [(value, extended._replica_devices) for value in values]
-        return extended.batch_reduce_to(op, pairs, options)
+        return reduce_pairs(extended, op, pairs, options)
 
     def meet(arrays: Sequence[jax.Array]) -> list[jax.Array]:
         if not arrays:
             return []
         what = f"all_reduce({op.name}) of {structure}: {_tree.describe(list(arrays))}"
         key = ("all_reduce", op, structure, len(arrays))
-        return context._meet(key, what, list(arrays), reduce)
+        return meet_replicas(context, key, what, list(arrays), reduce)
 
     return meet
 
 
-def all_gather(extended: Any, context: ReplicaContext, value: Any, axis: int, options: Any) -> Any:
+def all_gather(
+    extended: StrategyExtended,
+    context: ReplicaContext,
+    value: PyTree,
+    axis: int,
+    options: CommunicationOptions | None,
+) -> Any:
     options = as_options(options)
     leaves, rebuild, structure = _as_arrays(value, "all_gather")
     for leaf in leaves:
@@ -105,7 +125,9 @@ def all_gather(extended: Any, context: ReplicaContext, value: Any, axis: int, op
         ]
 
     def join_with_starts(values: list[Any]) -> tuple[list[Any], list[Any]]:
-        starts = [PerReplica(extended._starts_in_gathered(value, axis)) for value in values]
+        starts = [
+            PerReplica(extended._sync_group.starts_in_gathered(value, axis)) for value in values
+        ]
         return join(values), starts
 
     what = f"all_gather(axis={axis}) of {structure}: {_tree.describe(leaves)}"
@@ -113,14 +135,16 @@ def all_gather(extended: Any, context: ReplicaContext, value: Any, axis: int, op
     gathered = world().all_gather_with_gradient(
         leaves,
         axis,
-        gather=lambda arrays: context._meet(key, what, list(arrays), join),
-        gather_with_starts=lambda arrays: context._meet(key, what, list(arrays), join_with_starts),
+        gather=lambda arrays: meet_replicas(context, key, what, list(arrays), join),
+        gather_with_starts=lambda arrays: meet_replicas(
+            context, key, what, list(arrays), join_with_starts
+        ),
         add_up=_meet_to_reduce(extended, context, ReduceOp.SUM, options, structure),
     )
     return rebuild(gathered)
 
 
-def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild, str]:
+def _as_arrays(value: PyTree, what: str) -> tuple[list[jax.Array], _tree.Rebuild, str]:
     """The arrays of a replica's structure, how to put others there, and the structure as a text.
 
     Replicas must agree on the text: it has the keys of dicts, and the arrays come in their order.
@@ -140,7 +164,7 @@ def _as_arrays(value: Any, what: str) -> tuple[list[jax.Array], _tree.Rebuild, s
     return arrays, rebuild, structure
 
 
-def _code_of(fn: Any) -> Any:
+def _code_of(fn: object) -> Any:
     """What makes two functions the same one, though each replica may define its own."""
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -148,5 +172,5 @@ def _code_of(fn: Any) -> Any:
     return getattr(fn, "__code__", None) or type(fn)
 
 
-def _name_of(fn: Any) -> str:
+def _name_of(fn: object) -> str:
     return getattr(fn, "__qualname__", None) or repr(fn)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from replicax._src.devices import Layout, ReplicaMesh, checked_parts, whole_numbers
+from replicax._src._typing import PyTree
+from replicax._src.devices import PLAIN, Layout, ReplicaMesh, checked_parts, whole_numbers
+from replicax._src.variable import Variable, mesh_of
 
 _CHOICES = ("nothing", "optimizer", "everything")
 
@@ -70,7 +73,7 @@ class StateLayout:
         object.__setattr__(self, "rules", texts)  # one that can be hashed
 
     def of_variable(
-        self, mesh: ReplicaMesh, asked: Any, is_mirrored: bool, name: str, shape: tuple[int, ...]
+        self, mesh: ReplicaMesh, asked: object, is_mirrored: bool, name: str, shape: tuple[int, ...]
     ) -> Layout:
         """The layout of a new variable.
 
@@ -94,18 +97,29 @@ class StateLayout:
         if asked is not None:
             parts = checked_parts(shape, asked, mesh.logical_devices, what, "layout")
             parts = parts if mesh.logical_devices > 1 else ()
-        is_cut = is_mirrored and self.over_replicas == "everything"
-        return Layout(parts, self._replica_dim(mesh, shape, parts) if is_cut else None)
+        if is_mirrored and self.over_replicas == "everything":
+            return Layout(parts, self._replica_dim(mesh, shape, parts))
+        return Layout(parts)
 
-    def of_slot(self, mesh: ReplicaMesh, primary: Any, shape: tuple[int, ...]) -> Layout:
+    def rule(
+        self, mesh: ReplicaMesh, asked: object, is_mirrored: bool
+    ) -> Callable[[str, tuple[int, ...]], Layout]:
+        """What chooses the layout of a new variable, when its name and shape are known."""
+        return functools.partial(self.of_variable, mesh, asked, is_mirrored)
+
+    def of_slot(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
         """The layout of a part of an optimizer's state that belongs to the variable `primary`."""
+        mesh: ReplicaMesh | None = mesh_of(primary)
+        if mesh is None:
+            return PLAIN
         parts, dim = (), None
         if shape == primary.shape:
-            parts, dim = primary._layout.parts, primary._layout.replica_dim
+            parts, dim = primary.layout.parts, primary.layout.replica_dim
         if dim is not None:
             return Layout(parts, dim)
-        is_cut = self.over_replicas != "nothing"
-        return Layout(parts, self._replica_dim(mesh, shape, parts) if is_cut else None)
+        if self.over_replicas == "nothing":
+            return Layout(parts)
+        return Layout(parts, self._replica_dim(mesh, shape, parts))
 
     def _replica_dim(
         self, mesh: ReplicaMesh, shape: tuple[int, ...], parts: tuple[int, ...]
@@ -143,7 +157,7 @@ def _checked(
     return asked if mesh.size > 1 else Layout(asked.parts)
 
 
-def as_state_layout(value: Any) -> StateLayout:
+def as_state_layout(value: PyTree) -> StateLayout:
     if value is None:
         return StateLayout()
     if isinstance(value, StateLayout):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from replicax._src import _html, _old_names, _tree
 from replicax._src._arrays import for_mean
 from replicax._src._errors import show_users_part
-from replicax._src._typing import Device
-from replicax._src.collectives import ReduceOp, array_of, as_reduce_op, default_device
+from replicax._src._typing import Device, PyTree
+from replicax._src.collectives import ReduceOp, ReduceOpLike, array_of, as_reduce_op, default_device
 from replicax._src.context import (
     StrategyScope,
     require_cross_replica,
@@ -48,6 +48,8 @@ from replicax._src.values import (
     per_replica_type,
     regroup,
 )
+
+T = TypeVar("T")
 
 _serials = itertools.count()
 
@@ -124,11 +126,11 @@ class Strategy:
 
     def run(
         self,
-        fn: Callable[..., Any],
-        args: Any = (),
+        fn: Callable[..., T],
+        args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
-        options: Any = None,
-    ) -> Any:
+        options: RunOptions | None = None,
+    ) -> T:
         """Calls `fn` on each replica and merges what they return.
 
         Args:
@@ -164,15 +166,17 @@ class Strategy:
     def experimental_run_v2(
         self,
         fn: Callable[..., Any],
-        args: Any = (),
+        args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
-        options: Any = None,
+        options: RunOptions | None = None,
     ) -> Any:
         """The older name of `run`."""
         _old_names.warn_of("Strategy.experimental_run_v2")
         return self.run(fn, args, kwargs, options)
 
-    def reduce(self, reduce_op: Any, value: Any, axis: Any) -> Any:
+    def reduce(
+        self, reduce_op: ReduceOpLike, value: PyTree, axis: int | Sequence[int] | None
+    ) -> Any:
         """Combines a per-replica value into one array.
 
         Args:
@@ -205,15 +209,15 @@ class Strategy:
         reduced = self._extended.batch_reduce_to(op, [(leaf, device) for leaf in leaves])
         return [x._array() if isinstance(x, ArrayLike) else x for x in reduced]
 
-    def _parts(self, value: Any, what: str = "reduce") -> list[Any]:
+    def _parts(self, value: PyTree, what: str = "reduce") -> list[Any]:
         """What each replica has of `value`, as arrays."""
         return [self._as_array(part, what) for part in self._spread(value).values]
 
-    def _as_array(self, part: Any, what: str) -> jax.Array:
+    def _as_array(self, part: object, what: str) -> jax.Array:
         return part._array() if isinstance(part, ArrayLike) else array_of(part, what)
 
-    def _sums(self, value: Any, axis: Any, op: ReduceOp) -> PerReplica:
-        def total(part: Any) -> jax.Array:
+    def _sums(self, value: PyTree, axis: int | Sequence[int], op: ReduceOp) -> PerReplica:
+        def total(part: object) -> jax.Array:
             part = self._as_array(part, "reduce")
             check_axes(part, axis, "reduce")
             with world().beside(part):
@@ -222,19 +226,19 @@ class Strategy:
 
         return world().replicas.map_components(total, self._spread(value))
 
-    def _spread(self, value: Any) -> DistributedValues:
+    def _spread(self, value: object) -> DistributedValues:
         """`value` with one component per replica, also where all have the same."""
         if isinstance(value, DistributedValues):
             return value
         return Mirrored([value] * self._extended._local_replicas)
 
-    def _number_of_items(self, value: Any, axis: Any) -> int:
-        axes = axis if isinstance(axis, tuple | list) else (axis,)
+    def _number_of_items(self, value: PyTree, axis: int | Sequence[int]) -> int:
+        axes = axis if isinstance(axis, Sequence) else (axis,)
         return world().replicas.number_of_items(
-            self._spread(value), axes, self._extended._sum_over_workers
+            self._spread(value), axes, self._extended._sync_group.total
         )
 
-    def gather(self, value: Any, axis: int) -> Any:
+    def gather(self, value: PyTree, axis: int) -> Any:
         """Joins the replicas' arrays along `axis`, in replica order, into one array.
 
         Args:
@@ -249,7 +253,7 @@ class Strategy:
 
         check_replica_count(value, self._extended._local_replicas, "The value of strategy.gather")
 
-        def gather_leaf(leaf: Any) -> Any:
+        def gather_leaf(leaf: object) -> Any:
             # One array for all replicas is gathered already.
             value = PerReplica([leaf])
             if isinstance(leaf, DistributedValues):
@@ -261,7 +265,7 @@ class Strategy:
         with self.scope():
             return _tree.map_structure(gather_leaf, value, is_leaf)
 
-    def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
+    def experimental_local_results(self, value: PyTree) -> tuple[Any, ...]:
         """The components of `value` on this process, as a tuple; `(value,)` for anything else.
 
         A structure that holds distributed values gives one structure per replica.
@@ -292,12 +296,14 @@ class Strategy:
         first, count = self._extended._first_replica, self.num_replicas_in_sync
         made = [value_fn(ValueContext(first + index, count)) for index in range(len(devices))]
         value = regroup(made, per_replica_type(devices), always_wrap=True, what="were given")
-        self._extended._compare_over_workers(value)
+        self._extended._sync_group.note_unevenness(value)
         return value
 
     # ------------------------------------------------------------------ logical devices
 
-    def experimental_split_to_logical_devices(self, tensor: Any, partition_dimensions: Any) -> Any:
+    def experimental_split_to_logical_devices(
+        self, tensor: object, partition_dimensions: Sequence[int]
+    ) -> Any:
         """The same tensor, split over the logical devices of its replica.
 
         Work on it is divided over them. Call it in a replica function, compiled or not, also in one
@@ -319,7 +325,7 @@ class Strategy:
         """
         return _logical_devices.split(self._extended._replica_devices, tensor, partition_dimensions)
 
-    def experimental_replicate_to_logical_devices(self, tensor: Any) -> Any:
+    def experimental_replicate_to_logical_devices(self, tensor: object) -> Any:
         """The same tensor, whole on every logical device of its replica.
 
         Args:
@@ -327,7 +333,7 @@ class Strategy:
         """
         return _logical_devices.replicate(self._extended._replica_devices, tensor)
 
-    def experimental_assign_to_logical_device(self, tensor: Any, logical_device_id: int) -> Any:
+    def experimental_assign_to_logical_device(self, tensor: object, logical_device_id: int) -> Any:
         """The same tensor, on one logical device of its replica.
 
         Eagerly, operations on it run there. A compiled program is one for all logical devices;
@@ -342,7 +348,7 @@ class Strategy:
     # ------------------------------------------------------------------ data sets
 
     def experimental_distribute_dataset(
-        self, dataset: Any, options: InputOptions | None = None
+        self, dataset: object, options: InputOptions | None = None
     ) -> DistributedDataset:
         """A data set of which every replica gets its share of each batch.
 
@@ -396,14 +402,14 @@ class Strategy:
         _old_names.warn_of("Strategy.experimental_distribute_datasets_from_function")
         return self.distribute_datasets_from_function(dataset_fn, options)
 
-    def experimental_make_numpy_dataset(self, numpy_input: Any) -> Dataset:
+    def experimental_make_numpy_dataset(self, numpy_input: PyTree) -> Dataset:
         """A data set of the rows of arrays: the older name of `Dataset.from_tensor_slices`.
 
         Args:
           numpy_input: a structure of arrays; lists of arrays are stacked.
         """
         _old_names.warn_of("Strategy.experimental_make_numpy_dataset")
-        return self._extended._experimental_make_numpy_dataset(numpy_input)
+        return Dataset.from_tensor_slices(numpy_input)
 
     def _check_input_context(self, what: str) -> None:
         require_cross_replica(
@@ -455,5 +461,5 @@ def _strategy_rows(extended: StrategyExtended) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _as_axes(axis: Any) -> Any:
+def _as_axes(axis: int | Sequence[int]) -> Any:
     return tuple(axis) if isinstance(axis, list) else axis

@@ -64,7 +64,7 @@ class TPUStrategy(Strategy):
 
     def __init__(
         self,
-        tpu_cluster_resolver: Any = None,
+        tpu_cluster_resolver: ClusterResolver | None = None,
         experimental_device_assignment: DeviceAssignment | None = None,
         experimental_spmd_xla_partitioning: bool = False,
         *,
@@ -92,7 +92,9 @@ class ExperimentalTPUStrategy(TPUStrategy):
     """
 
     def __init__(
-        self, tpu_cluster_resolver: Any = None, device_assignment: DeviceAssignment | None = None
+        self,
+        tpu_cluster_resolver: ClusterResolver | None = None,
+        device_assignment: DeviceAssignment | None = None,
     ):
         _old_names.warn_of("rx.distribute.experimental.TPUStrategy")
         super().__init__(tpu_cluster_resolver, device_assignment)
@@ -101,7 +103,7 @@ class ExperimentalTPUStrategy(TPUStrategy):
 ExperimentalTPUStrategy.__name__ = TPUStrategy.__name__
 
 
-def _as_resolver(resolver: Any) -> ClusterResolver:
+def _as_resolver(resolver: object) -> ClusterResolver:
     if resolver is None:
         return TPUClusterResolver("local")
     if not isinstance(resolver, ClusterResolver):
@@ -112,14 +114,14 @@ def _as_resolver(resolver: Any) -> ClusterResolver:
     return resolver
 
 
-def _replicas(assignment: Any) -> tuple[Device, ...]:
+def _replicas(assignment: DeviceAssignment | None) -> tuple[Device, ...]:
     groups = _groups(assignment)
     if groups is None:
         return best_local_devices()
     return ReplicaDevices(groups) if len(groups[0]) > 1 else tuple(group[0] for group in groups)
 
 
-def _groups(assignment: Any) -> Groups | None:
+def _groups(assignment: DeviceAssignment | None) -> Groups | None:
     if assignment is None:
         return None
     if not isinstance(assignment, DeviceAssignment):
@@ -131,7 +133,7 @@ def _groups(assignment: Any) -> Groups | None:
     return assignment._devices()
 
 
-def _groups_by_host(assignment: Any) -> Groups | None:
+def _groups_by_host(assignment: DeviceAssignment | None) -> Groups | None:
     groups = _groups(assignment)
     if groups is None:
         return None

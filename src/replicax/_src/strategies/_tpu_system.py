@@ -6,8 +6,6 @@ devices there are and where: the `Topology`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from replicax._src.cluster import ClusterResolver, checked_cluster, join
 from replicax._src.cluster.resolvers import TPUClusterResolver
 from replicax._src.devices import (
@@ -18,7 +16,7 @@ from replicax._src.devices import (
 )
 
 
-def initialize_tpu_system(cluster_resolver: Any = None) -> Topology:
+def initialize_tpu_system(cluster_resolver: ClusterResolver | str | None = None) -> Topology:
     """Returns the topology of the TPU, or of the devices that stand in for one.
 
     These are all TPUs of this host; without any, all GPUs, else all (virtual) CPU devices. If the
@@ -46,7 +44,7 @@ def initialize_tpu_system(cluster_resolver: Any = None) -> Topology:
     return topology_of(devices_of_all_processes(best_local_devices()))
 
 
-def shutdown_tpu_system(cluster_resolver: Any = None) -> None:
+def shutdown_tpu_system(cluster_resolver: ClusterResolver | str | None = None) -> None:
     """Checks its argument; JAX lets go of its devices when the program ends.
 
     Args:
@@ -58,7 +56,7 @@ def shutdown_tpu_system(cluster_resolver: Any = None) -> None:
     _resolver(cluster_resolver, "shutdown_tpu_system")
 
 
-def _resolver(given: Any, caller: str) -> ClusterResolver:
+def _resolver(given: object, caller: str) -> ClusterResolver:
     if given is None or isinstance(given, str):
         return TPUClusterResolver(given or "")
     if not isinstance(given, ClusterResolver):

@@ -1,7 +1,7 @@
 """`value_and_grad` and `grad`: what JAX has in place of TensorFlow's `GradientTape`.
 
-The loss is a function of no arguments that reads variables. While it runs, an interceptor answers
-those reads with JAX tracers.
+The loss is a function of no arguments that reads variables. While it runs, JAX tracers stand for
+those variables in the world of this thread.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ import jax
 import jax.numpy as jnp
 
 from replicax._src import _tree
-from replicax._src.context import thread_state, world
+from replicax._src.context import world
 from replicax._src.functions import ByIdentity, LossCache
-from replicax._src.training._substitution import PutTogether, Substitution, checked_loss
+from replicax._src.training._substitution import PutTogether, TracedValues, checked_loss
 from replicax._src.values import is_leaf
 from replicax._src.variable import (
     Variable,
-    active_interceptors,
-    intercepting,
     is_no_value,
     is_variable_leaf,
+    root_of,
     variable_behind,
 )
 
@@ -76,14 +75,14 @@ def value_and_grad(
                 f"value_and_grad differentiates with respect to rx.Variables; `variables` holds "
                 f"{_no_variable(leaf)}"
             )
-    found_roots = [None if source is None else source._root for source in sources]
+    found_roots = [None if source is None else root_of(source) for source in sources]
     roots = list({id(root): root for root in found_roots if root is not None}.values())
     wanted = [v for v in roots if v.trainable and jnp.issubdtype(v.dtype, jnp.inexact)]
 
     def evaluate(loss_fn: Callable[[], Any]) -> tuple[Any, list[Any]]:
         return _evaluated(loss_fn, wanted, has_aux)
 
-    if compile or thread_state.compiles_losses:
+    if compile or world().compiles_losses:
         key = (has_aux, tuple(map(ByIdentity, wanted)))
         result, found = _losses.call(loss_fn, evaluate, key, if_possible=not compile)
     else:
@@ -106,7 +105,7 @@ def _evaluated(
     """The loss, and the gradient for each variable; None for those that the loss does not read."""
     used: set[int] = set()
     rebuild: Callable[[Any], Any] = list
-    cuts = [_cut(variable) for variable in variables]
+    cuts = [world().cut_of(variable) for variable in variables]
 
     def evaluate(values: list[jax.Array]) -> tuple[jax.Array, list[Any]]:
         nonlocal rebuild
@@ -114,28 +113,20 @@ def _evaluated(
             value if dim is None else PutTogether(value, world().part_of(variable), dim)
             for variable, value, dim in zip(variables, values, cuts, strict=True)
         ]
-        substitution = Substitution(zip(variables, given, strict=True))
-        with world().in_loss(), intercepting(substitution):
+        substitution = TracedValues(zip(variables, given, strict=True))
+        with world().in_loss(substitution):
             loss, aux = checked_loss(loss_fn(), has_aux)
         used.update(substitution.used)
         leaves, rebuild = _tree.flatten(aux, is_leaf)  # JAX would sort dicts
         return loss, leaves
 
     values = [
-        variable._array() if dim is None else jnp.zeros(variable.shape, variable.dtype)
+        variable.value() if dim is None else jnp.zeros(variable.shape, variable.dtype)
         for variable, dim in zip(variables, cuts, strict=True)
     ]
     (loss, aux), gradients = jax.value_and_grad(evaluate, has_aux=True)(values)
     found = [g if id(v) in used else None for v, g in zip(variables, gradients, strict=True)]
     return ((loss, rebuild(aux)) if has_aux else loss), found
-
-
-def _cut(variable: Variable) -> int | None:
-    """The dimension in which replicas have parts of a variable, in a program that reads it so.
-
-    Inside of another loss it has that one's value.
-    """
-    return None if active_interceptors() else world().cut_of(variable)
 
 
 def _no_variable(leaf: Any) -> str:

@@ -18,6 +18,7 @@ from replicax._src.context import (
     get_replica_context,
     get_strategy,
     has_strategy,
+    meet_replicas,
     world,
 )
 from replicax._src.devices import PLAIN
@@ -25,11 +26,7 @@ from replicax._src.training._on_parts import Part
 from replicax._src.training._optimizer_inputs import split_pairs, tree_of, variables_in
 from replicax._src.training._optimizer_state import OptimizerState, checked, state_variable
 from replicax._src.values import ArrayLike, PerReplica, select_replica
-from replicax._src.variable import (
-    Variable,
-    VariableAggregation,
-    active_interceptors,
-)
+from replicax._src.variable import Variable, VariableAggregation, laid_out_like
 
 
 class Optimizer:
@@ -96,7 +93,7 @@ class Optimizer:
         def build_once(_: Any) -> None:
             self._build(leaves, variables)
 
-        context._meet(("build", id(self)), "Optimizer.build", None, build_once)
+        meet_replicas(context, ("build", id(self)), "Optimizer.build", None, build_once)
 
     def _build(self, variables: list[Variable], structure: Any) -> None:
         if self._built is None:
@@ -208,7 +205,8 @@ class Optimizer:
             self._apply([_merged(gradient, reduced) for gradient in merged[0]], variables)
 
         what = f"apply_gradients of {len(variables)} variables"
-        context._meet(("apply_gradients", id(self)), what, (gradients, variables), apply_merged)
+        key = ("apply_gradients", id(self))
+        meet_replicas(context, key, what, (gradients, variables), apply_merged)
 
     def _apply(self, gradients: list[Any], variables: list[Variable]) -> None:
         """The update itself, in cross-replica context."""
@@ -220,7 +218,7 @@ class Optimizer:
                 "that function has returned them."
             )
 
-        if active_interceptors():
+        if world().substitutions:
             raise in_traced_function()
         for gradient in gradients:
             world().refuse_traced(gradient, in_traced_function)
@@ -240,7 +238,7 @@ class Optimizer:
             if isinstance(gradient, Part):
                 by_position[position] = gradient
             elif gradient is not None:
-                by_position[position] = variable._laid_out(checked(gradient, variable))
+                by_position[position] = laid_out_like(variable, checked(gradient, variable))
         built.update(by_position)
 
     def _positions(self, variables: list[Variable]) -> list[int]:

@@ -12,7 +12,13 @@ from typing import Any
 import jax
 
 from replicax._src import _tree
-from replicax._src.variable import Variable, is_no_value, is_variable_leaf, variable_behind
+from replicax._src.variable import (
+    Variable,
+    is_no_value,
+    is_variable_leaf,
+    root_of,
+    variable_behind,
+)
 
 
 class ParameterTree:
@@ -51,7 +57,7 @@ def tree_of(structure: Any, variables: Sequence[Variable]) -> ParameterTree | No
     leaves, rebuild = _tree.flatten(structure, is_variable_leaf)
     known = {id(variable) for variable in variables}
     found = [variable_behind(leaf) for leaf in leaves]
-    wanted = [variable is not None and id(variable._root) in known for variable in found]
+    wanted = [variable is not None and id(root_of(variable)) in known for variable in found]
     try:
         return ParameterTree(rebuild, wanted)
     except (TypeError, ValueError):  # JAX does not know such structures, or refuses the keys
@@ -61,7 +67,7 @@ def tree_of(structure: Any, variables: Sequence[Variable]) -> ParameterTree | No
 def variables_in(structure: Any) -> list[Variable]:
     """The trainable variables in a structure."""
     found = [_checked(leaf) for leaf in _tree.leaves_of(structure, is_variable_leaf)]
-    variables = [variable._root for variable in found if variable is not None]
+    variables = [root_of(variable) for variable in found if variable is not None]
     # Whoever names nothing else means those that are not trainable.
     variables = [variable for variable in variables if variable.trainable] or variables
     if not variables:
@@ -85,7 +91,7 @@ def split_pairs(grads_and_vars: Any) -> tuple[list[Any], list[Variable], Any]:
         for g, v in _matched(gradient, variable):
             if v is not None and (g is not None or v.trainable):
                 gradients.append(g)
-                variables.append(v._root)
+                variables.append(root_of(v))
     if not variables:
         raise ValueError("There are no variables to optimize. Pass at least one rx.Variable.")
     if len({id(variable) for variable in variables}) != len(variables):

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from replicax._src.collectives import put_together
+from replicax._src.collectives import ReduceOp, put_together
 from replicax._src.context import EACH, world
 from replicax._src.devices import Layout, token
 from replicax._src.training._on_parts import Part, on_parts
 from replicax._src.training._optimizer_inputs import ParameterTree
 from replicax._src.values import Mirrored, PerReplica
-from replicax._src.variable import UPDATING, Variable
+from replicax._src.variable import UPDATING, Variable, catch_up, mesh_of, set_whole, whole_of
 
 
 class OptimizerState:
@@ -60,7 +59,7 @@ class OptimizerState:
         # The dimension in which the update of each variable is divided over the replicas.
         self._dims = [self._dim(index) for index in range(len(variables))]
         self._is_cut = any(
-            each._layout.replica_dim is not None for each in (*variables, *self.state)
+            each.layout.replica_dim is not None for each in (*variables, *self.state)
         )
         self.hyperparameters = {
             path[-1].key: slot
@@ -68,7 +67,7 @@ class OptimizerState:
             if len(path) > 1 and getattr(path[-2], "name", None) == "hyperparams"
         }
         self._communicates = any(
-            not each._layout.is_plain for each in (*self.variables, *self.state)
+            not each.layout.is_plain for each in (*self.variables, *self.state)
         )
         self._program = jax.jit(
             lambda present, *arrays: (*self._updated(present, *arrays), token()),
@@ -81,7 +80,7 @@ class OptimizerState:
         if not self._communicates:
             return None
         places = [
-            [each._stored.mesh.sharding(each._layout) for each in group]
+            [mesh_of(each).sharding(each.layout) for each in group]
             for group in (self.variables, self.state)
         ]
         return (*places, None, None)
@@ -110,7 +109,7 @@ class OptimizerState:
         return [None if label < 0 else label for label in jax.tree_util.tree_leaves(labels)]
 
     def _slot_layout(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
-        return self.strategy.extended._slot_layout(primary, shape)
+        return self.strategy.extended._state_layout.of_slot(primary, shape)
 
     def _dim(self, index: int) -> int | None:
         """The dimension in which a variable is cut, or else state of it that is like it."""
@@ -120,7 +119,7 @@ class OptimizerState:
             for slot, owner in zip(self.state, self._owners, strict=True)
             if owner == index and slot.shape == variable.shape
         ]
-        dims = (each._layout.replica_dim for each in (variable, *alike))
+        dims = (each.layout.replica_dim for each in (variable, *alike))
         return next((dim for dim in dims if dim is not None), None)
 
     def _make_slot(self, path: Any, leaf: Any, owner: int | None, name: str) -> Variable:
@@ -146,16 +145,15 @@ class OptimizerState:
         return world().pick(self._initial_in_parts, self._initial_whole)()
 
     def _initial_whole(self) -> Any:
-        return self._init([variable._array() for variable in self.variables])
+        return self._init([variable.value() for variable in self.variables])
 
     def _initial_in_parts(self) -> Any:
-        mesh = self.variables[0]._stored.mesh
+        mesh = mesh_of(self.variables[0])
         if mesh is None or mesh.spans_workers:
             return self._initial_whole()
         for variable in self.variables:
-            if variable._looks_left:
-                variable._catch_up()
-        wholes = [variable._whole for variable in self.variables]
+            catch_up(variable)
+        wholes = [whole_of(variable) for variable in self.variables]
         try:
             looks = jax.eval_shape(self._init, wholes)
             owners = self._slot_owners(looks)
@@ -207,11 +205,13 @@ class OptimizerState:
                 for i in in_parts:
                     checked(gradients[i]._component(EACH), variables[i])
                 given = [(gradients[i], dims[i]) for i in in_parts]
-                for index, part in zip(in_parts, extended._scatter("SUM", given), strict=True):
+                for index, part in zip(in_parts, extended._scattered(given), strict=True):
                     result[index] = Part(part, dims[index])
             if whole:
                 pairs = [(gradients[i], variables[i]) for i in whole]
-                for index, total in zip(whole, extended.batch_reduce_to("SUM", pairs), strict=True):
+                for index, total in zip(
+                    whole, extended.batch_reduce_to(ReduceOp.SUM, pairs), strict=True
+                ):
                     result[index] = total
         return result
 
@@ -220,56 +220,67 @@ class OptimizerState:
         world().pick(self._update_eagerly, self._update_in_program)(gradients)
 
     def _update_eagerly(self, gradients: list[Any]) -> None:
+        program = self._program
         if self._communicates:
             with UPDATING:
-                arrays = [each._whole for each in (*self.variables, *self.state)]
+                arrays = [whole_of(each) for each in (*self.variables, *self.state)]
             given = [gradient for gradient in gradients if gradient is not None]
-            self.variables[0]._stored.mesh.wait_for([*given, *arrays])  # without the lock
+            mesh_of(self.variables[0]).wait_for([*given, *arrays])  # without the lock
+            program = self._launched
         with UPDATING:  # no compiled function may take the values meanwhile
-            self._update(gradients, self._called)
+            inputs = self._inputs(gradients)
+            self._store(inputs[0], *program(*inputs)[:3])
 
     def _update_in_program(self, gradients: list[Any]) -> None:
         if self._is_cut:
             self._update_parts(gradients)
         else:
-            self._update(gradients, self._updated)
+            inputs = self._inputs(gradients)
+            self._store(inputs[0], *self._updated(*inputs))
 
-    def _update(self, gradients: list[Any], program: Callable[..., Any]) -> None:
-        present = tuple(gradient is not None for gradient in gradients)
-        new_values, new_state, new_count = program(
-            present,
+    def _inputs(self, gradients: list[Any]) -> tuple[tuple[bool, ...], *tuple[Any, ...]]:
+        """Returns which variables have gradients, and the arrays that the program takes."""
+        return (
+            tuple(gradient is not None for gradient in gradients),
             [gradient for gradient in gradients if gradient is not None],
-            [variable._whole for variable in self.variables],
-            [slot._whole for slot in self.state],
-            self.iterations._whole,
+            [whole_of(variable) for variable in self.variables],
+            [whole_of(slot) for slot in self.state],
+            whole_of(self.iterations),
         )
+
+    def _store(
+        self,
+        present: tuple[bool, ...],
+        new_values: list[jax.Array],
+        new_state: list[jax.Array],
+        new_count: jax.Array,
+    ) -> None:
+        """Gives variables and state the values that the program computed."""
         for variable, value, changed in zip(self.variables, new_values, present, strict=True):
             if changed:
-                variable._set_whole(value, exclusive=True)
+                set_whole(variable, value, exclusive=True)
         for slot, value in zip(self.state, new_state, strict=True):
-            slot._set_whole(value, exclusive=True)
-        self.iterations._set_whole(new_count, exclusive=True)
+            set_whole(slot, value, exclusive=True)
+        set_whole(self.iterations, new_count, exclusive=True)
 
-    def _called(self, present: tuple[bool, ...], *arrays: Any) -> Any:
-        """The compiled program; one that communicates takes its turn."""
-        mesh = self.variables[0]._stored.mesh
-        if not self._communicates:
-            return self._program(present, *arrays)[:3]
+    def _launched(self, present: tuple[bool, ...], *arrays: Any) -> Any:
+        """Returns the results of the compiled program, which communicates, and takes its turn."""
+        mesh = mesh_of(self.variables[0])
         results: list[Any] = []
         program = functools.partial(self._program, present)
-        mesh.call(program, results, *arrays, what="apply_gradients" if mesh.spans_workers else "")
-        return results[0][:3]
+        mesh.call(program, results, *arrays, what="apply_gradients")
+        return results[0]
 
     def _update_parts(self, gradients: list[Any]) -> None:
         """In a program whose replicas have parts of the state: each updates its own."""
         given = [i for i, gradient in enumerate(gradients) if gradient is not None]
         present = tuple(gradient is not None for gradient in gradients)
-        cut = [slot._layout.replica_dim for slot in self.state]
+        cut = [slot.layout.replica_dim for slot in self.state]
         inputs = [
             *(_as_part(each) for each in gradients if each is not None),
             *(_part_of(each) for each in self.variables),
             *(_part_of(each) for each in self.state),
-            Part(self.iterations._whole),
+            Part(whole_of(self.iterations)),
         ]
         looks = [
             *(_look(self.variables[i], gradients[i]) for i in given),
@@ -292,7 +303,7 @@ class OptimizerState:
             looks,
             inputs,
             [*self._dims, *cut, None],
-            self.variables[0]._stored.mesh,
+            mesh_of(self.variables[0]),
         )
         for variable, value, dim, changed in zip(
             self.variables, results[:parameters], self._dims, present, strict=True
@@ -301,7 +312,7 @@ class OptimizerState:
                 _set_part(variable, value, dim)
         for slot, value, dim in zip(self.state, results[parameters:-1], cut, strict=True):
             _set_part(slot, value, dim)
-        self.iterations._set_whole(results[-1])
+        set_whole(self.iterations, results[-1])
 
     def _updated(
         self,
@@ -349,18 +360,18 @@ def _as_part(gradient: Any) -> Part:
 
 def _part_of(variable: Variable) -> Part:
     """What each replica has of a variable in a program."""
-    dim = variable._layout.replica_dim
+    dim = variable.layout.replica_dim
     if dim is None:
-        return Part(variable._whole)
+        return Part(whole_of(variable))
     return Part(world().part_of(variable), dim)
 
 
 def _set_part(variable: Variable, value: Any, dim: int | None) -> None:
     """Sets a variable to what each replica has of its new value."""
-    if variable._layout.replica_dim is not None:
+    if variable.layout.replica_dim is not None:
         world().set_part(variable, value)
     else:
-        variable._set_whole(value if dim is None else put_together(value, dim))
+        set_whole(variable, value if dim is None else put_together(value, dim))
 
 
 def state_variable(value: Any, **kwargs: Any) -> Variable:

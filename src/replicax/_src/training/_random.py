@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax._src._errors import WrongContextError
-from replicax._src.context import get_replica_context, world
+from replicax._src.context import current_replica, get_replica_context, world
 from replicax._src.variable import (
     DistributedVariable,
     Variable,
@@ -98,9 +98,7 @@ class Generator:
         number: Any = 0
         if context is not None:
             number = context.replica_id_in_sync_group + 1
-            if context.num_replicas_in_sync > 1 and not isinstance(
-                self._state, DistributedVariable
-            ):
+            if current_replica() is not None and not isinstance(self._state, DistributedVariable):
                 raise WrongContextError(
                     "A generator made outside of the strategy's scope is used by several replicas, "
                     "whose draws it cannot tell apart. Make it inside `with strategy.scope():`."
@@ -117,8 +115,7 @@ class Generator:
 
     def split(self, count: int = 1) -> list[Generator]:
         """New generators, independent of this one and of each other, in the current scope."""
-        context = get_replica_context()
-        if context is not None and context.num_replicas_in_sync > 1:
+        if current_replica() is not None:
             raise WrongContextError(
                 "Generator.split makes variables, and was called in replica context. Split in "
                 "strategy.scope(), before strategy.run."

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 
 from replicax._src._jax_internals import at_level, current_trace, is_checkpointed, staging_trace
+from replicax._src._typing import override
 from replicax._src.collectives import put_together
-from replicax._src.context import world
+from replicax._src.context import Substitution, world
 from replicax._src.values import ArrayLike
-from replicax._src.variable import Variable
+from replicax._src.variable import Variable, read_storage, root_of
 
 
-class Substitution:
-    """An interceptor that answers reads of some variables with given values."""
+@final
+class TracedValues(Substitution):
+    """Values that stand for some variables while a loss is differentiated."""
 
     def __init__(self, values: Iterable[tuple[Variable, Any]]):
         self._values = {id(variable): value for variable, value in values}
         self._staging = staging_trace()
         self.used: set[int] = set()
 
-    def read(self, variable: Variable) -> Any | None:
-        key = id(variable._root)
+    @override
+    def read(self, variable: Variable) -> jax.Array | None:
+        key = id(root_of(variable))
         value = self._values.get(key)
         if value is not None:
             world().require_unstaged(variable, allowed=self._staging)
@@ -34,18 +37,16 @@ class Substitution:
             return value.read(self._staging)
         return value
 
-    def write(self, variable: Variable, kind: str, value: Any) -> bool:
-        return False
-
+    @override
     def written(self, variable: Variable) -> None:
         # A read after the write sees the new number, and still has the derivative of the variable,
         # as under a TensorFlow tape.
-        key = id(variable._root)
+        key = id(root_of(variable))
         tracer = self._values.get(key)
         if isinstance(tracer, PutTogether):
             tracer = tracer.stand_in
         if tracer is not None:
-            self._values[key] = variable._read() + (tracer - jax.lax.stop_gradient(tracer))
+            self._values[key] = read_storage(variable) + (tracer - jax.lax.stop_gradient(tracer))
 
 
 class PutTogether:

@@ -1,11 +1,17 @@
 """Values that have one component per replica."""
 
 from replicax._src.values._access import buffers_of as buffers_of
+from replicax._src.values._access import component as component
+from replicax._src.values._access import first_component as first_component
+from replicax._src.values._access import local_count as local_count
 from replicax._src.values._access import set_uneven as set_uneven
+from replicax._src.values._access import stored as stored
 from replicax._src.values._access import value_of_buffers as value_of_buffers
 from replicax._src.values._array_like import ArrayLike as ArrayLike
 from replicax._src.values._buffers import OneBuffer as OneBuffer
+from replicax._src.values._buffers import PartBuffers as PartBuffers
 from replicax._src.values._buffers import ReplicaBuffers as ReplicaBuffers
+from replicax._src.values._buffers import buffers_for as buffers_for
 from replicax._src.values._buffers import drop_gathered as drop_gathered
 from replicax._src.values._distributed import DistributedValues as DistributedValues
 from replicax._src.values._mirrored import Mirrored as Mirrored

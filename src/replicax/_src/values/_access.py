@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from replicax._src.values._buffers import ReplicaBuffers
 from replicax._src.values._distributed import DistributedValues
 from replicax._src.values._per_replica import PerReplica
+from replicax._src.values._storage import Storage
 
 V = TypeVar("V", bound=DistributedValues)
+
+
+def local_count(value: DistributedValues) -> int:
+    """Returns how many components a value has in this process."""
+    return value._count
+
+
+def component(value: DistributedValues, replica_id: Any) -> Any:
+    """Returns what one replica of this process has, or each one: `EACH`."""
+    return value._component(replica_id)
+
+
+def first_component(value: DistributedValues) -> Any:
+    """Returns the first replica's component, for all; with several workers, only in a program."""
+    return value._buffers.first if value._is_traced else value._component(0)
 
 
 def buffers_of(value: DistributedValues) -> ReplicaBuffers | None:
@@ -16,7 +32,12 @@ def buffers_of(value: DistributedValues) -> ReplicaBuffers | None:
     return value._buffers
 
 
-def value_of_buffers(kind: type[V], buffers: ReplicaBuffers) -> V:
+def stored(value: DistributedValues) -> Storage:
+    """Returns the storage of a value or variable that has one."""
+    return value._buffers
+
+
+def value_of_buffers(kind: type[V], buffers: Storage) -> V:
     """Returns a value of this class whose components are in `buffers`."""
     return kind._from_buffers(buffers)
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax._src._jax_internals import ARRAY_ATTRIBUTES
+from replicax._src._typing import DTypeLike
 
 BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
@@ -63,17 +64,17 @@ class ArrayLike:
         array = self._array()
         return array if isinstance(array, jax.Array) else jnp.asarray(array)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         array = np.asarray(self._array(), dtype=dtype)
         return np.array(array) if copy else array
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         raise TypeError(
             f"{type(self).__name__} does not support item assignment, because arrays of JAX do not "
             "change. Assign a variable as a whole: v.assign(v.value().at[index].set(x))."
         )
 
-    def __delitem__(self, index: Any) -> None:
+    def __delitem__(self, index: object) -> None:
         raise TypeError(
             f"{type(self).__name__} does not support item deletion: shapes stay as they are. Make "
             "a new array of the items to keep, for example jnp.delete(v, index)."
@@ -91,7 +92,7 @@ class ArrayLike:
     def dtype(self) -> Any:
         return jnp.result_type(self._array())
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         return self._array()[key]
 
     def __iter__(self) -> Iterator[Any]:
@@ -122,7 +123,7 @@ def _unary(fn: Callable[[Any], Any]) -> Callable[[ArrayLike], Any]:
     return lambda self: fn(self._array())
 
 
-def _plain(other: Any) -> Any:
+def _plain(other: object) -> Any:
     return other._array() if isinstance(other, ArrayLike) else other
 
 

@@ -100,7 +100,7 @@ class DistributedValues:
         return _html.table(title, ("replica", "device", "what", "value"), rows)
 
 
-def _described(value: Any) -> tuple[str, str, str]:
+def _described(value: object) -> tuple[str, str, str]:
     if isinstance(value, jax.Array):
         kind = f"{value.dtype}{list(value.shape)}"
         devices = sorted(value.devices(), key=lambda each: each.id)

@@ -40,5 +40,5 @@ class Mirrored(ArrayLike, DistributedValues):
         return self.values, None
 
     @classmethod
-    def tree_unflatten(cls, aux: None, children: Any) -> Mirrored:
+    def tree_unflatten(cls, aux: None, children: tuple[Any, ...]) -> Mirrored:
         return cls(children)

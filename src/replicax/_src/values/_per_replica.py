@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import jax
+import numpy as np
 
 from replicax._src._errors import PerReplicaValueError
+from replicax._src._typing import DTypeLike
 from replicax._src.values._array_like import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS
 from replicax._src.values._distributed import DistributedValues
 
@@ -31,19 +33,19 @@ class PerReplica(DistributedValues):
     _is_uneven: bool = False  # components differ in shape, here or on other workers
 
     # NumPy asks this for every function of an object, so that `np.sum(per_replica)` is refused.
-    def __array_ufunc__(self, ufunc: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    def __array_ufunc__(self, ufunc: np.ufunc, *args: object, **kwargs: object) -> NoReturn:
         self._refuse(f"numpy.{ufunc.__name__}")
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NoReturn:
         self._refuse("numpy.asarray()")
 
     def __jax_array__(self) -> NoReturn:
         self._refuse("A JAX function")
 
-    def __getitem__(self, key: Any) -> NoReturn:
+    def __getitem__(self, key: object) -> NoReturn:
         self._refuse(f"[{key!r}]")
 
-    def __contains__(self, item: Any) -> NoReturn:
+    def __contains__(self, item: object) -> NoReturn:
         self._refuse("'in'")
 
     def __format__(self, spec: str) -> str:
@@ -79,7 +81,7 @@ class PerReplica(DistributedValues):
         return self.values, None
 
     @classmethod
-    def tree_unflatten(cls, aux: None, children: Any) -> PerReplica:
+    def tree_unflatten(cls, aux: None, children: tuple[Any, ...]) -> PerReplica:
         return cls(children)
 
 

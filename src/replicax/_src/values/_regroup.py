@@ -17,7 +17,7 @@ from replicax._src import _tree
 from replicax._src._arrays import as_result
 from replicax._src._errors import ReplicaMismatchError
 from replicax._src._jax_internals import local_shards, uncommitted
-from replicax._src._typing import Device, Tracer
+from replicax._src._typing import Device, PyTree, Tracer
 from replicax._src.context import EACH
 from replicax._src.devices import ReplicaMesh, groups_of
 from replicax._src.values._distributed import DistributedValues
@@ -28,7 +28,7 @@ from replicax._src.values._traced import TracedBuffers
 _ARRAYS: Any = jax.Array | np.ndarray | np.generic | int | float | complex
 
 
-def is_leaf(value: Any) -> bool:
+def is_leaf(value: object) -> bool:
     """Whether a walk through a structure stops here: distributed values and variables."""
     found: Any = getattr(type(value), "_structure_leaf", False)
     # Of another library's type, some objects stand for a variable, and others are structure.
@@ -54,7 +54,7 @@ def regroup(
       ValueError: the structures are not alike; the text lists them.
     """
 
-    def merge(*leaves: Any) -> Any:
+    def merge(*leaves: object) -> Any:
         first = leaves[0]
         same = all(leaf is first for leaf in leaves)
         if same and (not always_wrap or getattr(type(first), "_passed_whole", False)):
@@ -68,10 +68,10 @@ def regroup(
         raise _structure_error(what, per_replica) from None
 
 
-def as_one_of_many(structure: Any) -> Any:
+def as_one_of_many(structure: PyTree) -> Any:
     """What the only replica of a worker gave, for reductions with the others."""
 
-    def wrap(leaf: Any) -> Any:
+    def wrap(leaf: object) -> Any:
         container = getattr(leaf, "_distributed_container", None)
         if container is not None:
             return container
@@ -81,7 +81,7 @@ def as_one_of_many(structure: Any) -> Any:
 
 
 def regroup_traced(
-    structure: Any,
+    structure: PyTree,
     mesh: ReplicaMesh,
     wrap: type[DistributedValues] = PerReplica,
     *,
@@ -98,9 +98,9 @@ def regroup_traced(
     """
     mirrored = wrap is not PerReplica
 
-    def merge(leaf: Any) -> Any:
+    def merge(leaf: object) -> Any:
         container = getattr(leaf, "_distributed_container", None)
-        if container is not None and leaf._index is EACH:
+        if container is not None and getattr(leaf, "_index", None) is EACH:
             return container
         if not isinstance(leaf, _ARRAYS) or (is_same is not None and is_same(leaf)):
             return leaf
@@ -109,7 +109,7 @@ def regroup_traced(
     return _tree.map_structure(merge, structure, is_leaf)
 
 
-def released(merged: Any, devices: tuple[Device, ...]) -> Any:
+def released(merged: PyTree, devices: tuple[Device, ...]) -> Any:
     """The results of eager replicas, free to be mixed with each other.
 
     What is whole on all logical devices of a replica is then that of one of them, as it is after a
@@ -118,7 +118,7 @@ def released(merged: Any, devices: tuple[Device, ...]) -> Any:
     if all(len(group) == 1 for group in groups_of(devices)):
         return merged
 
-    def release(leaf: Any) -> Any:
+    def release(leaf: object) -> Any:
         if isinstance(leaf, PerReplica) and leaf._values is not None:
             return type(leaf)([release(part) for part in leaf._values])
         if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer):
@@ -151,10 +151,10 @@ def _common_container(leaves: Sequence[Any]) -> Any:
     return container if all(a is b for a, b in zip(leaves, parts, strict=True)) else None
 
 
-def select_replica(replica_id: Any, structure: Any) -> Any:
+def select_replica(replica_id: Any, structure: PyTree) -> Any:
     """The structure that one replica sees: distributed values replaced by its component."""
 
-    def pick(leaf: Any) -> Any:
+    def pick(leaf: object) -> Any:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
             return leaf._component(replica_id)
         return leaf
@@ -162,7 +162,7 @@ def select_replica(replica_id: Any, structure: Any) -> Any:
     return _tree.map_structure(pick, structure, is_leaf)
 
 
-def check_replica_count(structure: Any, count: int, what: str) -> None:
+def check_replica_count(structure: PyTree, count: int, what: str) -> None:
     """`ValueError` if a distributed value in `structure` is for another number of replicas."""
     for leaf in _tree.leaves_of(structure, is_leaf):
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole and leaf._count != count:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar
 
+from replicax._src.devices import ReplicaMesh
+
 
 class Storage(abc.ABC):
     """One array, or one for each replica. It never changes: an update makes a new one.
@@ -20,6 +22,16 @@ class Storage(abc.ABC):
     is_settled: ClassVar[bool] = True  # the value is the owner's alone
     mesh: Any
     exclusive: bool
+
+    @property
+    def kind(self) -> type[Storage]:
+        """The class of a settled storage of the same variable."""
+        return type(self)
+
+    @classmethod
+    def holding(cls, mesh: ReplicaMesh | None, array: Any, exclusive: bool = False) -> Storage:
+        """Returns a storage of this class with an array as `assembled` gives it."""
+        raise TypeError(f"{cls.__name__} is made by the program that has its value.")
 
     @abc.abstractmethod
     def component(self, replica_id: Any) -> Any:
@@ -44,6 +56,20 @@ class Storage(abc.ABC):
     def collected(self) -> Any:
         """A value that is the same for all replicas, as one of them has it or would have it."""
         return self.component(0)
+
+    @property
+    def copies(self) -> int:
+        """How many copies there are in this process, each of which an update has to change."""
+        return 1
+
+    @property
+    def has_parts_elsewhere(self) -> bool:
+        """Whether no worker has all of it, so that all must take part to read it."""
+        return False
+
+    def for_host(self) -> Any:
+        """Returns what to copy to the host, which is the value that all replicas have."""
+        return self.assembled
 
     def settled(self) -> Storage:
         """Returns a storage of the owner's own with the same value."""

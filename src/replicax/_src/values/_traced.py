@@ -11,6 +11,7 @@ from typing import Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from replicax._src._typing import override
 from replicax._src.context import EACH
@@ -25,7 +26,7 @@ class TracedBuffers(Storage):
     __slots__ = ("exclusive", "local", "mesh", "mirrored")
     is_traced: ClassVar[bool] = True
 
-    def __init__(self, mesh: ReplicaMesh, local: Any, mirrored: bool = False):
+    def __init__(self, mesh: ReplicaMesh, local: ArrayLike, mirrored: bool = False):
         """
         Args:
           mesh: the devices of the components.
@@ -79,13 +80,15 @@ class TracedBuffers(Storage):
         count = len(self.mesh.devices)
         if self._is_same_here:
             return (self.local,) * count
-        gathered = _as_numbers(lambda x: jax.lax.all_gather(x, REPLICA_AXIS), self.local)
-        if self.mesh.spans_workers:
-            start = jax.lax.axis_index(REPLICA_AXIS) // count * count
-            gathered = _as_numbers(
-                lambda x: jax.lax.dynamic_slice_in_dim(x, start, count), gathered
-            )
-        return tuple(gathered[index] for index in range(count))
+        here = _as_numbers(
+            lambda x: self.mesh.rows_here(jax.lax.all_gather(x, REPLICA_AXIS)), self.local
+        )
+        return tuple(here[index] for index in range(count))
+
+    @property
+    @override
+    def copies(self) -> int:
+        return len(self.mesh.devices)
 
     @property
     @override
@@ -102,14 +105,14 @@ class TracedBuffers(Storage):
     def assembled(self) -> Any:
         return self.local
 
-    def with_component(self, replica_id: Any, array: Any) -> TracedBuffers:
+    def with_component(self, replica_id: Any, array: ArrayLike) -> TracedBuffers:
         if replica_id is EACH or self.mirrored:
             return TracedBuffers(self.mesh, array, self.mirrored)
         number = jax.lax.axis_index(REPLICA_AXIS) % len(self.mesh.devices)
         return TracedBuffers(self.mesh, jnp.where(number == replica_id, array, self.local))
 
 
-def _as_numbers(fn: Callable[[jax.Array], jax.Array], array: Any) -> jax.Array:
+def _as_numbers(fn: Callable[[jax.Array], jax.Array], array: ArrayLike) -> jax.Array:
     """`fn(array)`; of random keys, with the numbers that they are made of."""
     array = jnp.asarray(array)
     if not jnp.issubdtype(array.dtype, jax.dtypes.prng_key):

@@ -17,24 +17,33 @@ import numpy as np
 
 from replicax._src import _html
 from replicax._src._errors import WrongContextError
-from replicax._src._typing import Device
+from replicax._src._typing import Device, override
 from replicax._src.collectives import ReduceOp, default_device
 from replicax._src.context import (
     EACH,
+    ReplicaContext,
     copy_for,
     first_of,
     get_replica_context,
     get_strategy,
     has_strategy,
+    meet_replicas,
     replica_id_for,
     update_replica_id,
     world,
 )
 from replicax._src.devices import PLAIN, Layout, ReplicaMesh, canonical_name, put, short_name
-from replicax._src.values import DistributedValues, Mirrored, OneBuffer, PerReplica, ReplicaBuffers
+from replicax._src.values import (
+    DistributedValues,
+    Mirrored,
+    OneBuffer,
+    PerReplica,
+    buffers_for,
+    value_of_buffers,
+)
 from replicax._src.variable import _creator, _policy
-from replicax._src.variable._policy import VariableAggregation, VariableSynchronization
-from replicax._src.variable._variable import UPDATING, Variable, combined
+from replicax._src.variable._policy import Change, VariableAggregation, VariableSynchronization
+from replicax._src.variable._variable import UPDATING, Variable, changed
 
 _REDUCE_OPS = {
     VariableAggregation.SUM: ReduceOp.SUM,
@@ -85,13 +94,13 @@ class ComponentVariable(Variable):
         with UPDATING:
             return self._container._buffers.component(self._index)
 
-    def _update(self, kind: str, value: Any) -> None:
+    def _update(self, how: Change, value: Any) -> None:
         if isinstance(value, DistributedValues):
             value = value._component(copy_for(self._index, value._count))
         device = self._placement[0]
         value = put(value, device)
         with UPDATING:
-            new = combined(kind, self._read(), value, device)
+            new = changed(how, self._read(), value, device)
             self._container._set_copy(self._index, new)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -130,11 +139,12 @@ class DistributedVariable(DistributedValues, Variable):
         self._layout = PLAIN if layout is None else layout(self._name, value.shape)
         world().create(self, mesh, value)
 
-    @property
-    def _description(self) -> str:
-        """What workers have to agree on."""
-        how = f"{self._synchronization.name}, {self._aggregation.name}"
-        return f"variable {self._name!r} ({how})"
+    @override
+    def _start(self, mesh: ReplicaMesh | None, value: jax.Array) -> None:
+        assert mesh is not None
+        kind = f"{self._synchronization.name}, {self._aggregation.name}"
+        value = mesh.from_first_worker(value, f"variable {self._name!r} ({kind})")
+        self._stored = buffers_for(mesh, self._layout, mesh.spread(value, self._layout))
 
     @property
     def values(self) -> tuple[ComponentVariable, ...]:
@@ -180,10 +190,10 @@ class DistributedVariable(DistributedValues, Variable):
         self._require_own_strategy("numpy")
         return super().numpy()
 
-    def _require_own_strategy(self, kind: str) -> None:
+    def _require_own_strategy(self, what: Change | str) -> None:
         if get_strategy() is not self._strategy and has_strategy():
             raise WrongContextError(
-                f"{kind} of variable {self._name!r} in a context of {get_strategy()!r}, but it "
+                f"{what} of variable {self._name!r} in a context of {get_strategy()!r}, but it "
                 f"belongs to {self._strategy!r}. Use it outside of the other strategy's scope, "
                 "or make it in that scope."
             )
@@ -199,27 +209,26 @@ class DistributedVariable(DistributedValues, Variable):
         # Not under the lock: this waits for the devices, where a callback may read a variable.
         return storage.collected if index is None else storage.component(index)
 
-    def _update(self, kind: str, value: Any) -> None:
-        self._require_own_strategy(kind)
+    def _update(self, how: Change, value: Any) -> None:
+        self._require_own_strategy(how)
         if update_replica_id() is not None and self._local_index() is not None:
-            self._component(self._local_index())._update(kind, value)
+            self._component(self._local_index())._update(how, value)
             return
         context = get_replica_context()
         if context is None or context.strategy is not self._strategy:
-            self._update_all(kind, value)
+            self._update_all(how, value)
         else:
-            self._update_in_replica(context, kind, value)
+            self._update_in_replica(context, how, value)
 
     def _read_all(self) -> jax.Array:
         raise TypeError(f"{type(self).__name__} cannot be read in cross-replica context.")
 
-    def _update_all(self, kind: str, value: Any) -> None:
+    def _update_all(self, how: Change, value: Any) -> None:
         """Cross-replica: changes every copy in the same way."""
         new = self._laid_out(value)
         with UPDATING:
-            if kind != "assign":
-                old = self._whole
-                new = jnp.add(old, new) if kind == "assign_add" else jnp.subtract(old, new)
+            if how is not Change.ASSIGN:
+                new = how.of(self._whole, new)
             self._set_whole(new)
 
     @property
@@ -229,7 +238,7 @@ class DistributedVariable(DistributedValues, Variable):
     def _set_whole(self, array: jax.Array, exclusive: bool = False) -> None:
         mesh = self._stored.mesh
         array = world().relaid(array, mesh, self._layout)
-        self._set(ReplicaBuffers(mesh, None, array, exclusive))
+        self._set(self._stored.kind.holding(mesh, array, exclusive))
 
     def _set_copy(self, index: Any, value: jax.Array) -> None:
         """Sets one copy, or the only one there is, if each replica has but a part of it."""
@@ -238,7 +247,7 @@ class DistributedVariable(DistributedValues, Variable):
     def _laid_out(self, value: Any) -> jax.Array:
         return world().laid_out(value, self._stored.mesh, self._layout)
 
-    def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
+    def _update_in_replica(self, context: ReplicaContext, how: Change, value: Any) -> None:
         raise TypeError(f"{type(self).__name__} cannot be changed in replica context.")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -292,25 +301,25 @@ class MirroredVariable(DistributedVariable):
     def _read_all(self) -> jax.Array:
         return self._buffers.collected
 
-    def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
-        _policy.require_update_allowed(self._name, self._aggregation, kind)
+    def _update_in_replica(self, context: ReplicaContext, how: Change, value: Any) -> None:
+        _policy.require_update_allowed(self._name, self._aggregation, how)
 
         def change_all(merged: Any) -> None:
             total = merged
             if isinstance(merged, PerReplica):
                 if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
-                    total = self._strategy.extended._of_first_replica(merged)
+                    total = self._strategy.extended._sync_group.first_component(merged)
                 else:
                     op = _REDUCE_OPS[self._aggregation]
                     total = self._strategy.extended.reduce_to(op, merged, self)
-            self._update_all(kind, total)
+            self._update_all(how, total)
 
         if isinstance(value, Mirrored):
             value = value._array()
-        if world().defer(self, context, kind, value):
+        if world().defer(self, context, how, value):
             return
-        what = f"{kind} of variable {self._name!r}"
-        context._meet((kind, id(self)), what, value, change_all)
+        what = f"{how} of variable {self._name!r}"
+        meet_replicas(context, (how, id(self)), what, value, change_all)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -325,20 +334,20 @@ class SyncOnReadVariable(DistributedVariable):
         if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA or self._copies == 1:
             return self._buffers.component(0)
         op = _REDUCE_OPS[self._aggregation]
-        copies = PerReplica._from_buffers(self._buffers)
+        copies = value_of_buffers(PerReplica, self._buffers)
         return self._strategy.extended.reduce_to(op, copies, default_device())
 
-    def _update_all(self, kind: str, value: Any) -> None:
-        if kind != "assign":
-            _policy.require_cross_replica_add(self._name, self._aggregation, kind)
+    def _update_all(self, how: Change, value: Any) -> None:
+        if how is not Change.ASSIGN:
+            _policy.require_cross_replica_add(self._name, self._aggregation, how)
         elif self._aggregation is VariableAggregation.SUM and self._copies > 1:
             # The copies add up to the value; integers lose the remainder, as in TensorFlow.
             whole = value._array() if isinstance(value, Mirrored) else value
             value = jax.lax.div(whole, jnp.asarray(self._copies, whole.dtype))
-        super()._update_all(kind, value)
+        super()._update_all(how, value)
 
-    def _update_in_replica(self, context: Any, kind: str, value: Any) -> None:
-        self._component(self._local_index())._update(kind, value)
+    def _update_in_replica(self, context: ReplicaContext, how: Change, value: Any) -> None:
+        self._component(self._local_index())._update(how, value)
 
 
 @jax.tree_util.register_pytree_node_class

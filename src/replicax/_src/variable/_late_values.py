@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from replicax._src import _jax_internals
-from replicax._src.context import thread_state
+from replicax._src.context import entered_world, thread_state
 
 late_value_sources: list[Callable[[Any], None]] = []
 """Each gives values to variables that have a place by now; it is told which one is being used, to
@@ -51,12 +51,10 @@ def is_looking() -> bool:
 
 @contextlib.contextmanager
 def outside_of_everything() -> Iterator[None]:
-    """The default context: no replica, no program that is traced, nobody who sees reads first."""
-    state = thread_state
-    before = state.frames, state.world, state.interceptors
-    state.frames, state.world, state.interceptors = [], None, []
+    """The default context: no replica, no program that is traced, no loss."""
+    frames, thread_state.frames = thread_state.frames, []
     try:
-        with _jax_internals.outside_of_traces():
+        with entered_world(None), _jax_internals.outside_of_traces():
             yield
     finally:
-        state.frames, state.world, state.interceptors = before
+        thread_state.frames = frames

@@ -6,11 +6,13 @@ A new kind of variable is a new row here before it is a new class.
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, final
 
+import jax
 import jax.numpy as jnp
 
 from replicax._src._errors import AggregationError
+from replicax._src._typing import override
 
 
 class VariableSynchronization(enum.Enum):
@@ -68,6 +70,25 @@ def _as_member(kind: Any, argument: str, value: Any) -> Any:
     raise ValueError(f"`{argument}` must be one of {choices}; got {value!r}.")
 
 
+@final
+class Change(enum.Enum):
+    """How an assignment changes a variable; written as the method that users call."""
+
+    ASSIGN = "assign"
+    ADD = "assign_add"
+    SUBTRACT = "assign_sub"
+
+    @override
+    def __str__(self) -> str:
+        return self.value
+
+    def of(self, old: jax.Array, value: jax.Array) -> jax.Array:
+        """Returns what a variable holds after the change."""
+        if self is Change.ASSIGN:
+            return value
+        return jnp.add(old, value) if self is Change.ADD else jnp.subtract(old, value)
+
+
 def resolve_trainable(trainable: bool | None, synchronization: VariableSynchronization) -> bool:
     """Unless told otherwise, everything but sync-on-read variables is trainable."""
     if trainable is None:
@@ -84,22 +105,22 @@ def require_fitting_dtype(name: str, aggregation: VariableAggregation, dtype: An
         )
 
 
-def require_update_allowed(name: str, aggregation: VariableAggregation, kind: str) -> None:
+def require_update_allowed(name: str, aggregation: VariableAggregation, how: Change) -> None:
     """`AggregationError` unless replicas may update an on-write variable."""
     if aggregation is VariableAggregation.NONE:
         raise AggregationError(
-            f"{kind} of variable {name!r} in replica context: the variable has no aggregation, so "
+            f"{how} of variable {name!r} in replica context: the variable has no aggregation, so "
             "there is no telling how to combine the replicas' updates. Make it with "
             "aggregation=rx.VariableAggregation.SUM (or MEAN, or ONLY_FIRST_REPLICA), or update it "
             "in cross-replica context, after strategy.run."
         )
 
 
-def require_cross_replica_add(name: str, aggregation: VariableAggregation, kind: str) -> None:
+def require_cross_replica_add(name: str, aggregation: VariableAggregation, how: Change) -> None:
     """`AggregationError` if a sync-on-read variable cannot be added to for all replicas."""
     if not _CROSS_REPLICA_ADD[aggregation]:
         raise AggregationError(
-            f"{kind} of the sync-on-read variable {name!r} in cross-replica context: with "
+            f"{how} of the sync-on-read variable {name!r} in cross-replica context: with "
             "aggregation SUM the amount would count once per replica when read. Call it inside "
             "strategy.run, or set the whole with assign, which divides the value over the copies."
         )

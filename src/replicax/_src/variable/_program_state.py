@@ -18,8 +18,7 @@ import jax.numpy as jnp
 
 from replicax._src._jax_internals import local_shards, uncommitted
 from replicax._src._typing import override
-from replicax._src.devices import ReplicaMesh
-from replicax._src.values import OneBuffer, ReplicaBuffers, Storage
+from replicax._src.values import Storage
 
 _INTERRUPTED = (
     "A variable is used while a compiled function updates it, on the same thread: in a signal "
@@ -50,8 +49,8 @@ class ProgramState:
         self._looks = [
             jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables
         ]
-        self._is_plain = [variable._stored.mesh is None for variable in variables]
-        self._has_plain = any(self._is_plain)
+        self._is_single = [variable._stored.mesh is None for variable in variables]
+        self._has_single = any(self._is_single)
         self._owner: object = None  # the call that has taken the values
         self.arrays: list[Any] = [None] * len(self._variables)
         self._outside = set(range(len(self._variables)))  # those whose value is not in `arrays`
@@ -107,10 +106,10 @@ class ProgramState:
 
         May be called again with the same values, if it was interrupted.
         """
-        if self._has_plain and values[0].committed:
+        if self._has_single and values[0].committed:
             values = [
-                uncommitted(value) if is_plain else value
-                for value, is_plain in zip(values, self._is_plain, strict=True)
+                uncommitted(value) if is_single else value
+                for value, is_single in zip(values, self._is_single, strict=True)
             ]
         self.arrays = values
         if self._outside:
@@ -119,7 +118,7 @@ class ProgramState:
                 if variable is None:
                     self.arrays[index] = None
                 elif not self._holds(variable):
-                    variable._store(StateSlot(self, index, variable._stored.mesh))
+                    variable._store(StateSlot(self, index, variable._stored))
             self._outside = {index for index in self._outside if self.arrays[index] is None}
         self._owner = None
 
@@ -158,14 +157,26 @@ def _forget(state: Any, index: int, _: Any) -> None:
 class StateSlot(Storage):
     """The storage of a variable whose value is among the results of a program."""
 
-    __slots__ = ("_index", "_state", "mesh")
+    __slots__ = ("_index", "_kind", "_state", "mesh")
     is_settled: ClassVar[bool] = False
     exclusive = True
 
-    def __init__(self, state: ProgramState, index: int, mesh: ReplicaMesh | None):
+    def __init__(self, state: ProgramState, index: int, before: Storage):
+        """
+        Args:
+          state: the values that the program has.
+          index: of the variable's value among them.
+          before: where the variable had its value.
+        """
         self._state = state
         self._index = index
-        self.mesh = mesh
+        self._kind = before.kind
+        self.mesh = before.mesh
+
+    @property
+    @override
+    def kind(self) -> type[Storage]:
+        return self._kind
 
     @override
     def component(self, replica_id: Any) -> Any:
@@ -181,11 +192,23 @@ class StateSlot(Storage):
     def look(self) -> jax.ShapeDtypeStruct:
         return self._state.look(self._index)
 
+    @property
+    @override
+    def copies(self) -> int:
+        return self._kind.holding(self.mesh, None).copies
+
+    @property
+    @override
+    def has_parts_elsewhere(self) -> bool:
+        return self._kind.holding(self.mesh, None).has_parts_elsewhere
+
+    @override
+    def for_host(self) -> Any:
+        return self.settled().for_host()
+
     @override
     def settled(self) -> Storage:
-        if self.mesh is None:
-            return OneBuffer(self.assembled, exclusive=True)
-        return ReplicaBuffers(self.mesh, None, self.assembled, exclusive=True)
+        return self._kind.holding(self.mesh, self.assembled, exclusive=True)
 
     @override
     def leave(self) -> None:

@@ -23,6 +23,7 @@ from replicax._src.context import require_threads, world
 from replicax._src.devices import (
     PLAIN,
     Layout,
+    ReplicaMesh,
     canonical_name,
     checked_parts,
     device_of,
@@ -30,8 +31,9 @@ from replicax._src.devices import (
     short_name,
 )
 from replicax._src.values import ArrayLike, Mirrored, OneBuffer, PerReplica, Storage
-from replicax._src.variable import _creator, _interception, _late_values
+from replicax._src.variable import _creator, _late_values
 from replicax._src.variable._policy import (
+    Change,
     VariableAggregation,
     VariableSynchronization,
     as_aggregation,
@@ -146,6 +148,10 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         self._device = device
         world().create(self, None, value)
 
+    def _start(self, mesh: ReplicaMesh | None, value: jax.Array) -> None:
+        """Gives the new variable its storage; `value` exists."""
+        self._stored = OneBuffer(put(value, self._device))
+
     def _init_common(
         self,
         name: str | None,
@@ -219,12 +225,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         require_threads("A read of a variable")
         if self._looks_left:
             self._catch_up()
-        for interceptor in reversed(_interception.active_interceptors()):
-            found = interceptor.read(self)
-            if found is not None:
-                return found
-        world().require_unstaged(self)
-        return self._read()
+        return world().read(self)
 
     def _catch_up(self) -> None:
         """Takes over the value that a checkpoint may have for this variable."""
@@ -252,7 +253,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
         Returns the variable. `use_locking`, `name` and `read_value` are kept for ported code.
         """
-        return self._change("assign", value)
+        return self._change(Change.ASSIGN, value)
 
     def assign_add(
         self,
@@ -262,7 +263,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         read_value: bool = True,
     ) -> Self:
         """Adds `delta`. In replica context the replicas' deltas are combined first."""
-        return self._change("assign_add", delta)
+        return self._change(Change.ADD, delta)
 
     def assign_sub(
         self,
@@ -272,26 +273,20 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         read_value: bool = True,
     ) -> Self:
         """Subtracts `delta`. In replica context the replicas' deltas are combined first."""
-        return self._change("assign_sub", delta)
+        return self._change(Change.SUBTRACT, delta)
 
-    def _change(self, kind: str, value: Any) -> Self:
-        require_threads(f"{kind} of a variable")
+    def _change(self, how: Change, value: Any) -> Self:
+        require_threads(f"{how} of a variable")
         if self._looks_left:
             self._catch_up()
-        value = self._coerced(kind, value)
-        interceptors = _interception.active_interceptors()
-        if any(each.write(self, kind, value) for each in reversed(interceptors)):
-            return self
-        self._update(kind, self._concrete(kind, value))
-        for each in interceptors:
-            each.written(self)
+        world().assign(self, how, self._coerced(how, value))
         return self
 
-    def _coerced(self, kind: str, value: Any) -> Any:
+    def _coerced(self, how: Change, value: Any) -> Any:
         """`value` as an array of this variable's shape and dtype; `Mirrored` values stay so."""
         if isinstance(value, PerReplica):
             raise ValueError(
-                f"{kind} of variable {self._name!r} was given a PerReplica value outside of "
+                f"{how} of variable {self._name!r} was given a PerReplica value outside of "
                 "strategy.run. Combine it first: strategy.reduce('SUM', value, axis=None), or "
                 "assign inside strategy.run, where the variable's aggregation does it."
             )
@@ -306,33 +301,26 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
                     wanted = self.dtype  # at once: 64 bits may fit a float, but not int32
                 array = value = as_array(value, wanted)
             except IntegersTooLargeError as error:
-                raise ValueError(f"{kind} of variable {self._name!r}: {error}") from None
+                raise ValueError(f"{how} of variable {self._name!r}: {error}") from None
             except (TypeError, ValueError):
                 raise TypeError(
-                    f"{kind} of variable {self._name!r} takes an array or number; got {value!r} "
+                    f"{how} of variable {self._name!r} takes an array or number; got {value!r} "
                     f"of type {type(value).__name__}."
                 ) from None
         if array.shape != self.shape:
             raise ValueError(
-                f"{kind} of variable {self._name!r}, which has shape {self.shape}, was given a "
+                f"{how} of variable {self._name!r}, which has shape {self.shape}, was given a "
                 f"value of shape {array.shape}. Shapes must be equal; use jnp.broadcast_to to "
                 "spread a smaller value."
             )
         if array.dtype != self.dtype:
             if not _can_cast(array.dtype, self.dtype):
                 raise ValueError(
-                    f"{kind} of variable {self._name!r}, which has dtype {self.dtype}, was given "
+                    f"{how} of variable {self._name!r}, which has dtype {self.dtype}, was given "
                     f"{array.dtype}. Convert it yourself where loss is meant: "
                     f"x.astype('{self.dtype}')."
                 )
             value = array.astype(self.dtype)
-        return value
-
-    def _concrete(self, kind: str, value: Any) -> Any:
-        # Under jax.grad a stored value is the number itself, without its derivative.
-        if isinstance(value, Tracer):
-            value = jax.lax.stop_gradient(value)
-        world().require_assignable(self, kind, value)
         return value
 
     # What the kinds of variables differ in.
@@ -376,12 +364,12 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         with UPDATING:  # no program may take the buffer between our looking and our taking
             return self._buffers.component(0)
 
-    def _update(self, kind: str, value: Any) -> None:
+    def _update(self, how: Change, value: Any) -> None:
         value = self._laid_out(value)
-        if world().update_in_turn(self, kind, value):
+        if world().update_in_turn(self, how, value):
             return
         with UPDATING:
-            new = combined(kind, self._buffers.assembled, value, self._device)
+            new = changed(how, self._buffers.assembled, value, self._device)
             self._set(OneBuffer(new))
 
     # All copies at once, for programs that update many variables in one call.
@@ -449,10 +437,8 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
             f"{type(self).__name__} {self._name!r}: {self.dtype}{list(self.shape)}, "
             f"synchronization {self.synchronization.name}, aggregation {self.aggregation.name}"
         )
-        if not self._layout.is_plain:
-            title += f", {self._layout}"
-        what = "copy" if self._layout.is_plain else "part"
-        return _html.table(title, (what, "device", "value"), self._display_rows())
+        what, where = ("copy", "") if self._layout.is_plain else ("part", f", {self._layout}")
+        return _html.table(title + where, (what, "device", "value"), self._display_rows())
 
     def _display_rows(self) -> list[tuple[Any, ...]]:
         rows = []
@@ -494,12 +480,12 @@ class Reference:
         return f"<Reference wrapping {self._variable!r}>"
 
 
-def combined(kind: str, old: jax.Array, value: jax.Array, device: Device) -> jax.Array:
-    """What a variable holds after the change, on its own device."""
-    if kind == "assign":
+def changed(how: Change, old: jax.Array, value: jax.Array, device: Device) -> jax.Array:
+    """Returns what a variable holds after the change, on its own device."""
+    if how is Change.ASSIGN:
         return value
     with world().on_device(device):
-        new = jnp.add(old, value) if kind == "assign_add" else jnp.subtract(old, value)
+        new = how.of(old, value)
     return put(new, device)
 
 

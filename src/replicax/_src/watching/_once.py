@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replicax._src.cluster import current_membership
-from replicax._src.context import get_replica_context
+from replicax._src.context import get_replica_context, replica_id_of
 
 
 def number_of_workers() -> int:
@@ -21,4 +21,4 @@ def worker_number() -> int:
 def speaks_for_the_job() -> bool:
     """Whether what is shown or written here is not shown or written by somebody else as well."""
     context = get_replica_context()
-    return worker_number() == 0 and (context is None or context._replica_id == 0)
+    return worker_number() == 0 and (context is None or replica_id_of(context) == 0)

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from keras.src import backend
 from keras.src.losses.loss import squeeze_or_expand_to_same_rank
 
-from replicax._src.context import get_replica_context, has_strategy
-from replicax._src.integrations.keras._variables import Replicated, current_replica
+from replicax._src.context import current_replica, get_replica_context, has_strategy
+from replicax._src.integrations.keras._variables import Replicated
 
 
 class _State(threading.local):

@@ -16,9 +16,10 @@ from keras.src import backend, tree
 
 import replicax as rx
 from replicax._src import _tree
+from replicax._src.context import current_replica
 from replicax._src.integrations.keras import _reduction
 from replicax._src.integrations.keras._batches import OnReplicas, Sharing
-from replicax._src.integrations.keras._variables import current_replica, differs_by_replica
+from replicax._src.integrations.keras._variables import differs_by_replica
 
 StepFunction = Callable[[Any, Iterator[Any]], tuple[Any, Any]]
 
@@ -52,6 +53,17 @@ def test_function(model: Any, strategy: Any) -> StepFunction:
     return _with_logs(model, strategy, groups, lambda: model.test_step)
 
 
+def _joined_here(strategy: rx.distribute.Strategy, output: Any) -> np.ndarray:
+    """The rows of all replicas of this process."""
+    parts = [np.asarray(part) for part in strategy.experimental_local_results(output)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _joined_over_workers(strategy: rx.distribute.Strategy, output: Any) -> np.ndarray:
+    """The rows of the replicas of all workers."""
+    return np.asarray(strategy.gather(output, axis=0))
+
+
 def predict_function(model: Any, strategy: Any) -> StepFunction:
     """The same for `predict`; the outputs are in the order of the rows."""
     _require_replicated(model, strategy, model.variables)
@@ -65,15 +77,12 @@ def predict_function(model: Any, strategy: Any) -> StepFunction:
 
     run = _compiled(model, lambda data: strategy.run(on_replica, args=(data,)))
     sharing = Sharing(strategy)
-    spans_workers = sharing._layout.workers > 1
+    joined = _joined_over_workers if sharing._layout.workers > 1 else _joined_here
 
     def rows(output: Any, whole: bool) -> np.ndarray:
-        parts = strategy.experimental_local_results(output)
-        if whole or (len(parts) == 1 and not spans_workers):
-            return np.asarray(parts[0])
-        if spans_workers:
-            return np.asarray(strategy.gather(output, axis=0))
-        return np.concatenate([np.asarray(part) for part in parts])
+        if whole:
+            return np.asarray(strategy.experimental_local_results(output)[0])
+        return joined(strategy, output)
 
     def step(batch: Any) -> Any:
         data, whole = _unwrapped(sharing.share_out(batch))

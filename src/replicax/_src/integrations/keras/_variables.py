@@ -11,8 +11,7 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.jax.core import JaxVariable
 
 import replicax as rx
-from replicax._src.context import get_replica_context
-from replicax._src.variable._distributed import DistributedVariable
+from replicax._src.variable import copy_here
 
 _SYNCHRONIZATION = rx.VariableSynchronization
 _AGGREGATION = rx.VariableAggregation
@@ -59,11 +58,7 @@ class Replicated:
 
     def set_on_replica(self, value: Any) -> None:
         """In replica context: sets this replica's copy, as it is."""
-        variable = self._in_strategy
-        if isinstance(variable, DistributedVariable):
-            variable._component(variable._local_index()).assign(value)
-        else:
-            variable.assign(value)
+        copy_here(self._in_strategy).assign(value)
 
 
 @functools.cache
@@ -115,11 +110,3 @@ def differs_by_replica(variable: Any) -> bool:
         and variable._in_strategy.synchronization is _SYNCHRONIZATION.ON_READ
         and variable._in_strategy.aggregation is _AGGREGATION.MEAN
     )
-
-
-def current_replica() -> Any:
-    """The replica context if there are several replicas and we are in one of them; else None."""
-    context = get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return None
-    return context

@@ -1,0 +1,108 @@
+"""What other rooms may do with the inside of variables, which users are not to see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from replicax._src._typing import Device
+from replicax._src.devices import ReplicaMesh
+from replicax._src.values import Storage
+from replicax._src.variable._distributed import ComponentVariable, DistributedVariable
+from replicax._src.variable._policy import Change
+from replicax._src.variable._variable import Variable
+
+
+def root_of(variable: Variable) -> Variable:
+    """Returns the variable that this one is a copy of, or itself."""
+    return variable._root
+
+
+def container_of(variable: Variable) -> Variable:
+    """Returns the variable that has this one among its copies, or itself."""
+    return variable._container if isinstance(variable, ComponentVariable) else variable
+
+
+def copy_here(variable: Variable) -> Variable:
+    """Returns the copy that code here speaks for; the variable itself where it has none."""
+    if not isinstance(variable, DistributedVariable):
+        return variable
+    index = variable._local_index()
+    return variable if index is None else variable._component(index)
+
+
+def copies_differ(variable: Variable) -> bool:
+    """Whether the replicas' copies of a variable may have different values."""
+    return variable._copies_differ
+
+
+def number_of_copies(variable: DistributedVariable) -> int:
+    """Returns how many copies there are on all workers."""
+    return variable._copies
+
+
+def devices_of(variable: Variable) -> tuple[Device, ...]:
+    """Returns the devices of this process that hold the copies, in replica order."""
+    return variable._placement
+
+
+def mesh_of(variable: Variable) -> Any:
+    """Returns the mesh of the replicas that have copies or parts; None for a plain variable."""
+    return variable._stored.mesh
+
+
+def own_storage(variable: Variable) -> Storage:
+    """Returns what holds the value outside of programs that are being traced."""
+    return variable._stored
+
+
+def settled_storage(variable: Variable) -> Storage:
+    """Returns the same, after the variable has taken its value from a program that had it."""
+    return variable._settled()
+
+
+def set_storage(variable: Variable, storage: Storage) -> None:
+    """Makes `storage` what holds the value."""
+    variable._store(storage)
+
+
+def start_from(variable: Variable, mesh: ReplicaMesh | None, value: jax.Array) -> None:
+    """Gives a new variable its storage, on the devices of `mesh` or on its own one."""
+    variable._start(mesh, value)
+
+
+def storage_here(variable: Variable) -> Any:
+    """Returns what holds the value, as code here sees it."""
+    return variable._buffers
+
+
+def read_storage(variable: Variable) -> jax.Array:
+    """Returns the value in this context, whatever stands for the variable in a loss."""
+    return variable._read()
+
+
+def change(variable: Variable, how: Change, value: Any) -> None:
+    """Changes a variable in this context; `value` has its shape and dtype."""
+    variable._update(how, value)
+
+
+def whole_of(variable: Variable) -> jax.Array:
+    """Returns all copies as one array, laid out over the variable's devices."""
+    return variable._whole
+
+
+def set_whole(variable: Variable, array: jax.Array, exclusive: bool = False) -> None:
+    """Sets all copies; `exclusive` if a program has just made `array`, for nobody else."""
+    variable._set_whole(array, exclusive)
+
+
+def laid_out_like(variable: Variable, value: Any) -> jax.Array:
+    """Returns a value that is the same on all replicas, laid out as `whole_of` is."""
+    return variable._laid_out(value)
+
+
+def catch_up(variable: Variable) -> None:
+    """Lets the variable take over the value that a checkpoint may have for it."""
+    if variable._looks_left:
+        variable._catch_up()
