@@ -15,13 +15,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
 from replicax._src import _jax_internals
 from replicax._src._arrays import as_result, is_number
 from replicax._src._errors import add_note
-from replicax._src._typing import Device, Tracer
+from replicax._src._typing import Device, PyTree, Tracer
 from replicax._src.cluster import current_membership
 from replicax._src.collectives import default_device
 from replicax._src.context import EACH
@@ -36,7 +36,7 @@ from replicax._src.devices import (
 )
 from replicax._src.functions._agreement import BY_DATA, SAME, require_agreement
 from replicax._src.functions._arguments import Arguments, Kind, Look, flatten, lay_out
-from replicax._src.functions._explanation import Report, collectives_of
+from replicax._src.functions._explanation import Collective, Report, collectives_of
 from replicax._src.functions._many import loop_of, stacked_nothing
 from replicax._src.functions._place import Place
 from replicax._src.functions._remedies import remark_on
@@ -113,7 +113,7 @@ class Program:
 
         traces: list[ProgramTrace] = []
 
-        def flat(*tracers: Any) -> list[Any]:
+        def flat(*tracers: jax.Array) -> list[Any]:
             trace = ProgramTrace(self.place, may_create, refs, inputs)
             traces.append(trace)
             with trace.active(TracedWorld(trace)):
@@ -150,7 +150,7 @@ class Program:
             levels.append(SAME if is_same else BY_DATA)
         return levels
 
-    def _flattened(self, result: Any, trace: ProgramTrace) -> list[Any]:
+    def _flattened(self, result: PyTree, trace: ProgramTrace) -> list[Any]:
         """The arrays of what the function returned; the rest is the same at every call."""
         # On one device the components of a per-replica value are arrays like any others.
         leaves, self._rebuild, _ = flatten(result, _is_variable if self.mesh is None else is_leaf)
@@ -172,7 +172,7 @@ class Program:
         self._number_of_arrays = len(arrays)
         return arrays
 
-    def _without_items(self, kind: Kind, array: Any) -> Any:
+    def _without_items(self, kind: Kind, array: jax.Array) -> Any:
         assert self.mesh is not None
         with _jax_internals.outside_of_traces():
             zeros = jnp.zeros(array.shape, array.dtype)
@@ -182,7 +182,7 @@ class Program:
             wrap = Mirrored if kind is Kind.MIRRORED else per_replica_type(self.mesh.devices)
             return wrap([put(zeros, device) for device in self.mesh.devices])
 
-    def _result(self, leaf: Any) -> tuple[Kind, Any]:
+    def _result(self, leaf: object) -> tuple[Kind, Any]:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
             return Kind.of(leaf), as_result(leaf._component(EACH))
         if isinstance(leaf, Variable):
@@ -313,7 +313,7 @@ class Program:
         count = 0 if last_only else len(many)
         return self._called(run, [each.laid_out(self.place) for each in many], count)
 
-    def _called(self, run: Any, inputs: Any, count: int = 0) -> Any:
+    def _called(self, run: Callable[..., Any], inputs: PyTree, count: int = 0) -> Any:
         if self.mesh is not None:
             self.mesh.wait_for(inputs)
         done: list[Any] = []
@@ -353,7 +353,9 @@ class Program:
         for held, value in zip(self._elsewhere, elsewhere, strict=True):
             held.write(self, value)
 
-    def _call(self, done: list[Any], run: Any, written: list[Any], inputs: Any) -> None:
+    def _call(
+        self, done: list[Any], run: Callable[..., Any], written: list[Any], inputs: PyTree
+    ) -> None:
         read = [held.array(self) for held in self._read]
         args = (written, read, inputs, self._rest)
         if self.mesh is not None:
@@ -413,7 +415,12 @@ def _compiling(fn: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]
     return membership.phase(f"compiling {getattr(fn, '__name__', 'function')}")
 
 
-def _described(user_fn: Any, arguments: Arguments, program: Any, collectives: Any) -> str:
+def _described(
+    user_fn: Callable[..., Any],
+    arguments: Arguments,
+    program: ClosedJaxpr,
+    collectives: Sequence[Collective],
+) -> str:
     """What workers compare: the same for the same program, in any process."""
     looks = [look for look in arguments.looks if isinstance(look, Look)]
     return (
@@ -422,11 +429,11 @@ def _described(user_fn: Any, arguments: Arguments, program: Any, collectives: An
     )
 
 
-def _is_weak(array: Any) -> bool:
+def _is_weak(array: jax.Array) -> bool:
     return getattr(array, "weak_type", False)  # random keys have no such thing
 
 
-def _is_variable(value: Any) -> bool:
+def _is_variable(value: object) -> bool:
     return isinstance(value, Variable)
 
 
@@ -439,7 +446,7 @@ def component_of(array: jax.Array, mesh: ReplicaMesh, device: Device | None = No
     return part if is_cut else put(part, wanted)
 
 
-def _like(variable: Any, mesh: ReplicaMesh | None) -> jax.ShapeDtypeStruct:
+def _like(variable: Variable, mesh: ReplicaMesh | None) -> jax.ShapeDtypeStruct:
     sharding = None if mesh is None else mesh.sharding(variable.layout)
     return jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=sharding)
 
@@ -495,7 +502,7 @@ class _Held:
     def alive(self) -> Any:
         return _alive(self.variable)
 
-    def write(self, program: Program, value: Any) -> None:
+    def write(self, program: Program, value: jax.Array) -> None:
         variable = self.alive()
         if self.passage is Passage.COPY:
             change(variable.values[program.place.replica], Change.ASSIGN, value)
