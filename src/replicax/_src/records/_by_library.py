@@ -14,7 +14,7 @@ import numpy as np
 
 from replicax._src._arrays import STRING
 from replicax._src.records._column import Column
-from replicax._src.records._features import INT64, KIND_OF, FeatureConfig, FixedLenFeature, Kind
+from replicax._src.records._features import KIND_OF, FeatureConfig, FixedLenFeature, Kind
 from replicax._src.records._native import Library, Plan
 from replicax._src.records._records import Records, slices_of
 
@@ -72,30 +72,14 @@ def read_columns(
             return None
         else:
             starts, lengths = starts[present], lengths[present]
-        found = _read_lists(library, records, starts, lengths, feature.dtype)
+        found = library.read_lists(records.bytes_of_buffer, starts, lengths, KIND_OF[feature.dtype])
         if found is None:
             return None
-        columns.append(Column(*found, present))
+        values, counts = found
+        if feature.dtype == STRING:
+            values = _strings(records, *values)
+        columns.append(Column(values, counts, present))
     return columns
-
-
-def _read_lists(
-    library: Library, records: Records, starts: np.ndarray, lengths: np.ndarray, dtype: np.dtype
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Reads lists of values.
-
-    Returns:
-      All of them, and how many each list has; None if a list is odd.
-    """
-    buffer = records.bytes_of_buffer
-    if dtype == INT64:
-        return library.read_varints(buffer, starts, lengths)
-    if dtype == STRING:
-        found = library.find_bytes(buffer, starts, lengths)
-        return None if found is None else (_strings(records, *found[:2]), found[2])
-    if (lengths % 4).any():
-        return None
-    return library.join(buffer, starts, lengths).view(dtype), lengths // 4
 
 
 def _strings(records: Records, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
+from replicax._src.records._features import Kind
 from replicax._src.records._records import Records
 
 LIBRARY = Path(__file__).with_name("librecords.so")  # as in `_build.py`, a script of its own
-_VERSION = 3  # of the functions in the library; one that was built from older source is not used
+_VERSION = 4  # of the functions in the library; one that was built from older source is not used
 _ROOM = 8192  # records that are found in one call
 
 
@@ -76,9 +77,7 @@ class Library:
         self._find_frames = _typed(functions.replicax_find_frames, "pnin ppnpp", "n")
         self._find_lists = _typed(functions.replicax_find_lists, "pnppn ppn ppp", "i")
         self._read_rows = _typed(functions.replicax_read_rows, "pnppn ppn ppp", "i")
-        self._join = _typed(functions.replicax_join, "pnppn p", "i")
-        self._read_varints = _typed(functions.replicax_read_varints, "pnppn pp", "n")
-        self._find_bytes = _typed(functions.replicax_find_bytes, "pnppn ppnp", "n")
+        self._read_lists = _typed(functions.replicax_read_lists, "pnppn ipnp", "n")
         self.crc = _typed(functions.replicax_crc, "pn", "u")
         self.crc_by_table = _typed(functions.replicax_crc_by_table, "pn", "u")
         if _typed(functions.replicax_version, "", "i")() != _VERSION:
@@ -155,44 +154,30 @@ class Library:
             )
         )
 
-    def join(self, buffer: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Returns pieces of the buffer, one after the other; uint8."""
-        joined = np.empty(int(lengths.sum()), np.uint8)
-        places = _at(starts), _at(lengths), starts.size
-        if not self._join(_at(buffer), buffer.size, *places, _at(joined)):
-            raise IndexError("a piece is not in the buffer")
-        return joined
-
-    def read_varints(
-        self, buffer: np.ndarray, starts: np.ndarray, lengths: np.ndarray
+    def read_lists(
+        self, buffer: np.ndarray, starts: np.ndarray, lengths: np.ndarray, kind: Kind
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Reads lists of integers; returns them, and how many each list has. None if one is odd."""
-        room = int(lengths.sum())
-        flat, counts = np.empty(room, np.int64), np.empty(starts.size, np.int64)
-        places = _at(starts), _at(lengths), starts.size
-        total = self._read_varints(_at(buffer), buffer.size, *places, _at(flat), _at(counts))
+        """Reads lists of values of one kind.
+
+        Returns:
+          All values, and how many each list has; None if a list is odd. Strings are not copied:
+          the values are a row of where they start, and one of how long they are.
+        """
+        room = int(lengths.sum()) // _LEAST_BYTES[kind]
+        shape = (2, room) if kind is Kind.BYTES else (room,)
+        values = np.empty(shape, np.float32 if kind is Kind.FLOAT else np.int64)
+        counts = np.empty(starts.size, np.int64)
+        places = _at(buffer), buffer.size, _at(starts), _at(lengths), starts.size
+        total = self._read_lists(*places, kind, _at(values), room, _at(counts))
         if total < 0:
             return None
         # Integers of many bytes have taken much less room than there was: give it back.
-        return flat[:total].copy() if 2 * total < room else flat[:total], counts
+        found = values[..., :total]
+        return found.copy() if 2 * total < room else found, counts
 
-    def find_bytes(
-        self, buffer: np.ndarray, starts: np.ndarray, lengths: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Finds the strings in lists of bytes.
 
-        Returns:
-          Where they start, how long they are, and how many each list has; None if a list is odd.
-        """
-        counts = np.empty(starts.size, np.int64)
-        places = _at(buffer), buffer.size, _at(starts), _at(lengths), starts.size
-        total, room = self._find_bytes(*places, None, None, 0, _at(counts)), 0
-        first = sizes = np.empty(0, np.int64)
-        while total > room:  # once, if nobody changes the buffer meanwhile
-            room = total
-            first, sizes = np.empty(room, np.int64), np.empty(room, np.int64)
-            total = self._find_bytes(*places, _at(first), _at(sizes), room, _at(counts))
-        return None if total < 0 else (first[:total], sizes[:total], counts)
+# Bytes that a value of a list takes at least: what a list can hold follows from its length.
+_LEAST_BYTES = {Kind.BYTES: 2, Kind.FLOAT: 4, Kind.INT: 1}
 
 
 class Lists(NamedTuple):
