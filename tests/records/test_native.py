@@ -130,9 +130,9 @@ def test_every_flip_and_every_cut(both: list[bool]):
         check([seed[:place]], both)
 
 
-@given(st.binary(max_size=60), st.booleans(), st.integers(0, 3))
-def test_random_files_mean_the_same(both: list[bool], piece: bytes, verify: bool, skip: int):
-    found = [find_frames(piece, verify, skip, native) for native in both]
+@given(st.binary(max_size=60), st.booleans())
+def test_random_files_mean_the_same(both: list[bool], piece: bytes, verify: bool):
+    found = [find_frames(piece, verify, native) for native in both]
     for frames in found[1:]:
         assert frames[2:] == found[0][2:]
         assert frames.starts.tolist() == found[0].starts.tolist()
@@ -184,8 +184,8 @@ def read_at_the_edge(library: _native.Library) -> None:
             for kind in (Kind.BYTES, Kind.FLOAT, Kind.INT):
                 library.read_lists(*places, kind)
         outcome(records, FIXED, True)
-        library.find_frames_in(edge, True, 0)
-        library.find_frames_in(edge, False, 0)
+        library.find_frames(edge, True)
+        library.find_frames(edge, False)
 
 
 def test_places_outside_of_the_buffer(native: bool):

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from replicax._src._arrays import STRING
-from replicax._src.records._column import Column
-from replicax._src.records._features import KIND_OF, FeatureConfig, FixedLenFeature, Kind
+from replicax._src.records._features import KIND_OF, Column, FeatureConfig, FixedLenFeature, Kind
 from replicax._src.records._native import Library, Plan
 from replicax._src.records._records import Records, slices_of
 

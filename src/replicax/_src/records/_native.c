@@ -1,8 +1,8 @@
 /* The loops over bytes: of `_frames.py`, and of parsing examples.
  *
  * Optional: `_frames.py` has a loop in Python, and examples are read by protobuf without this file.
- * The tests compare the two. Plain C without Python.h, called with ctypes on whole blocks, so that one library
- * serves all versions of Python and the interpreter lock is free meanwhile.
+ * The tests compare the two. Plain C without Python.h, called with ctypes on whole blocks, so that
+ * one library serves all versions of Python and the interpreter lock is free meanwhile.
  *
  * All bytes come from files and may be anything. The rule for every read: the position was compared
  * with the end of the enclosing piece, and that piece lies in the buffer. Positions are int64_t, no
@@ -96,9 +96,8 @@ static int matches(const uint8_t *bytes, int64_t size, const uint8_t *stored) {
 /* Returns how many records there are from `*end` on; it stops when there is no more room for them.
  * `*end` moves behind the last one; `*problem` becomes 0, or 1 for a length and 2 for a content that
  * does not match its checksum. */
-int64_t replicax_find_frames(const uint8_t *piece, int64_t size, int32_t verify, int64_t unverified,
-                             int64_t *starts, int64_t *lengths, int64_t room, int64_t *end,
-                             int32_t *problem) {
+int64_t replicax_find_frames(const uint8_t *piece, int64_t size, int32_t verify, int64_t *starts,
+                             int64_t *lengths, int64_t room, int64_t *end, int32_t *problem) {
   int64_t position = *end, count = 0;
   *problem = 0;
   while (size - position >= 12 && count < room) {
@@ -109,7 +108,7 @@ int64_t replicax_find_frames(const uint8_t *piece, int64_t size, int32_t verify,
     }
     uint64_t length = load64(head);
     if (size - position < 16 || length > (uint64_t)(size - position - 16)) break;
-    if (verify && count >= unverified && !matches(head + 12, (int64_t)length, head + 12 + length)) {
+    if (verify && !matches(head + 12, (int64_t)length, head + 12 + length)) {
       *problem = 2;
       break;
     }

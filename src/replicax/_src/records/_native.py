@@ -74,7 +74,7 @@ class Library:
     def __init__(self, path: Path) -> None:
         self.path = path
         functions = ctypes.CDLL(str(path))
-        self._find_frames = _typed(functions.replicax_find_frames, "pnin ppnpp", "n")
+        self._find_frames = _typed(functions.replicax_find_frames, "pni ppnpp", "n")
         self._find_lists = _typed(functions.replicax_find_lists, "pnppn ppn ppp", "i")
         self._read_rows = _typed(functions.replicax_read_rows, "pnppn ppn ppp", "i")
         self._read_lists = _typed(functions.replicax_read_lists, "pnppn ipnp", "n")
@@ -85,15 +85,9 @@ class Library:
         _typed(functions.replicax_start, "", "")()
 
     def find_frames(
-        self, piece: bytes, verify: bool, unverified: int
+        self, piece: np.ndarray, verify: bool
     ) -> tuple[np.ndarray, np.ndarray, int, int]:
         """Returns the fields of `_frames.Frames`, with a number for the problem."""
-        return self.find_frames_in(np.frombuffer(piece, np.uint8), verify, unverified)
-
-    def find_frames_in(
-        self, piece: np.ndarray, verify: bool, unverified: int
-    ) -> tuple[np.ndarray, np.ndarray, int, int]:
-        """Returns the same for an array of uint8."""
         found, room = np.empty((2, _ROOM), np.int64), _ROOM
         parts: list[np.ndarray] = []
         end, problem = ctypes.c_int64(0), ctypes.c_int32()
@@ -102,7 +96,6 @@ class Library:
                 _at(piece),
                 piece.size,
                 verify,
-                max(0, unverified - _ROOM * len(parts)),
                 _at(found[0]),
                 _at(found[1]),
                 _ROOM,
