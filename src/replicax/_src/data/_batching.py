@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar, final
@@ -12,7 +11,7 @@ import numpy as np
 from replicax._src._arrays import STRING
 from replicax._src._tensor_spec import Shape, TensorSpec
 from replicax._src._typing import override
-from replicax._src.data._blocks import EMPTY, Batched, Block, Broken, Columns, Held
+from replicax._src.data._blocks import EMPTY, Batched, Block, Broken, Columns, Held, concatenate
 from replicax._src.data._elements import (
     Element,
     Structure,
@@ -20,7 +19,6 @@ from replicax._src.data._elements import (
     map_leaves,
     refuse_sparse,
 )
-from replicax._src.data._joining import concatenate
 from replicax._src.data._node import (
     INFINITE,
     UNKNOWN,
@@ -40,7 +38,6 @@ from replicax._src.data._sources import BlockNode, OneElement, TensorSlices
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Batch(OneInput):
     """`batch_size` elements as one."""
 
@@ -109,7 +106,6 @@ class BatchReader(ReaderOfOne):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class PaddedBatch(OneInput):
     """`batch_size` elements as one, each filled up to the longest of them."""
 
@@ -239,7 +235,6 @@ def rows_of(element: Element, what: str) -> Block:
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Unbatch(OneInput):
     """The rows of the batches."""
 
@@ -296,7 +291,6 @@ def rows_in(node: Node) -> int:
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Rebatch(OneInput):
     """Batches of other sizes: those of `sizes`, in turn."""
 
@@ -344,7 +338,6 @@ class Rebatch(OneInput):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Window(OneInput):
     """Data sets of `size` consecutive elements each, one for each leaf of an element."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, final
@@ -29,7 +28,6 @@ from replicax._src.data._run import Run
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Concatenate(Node):
     """The elements of one data set, then those of the next."""
 
@@ -112,7 +110,6 @@ class ConcatenateReader(Reader):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Zip(Node):
     """The elements of several data sets side by side, as many as the shortest has."""
 
@@ -172,7 +169,6 @@ class ZipReader(Reader):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Enumerate(OneInput):
     """Each element with its number."""
 
@@ -207,7 +203,7 @@ class EnumerateReader(ReaderOfOne):
         block = self._reader.take(count)
         numbers = range(self._next, self._next + len(block))
         self._next = numbers.stop
-        return Zipped([Counted(numbers, np.dtype(np.int64)), block], self._pair)
+        return Zipped([Counted(np.dtype(np.int64), numbers), block], self._pair)
 
     @override
     def skip(self, count: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, final
@@ -26,7 +25,6 @@ FileNames = FileName | Iterable[FileName]
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Files(Node):
     """The records of files, one file after the other."""
 

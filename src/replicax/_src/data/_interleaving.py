@@ -10,9 +10,8 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from replicax._src._typing import override
-from replicax._src.data._blocks import EMPTY, Block, Broken
+from replicax._src.data._blocks import EMPTY, Block, Broken, concatenate
 from replicax._src.data._elements import DatasetBase, Element
-from replicax._src.data._joining import concatenate
 from replicax._src.data._mapping import call, name_of, seen_spec
 from replicax._src.data._node import (
     UNKNOWN,
@@ -31,7 +30,6 @@ from replicax._src.data._run import Run, derived, draw
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Interleave(OneInput):
     """The elements of the data sets that a function makes of each element, taking turns.
 

@@ -137,7 +137,6 @@ class WholeBlocks(ElementFunction):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Map(OneInput):
     """A function of each element."""
 
@@ -288,7 +287,6 @@ class MapReader(ReaderOfOne):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Filter(OneInput):
     """The elements of which a function says True."""
 

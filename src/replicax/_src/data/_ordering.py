@@ -8,8 +8,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from replicax._src._typing import override
-from replicax._src.data._blocks import EMPTY, Block
-from replicax._src.data._joining import concatenate
+from replicax._src.data._blocks import EMPTY, Block, concatenate
 from replicax._src.data._node import (
     INFINITE,
     UNKNOWN,
@@ -24,7 +23,6 @@ from replicax._src.data._run import Run, draw
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Shuffle(OneInput):
     """A random order, as far as a buffer of `buffer_size` elements allows it.
 
@@ -128,7 +126,6 @@ def _read(reader: Reader, size: int) -> Block:
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Repeat(OneInput):
     """The elements again and again: `count` times, or forever if it is negative."""
 
@@ -225,7 +222,6 @@ class RepeatReader(Reader):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Take(OneInput):
     """The first `count` elements."""
 
@@ -272,7 +268,6 @@ class TakeReader(ReaderOfOne):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Skip(OneInput):
     """All but the first `count` elements."""
 
@@ -318,7 +313,6 @@ class SkipReader(ReaderOfOne):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Shard(OneInput):
     """Every `num_shards`-th element, from `index` on. The hint is put in by auto-sharding."""
 

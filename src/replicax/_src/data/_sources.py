@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, ClassVar, final
@@ -39,7 +38,6 @@ from replicax._src.data._run import Run
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class TensorSlices(Node):
     """The rows of arrays."""
 
@@ -92,7 +90,6 @@ def row_spec(column: np.ndarray) -> TensorSpec:
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class OneElement(Node):
     """A data set of one element."""
 
@@ -116,7 +113,6 @@ class OneElement(Node):
         return cls(map_leaves(read_only, as_element(tensors)))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Numbers(Node):
     """The numbers of a Python range."""
 
@@ -126,7 +122,7 @@ class Numbers(Node):
 
     @override
     def open(self, run: Run) -> Reader:
-        return Slices(Counted(self.numbers, self.dtype))
+        return Slices(Counted(self.dtype, self.numbers))
 
     @override
     def _cardinality(self) -> int:
@@ -142,7 +138,6 @@ class Numbers(Node):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class BlockNode(Node):
     """The elements of a block: a window."""
 
@@ -163,7 +158,6 @@ class BlockNode(Node):
         return self.element_spec
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class PythonIterator(Node):
     """What a user's iterator yields; `make` returns a new one."""
 

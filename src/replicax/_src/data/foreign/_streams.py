@@ -26,7 +26,6 @@ from replicax._src.data._run import Run
 from replicax._src.data._sources import PythonIterator
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Stream(PythonIterator):
     """The elements of an iterable that cannot be read from the middle."""
 
