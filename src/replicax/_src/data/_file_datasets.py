@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from replicax._src.data import _files
+from collections.abc import Iterator
+
 from replicax._src.data._arguments import as_count
 from replicax._src.data._array_record import array_records
+from replicax._src.data._arrow import scan_parquet
+from replicax._src.data._blocks import Block, Held, RecordRows
 from replicax._src.data._dataset import Dataset
 from replicax._src.data._elements import DatasetBase
-from replicax._src.data._files import FileNames
 from replicax._src.data._run import Run
+from replicax._src.data._sources import FileNames, Files, file_name, names_node
+from replicax._src.records import scan_fixed, scan_lines, scan_tfrecords
 
 
 class TFRecordDataset(Dataset):
@@ -29,7 +33,10 @@ class TFRecordDataset(Dataset):
         num_parallel_reads: int | None = None,
         name: str | None = None,
     ):
-        super().__init__(_files.tfrecords(_files.names_node(filenames), compression_type))
+        def scan(path: str) -> Iterator[Block]:
+            return (RecordRows(records) for records in scan_tfrecords(path, compression_type))
+
+        super().__init__(Files(names_node(filenames), scan, "TFRecordDataset"))
 
 
 class TextLineDataset(Dataset):
@@ -46,7 +53,10 @@ class TextLineDataset(Dataset):
         num_parallel_reads: int | None = None,
         name: str | None = None,
     ):
-        super().__init__(_files.text_lines(_files.names_node(filenames), compression_type))
+        def scan(path: str) -> Iterator[Block]:
+            return (Held(lines) for lines in scan_lines(path, compression_type))
+
+        super().__init__(Files(names_node(filenames), scan, "TextLineDataset"))
 
 
 class FixedLengthRecordDataset(Dataset):
@@ -69,10 +79,12 @@ class FixedLengthRecordDataset(Dataset):
         record = as_count(record_bytes, "FixedLengthRecordDataset(record_bytes=...)", 1)
         header = as_count(header_bytes or 0, "FixedLengthRecordDataset(header_bytes=...)", 0)
         footer = as_count(footer_bytes or 0, "FixedLengthRecordDataset(footer_bytes=...)", 0)
-        names = _files.names_node(filenames)
-        super().__init__(
-            _files.fixed_length_records(names, record, header, footer, compression_type)
-        )
+
+        def scan(path: str) -> Iterator[Block]:
+            found = scan_fixed(path, record, header, footer, compression_type)
+            return (RecordRows(records) for records in found)
+
+        super().__init__(Files(names_node(filenames), scan, "FixedLengthRecordDataset"))
 
 
 class ParquetDataset(Dataset):
@@ -84,7 +96,18 @@ class ParquetDataset(Dataset):
     """
 
     def __init__(self, filenames: FileNames | DatasetBase, columns: list[str] | None = None):
-        super().__init__(_files.parquet(_files.names_node(filenames), columns))
+        try:
+            import pyarrow.parquet  # noqa: F401  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise ImportError(
+                "ParquetDataset needs the package pyarrow, which is not installed. Run: pip "
+                "install 'replicax[parquet]'."
+            ) from None
+
+        def scan(path: str) -> Iterator[Block]:
+            return scan_parquet(path, columns)
+
+        super().__init__(Files(names_node(filenames), scan, "ParquetDataset", False))
 
 
 class ArrayRecordDataset(Dataset):
@@ -97,5 +120,5 @@ class ArrayRecordDataset(Dataset):
     """
 
     def __init__(self, filenames: FileNames | DatasetBase):
-        names = _files.names_node(filenames).open(Run()).take(1 << 30).rows()
-        super().__init__(array_records([_files.file_name(name) for name in names]))
+        names = names_node(filenames).open(Run()).take(1 << 30).rows()
+        super().__init__(array_records([file_name(name) for name in names]))

@@ -20,7 +20,11 @@ from replicax._src.data._options import AutoShardPolicy
 from replicax._src.data._report import html_tree, one_line, text_tree
 from replicax._src.data._run import Iterations, Run
 from replicax._src.data._sources import Numbers
-from replicax._src.data.distributed._batch_sizes import has_static_shapes
+from replicax._src.data.distributed._batch_sizes import (
+    has_static_shapes,
+    per_replica_spec,
+    share_spec,
+)
 from replicax._src.data.distributed._device_maps import DeviceFunctions, spec_after, split_off
 from replicax._src.data.distributed._distributed_iterator import DistributedIterator, StepFeed
 from replicax._src.data.distributed._options import (
@@ -29,10 +33,8 @@ from replicax._src.data.distributed._options import (
     InputOptions,
     InputReplicationMode,
 )
-from replicax._src.data.distributed._placing import Placement
+from replicax._src.data.distributed._placing import HostShares, Placement
 from replicax._src.data.distributed._sharding import Sharding, shard
-from replicax._src.data.distributed._shares import HostShares
-from replicax._src.data.distributed._spec import per_replica_spec, share_spec
 from replicax._src.data.distributed._splitting import Step, Steps, Successive
 from replicax._src.data.foreign import Distributed, foreign_node
 from replicax._src.devices import short_name

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+from replicax._src import _tree
 from replicax._src._errors import WrongContextError
-from replicax._src._typing import override
+from replicax._src._typing import PyTree, override
 from replicax._src.context import default_strategy, get_replica_context
 from replicax._src.data._ahead import Failed, ReadAhead
 from replicax._src.data._blocks import EMPTY
@@ -15,8 +16,8 @@ from replicax._src.data._node import Node
 from replicax._src.data._run import Run
 from replicax._src.data.distributed._options import Exchange
 from replicax._src.data.distributed._splitting import Step, Steps
-from replicax._src.data.distributed._unevenness import differ, mark_uneven, shapes_of
 from replicax._src.data.foreign import Distributed
+from replicax._src.values import DistributedValues, PerReplica, buffers_of, is_leaf, set_uneven
 
 
 class DistributedIterator(PositionedIterator, Distributed):
@@ -60,7 +61,7 @@ class DistributedIterator(PositionedIterator, Distributed):
         return self._spec()
 
     @override
-    def _tied_to(self) -> dict[str, Any]:
+    def tied_to(self) -> dict[str, Any]:
         return self._ties
 
     @override
@@ -137,3 +138,32 @@ class StepFeed:
     def close(self) -> None:
         self.interrupt()
         self._steps.close()
+
+
+FAILED = "failed"  # what a worker reports that could not make its part
+
+
+def shapes_of(value: PyTree) -> list[list[int]] | str:
+    """Returns the shapes of what the replicas here get, as other workers compare them."""
+    if isinstance(value, Failed):
+        return FAILED
+    shapes: list[list[int]] = []
+    for leaf in _tree.leaves_of(value, is_leaf):
+        parts: Any = [leaf]
+        if isinstance(leaf, DistributedValues):
+            parts = leaf.values if (buffers := buffers_of(leaf)) is None else [buffers]
+        found: set[tuple[int, ...]] = {tuple(getattr(part, "shape", ())) for part in parts}
+        shapes += [list(shape) for shape in sorted(found)]
+    return shapes
+
+
+def differ(said: Sequence[Any]) -> bool:
+    """Whether the workers have reported different shapes."""
+    return any(shapes != said[0] for shapes in said)
+
+
+def mark_uneven(value: PyTree) -> None:
+    """Says of per-replica values that other workers have other shapes, if not this one."""
+    for leaf in _tree.leaves_of(value, is_leaf):
+        if isinstance(leaf, PerReplica):
+            set_uneven(leaf)

@@ -7,16 +7,14 @@ from typing import final
 
 from replicax._src._warnings import warn
 from replicax._src.data._caching import Cache, options_of
-from replicax._src.data._combining import Enumerate
-from replicax._src.data._files import Files
+from replicax._src.data._combining import Enumerate, Interleave
 from replicax._src.data._indexed import Indexed
-from replicax._src.data._interleaving import Interleave
 from replicax._src.data._mapping import Filter
 from replicax._src.data._node import Node, rewritten, walk
 from replicax._src.data._options import AutoShardPolicy
 from replicax._src.data._ordering import Shard
 from replicax._src.data._run import Run
-from replicax._src.data._sources import PythonIterator
+from replicax._src.data._sources import Files, PythonIterator
 from replicax._src.data.distributed._batch_sizes import (
     all_whole_but_the_last,
     batch_size_of,
