@@ -78,8 +78,12 @@ class PositionedIterator:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def _check_context(self) -> None:
+        """Raises an error where no element can be taken: while a function is traced."""
         refuse_in_trace()
+
+    def __next__(self) -> Any:
+        self._check_context()
         with self._lock:
             try:
                 if self._feed is None:

@@ -15,6 +15,7 @@ from replicax._src.data._iterator import Feed, PositionedIterator
 from replicax._src.data._node import Node
 from replicax._src.data._run import Run
 from replicax._src.data.distributed._options import Exchange
+from replicax._src.data.distributed._placing import Shares
 from replicax._src.data.distributed._splitting import Step, Steps
 from replicax._src.data.foreign import Distributed
 from replicax._src.values import DistributedValues, PerReplica, buffers_of, is_leaf, set_uneven
@@ -44,7 +45,7 @@ class DistributedIterator(PositionedIterator, Distributed):
         self._ties = tied_to
 
     @override
-    def __next__(self) -> Any:
+    def _check_context(self) -> None:
         context = get_replica_context()
         if context is not None and context.strategy is not default_strategy():
             raise WrongContextError(
@@ -52,7 +53,7 @@ class DistributedIterator(PositionedIterator, Distributed):
                 "has a part for every replica: take it outside, and pass it to "
                 "strategy.run(fn, args=(batch,)), which hands each replica its part."
             )
-        return super().__next__()
+        super()._check_context()
 
     @property
     @override
@@ -85,7 +86,9 @@ class StepFeed:
         steps: Steps,
         position: int,
         local_replicas: int,
-        value_of: Callable[[Step], Any],
+        compute: Callable[[Step], Shares | None],
+        place: Callable[[Shares], Any],
+        apply: Callable[[Any], Any] | None,
         exchange: Exchange | None,
     ):
         """
@@ -93,14 +96,18 @@ class StepFeed:
           steps: of this worker.
           position: the step to start at.
           local_replicas: of this worker.
-          value_of: computes a step, and puts it on the devices; None if it cannot be made.
+          compute: returns the rows of a step, in arrays; None if they cannot be made.
+          place: puts those on the devices.
+          apply: the functions that run there, if there are any.
           exchange: with the other workers at each step, if workers may have different numbers of
             them, or rows in them.
         """
         self._steps = steps
         self._position = position
         self._nothing = Step(EMPTY, [0] * local_replicas)
-        self._value_of = value_of
+        self._compute = compute
+        self._place = place
+        self._apply = apply
         self._exchange = exchange
 
     def get(self) -> Any:
@@ -126,7 +133,11 @@ class StepFeed:
 
     def _made(self, step: Step) -> Any:
         try:
-            return self._value_of(step)
+            shares = self._compute(step)
+            if shares is None:
+                return None
+            value = self._place(shares)
+            return value if self._apply is None else self._apply(value)
         except Exception as error:
             return Failed(error)
 
