@@ -7,7 +7,7 @@ writes what it compiled. `jax_share_binary_between_hosts` is no way out: it uses
 that all but the first process wait for a program that never comes.
 
 Entries appear whole, by a rename, and one that is not whole is not read and is replaced: workers
-are killed at any moment, and JAX would keep such an entry and complain for ever.
+are killed at any moment, and JAX would keep such an entry and complain forever.
 
 Reaches into JAX's private API, and does nothing where that is not as expected (0.10 to 0.12 are):
 the cache is then as good as JAX makes it.

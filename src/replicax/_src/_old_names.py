@@ -53,11 +53,7 @@ _OPTIONS = "rx.distribute.experimental.CommunicationOptions"
 # By the TensorFlow that programs with these names were written for.
 OLD_NAMES: dict[str, tuple[OldName, ...]] = {
     "TensorFlow 2.0 to 2.3": (
-        OldName(
-            "Strategy.experimental_run_v2",
-            "Strategy.run",
-            "strategy.run(fn, args=(x,))",
-        ),
+        OldName("Strategy.experimental_run_v2", "Strategy.run", "strategy.run(fn, args=(x,))"),
         OldName(
             "Strategy.experimental_distribute_datasets_from_function",
             "Strategy.distribute_datasets_from_function",
@@ -97,9 +93,7 @@ OLD_NAMES: dict[str, tuple[OldName, ...]] = {
     ),
     "TensorFlow 1": (
         OldName(
-            "Strategy.experimental_run",
-            "Strategy.run",
-            "strategy.run(fn, args=(next(iterator),))",
+            "Strategy.experimental_run", "Strategy.run", "strategy.run(fn, args=(next(iterator),))"
         ),
         OldName(
             "Strategy.make_dataset_iterator",
@@ -115,7 +109,7 @@ OLD_NAMES: dict[str, tuple[OldName, ...]] = {
             "InputIterator.initialize",
             "",
             "iterator = iter(distributed_dataset)",
-            "An iterator is ready when it is made; to begin anew, make another.",
+            "An iterator is ready when it is made; to begin again, make another.",
         ),
         OldName(
             "InputIterator.output_types",
