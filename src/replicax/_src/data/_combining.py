@@ -18,10 +18,10 @@ from replicax._src.data._mapping import call, name_of, seen_spec
 from replicax._src.data._node import (
     INFINITE,
     UNKNOWN,
+    Generated,
     Node,
     NoElements,
     OneInput,
-    Pulled,
     Reader,
     ReaderOfOne,
     Slices,
@@ -220,7 +220,7 @@ class EnumerateReader(ReaderOfOne):
 
 
 @final
-class Interleave(OneInput):
+class Interleave(Generated):
     """The elements of the data sets that a function makes of each element, taking turns.
 
     With a `cycle_length` of 1, one after the other: `flat_map`.
@@ -236,9 +236,6 @@ class Interleave(OneInput):
     pulls_user_code: ClassVar[bool] = True
 
     @override
-    def open(self, run: Run) -> Reader:
-        return Pulled(self._blocks(self.input.open(run), run))
-
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
         slots: list[_Slot | None] = [None] * self.cycle_length
         opened, slot, taken = 0, 0, 0
@@ -276,7 +273,6 @@ class Interleave(OneInput):
                 if taken >= self.block_length and (self.cycle_length > 1 or slots[0] is None):
                     slot, taken = (slot + 1) % self.cycle_length, 0
         finally:
-            reader.close()
             for each in slots:
                 if each is not None:
                     each.close()

@@ -288,7 +288,7 @@ class Dataset(DatasetBase):
         """
         size = as_count(batch_size, "padded_batch()", 1)
         shapes, values = flat_padding(padded_shapes, padding_values, self._data_set_node)
-        return Dataset(PaddedBatch(self._data_set_node, size, shapes, values, bool(drop_remainder)))
+        return Dataset(PaddedBatch(self._data_set_node, size, bool(drop_remainder), shapes, values))
 
     def unbatch(self, name: str | None = None) -> Dataset:
         """Returns the rows of the batches, one by one."""

@@ -75,10 +75,10 @@ class Fetched(Numbered["Indexed"]):
         except StopIteration as error:
             # It would be taken for the end of the data.
             raise RuntimeError(
-                f"{self.source.kind} raised StopIteration for {_which(self.indices)}."
+                f"{self.source.label} raised StopIteration for {_which(self.indices)}."
             ) from error
         except Exception as error:
-            add_note(error, f"Raised by {self.source.kind}, for {_which(self.indices)}.")
+            add_note(error, f"Raised by {self.source.label}, for {_which(self.indices)}.")
             raise
 
 

@@ -206,10 +206,11 @@ class Slices(Reader):
 
 
 class Pulled(Reader):
-    """A walk over blocks of any size from a generator."""
+    """A walk over blocks of any size from a generator, which may read from another walk."""
 
-    def __init__(self, blocks: Generator[Block]):
+    def __init__(self, blocks: Generator[Block], reader: Reader | None = None):
         self._blocks = blocks
+        self._reader = reader
         self._rest = Slices(EMPTY)
 
     @override
@@ -219,14 +220,33 @@ class Pulled(Reader):
             try:
                 self._rest = Slices(next(self._blocks))
             except StopIteration:
+                self.close()
                 return EMPTY
+            except BaseException:
+                self.close()
+                raise
             block = self._rest.take(count)
         return block
 
     @override
     def close(self) -> None:
         self._blocks.close()
+        if self._reader is not None:
+            self._reader.close()
         self._rest = Slices(EMPTY)
+
+
+class Generated(OneInput):
+    """An operation whose blocks a generator makes of those of its input."""
+
+    @override
+    def open(self, run: Run) -> Reader:
+        reader = self.input.open(run)
+        return Pulled(self._blocks(reader, run), reader)
+
+    def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
+        """Yields the blocks of one walk."""
+        raise NotImplementedError
 
 
 @final

@@ -318,14 +318,12 @@ class Files(Node):
 
     @override
     def open(self, run: Run) -> Reader:
-        return Pulled(self._blocks(self.names.open(run)))
+        names = self.names.open(run)
+        return Pulled(self._blocks(names), names)
 
     def _blocks(self, names: Reader) -> Generator[Block]:
-        try:
-            while len(block := names.take(1)):
-                yield from self.scan(file_name(block.rows()[0]))
-        finally:
-            names.close()
+        while len(block := names.take(1)):
+            yield from self.scan(file_name(block.rows()[0]))
 
     @override
     def _spec(self) -> Any:

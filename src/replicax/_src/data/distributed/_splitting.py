@@ -196,7 +196,7 @@ class RowStream(Steps):
           whole_batches: the size of all batches but the last, if it is known.
         """
         self._batches = reader
-        self._rows = Peekable(Pulled(unbatched(reader, WHAT)))
+        self._rows = Peekable(Pulled(unbatched(reader, WHAT), reader))
         self._steps = [sizes[i : i + local] for i in range(0, len(sizes), local)]
         self._next = 0
         self._whole_batches = whole_batches
