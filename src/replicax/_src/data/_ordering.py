@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import ClassVar, final
 
 import numpy as np
@@ -230,7 +231,7 @@ class Take(OneInput):
 
     @override
     def open(self, run: Run) -> Reader:
-        return TakeReader(self.input.open(run), self.count)
+        return PartReader(self.input.open(run), 0, self.count)
 
     @override
     def _cardinality(self) -> int:
@@ -245,29 +246,6 @@ class Take(OneInput):
 
 
 @final
-class TakeReader(ReaderOfOne):
-    """A walk that ends early."""
-
-    def __init__(self, reader: Reader, count: int):
-        super().__init__(reader)
-        self._left = count
-
-    @override
-    def take(self, count: int) -> Block:
-        if self._left == 0:
-            return EMPTY
-        block = self._reader.take(min(count, self._left))
-        self._left -= len(block)
-        return block
-
-    @override
-    def skip(self, count: int) -> int:
-        skipped = self._reader.skip(min(count, self._left))
-        self._left -= skipped
-        return skipped
-
-
-@final
 class Skip(OneInput):
     """All but the first `count` elements."""
 
@@ -276,7 +254,7 @@ class Skip(OneInput):
 
     @override
     def open(self, run: Run) -> Reader:
-        return SkipReader(self.input.open(run), self.count)
+        return PartReader(self.input.open(run), self.count, sys.maxsize)
 
     @override
     def _cardinality(self) -> int:
@@ -289,27 +267,34 @@ class Skip(OneInput):
 
 
 @final
-class SkipReader(ReaderOfOne):
-    """A walk that starts late."""
+class PartReader(ReaderOfOne):
+    """A walk over at most `count` elements, from number `start` on."""
 
-    def __init__(self, reader: Reader, count: int):
+    def __init__(self, reader: Reader, start: int, count: int):
         super().__init__(reader)
-        self._to_skip = count
+        self._start = start
+        self._left = count
 
     @override
     def take(self, count: int) -> Block:
         self._begin()
-        return self._reader.take(count)
+        if self._left == 0:
+            return EMPTY
+        block = self._reader.take(min(count, self._left))
+        self._left -= len(block)
+        return block
 
     @override
     def skip(self, count: int) -> int:
         self._begin()
-        return self._reader.skip(count)
+        skipped = self._reader.skip(min(count, self._left))
+        self._left -= skipped
+        return skipped
 
     def _begin(self) -> None:
-        count, self._to_skip = self._to_skip, 0
-        if count:
-            self._reader.skip(count)
+        start, self._start = self._start, 0
+        if start:
+            self._reader.skip(start)
 
 
 @final

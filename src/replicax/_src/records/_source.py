@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from types import TracebackType
 from typing import IO, Any, Self, final
 
 import numpy as np
@@ -76,12 +75,7 @@ class Closed:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

@@ -84,15 +84,30 @@ def shares_of(batch_size: int, replicas: int) -> list[int]:
     return [size + 1] * extra + [size] * (replicas - extra)
 
 
-@final
-class EachBatch(Steps):
-    """Each batch for itself, one step for each; of the pieces, a worker has every n-th."""
+class BatchByBatch(Steps):
+    """Each batch for itself: it has a piece for every replica of all workers."""
 
-    def __init__(self, reader: Reader, workers: int, worker: int, local: int):
+    def __init__(self, reader: Reader, workers: int, local: int):
         self._reader = reader
         self._workers = workers
-        self._worker = worker
         self._local = local
+
+    @property
+    def _replicas(self) -> int:
+        return self._workers * self._local
+
+    @override
+    def close(self) -> None:
+        self._reader.close()
+
+
+@final
+class EachBatch(BatchByBatch):
+    """One step for each batch; of the pieces, a worker has every n-th."""
+
+    def __init__(self, reader: Reader, workers: int, worker: int, local: int):
+        super().__init__(reader, workers, local)
+        self._worker = worker
 
     @override
     def next_step(self) -> Step | None:
@@ -117,10 +132,6 @@ class EachBatch(Steps):
             rows = concatenate([rows.select(slice(each.start, each.stop)) for each in pieces])
         return Step(rows, [len(piece) for piece in pieces], is_uneven=uneven)
 
-    @property
-    def _replicas(self) -> int:
-        return self._workers * self._local
-
     def _pieces(self, rows: int) -> list[range]:
         return pieces_of(rows, self._replicas)[self._worker :: self._workers]
 
@@ -131,23 +142,16 @@ class EachBatch(Steps):
     def skip(self, steps: int) -> None:
         self._reader.skip(steps)
 
-    @override
-    def close(self) -> None:
-        self._reader.close()
-
 
 @final
-class EachOwnBatch(Steps):
-    """Each batch for itself, where every worker has batches of its own: it takes all the pieces.
+class EachOwnBatch(BatchByBatch):
+    """Every worker has batches of its own: it takes all the pieces.
 
-    A batch has a piece for every replica of all workers, so that one batch makes as many steps as
-    there are workers.
+    So one batch makes as many steps as there are workers.
     """
 
     def __init__(self, reader: Reader, workers: int, local: int):
-        self._reader = reader
-        self._workers = workers
-        self._local = local
+        super().__init__(reader, workers, local)
         self._waiting: list[Step] = []
 
     @override
@@ -164,7 +168,7 @@ class EachOwnBatch(Steps):
         return self._waiting.pop()
 
     def _steps_of(self, rows: Block) -> list[Step]:
-        pieces = pieces_of(len(rows), self._workers * self._local)
+        pieces = pieces_of(len(rows), self._replicas)
         steps: list[Step] = []
         for first in range(0, len(pieces), self._local):
             mine = pieces[first : first + self._local]
@@ -177,10 +181,6 @@ class EachOwnBatch(Steps):
         batches, rest = divmod(steps, self._workers)
         self._reader.skip(batches)
         super().skip(rest)
-
-    @override
-    def close(self) -> None:
-        self._reader.close()
 
 
 @final
