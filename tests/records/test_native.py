@@ -26,7 +26,6 @@ from replicax._src.records import (
     parse_single_example,
     scan_tfrecords,
 )
-from replicax._src.records._by_library import read_columns
 from replicax._src.records._features import Kind
 from replicax._src.records._frames import find_frames
 from tests.records.wire import entry, example, field, packed_floats, record
@@ -178,7 +177,7 @@ def read_at_the_edge(library: _native.Library) -> None:
         edge = whole[page - size : page]
         edge[:] = np.frombuffer(bytes(content), np.uint8)
         records = Records(edge, [0], [size])
-        read_columns(library, records, VARYING)
+        library.read_columns(records, VARYING)
         for start in {0, min(1, size)}:
             places = edge, np.array([start]), np.array([size - start])
             for kind in (Kind.BYTES, Kind.FLOAT, Kind.INT):

@@ -79,16 +79,12 @@ class TensorSlices(Node):
 
     @override
     def _spec(self) -> Any:
-        columns = self.table.columns
-        return self.table.structure.build([row_spec(column) for column in columns])
+        specs = [TensorSpec.on_host(each.shape[1:], each.dtype) for each in self.table.columns]
+        return self.table.structure.build(specs)
 
     @override
     def details(self) -> str:
         return f"{self.size} rows"
-
-
-def row_spec(column: np.ndarray) -> TensorSpec:
-    return TensorSpec.on_host(column.shape[1:], column.dtype)
 
 
 @final

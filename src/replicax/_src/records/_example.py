@@ -1,6 +1,6 @@
 """`parse_example`: many serialized examples to NumPy arrays, all at once.
 
-The compiled helper reads them (`_by_library.py`), or protobuf where that is not there or does not
+The compiled helper reads them (`_native.py`), or protobuf where that is not there or does not
 take them (`_by_protobuf.py`). Here the values get the shape that the features ask for, and whatever
 does not fit becomes an error that names record and feature.
 """
@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from replicax._src.records import _by_library, _by_protobuf, _native
+from replicax._src.records import _by_protobuf, _native
 from replicax._src.records._by_protobuf import Title
 from replicax._src.records._features import (
     Column,
@@ -68,9 +68,9 @@ def parse_example(
     library = _native.library(native)
     columns = None
     if library is not None:
-        if (rows := _by_library.read_rows(library, records, features)) is not None:
+        if (rows := library.read_rows(records, features)) is not None:
             return rows
-        columns = _by_library.read_columns(library, records, features)
+        columns = library.read_columns(records, features)
     if columns is None:
         columns = _by_protobuf.read_columns(records.to_list(), features, title)
     shaper = _Shaper(records, title)

@@ -50,7 +50,8 @@ def foreign_node(source: object) -> Node:
         return Stream(Once.of(source), source=_kind(source))
     if isinstance(source, Iterable) and not isinstance(source, Mapping):
         return iterable(source, _kind(source))
-    if isinstance(source, Readable) and isinstance(source, Sized) and not _is_mapping(source):
+    is_mapping = isinstance(source, Mapping) or hasattr(source, "keys")
+    if isinstance(source, Readable) and isinstance(source, Sized) and not is_mapping:
         return Indexed(by_rows(source, _kind(source)), len(source), _kind(source))
     _refuse(source)
 
@@ -104,31 +105,23 @@ def _is_array(value: object) -> bool:
     return isinstance(value, known) or hasattr(type(value), "__array__")
 
 
-def _is_mapping(source: object) -> bool:
-    return isinstance(source, Mapping) or hasattr(source, "keys")
-
-
 class Distributed:
     """A data set, or an iterator, whose elements go to the replicas: it is no source of others."""
 
 
-def _refuse(source: object) -> NoReturn:
+def _refuse(source: Any) -> NoReturn:
     advice = (
         "Pass an rx.data.Dataset, an iterable of batches, or a data set of tf.data, Grain, torch "
         "or Hugging Face."
     )
     if is_a(source, "datasets.dataset_dict.", "DatasetDict"):
-        advice = f"It has several: pass one of them, such as datasets[{_first_key(source)!r}]."
+        advice = f"It has several: pass one of them, such as datasets[{next(iter(source), '')!r}]."
     elif callable(source):
         advice = (
             "If it is a function that returns an iterator, write "
             "rx.data.Dataset.from_generator(function)."
         )
     raise TypeError(f"{_short(repr(source))} is no data set. {advice}")
-
-
-def _first_key(mapping: Any) -> object:
-    return next(iter(mapping), "")
 
 
 def _short(text: str) -> str:
