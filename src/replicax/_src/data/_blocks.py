@@ -82,9 +82,9 @@ class Numbered(Block, Generic[Source]):
     @override
     def select(self, indices: Indices) -> Self:
         held = self.indices
-        if isinstance(held, np.ndarray):
+        if isinstance(indices, slice):
             chosen = held[indices]
-        elif isinstance(indices, slice):
+        elif isinstance(held, np.ndarray):
             chosen = held[indices]
         else:
             chosen = held.start + held.step * indices

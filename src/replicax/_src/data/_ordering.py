@@ -277,7 +277,8 @@ class PartReader(ReaderOfOne):
 
     @override
     def take(self, count: int) -> Block:
-        self._begin()
+        if self._start:
+            self._begin()
         if self._left == 0:
             return EMPTY
         block = self._reader.take(min(count, self._left))
@@ -286,15 +287,15 @@ class PartReader(ReaderOfOne):
 
     @override
     def skip(self, count: int) -> int:
-        self._begin()
+        if self._start:
+            self._begin()
         skipped = self._reader.skip(min(count, self._left))
         self._left -= skipped
         return skipped
 
     def _begin(self) -> None:
         start, self._start = self._start, 0
-        if start:
-            self._reader.skip(start)
+        self._reader.skip(start)
 
 
 @final
