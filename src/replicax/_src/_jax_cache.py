@@ -38,7 +38,10 @@ _LEFT_OVER_SECONDS = 3600.0
 
 @functools.cache
 def let_every_process_write() -> None:
-    """To be called before the first compilation. Acts only where a cache directory is set."""
+    """Lets all processes write to the cache; call it before the first compilation.
+
+    Does nothing where no cache directory is set.
+    """
     write_of_first = _compiler._cache_write
     if list(inspect.signature(write_of_first).parameters)[:5] != _WRITE_ARGUMENTS:
         return

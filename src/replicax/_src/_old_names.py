@@ -173,7 +173,7 @@ _lock = threading.RLock()  # threads that use a name at once warn once; a filter
 
 
 def row_of(old: str) -> OldName:
-    """The row of a name."""
+    """Returns the row of a name."""
     return _by_name[old]
 
 
@@ -192,7 +192,7 @@ def forget_uses() -> None:
 
 
 def options_or_hints(options: Any, experimental_hints: Any) -> Any:
-    """The `options` of a collective, also if they came under their older name."""
+    """Returns the `options` of a collective, also if they came under their older name."""
     if experimental_hints is None:
         return options
     warn_of("experimental_hints=")
@@ -200,7 +200,7 @@ def options_or_hints(options: Any, experimental_hints: Any) -> Any:
 
 
 def old_attribute(namespace: str, name: str, found: Mapping[str, Any]) -> Any:
-    """An attribute of a namespace that has an older name there: for its `__getattr__`.
+    """Returns what has an older name in a namespace, for the `__getattr__` of that.
 
     Args:
       namespace: the namespace, as users write it.

@@ -20,9 +20,8 @@ from replicax._src.data._indexed import Column, FetchedColumns, table_of_dicts
 def arrow_spec(schema: Any) -> dict[str, TensorSpec] | None:
     """Returns the spec of rows of tables of this schema; None if some columns are no arrays."""
     found = {field.name: _shape_and_dtype(field.type) for field in schema}
-    if any(look is None for look in found.values()):
-        return None
-    return {name: TensorSpec.on_host(*look) for name, look in found.items() if look is not None}
+    known = {name: TensorSpec.on_host(*each) for name, each in found.items() if each is not None}
+    return known if len(known) == len(found) else None
 
 
 def _shape_and_dtype(kind: Any) -> tuple[tuple[int | None, ...], Any] | None:
@@ -55,8 +54,8 @@ def arrow_column(column: Any, name: str) -> Column:
     """Returns a column of an Arrow table as an array; if lengths differ, as a list of arrays."""
     array = column.combine_chunks() if hasattr(column, "chunks") else column
     kind = array.type
-    look = _shape_and_dtype(kind)
-    if look is None:
+    described = _shape_and_dtype(kind)
+    if described is None:
         raise TypeError(
             f"The column {name!r} is {kind}, which is no array of numbers or text. Leave it out, "
             "or convert it."
@@ -68,8 +67,8 @@ def arrow_column(column: Any, name: str) -> Column:
         )
     if hasattr(kind, "storage_type"):
         values = arrow_column(array.storage, name)
-        if isinstance(values, np.ndarray) and None not in look[0]:
-            return values.reshape(len(values), *look[0])
+        if isinstance(values, np.ndarray) and None not in described[0]:
+            return values.reshape(len(values), *described[0])
         return values
     if hasattr(array, "dictionary_decode"):
         return arrow_column(array.dictionary_decode(), name)
