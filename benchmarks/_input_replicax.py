@@ -20,7 +20,7 @@ from _input_stream import Pipeline
 
 import replicax as rx
 from replicax._src.data._blocks import RecordRows
-from replicax._src.data._files import Files, names_node
+from replicax._src.data._sources import Files, names_node
 from replicax._src.records import scan_tfrecords
 
 

@@ -19,8 +19,8 @@ from replicax import train as train
 from replicax import types as types
 from replicax._src import integrations as _integrations  # noqa: F401 (other libraries join in)
 from replicax._src._arrays import string as string
-from replicax._src._not_here import names_of_others as _names_of_others
 from replicax._src._public import name_publicly as _name_publicly
+from replicax._src._public import names_of_others as _names_of_others
 from replicax._src._tensor_spec import TensorSpec as TensorSpec
 from replicax._src.context import get_replica_context as get_replica_context
 from replicax._src.devices import constant as constant

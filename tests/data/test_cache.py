@@ -195,3 +195,11 @@ def test_a_folder_that_is_not_there_is_refused_before_anything_is_computed(tmp_p
     with pytest.raises(FileNotFoundError, match="missing"):
         list(Dataset.range(4).map(calls.of()).cache(name))
     assert calls == []
+
+
+def test_a_dict_of_the_cache_is_the_users_own_also_after_a_shuffle():
+    dataset = Dataset.range(6).map(lambda x: {"x": x}).cache()
+    list(dataset)
+    for element in dataset.shuffle(3, seed=1):
+        element["x"] = np.int64(99)
+    assert [int(element["x"]) for element in dataset] == [0, 1, 2, 3, 4, 5]

@@ -12,7 +12,7 @@ import optax
 
 import replicax as rx
 from replicax._src.data._node import DatasetSpec
-from replicax._src.data.distributed._spec import PerReplicaSpec
+from replicax._src.data.distributed._batch_sizes import PerReplicaSpec
 
 from ..under_test import Executor
 from ._library import Library, nearest_builtin

@@ -26,7 +26,7 @@ from replicax._src.records import (
     parse_single_example,
     scan_tfrecords,
 )
-from replicax._src.records._by_library import read_columns
+from replicax._src.records._features import Kind
 from replicax._src.records._frames import find_frames
 from tests.records.wire import entry, example, field, packed_floats, record
 
@@ -129,9 +129,9 @@ def test_every_flip_and_every_cut(both: list[bool]):
         check([seed[:place]], both)
 
 
-@given(st.binary(max_size=60), st.booleans(), st.integers(0, 3))
-def test_random_files_mean_the_same(both: list[bool], piece: bytes, verify: bool, skip: int):
-    found = [find_frames(piece, verify, skip, native) for native in both]
+@given(st.binary(max_size=60), st.booleans())
+def test_random_files_mean_the_same(both: list[bool], piece: bytes, verify: bool):
+    found = [find_frames(piece, verify, native) for native in both]
     for frames in found[1:]:
         assert frames[2:] == found[0][2:]
         assert frames.starts.tolist() == found[0].starts.tolist()
@@ -177,15 +177,14 @@ def read_at_the_edge(library: _native.Library) -> None:
         edge = whole[page - size : page]
         edge[:] = np.frombuffer(bytes(content), np.uint8)
         records = Records(edge, [0], [size])
-        read_columns(library, records, VARYING)
+        library.read_columns(records, VARYING)
         for start in {0, min(1, size)}:
             places = edge, np.array([start]), np.array([size - start])
-            library.read_varints(*places)
-            library.find_bytes(*places)
-            library.join(*places)
+            for kind in (Kind.BYTES, Kind.FLOAT, Kind.INT):
+                library.read_lists(*places, kind)
         outcome(records, FIXED, True)
-        library.find_frames_in(edge, True, 0)
-        library.find_frames_in(edge, False, 0)
+        library.find_frames(edge, True)
+        library.find_frames(edge, False)
 
 
 def test_places_outside_of_the_buffer(native: bool):
@@ -209,35 +208,25 @@ def test_strings_are_written_only_where_there_is_room(library: _native.Library |
     buffer = np.frombuffer(list_of(b"ab", b"", b"c"), np.uint8)
     starts, lengths = np.zeros(1, np.int64), np.array([buffer.size])
     counts = np.zeros(1, np.int64)
-    first, sizes = np.full((2, 3), -1, np.int64)
+    found = np.full(6, -1, np.int64)
     at = _native._at
     places = at(buffer), buffer.size, at(starts), at(lengths), 1
-    total = library._find_bytes(*places, at(first), at(sizes), 2, at(counts))
+    total = library._read_lists(*places, Kind.BYTES, at(found), 2, at(counts))
     assert total == counts[0] == 3
-    assert first.tolist() == [2, 6, -1] and sizes.tolist() == [2, 0, -1]
+    assert found.tolist() == [2, 6, 2, 0, -1, -1]
 
 
-@pytest.mark.parametrize("later", [list_of(*[b""] * 4), list_of(b"abcdef"), b"\x0b" * 8])
-def test_a_buffer_that_changes_while_strings_are_found(
-    library: _native.Library | None, monkeypatch: pytest.MonkeyPatch, later: bytes
-):
+@pytest.mark.parametrize("kind", [Kind.BYTES, Kind.FLOAT, Kind.INT])
+def test_there_is_room_for_the_shortest_values(library: _native.Library | None, kind: Kind):
     if library is None:
         pytest.skip("there is no C compiler")
-    buffer = np.frombuffer(list_of(b"ab", b"cd"), np.uint8).copy()
-    find, calls = library._find_bytes, 0
-
-    def find_and_change(*args: Any) -> int:
-        nonlocal calls
-        total = find(*args)
-        calls += 1
-        buffer[:] = np.frombuffer(later, np.uint8)
-        return total
-
-    monkeypatch.setattr(library, "_find_bytes", find_and_change)
-    lengths = np.array([buffer.size])
-    found = library.find_bytes(buffer, np.zeros(1, np.int64), lengths)
-    assert found is None or len(found[0]) == len(found[1]) == found[2][0]
-    assert calls <= 3
+    content = {Kind.BYTES: list_of(*[b""] * 4), Kind.FLOAT: bytes(16), Kind.INT: bytes(4)}[kind]
+    buffer = np.frombuffer(content * 2, np.uint8)
+    starts, lengths = np.array([0, len(content)]), np.array([len(content)] * 2)
+    found = library.read_lists(buffer, starts, lengths, kind)
+    assert found is not None
+    assert found[0].shape[-1] == 8 and found[1].tolist() == [4, 4]
+    assert library.read_lists(buffer, starts + 1, lengths, kind) is None  # not in the buffer
 
 
 # ---- building and loading -----------------------------------------------------------------------

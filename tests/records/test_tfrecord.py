@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from replicax._src.records import TFRecordWriter, scan_tfrecords
-from replicax._src.records._checksum import crc32c, masked, of_lengths, plain
+from replicax._src.records._frames import crc32c, masked, of_lengths, plain
 from replicax._src.records._native import Library
 from replicax.errors import DataLossError
 
@@ -42,20 +42,18 @@ def read(path: Any, *args: Any, **options: Any) -> tuple[list[bytes], str | None
 
 @pytest.mark.parametrize("block_bytes", BLOCKS)
 @pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("skip", [0, 1, 2, 3, 9])
-def test_file_of_tensorflow(path: Path, native: bool, block_bytes: int, verify: bool, skip: int):
+def test_file_of_tensorflow(path: Path, native: bool, block_bytes: int, verify: bool):
     path.write_bytes(FILE)
-    options = {"block_bytes": block_bytes, "verify": verify, "skip": skip}
-    assert read(path, native=native, **options) == (CONTENTS[skip:], None)
+    options = {"block_bytes": block_bytes, "verify": verify}
+    assert read(path, native=native, **options) == (CONTENTS, None)
 
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
 @pytest.mark.parametrize("block_bytes", BLOCKS)
-@pytest.mark.parametrize("skip", [0, 2, 9])
-def test_compressed_file(path: Path, native: bool, compression: str, block_bytes: int, skip: int):
+def test_compressed_file(path: Path, native: bool, compression: str, block_bytes: int):
     path.write_bytes({"GZIP": gzip.compress, "ZLIB": zlib.compress}[compression](FILE * 20))
-    found = read(path, compression, block_bytes=block_bytes, skip=skip, native=native)
-    assert found == ((CONTENTS * 20)[skip:], None)
+    found = read(path, compression, block_bytes=block_bytes, native=native)
+    assert found == (CONTENTS * 20, None)
 
 
 def test_empty_file(path: Path, native: bool):
@@ -71,8 +69,8 @@ def test_many_records_and_large_ones(path: Path, native: bool):
     with TFRecordWriter(path) as writer:
         for content in contents:
             writer.write(content)
-    for options in ({}, {"block_bytes": 5000}, {"skip": 501}, {"skip": 9000, "block_bytes": 70}):
-        assert read(path, native=native, **options) == (contents[options.get("skip", 0) :], None)
+    for options in ({}, {"block_bytes": 5000}, {"block_bytes": 70}):
+        assert read(path, native=native, **options) == (contents, None)
 
 
 @pytest.mark.parametrize("size", range(len(FILE)))
@@ -108,21 +106,20 @@ def test_a_flipped_bit_anywhere(path: Path, native: bool, place: int):
             assert f"its {what} does not match" in error
 
 
-def test_skipped_records_are_not_verified(path: Path, native: bool):
+def test_damage_is_read_without_verifying(path: Path, native: bool):
     damaged = bytearray(FILE)
     damaged[13] ^= 1
     path.write_bytes(damaged)
-    assert read(path, skip=1, native=native) == (CONTENTS[1:], None)
     assert read(path, verify=False, native=native)[0][1:] == CONTENTS[1:]
 
 
-def test_skipping_a_large_record_that_is_cut_off(path: Path, native: bool):
+def test_a_large_record_that_is_cut_off(path: Path, native: bool):
     with TFRecordWriter(path) as writer:
         writer.write(bytes(1000))
     whole = path.read_bytes()
-    assert read(path, block_bytes=50, skip=1, native=native) == ([], None)
+    assert read(path, block_bytes=50, native=native) == ([bytes(1000)], None)
     path.write_bytes(whole[:-1])
-    assert "in the middle" in (read(path, block_bytes=50, skip=1, native=native)[1] or "")
+    assert "in the middle" in (read(path, block_bytes=50, native=native)[1] or "")
 
 
 def test_enormous_length_is_not_believed(path: Path, native: bool):
@@ -139,12 +136,10 @@ def test_absurd_length_with_a_true_checksum(
     head = length.to_bytes(8, "little")
     content = FILE + head + masked(crc32c()(head)).to_bytes(4, "little") + bytes(60)
     path.write_bytes(compressed(compression, content) if compression else content)
-    for skip in (0, 3, 4):
-        for block_bytes in (1, 1 << 19):
-            options = {"skip": skip, "block_bytes": block_bytes, "native": native}
-            found, error = read(path, compression, **options)
-            assert found == CONTENTS[skip:]
-            assert "in the middle of the record number 3" in (error or "")
+    for block_bytes in (1, 1 << 19):
+        found, error = read(path, compression, block_bytes=block_bytes, native=native)
+        assert found == CONTENTS
+        assert "in the middle of the record number 3" in (error or "")
 
 
 def test_text_file_is_recognised(path: Path, native: bool):
@@ -190,8 +185,6 @@ def test_wrong_arguments(path: Path):
         list(scan_tfrecords(3))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="block_bytes=0"):
         list(scan_tfrecords(path, block_bytes=0))
-    with pytest.raises(ValueError, match="skip=-1"):
-        list(scan_tfrecords(path, skip=-1))
 
 
 @pytest.mark.parametrize("name", [str, bytes, np.array], ids=["str", "bytes", "array"])

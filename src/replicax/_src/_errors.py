@@ -8,9 +8,9 @@ where the section is; `str(error)` is the message alone.
 from __future__ import annotations
 
 import contextlib
-from typing import ClassVar
 
 _PACKAGE = __name__.partition(".")[0]
+_LISTED = (f"{_PACKAGE}.errors", __name__)  # where its classes are: see `_public.py`
 
 # Where the sections are: a file of the project, and a page of its documentation.
 DOCUMENTATION = "docs/errors.md"
@@ -19,16 +19,10 @@ DOCUMENTATION = "docs/errors.md"
 class _Documented(Exception):
     """An error with a section in the documentation, which a note names."""
 
-    _public_name: ClassVar[str]  # of the class, or of the one in `rx.errors` that it is a kind of
-
-    def __init_subclass__(cls) -> None:
-        if cls.__module__ == __name__:
-            cls._public_name = cls.__name__
-            cls.__module__ = f"{_PACKAGE}.errors"  # what a traceback names is what users can import
-
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
-        name = self._public_name
+        # Of the class, or of the one in `rx.errors` that it is a kind of.
+        name = next(kind.__name__ for kind in type(self).__mro__ if kind.__module__ in _LISTED)
         add_note(self, f"More: {DOCUMENTATION}#rxerrors{name.lower()}, or help(rx.errors.{name})")
 
 

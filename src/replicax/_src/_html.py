@@ -10,7 +10,7 @@ _CELL = "text-align:left;padding:2px 10px;border:1px solid #8884"
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A titled table; everything is escaped."""
+    """Returns a table with a title; everything is escaped."""
 
     def cells(tag: str, values: Sequence[Any]) -> str:
         return "".join(
@@ -26,6 +26,6 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str
 
 
 def short(value: Any, limit: int = 60) -> str:
-    """One line for a value."""
+    """Returns one line for a value."""
     text = " ".join(str(value).split())
     return text if len(text) <= limit else text[: limit - 1] + "…"

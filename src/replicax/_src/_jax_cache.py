@@ -7,7 +7,7 @@ writes what it compiled. `jax_share_binary_between_hosts` is no way out: it uses
 that all but the first process wait for a program that never comes.
 
 Entries appear whole, by a rename, and one that is not whole is not read and is replaced: workers
-are killed at any moment, and JAX would keep such an entry and complain for ever.
+are killed at any moment, and JAX would keep such an entry and complain forever.
 
 Reaches into JAX's private API, and does nothing where that is not as expected (0.10 to 0.12 are):
 the cache is then as good as JAX makes it.
@@ -38,7 +38,10 @@ _LEFT_OVER_SECONDS = 3600.0
 
 @functools.cache
 def let_every_process_write() -> None:
-    """To be called before the first compilation. Acts only where a cache directory is set."""
+    """Lets all processes write to the cache; call it before the first compilation.
+
+    Does nothing where no cache directory is set.
+    """
     write_of_first = _compiler._cache_write
     if list(inspect.signature(write_of_first).parameters)[:5] != _WRITE_ARGUMENTS:
         return

@@ -36,7 +36,7 @@ _batched_device_put: Any = getattr(_pxla, "batched_device_put", None)  # quick; 
 
 
 def uncommitted(array: jax.Array) -> jax.Array:
-    """The same single-device buffer, free to be combined with arrays of other devices.
+    """Returns the same single-device buffer, free to be combined with arrays of other devices.
 
     JAX refuses to mix arrays that are *committed* to different devices. TensorFlow copies instead,
     and its users write `sum(strategy.experimental_local_results(x))`. There is no public way to
@@ -49,7 +49,7 @@ def uncommitted(array: jax.Array) -> jax.Array:
 
 
 def local_shards(array: jax.Array) -> list[jax.Array]:
-    """This process's shards in device order; `addressable_shards` costs 50 times as much."""
+    """Returns this process's shards in device order, 50 times as fast as `addressable_shards`."""
     if isinstance(array, _array.ArrayImpl):
         return list[jax.Array](array._arrays)
     return [shard.data for shard in array.addressable_shards]  # random keys, for example
@@ -61,7 +61,7 @@ def put_on_each(
     result: jax.sharding.NamedSharding,
     devices: Sequence[Any],
 ) -> jax.Array:
-    """One array laid out as `result`, whose buffer on each device is that device's component.
+    """Returns an array laid out as `result`, whose buffers are the components of the devices.
 
     `jax.device_put` of the components and `make_array_from_single_device_arrays` do the same, and
     take ten times as long. They are put as the rows of one array (laid out as `rows`): as copies of
@@ -78,7 +78,7 @@ def put_on_each(
 
 
 def put_on_one(array: Any, device: Any) -> jax.Array:
-    """A NumPy array on a device, uncommitted; `jax.device_put` takes twice as long."""
+    """Puts a NumPy array on a device, uncommitted; `jax.device_put` takes twice as long."""
     if _batched_device_put is None:
         return uncommitted(jax.device_put(array, device))
     aval, sharding = _aval_and_place(array.shape, array.dtype, device)
@@ -97,7 +97,7 @@ def _avals(count: int, shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
 
 
 def weakened(array: Any) -> Any:
-    """`array` with a weak dtype, as that of a Python number; JAX has no public way to say so."""
+    """Returns `array` with a weak dtype, as a Python number has; JAX has no public way to do so."""
     return _lax._convert_element_type(array, array.dtype, weak_type=True)
 
 
@@ -107,7 +107,7 @@ def is_tracing() -> bool:
 
 
 def staging_trace() -> Any:
-    """The trace that collects operations into a program (jit, scan, ...), or None without one.
+    """Returns the trace that collects operations into a program (jit, scan, ...), or None.
 
     Under `jax.grad` alone operations are carried out. In a staged function, side effects happen and
     state is read once, when it is traced, and never again: both must be refused.
@@ -131,7 +131,7 @@ def backends_started() -> bool:
 
 
 def listen_with_gloo_at(address: str) -> None:
-    """Has gloo, which CPU devices of several processes reduce with, listen at an IP address.
+    """Makes gloo, which CPU devices of several processes reduce with, listen at an IP address.
 
     Left alone, it listens where the host's own name leads, which may be 127.0.1.1. To be called
     before JAX opens its devices. Where JAX is not as expected, gloo is left alone.
@@ -154,7 +154,7 @@ def listen_with_gloo_at(address: str) -> None:
 
 
 def trace_settings(with_device: bool = True) -> Hashable:
-    """What JAX's own traces depend on besides their inputs."""
+    """Returns what JAX's own traces depend on besides their inputs."""
     with contextlib.nullcontext() if with_device else jax.default_device(None):
         settings = _config.trace_context()
     try:
@@ -165,7 +165,7 @@ def trace_settings(with_device: bool = True) -> Hashable:
 
 
 def thread_settings() -> ThreadSettings:
-    """The `with jax.<option>(...)` settings of this thread: a new thread inherits none of them."""
+    """Returns this thread's `with jax.<option>(...)` settings; a new thread inherits none."""
     unset = _config.config_ext.unset
     return [
         (state, value)
@@ -191,7 +191,7 @@ def trace_to_program(
     axes: Sequence[tuple[str, int]],
     mesh: Any = None,
 ) -> tuple[Any, list[Any]]:
-    """`fn` traced once: a closed program, and the arrays that it captured.
+    """Traces `fn` once; returns a closed program, and the arrays that it captured.
 
     The program takes those arrays first, then the arguments, then what `new_input` added.
 
@@ -220,13 +220,13 @@ def trace_to_program(
 
 
 def new_input(trace: Any, shape: Sequence[int], dtype: Any, weak_type: bool = False) -> Any:
-    """A further input of the program that `trace` collects; it comes after all earlier ones."""
+    """Adds an input, the last one, to the program that `trace` collects, and returns it."""
     aval = _core.ShapedArray(tuple(shape), dtype, weak_type=weak_type)
     return trace.new_arg(aval, _source_info_util.current())
 
 
 def new_ref(trace: Any, value: Any) -> Any:
-    """A mutable cell of the program that `trace` collects, though an inner one is current.
+    """Returns a mutable cell of the program that `trace` collects, though an inner one is current.
 
     A variable assigned inside lax.scan or lax.cond must outlive their bodies. JAX carries a `Ref`
     of the outer program through them; there is no public way to make one from inside.
@@ -236,7 +236,7 @@ def new_ref(trace: Any, value: Any) -> Any:
 
 
 def scan_inputs(parameters: dict[str, Any]) -> tuple[int, int]:
-    """How many inputs of a `lax.scan` are constants, and how many are carried."""
+    """Returns how many inputs of a `lax.scan` are constants, and how many are carried."""
     if "num_consts" in parameters:  # JAX 0.10
         return parameters["num_consts"], parameters["num_carry"]
     constants, carried, _ = parameters["ft_in"].unpack()
@@ -249,7 +249,7 @@ def is_ref(variable: Any) -> bool:
 
 
 def operations_so_far(trace: Any) -> int:
-    """How many operations `trace` has collected."""
+    """Returns how many operations `trace` has collected."""
     return len(_operations(trace))
 
 
@@ -264,13 +264,13 @@ def made_since(trace: Any, operations: int, value: Any) -> bool:
 
 
 def _operations(trace: Any) -> list[Any]:
-    """What a trace has collected; JAX may hold an operation weakly."""
+    """Returns what a trace has collected; JAX may hold an operation weakly."""
     found = [each() if isinstance(each, weakref.ref) else each for each in trace.frame.tracing_eqns]
     return [each for each in found if each is not None]
 
 
 def _traces_up_to(program: Any) -> Iterator[Any]:
-    """The traces that are at work here, innermost first, inside the one that collects a program."""
+    """Yields the traces that are at work here, innermost first, inside that of a program."""
     trace = _core.trace_ctx.trace
     while trace is not None and trace is not program:
         yield trace
@@ -278,7 +278,7 @@ def _traces_up_to(program: Any) -> Iterator[Any]:
 
 
 def _traced_for(trace: Any) -> str:
-    """What JAX collects operations for, in its own words: "while_cond", "checkpoint / remat"."""
+    """Returns what JAX collects operations for, such as "while_cond" or "checkpoint / remat"."""
     if not isinstance(trace, _partial_eval.DynamicJaxprTrace) or trace.frame.debug_info is None:
         return ""
     return trace.frame.debug_info.traced_for
@@ -295,12 +295,12 @@ def is_in_loop_condition(program: Any) -> bool:
 
 
 def current_trace() -> Any:
-    """The trace that operations on this thread go to."""
+    """Returns the trace that operations on this thread go to."""
     return _core.trace_ctx.trace
 
 
 def at_level(trace: Any) -> contextlib.AbstractContextManager[Any]:
-    """Inside the block operations go to a trace around the innermost one.
+    """Sends the operations inside the block to a trace around the innermost one.
 
     What is computed there is done once for a branch or a loop, and not inside of it.
     """
@@ -326,7 +326,7 @@ def is_recomputing(program: Any) -> bool:
 
 
 def operations_behind(trace: Any, value: Any) -> list[Any]:
-    """The operations of a program that is being traced that `value` needs, in order.
+    """Returns the operations that `value` of a program in the making needs, in order.
 
     All operations so far, if one of them has an effect: it may read what another one wrote.
     """
@@ -350,7 +350,7 @@ def operations_behind(trace: Any, value: Any) -> list[Any]:
 def evaluate(
     trace: Any, operations: Sequence[Any], value: Any, inputs: Callable[[int], Any]
 ) -> Any:
-    """What `value` of a program that is being traced will be, for these inputs of the program.
+    """Returns what `value` of a program in the making will be, for these inputs of it.
 
     A variable that a compiled function makes has its first value from operations that were just
     traced. Carrying these out at once makes it a variable like any other.
@@ -395,7 +395,7 @@ def mentions_axis(operations: Sequence[Any], axis: str) -> bool:
 
 @contextlib.contextmanager
 def outside_of_traces() -> Iterator[None]:
-    """Inside the block operations are carried out, whatever is being traced around it.
+    """Carries out the operations inside the block, whatever is being traced around it.
 
     `jax.ensure_compile_time_eval` does so too, but carries out the inside of jitted functions as
     well, where mesh axes mean something.
@@ -405,10 +405,10 @@ def outside_of_traces() -> Iterator[None]:
 
 
 def place_of(operation: Any) -> str:
-    """The user's line that an operation of a program comes from."""
+    """Returns the user's line that an operation of a program comes from."""
     return _source_info_util.summarize(operation.source_info)
 
 
 def subprograms(parameters: dict[str, Any]) -> Iterator[Any]:
-    """The programs inside an operation's parameters: bodies of loops, branches, inner jits."""
+    """Yields the programs in an operation's parameters: bodies of loops, branches, inner jits."""
     return _core.jaxprs_in_params(parameters)

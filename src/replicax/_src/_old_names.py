@@ -53,11 +53,7 @@ _OPTIONS = "rx.distribute.experimental.CommunicationOptions"
 # By the TensorFlow that programs with these names were written for.
 OLD_NAMES: dict[str, tuple[OldName, ...]] = {
     "TensorFlow 2.0 to 2.3": (
-        OldName(
-            "Strategy.experimental_run_v2",
-            "Strategy.run",
-            "strategy.run(fn, args=(x,))",
-        ),
+        OldName("Strategy.experimental_run_v2", "Strategy.run", "strategy.run(fn, args=(x,))"),
         OldName(
             "Strategy.experimental_distribute_datasets_from_function",
             "Strategy.distribute_datasets_from_function",
@@ -97,9 +93,7 @@ OLD_NAMES: dict[str, tuple[OldName, ...]] = {
     ),
     "TensorFlow 1": (
         OldName(
-            "Strategy.experimental_run",
-            "Strategy.run",
-            "strategy.run(fn, args=(next(iterator),))",
+            "Strategy.experimental_run", "Strategy.run", "strategy.run(fn, args=(next(iterator),))"
         ),
         OldName(
             "Strategy.make_dataset_iterator",
@@ -115,7 +109,7 @@ OLD_NAMES: dict[str, tuple[OldName, ...]] = {
             "InputIterator.initialize",
             "",
             "iterator = iter(distributed_dataset)",
-            "An iterator is ready when it is made; to start again, make another.",
+            "An iterator is ready when it is made; to begin again, make another.",
         ),
         OldName(
             "InputIterator.output_types",
@@ -179,7 +173,7 @@ _lock = threading.RLock()  # threads that use a name at once warn once; a filter
 
 
 def row_of(old: str) -> OldName:
-    """The row of a name."""
+    """Returns the row of a name."""
     return _by_name[old]
 
 
@@ -198,7 +192,7 @@ def forget_uses() -> None:
 
 
 def options_or_hints(options: Any, experimental_hints: Any) -> Any:
-    """The `options` of a collective, also if they came under their older name."""
+    """Returns the `options` of a collective, also if they came under their older name."""
     if experimental_hints is None:
         return options
     warn_of("experimental_hints=")
@@ -206,7 +200,7 @@ def options_or_hints(options: Any, experimental_hints: Any) -> Any:
 
 
 def old_attribute(namespace: str, name: str, found: Mapping[str, Any]) -> Any:
-    """An attribute of a namespace that has an older name there: for its `__getattr__`.
+    """Returns what has an older name in a namespace, for the `__getattr__` of that.
 
     Args:
       namespace: the namespace, as users write it.

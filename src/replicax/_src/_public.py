@@ -1,8 +1,10 @@
-"""What classes are called: the public module that lists them, not the file that has them."""
+"""What public modules do besides listing names: classes get addresses, missing names an error."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import NoReturn
 
 
 def name_publicly(package: str) -> None:
@@ -20,3 +22,19 @@ def name_publicly(package: str) -> None:
             listed = isinstance(value, type) and not name.startswith("_")
             if listed and value.__module__.startswith(inside):
                 value.__module__, value.__name__, value.__qualname__ = module, name, name
+
+
+def names_of_others(module: str) -> Callable[[str], NoReturn]:
+    """Returns the `__getattr__` of a module: it raises an error that says where to look."""
+
+    def missing(name: str) -> NoReturn:
+        text = f"module {module!r} has no attribute {name!r}"
+        if not name.startswith("_"):
+            place = f"tf{module.removeprefix('replicax')}.{name}"
+            text += (
+                f". What to write for {place} is in docs/names.md, and `replicax migrate` says it "
+                "of each line of a program"
+            )
+        raise AttributeError(text, name=name)
+
+    return missing

@@ -21,7 +21,7 @@ class Line(NamedTuple):
 
 
 def users_line() -> Line:
-    """The innermost line that is not in this package."""
+    """Returns the innermost line that is not in this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in _NOT_THE_USERS:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from replicax._src._not_here import names_of_others as _names_of_others
+from replicax._src._public import names_of_others as _names_of_others
 from replicax._src.collectives import CrossDeviceOps as CrossDeviceOps
 from replicax._src.collectives import HierarchicalCopyAllReduce as HierarchicalCopyAllReduce
 from replicax._src.collectives import NcclAllReduce as NcclAllReduce

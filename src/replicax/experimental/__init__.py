@@ -1,5 +1,5 @@
 """`rx.experimental`: names that TensorFlow keeps there."""
 
-from replicax._src.data._optional import Optional as Optional
+from replicax._src.data import Optional as Optional
 
 __all__ = ["Optional"]

@@ -40,7 +40,7 @@ def test_one_replica_is_not_wrapped():
 def test_there_is_a_spec_for_each_local_replica():
     spec = on_host(RANGE.batch(8), 3).element_spec
     assert type(spec).__name__ == "PerReplicaSpec"
-    assert len(spec._component_specs(3)) == 3
+    assert len(spec.component_specs(3)) == 3
     assert "PerReplicaSpec(TensorSpec(shape=(None,), dtype=int32" in repr(spec)
     assert spec == on_host(RANGE.batch(8), 3).element_spec
     assert spec != on_host(RANGE.batch(8), 2).element_spec

@@ -26,7 +26,7 @@ from replicax._src.checkpoints._manager import CheckpointManager
 from replicax._src.checkpoints._restoring import CALL_COUNTER
 from replicax._src.cluster import Membership, current_membership
 from replicax._src.cluster.control import RESTART_STATUS
-from replicax._src.data._iterator import PositionedIterator, positions_now
+from replicax._src.data import PositionedIterator, positions_now
 
 _POLL_SECONDS = 1.0  # how often a watcher function is asked
 _PATIENCE_SECONDS = 600.0  # for the other workers' answers

@@ -27,7 +27,7 @@ def _differs_over_workers(node: Node) -> bool:
     if node.kind == STATE:
         # Where every worker takes its part of global batches, all are at the same place.
         is_global = isinstance(node.value, DistributedIterator)
-        return not is_global or "workers" in node.value._tied_to()
+        return not is_global or "workers" in node.value.tied_to()
     if node.path == CALL_COUNTER:
         return True  # a save before all leave: nobody may go while another one writes
     return node.kind == VARIABLE and has_parts_elsewhere(node.value)

@@ -9,9 +9,7 @@ from typing import Any, Self
 import jax
 
 from replicax._src import _old_names
-from replicax._src.data import INFINITE, Dataset
-from replicax._src.data._iterator import refuse_in_trace
-from replicax._src.data._optional import Optional
+from replicax._src.data import INFINITE, Dataset, Optional, refuse_in_trace
 from replicax._src.data.distributed import DistributedIterator, InputContext
 from replicax._src.strategies import Strategy
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from replicax._src._arrays import STRING
+from replicax._src._errors import DataLossError, add_note
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src.data._blocks import Block, Columns, Held
 from replicax._src.data._elements import Structure
@@ -17,9 +20,8 @@ from replicax._src.data._indexed import Column, FetchedColumns, table_of_dicts
 def arrow_spec(schema: Any) -> dict[str, TensorSpec] | None:
     """Returns the spec of rows of tables of this schema; None if some columns are no arrays."""
     found = {field.name: _shape_and_dtype(field.type) for field in schema}
-    if any(look is None for look in found.values()):
-        return None
-    return {name: TensorSpec.on_host(*look) for name, look in found.items() if look is not None}
+    known = {name: TensorSpec.on_host(*each) for name, each in found.items() if each is not None}
+    return known if len(known) == len(found) else None
 
 
 def _shape_and_dtype(kind: Any) -> tuple[tuple[int | None, ...], Any] | None:
@@ -52,8 +54,8 @@ def arrow_column(column: Any, name: str) -> Column:
     """Returns a column of an Arrow table as an array; if lengths differ, as a list of arrays."""
     array = column.combine_chunks() if hasattr(column, "chunks") else column
     kind = array.type
-    look = _shape_and_dtype(kind)
-    if look is None:
+    described = _shape_and_dtype(kind)
+    if described is None:
         raise TypeError(
             f"The column {name!r} is {kind}, which is no array of numbers or text. Leave it out, "
             "or convert it."
@@ -65,8 +67,8 @@ def arrow_column(column: Any, name: str) -> Column:
         )
     if hasattr(kind, "storage_type"):
         values = arrow_column(array.storage, name)
-        if isinstance(values, np.ndarray) and None not in look[0]:
-            return values.reshape(len(values), *look[0])
+        if isinstance(values, np.ndarray) and None not in described[0]:
+            return values.reshape(len(values), *described[0])
         return values
     if hasattr(array, "dictionary_decode"):
         return arrow_column(array.dictionary_decode(), name)
@@ -104,3 +106,42 @@ def arrow_block(table: Any) -> Block:
     if len(arrays) == len(columns):
         return Columns(arrays, Structure(build(arrays)))
     return Held([build(row) for row in zip(*columns)])
+
+
+def scan_parquet(path: str, columns: list[str] | None) -> Iterator[Block]:
+    """Yields the rows of a Parquet file, as dicts; needs the package pyarrow."""
+    with _naming_damage(path):
+        file = sys.modules["pyarrow.parquet"].ParquetFile(path)
+    with file:
+        _check_columns(columns, file.schema_arrow.names, path)
+        for group in range(file.num_row_groups):
+            with _naming_damage(path):
+                table = file.read_row_group(group, columns=columns)
+            try:
+                block = arrow_block(table)
+            except Exception as error:
+                add_note(error, f"Read from {path!r}; `columns` says which columns to read.")
+                raise
+            yield block
+
+
+@contextlib.contextmanager
+def _naming_damage(path: str) -> Iterator[None]:
+    """Adds the file to what the package says is wrong with it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (ValueError, OSError) as error:
+        raise DataLossError(
+            f"The Parquet file {path!r} is damaged, or is none: {error}", path
+        ) from error
+
+
+def _check_columns(columns: list[str] | None, known: list[str], path: str) -> None:
+    if columns is None:
+        return
+    missing = [name for name in columns if name.partition(".")[0] not in known]
+    if missing or not columns:
+        what = f"has no column {missing[0]!r}" if missing else "was to be read without a column"
+        raise ValueError(f"The Parquet file {path!r} {what}. It has: {', '.join(known)}.")

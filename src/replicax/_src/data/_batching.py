@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar, final
@@ -12,7 +11,7 @@ import numpy as np
 from replicax._src._arrays import STRING
 from replicax._src._tensor_spec import Shape, TensorSpec
 from replicax._src._typing import override
-from replicax._src.data._blocks import EMPTY, Batched, Block, Broken, Columns, Held
+from replicax._src.data._blocks import EMPTY, Batched, Block, Broken, Columns, Held, concatenate
 from replicax._src.data._elements import (
     Element,
     Structure,
@@ -20,11 +19,11 @@ from replicax._src.data._elements import (
     map_leaves,
     refuse_sparse,
 )
-from replicax._src.data._joining import concatenate
 from replicax._src.data._node import (
     INFINITE,
     UNKNOWN,
     DatasetSpec,
+    Generated,
     Node,
     OneInput,
     Peekable,
@@ -39,23 +38,27 @@ from replicax._src.data._run import Run
 from replicax._src.data._sources import BlockNode, OneElement, TensorSlices
 
 
-@final
-@dataclasses.dataclass(frozen=True, eq=False)
-class Batch(OneInput):
-    """`batch_size` elements as one."""
+class OfSize(OneInput):
+    """An operation that makes one element of `batch_size` of them."""
 
     batch_size: int
     drop_remainder: bool
-    label: ClassVar[str] = "BatchDataset"
     stacks_elements: ClassVar[bool] = True
-
-    @override
-    def open(self, run: Run) -> Reader:
-        return BatchReader(self.input.open(run), self.batch_size, self.drop_remainder)
 
     @override
     def _cardinality(self) -> int:
         return batches_of(self.input.cardinality, self.batch_size, self.drop_remainder)
+
+
+@final
+class Batch(OfSize):
+    """`batch_size` elements as one."""
+
+    label: ClassVar[str] = "BatchDataset"
+
+    @override
+    def open(self, run: Run) -> Reader:
+        return BatchReader(self.input.open(run), self.batch_size, self.drop_remainder)
 
     @override
     def _spec(self) -> Any:
@@ -109,34 +112,19 @@ class BatchReader(ReaderOfOne):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
-class PaddedBatch(OneInput):
+class PaddedBatch(OfSize, Generated):
     """`batch_size` elements as one, each filled up to the longest of them."""
 
-    batch_size: int
     padded_shapes: Any  # a structure of tuples (None: the longest), or None for all
     padding_values: Any  # a structure of numbers, or None for zeros
-    drop_remainder: bool
     label: ClassVar[str] = "PaddedBatchDataset"
-    stacks_elements: ClassVar[bool] = True
 
     @override
-    def open(self, run: Run) -> Reader:
-        return Pulled(self._blocks(self.input.open(run)))
-
-    def _blocks(self, reader: Reader) -> Generator[Block]:
-        try:
-            while len(block := take_all(reader, self.batch_size)):
-                if self.drop_remainder and len(block) < self.batch_size:
-                    return
-                try:
-                    batch = self._padded(block.rows())
-                except Exception as error:
-                    yield Broken(error)
-                    continue
-                yield Held([batch])
-        finally:
-            reader.close()
+    def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
+        while len(block := take_all(reader, self.batch_size)):
+            if self.drop_remainder and len(block) < self.batch_size:
+                return
+            yield or_broken(lambda some: Held([self._padded(some.rows())]), block)
 
     def _padded(self, elements: Sequence[Any]) -> Any:
         structure = Structure(elements[0])
@@ -150,10 +138,6 @@ class PaddedBatch(OneInput):
                 for column, shape, value, name in zip(columns, shapes, values, names)
             ]
         )
-
-    @override
-    def _cardinality(self) -> int:
-        return batches_of(self.input.cardinality, self.batch_size, self.drop_remainder)
 
     @override
     def _spec(self) -> Any:
@@ -239,15 +223,14 @@ def rows_of(element: Element, what: str) -> Block:
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
-class Unbatch(OneInput):
+class Unbatch(Generated):
     """The rows of the batches."""
 
     label: ClassVar[str] = "UnbatchDataset"
 
     @override
-    def open(self, run: Run) -> Reader:
-        return Pulled(unbatched(self.input.open(run)))
+    def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
+        return unbatched(reader)
 
     @override
     def _cardinality(self) -> int:
@@ -268,20 +251,21 @@ class Unbatch(OneInput):
 
 def unbatched(reader: Reader, what: str = "unbatch()") -> Generator[Block]:
     """Yields the rows of the batches that a reader has."""
+    while len(block := reader.take(1)):
+        yield or_broken(lambda batches: row_block(batches, what), block)
+
+
+def or_broken(make: Callable[[Block], Block], block: Block) -> Block:
+    """Returns what `make` makes of a block; the error in its place, for who wants it."""
     try:
-        while len(block := reader.take(1)):
-            try:
-                rows = row_block(block, what)
-            except Exception as error:
-                rows = Broken(error)
-            yield rows
-    finally:
-        reader.close()
+        return make(block)
+    except Exception as error:
+        return Broken(error)
 
 
 def rows_in(node: Node) -> int:
     """Returns how many rows a data set of batches has, where that is known."""
-    if isinstance(node, Batch | PaddedBatch):
+    if isinstance(node, OfSize):
         rows = node.input.cardinality
         return rows - rows % node.batch_size if node.drop_remainder and rows > 0 else rows
     if isinstance(node, Repeat) and node.count > 0:
@@ -296,8 +280,7 @@ def rows_in(node: Node) -> int:
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
-class Rebatch(OneInput):
+class Rebatch(Generated):
     """Batches of other sizes: those of `sizes`, in turn."""
 
     sizes: tuple[int, ...]
@@ -306,22 +289,16 @@ class Rebatch(OneInput):
     stacks_elements: ClassVar[bool] = True
 
     @override
-    def open(self, run: Run) -> Reader:
-        return Pulled(self._blocks(self.input.open(run)))
-
-    def _blocks(self, reader: Reader) -> Generator[Block]:
+    def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
         rows = Peekable(Pulled(unbatched(reader)))
-        try:
-            for size in itertools.cycle(self.sizes):
-                if size == 0 and (one := rows.peek()) is not None:
-                    yield Held([map_leaves(lambda leaf: leaf[:0], one.stacked())])
-                    continue
-                block = take_all(rows, size)
-                if len(block) == 0 or (self.drop_remainder and len(block) < size):
-                    return
-                yield Batched(block, len(block))
-        finally:
-            rows.close()
+        for size in itertools.cycle(self.sizes):
+            if size == 0 and (one := rows.peek()) is not None:
+                yield Held([map_leaves(lambda leaf: leaf[:0], one.stacked())])
+                continue
+            block = take_all(rows, size)
+            if len(block) == 0 or (self.drop_remainder and len(block) < size):
+                return
+            yield Batched(block, len(block))
 
     @override
     def _cardinality(self) -> int:
@@ -344,8 +321,7 @@ class Rebatch(OneInput):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
-class Window(OneInput):
+class Window(Generated):
     """Data sets of `size` consecutive elements each, one for each leaf of an element."""
 
     size: int
@@ -356,34 +332,28 @@ class Window(OneInput):
     label: ClassVar[str] = "WindowDataset"
 
     @override
-    def open(self, run: Run) -> Reader:
-        return Pulled(self._blocks(self.input.open(run)))
-
-    def _blocks(self, reader: Reader) -> Generator[Block]:
+    def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
         extent = (self.size - 1) * self.stride + 1
         held: Block = EMPTY
-        try:
-            while True:
-                # Computed once, though windows overlap.
-                more = take_all(reader, max(extent - len(held), 0))
-                try:
-                    held = concatenate([held, Held(more.rows())])
-                except Exception as error:
-                    yield Broken(error)
-                    continue
-                if len(held) == 0 or (self.drop_remainder and len(held) < extent):
+        while True:
+            # Computed once, though windows overlap.
+            more = take_all(reader, max(extent - len(held), 0))
+            try:
+                held = concatenate([held, Held(more.rows())])
+            except Exception as error:
+                yield Broken(error)
+                continue
+            if len(held) == 0 or (self.drop_remainder and len(held) < extent):
+                return
+            stop = min(extent, len(held))
+            yield Held([self._window(held.select(slice(0, stop, self.stride)))])
+            if self.shift >= len(held):
+                missing = self.shift - len(held)
+                held = EMPTY
+                if missing and reader.skip(missing) < missing:
                     return
-                stop = min(extent, len(held))
-                yield Held([self._window(held.select(slice(0, stop, self.stride)))])
-                if self.shift >= len(held):
-                    missing = self.shift - len(held)
-                    held = EMPTY
-                    if missing and reader.skip(missing) < missing:
-                        return
-                else:
-                    held = held.select(slice(self.shift, len(held)))
-        finally:
-            reader.close()
+            else:
+                held = held.select(slice(self.shift, len(held)))
 
     def _window(self, block: Block) -> Any:
         spec = self.input.spec

@@ -155,14 +155,14 @@ def _names_now(module: dict[str, Any], read: set[str], kept: set[str]) -> dict[s
     """Returns the module's names for a function that reads some of them."""
     others = [module[name] for name in read - kept if name in module]
     known = all(name in module or hasattr(builtins, name) for name in read)
-    if known and _SEE_ALL.isdisjoint(read) and all(map(_is_module, others)):
+    if (
+        known
+        and _SEE_ALL.isdisjoint(read)
+        and all(isinstance(each, types.ModuleType) for each in others)
+    ):
         return {name: module[name] for name in (*read, *_MODULE_FACTS) if name in module}
     # What may be another object later is looked up when it is needed, which takes longer.
     return _Globals({name: module[name] for name in kept}, module)
-
-
-def _is_module(value: object) -> bool:
-    return isinstance(value, types.ModuleType)
 
 
 @final

@@ -9,7 +9,8 @@ here: a worker that reads a part of the data does the work for that part.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self, final
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar, final
 
 import numpy as np
 
@@ -27,7 +28,8 @@ from replicax._src.data._elements import (
 )
 from replicax._src.records import RecordArray, Records
 
-Indices = Any  # a slice, a range, or an array of integers
+Indices = slice | np.ndarray
+Source = TypeVar("Source")
 
 
 class Block:
@@ -50,6 +52,10 @@ class Block:
         """Returns the same elements, to be held for long: they keep nothing else in memory."""
         return self
 
+    def joined(self, blocks: Sequence[Self]) -> Block | None:
+        """Returns one block of several of this class, not computed; None if they do not fit."""
+        return None
+
     def stacked(self, allocate: Allocate | None = None) -> Any:
         """Returns all elements as one: every leaf gets a first dimension, the length of the block.
 
@@ -62,35 +68,34 @@ class Block:
         return structure.build([stack(column, allocate) for column in structure.columns(rows)])
 
 
-@final
-class Rows(Block):
-    """Rows of arrays in memory, by number."""
+@dataclass(slots=True, eq=False)
+class Numbered(Block, Generic[Source]):
+    """Elements of a source that has them by number."""
 
-    __slots__ = ("indices", "table")
-
-    def __init__(self, table: Table, indices: range | np.ndarray):
-        self.table = table
-        self.indices = indices
+    source: Source
+    indices: range | np.ndarray
 
     @override
     def __len__(self) -> int:
         return len(self.indices)
 
     @override
-    def select(self, indices: Indices) -> Rows:
-        return Rows(self.table, pick(self.indices, indices))
+    def select(self, indices: Indices) -> Self:
+        held = self.indices
+        if isinstance(indices, slice):
+            chosen = held[indices]
+        elif isinstance(held, np.ndarray):
+            chosen = held[indices]
+        else:
+            chosen = held.start + held.step * indices
+        return type(self)(self.source, chosen)
 
     @override
-    def rows(self) -> list[Any]:
-        columns, build = self.table.columns, self.table.structure.build
-        return [build([column[index] for column in columns]) for index in self.indices]
-
-    @override
-    def stacked(self, allocate: Allocate | None = None) -> Any:
-        indices = self.indices
-        return self.table.structure.build(
-            [gather(column, indices, allocate or np.empty) for column in self.table.columns]
-        )
+    def joined(self, blocks: Sequence[Self]) -> Self | None:
+        if any(block.source != self.source for block in blocks):
+            return None
+        parts = [np.asarray(block.indices, np.int64) for block in blocks]
+        return type(self)(self.source, np.concatenate(parts))
 
 
 class Table:
@@ -105,15 +110,23 @@ class Table:
         self.structure = structure
 
 
-def pick(held: range | np.ndarray, indices: Indices) -> range | np.ndarray:
-    """Returns `held[indices]`, where either may be a range."""
-    if isinstance(indices, slice) or isinstance(held, np.ndarray):
-        if isinstance(indices, range):
-            indices = np.arange(indices.start, indices.stop, indices.step)
-        return held[indices]
-    if isinstance(indices, range):
-        return range(held[0], held[0], held.step)[:0] if not indices else held[as_slice(indices)]
-    return held.start + held.step * np.asarray(indices)
+@final
+class Rows(Numbered[Table]):
+    """Rows of arrays in memory."""
+
+    __slots__ = ()
+
+    @override
+    def rows(self) -> list[Any]:
+        columns, build = self.source.columns, self.source.structure.build
+        return [build([column[index] for column in columns]) for index in self.indices]
+
+    @override
+    def stacked(self, allocate: Allocate | None = None) -> Any:
+        indices = self.indices
+        return self.source.structure.build(
+            [_gather(column, indices, allocate or np.empty) for column in self.source.columns]
+        )
 
 
 def as_slice(indices: range) -> slice:
@@ -123,7 +136,7 @@ def as_slice(indices: range) -> slice:
     return slice(indices.start, stop, indices.step)
 
 
-def gather(column: np.ndarray, indices: range | np.ndarray, allocate: Allocate) -> np.ndarray:
+def _gather(column: np.ndarray, indices: range | np.ndarray, allocate: Allocate) -> np.ndarray:
     """Returns a new array of these rows."""
     new = allocate((len(indices), *column.shape[1:]), column.dtype)
     if isinstance(indices, range):
@@ -135,22 +148,10 @@ def gather(column: np.ndarray, indices: range | np.ndarray, allocate: Allocate) 
 
 
 @final
-class Counted(Block):
-    """Consecutive integers."""
+class Counted(Numbered[np.dtype]):
+    """The indices themselves, as numbers of a dtype."""
 
-    __slots__ = ("dtype", "numbers")
-
-    def __init__(self, numbers: range | np.ndarray, dtype: np.dtype):
-        self.numbers = numbers
-        self.dtype = dtype
-
-    @override
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    @override
-    def select(self, indices: Indices) -> Counted:
-        return Counted(pick(self.numbers, indices), self.dtype)
+    __slots__ = ()
 
     @override
     def rows(self) -> list[Any]:
@@ -158,21 +159,19 @@ class Counted(Block):
 
     @override
     def stacked(self, allocate: Allocate | None = None) -> np.ndarray:
-        new = (allocate or np.empty)((len(self.numbers),), self.dtype)
-        numbers = self.numbers
+        new = (allocate or np.empty)((len(self.indices),), self.source)
+        numbers = self.indices
         if isinstance(numbers, range):
             numbers = np.arange(numbers.start, numbers.stop, numbers.step)
         new[:] = numbers
         return new
 
 
+@dataclass(slots=True, eq=False)
 class Held(Block):
     """Elements that are there already."""
 
-    __slots__ = ("elements",)
-
-    def __init__(self, elements: Sequence[Any]):
-        self.elements = elements
+    elements: Sequence[Any]
 
     @override
     def __len__(self) -> int:
@@ -182,9 +181,11 @@ class Held(Block):
     def select(self, indices: Indices) -> Self:
         if isinstance(indices, slice):
             return type(self)(self.elements[indices])
-        if isinstance(indices, np.ndarray):
-            indices = indices.tolist()
-        return type(self)([self.elements[index] for index in indices])
+        return type(self)([self.elements[index] for index in indices.tolist()])
+
+    @override
+    def joined(self, blocks: Sequence[Self]) -> Self:
+        return type(self)([element for block in blocks for element in block.elements])
 
     @override
     def rows(self) -> list[Any]:
@@ -192,13 +193,11 @@ class Held(Block):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class RecordRows(Block):
     """Records of a file, which stay in the bytes that were read."""
 
-    __slots__ = ("records",)
-
-    def __init__(self, records: Records):
-        self.records = records
+    records: Records
 
     @override
     def __len__(self) -> int:
@@ -206,9 +205,11 @@ class RecordRows(Block):
 
     @override
     def select(self, indices: Indices) -> RecordRows:
-        if isinstance(indices, range):
-            indices = as_slice(indices) if indices else slice(0, 0)
         return RecordRows(self.records.select(indices))
+
+    @override
+    def joined(self, blocks: Sequence[RecordRows]) -> RecordRows:
+        return RecordRows(Records.concatenate([block.records for block in blocks]))
 
     @override
     def rows(self) -> list[bytes]:
@@ -224,14 +225,12 @@ class RecordRows(Block):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Zipped(Block):
     """Elements of several data sets, side by side."""
 
-    __slots__ = ("parts", "structure")
-
-    def __init__(self, parts: Sequence[Block], structure: Structure):
-        self.parts = parts
-        self.structure = structure
+    parts: Sequence[Block]
+    structure: Structure
 
     @override
     def __len__(self) -> int:
@@ -240,6 +239,13 @@ class Zipped(Block):
     @override
     def select(self, indices: Indices) -> Zipped:
         return Zipped([part.select(indices) for part in self.parts], self.structure)
+
+    @override
+    def joined(self, blocks: Sequence[Zipped]) -> Zipped | None:
+        if any(block.structure is not self.structure for block in blocks):
+            return None
+        parts = zip(*[block.parts for block in blocks])
+        return Zipped([concatenate(part) for part in parts], self.structure)
 
     @override
     def rows(self) -> list[Any]:
@@ -252,40 +258,6 @@ class Zipped(Block):
     @override
     def stacked(self, allocate: Allocate | None = None) -> Any:
         return self.structure.build([part.stacked(allocate) for part in self.parts])
-
-
-@final
-class Mapped(Block):
-    """A function of the elements of another block."""
-
-    __slots__ = ("function", "inner")
-
-    def __init__(self, function: ElementFunction, inner: Block):
-        self.function = function
-        self.inner = inner
-
-    @override
-    def __len__(self) -> int:
-        return len(self.inner)
-
-    @override
-    def select(self, indices: Indices) -> Mapped:
-        return Mapped(self.function, self.inner.select(indices))
-
-    @override
-    def rows(self) -> list[Any]:
-        return self.function.rows(self.inner) if len(self.inner) else []
-
-    @override
-    def detached(self) -> Mapped:
-        return Mapped(self.function, self.inner.detached())
-
-    @override
-    def stacked(self, allocate: Allocate | None = None) -> Any:
-        if not self.function.whole_blocks:
-            return super().stacked(allocate)
-        element = self.function.stacked(self.inner)
-        return element if allocate is None else copied(element, allocate)
 
 
 class ElementFunction:
@@ -301,14 +273,50 @@ class ElementFunction:
 
 
 @final
+@dataclass(slots=True, eq=False)
+class Mapped(Block):
+    """A function of the elements of another block."""
+
+    function: ElementFunction
+    inner: Block
+
+    @override
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    @override
+    def select(self, indices: Indices) -> Mapped:
+        return Mapped(self.function, self.inner.select(indices))
+
+    @override
+    def joined(self, blocks: Sequence[Mapped]) -> Mapped | None:
+        if any(block.function is not self.function for block in blocks):
+            return None
+        return Mapped(self.function, concatenate([block.inner for block in blocks]))
+
+    @override
+    def rows(self) -> list[Any]:
+        return self.function.rows(self.inner) if len(self.inner) else []
+
+    @override
+    def detached(self) -> Mapped:
+        return Mapped(self.function, self.inner.detached())
+
+    @override
+    def stacked(self, allocate: Allocate | None = None) -> Any:
+        if not self.function.whole_blocks:
+            return Block.stacked(self, allocate)
+        element = self.function.stacked(self.inner)
+        return element if allocate is None else copied(element, allocate)
+
+
+@final
+@dataclass(slots=True, eq=False)
 class Batched(Block):
     """Batches of `size` consecutive elements of another block."""
 
-    __slots__ = ("inner", "size")
-
-    def __init__(self, inner: Block, size: int):
-        self.inner = inner
-        self.size = size
+    inner: Block
+    size: int
 
     @override
     def __len__(self) -> int:
@@ -318,13 +326,19 @@ class Batched(Block):
     def select(self, indices: Indices) -> Batched:
         size = self.size
         if isinstance(indices, slice):
-            indices = range(len(self))[indices]
-        if isinstance(indices, range) and indices.step == 1:
-            return Batched(
-                self.inner.select(slice(indices.start * size, indices.stop * size)), size
-            )
-        starts = np.asarray(indices, np.int64)[:, None] * size
+            chosen = range(len(self))[indices]
+            if chosen.step == 1:
+                inner = self.inner.select(slice(chosen.start * size, chosen.stop * size))
+                return Batched(inner, size)
+            indices = np.asarray(chosen, np.int64)
+        starts = indices[:, None] * size
         return Batched(self.inner.select((starts + np.arange(size)).ravel()), size)
+
+    @override
+    def joined(self, blocks: Sequence[Batched]) -> Batched | None:
+        if any(block.size != self.size for block in blocks):
+            return None
+        return Batched(concatenate([block.inner for block in blocks]), self.size)
 
     @override
     def detached(self) -> Batched:
@@ -333,15 +347,15 @@ class Batched(Block):
     @override
     def rows(self) -> list[Any]:
         if len(self) == 1:
-            return [stacked_batch(self.inner)]
+            return [_stacked_batch(self.inner)]
         size = self.size
         return [
-            stacked_batch(self.inner.select(slice(start, start + size)))
+            _stacked_batch(self.inner.select(slice(start, start + size)))
             for start in range(0, len(self.inner), size)
         ]
 
 
-def stacked_batch(block: Block) -> Any:
+def _stacked_batch(block: Block) -> Any:
     """Returns `block.stacked()` for `batch`."""
     try:
         return block.stacked()
@@ -354,14 +368,12 @@ def stacked_batch(block: Block) -> Any:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Columns(Block):
     """Rows of arrays that were computed for this block alone: what a batch is made of."""
 
-    __slots__ = ("columns", "structure")
-
-    def __init__(self, columns: Sequence[np.ndarray], structure: Structure):
-        self.columns = columns
-        self.structure = structure
+    columns: Sequence[np.ndarray]
+    structure: Structure
 
     @override
     def __len__(self) -> int:
@@ -369,9 +381,16 @@ class Columns(Block):
 
     @override
     def select(self, indices: Indices) -> Columns:
-        if isinstance(indices, range):
-            indices = as_slice(indices) if indices else slice(0, 0)
         return Columns([column[indices] for column in self.columns], self.structure)
+
+    @override
+    def joined(self, blocks: Sequence[Columns]) -> Columns | None:
+        if any(block.structure != self.structure for block in blocks):
+            return None
+        columns = list(zip(*[block.columns for block in blocks]))
+        if any(len({(part.shape[1:], part.dtype) for part in column}) > 1 for column in columns):
+            return None
+        return Columns([np.concatenate(column) for column in columns], self.structure)
 
     @override
     def rows(self) -> list[Any]:
@@ -398,13 +417,11 @@ def copied(element: Element, allocate: Allocate) -> Any:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Broken(Block):
     """In the place of an element that could not be made: who wants it gets the error."""
 
-    __slots__ = ("error",)
-
-    def __init__(self, error: Exception):
-        self.error = error
+    error: Exception
 
     @override
     def __len__(self) -> int:
@@ -412,9 +429,7 @@ class Broken(Block):
 
     @override
     def select(self, indices: Indices) -> Block:
-        if isinstance(indices, slice):
-            indices = range(1)[indices]
-        return self if len(indices) else EMPTY
+        return self if len(np.arange(1)[indices]) else EMPTY
 
     @override
     def rows(self) -> list[Any]:
@@ -422,3 +437,80 @@ class Broken(Block):
 
 
 EMPTY = Held(())
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Joined(Block):
+    """Elements of blocks of different kinds: the last batch, which is smaller, among the others.
+
+    Attributes:
+      parts: the blocks.
+      which: for each element, the block that it is in.
+      indices: and its place there.
+    """
+
+    parts: Sequence[Block]
+    which: np.ndarray
+    indices: np.ndarray
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block]) -> Joined:
+        parts: list[Block] = []
+        which: list[np.ndarray] = []
+        indices: list[np.ndarray] = []
+        for block in blocks:
+            if isinstance(block, Joined):
+                which.append(block.which + len(parts))
+                indices.append(block.indices)
+                parts += block.parts
+            else:
+                which.append(np.full(len(block), len(parts)))
+                indices.append(np.arange(len(block)))
+                parts.append(block)
+        return cls(parts, np.concatenate(which), np.concatenate(indices))
+
+    @override
+    def __len__(self) -> int:
+        return len(self.which)
+
+    @override
+    def select(self, indices: Indices) -> Block:
+        which, places = self.which[indices], self.indices[indices]
+        used = np.unique(which)
+        if len(used) == 1:
+            return self.parts[used[0]].select(places)
+        # Blocks of which nothing is left must not be kept.
+        return Joined([self.parts[i] for i in used], np.searchsorted(used, which), places)
+
+    @override
+    def detached(self) -> Joined:
+        return Joined([part.detached() for part in self.parts], self.which, self.indices)
+
+    @override
+    def rows(self) -> list[Any]:
+        rows: list[Any] = [None] * len(self)
+        for number, part in enumerate(self.parts):
+            (mine,) = np.nonzero(self.which == number)
+            for place, row in zip(mine.tolist(), part.select(self.indices[mine]).rows()):
+                rows[place] = row
+        return rows
+
+
+_MOST_PARTS = 32  # in one block, before they are computed after all
+
+
+def concatenate(blocks: Sequence[Block]) -> Block:
+    """Returns one block of the elements of several; where of one kind, still not computed."""
+    blocks = [block for block in blocks if len(block)]
+    if len(blocks) < 2:
+        return blocks[0] if blocks else EMPTY
+    first = blocks[0]
+    if all(type(block) is type(first) for block in blocks):
+        joined = first.joined(blocks)
+        if joined is not None:
+            return joined
+    parts = sum(len(block.parts) if isinstance(block, Joined) else 1 for block in blocks)
+    if parts <= _MOST_PARTS:
+        return Joined.of(blocks)
+    return Held([element for block in blocks for element in block.rows()])

@@ -276,7 +276,7 @@ class _Description:
 
     @classmethod
     def read(cls, file: IO[bytes]) -> _Description:
-        first = _bytes(file, len(_FIRST_LINE))
+        first = _bytes(file, len(_FIRST_LINE)).tobytes()
         if first[:1] == b"\x80":
             raise _Damaged(
                 "it is a pickle, as older versions of replicax wrote, and a pickle can run any "
@@ -284,10 +284,10 @@ class _Description:
             )
         if first != _FIRST_LINE:
             raise _Damaged("it does not begin as such files of this version do")
-        length, checksum = _SIZES.unpack(_bytes(file, _SIZES.size))
+        length, checksum = _SIZES.unpack(_bytes(file, _SIZES.size).data)
         if length > _MOST_DESCRIPTION:
             raise _Damaged(f"its description claims {length} bytes")
-        text = _bytes(file, length)
+        text = _bytes(file, length).tobytes()
         if zlib.crc32(text) != checksum:
             raise _Damaged("its description does not match its checksum")
         try:
@@ -325,30 +325,26 @@ def _checked_type(kind: object, dtype: object, shape: Sequence[object]) -> LeafT
     return LeafType(known, dtype, tuple(_count(size) for size in shape))
 
 
-def _bytes(file: IO[bytes], count: int) -> bytes:
+def _bytes(file: IO[bytes], count: int) -> np.ndarray:
     """Returns the next bytes; memory is taken only for those that there are."""
     if count > os.fstat(file.fileno()).st_size - file.tell():
         raise _Damaged("it ends too early")
-    found = file.read(count)
-    if len(found) != count:
-        raise _Damaged("it ends too early")
-    return found
-
-
-def _section(file: IO[bytes], size: int, checksum: int) -> np.ndarray:
-    file.seek(-file.tell() % _ALIGNMENT, os.SEEK_CUR)
-    if size > os.fstat(file.fileno()).st_size - file.tell():
-        raise _Damaged("it ends too early")
-    section = aligned((size,), np.uint8)
-    view, done = section.data, 0
-    while done < size:
+    found = aligned((count,), np.uint8)
+    view, done = found.data, 0
+    while done < count:
         now = file.readinto(view[done:])  # type: ignore[attr-defined]
         if not now:
             raise _Damaged("it ends too early")
         done += now
-    if zlib.crc32(view) != checksum:
+    return read_only(found)
+
+
+def _section(file: IO[bytes], size: int, checksum: int) -> np.ndarray:
+    file.seek(-file.tell() % _ALIGNMENT, os.SEEK_CUR)
+    section = _bytes(file, size)
+    if zlib.crc32(section.data) != checksum:
         raise _Damaged("its content does not match its checksum")
-    return read_only(section)
+    return section
 
 
 def _decoded(types: Sequence[LeafType], sections: Iterator[np.ndarray], count: int) -> list[Any]:

@@ -39,7 +39,6 @@ class Store:
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Cache(OneInput):
     """The elements, computed in the first walk and kept, in memory or in a file.
 
@@ -159,7 +158,6 @@ def seeds_of_files(nodes: Sequence[Node]) -> dict[int, int]:
     return seeds
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class _PassedOn(OneInput):
     """The same elements, read as they are."""
 
@@ -172,7 +170,6 @@ class _PassedOn(OneInput):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Prefetch(_PassedOn):
     """The same elements; at the end of a pipeline, read ahead by a thread.
 
@@ -188,7 +185,6 @@ class Prefetch(_PassedOn):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class WithOptions(_PassedOn):
     """The same elements, with options for those who distribute them."""
 

@@ -15,10 +15,8 @@ from replicax._src._typing import DTypeLike, PyTree
 from replicax._src.data._arguments import as_count, as_function, as_signature, flat_padding
 from replicax._src.data._batching import Batch, PaddedBatch, Rebatch, Unbatch, Window
 from replicax._src.data._caching import Cache, Prefetch, WithOptions, options_of
-from replicax._src.data._combining import Concatenate, Enumerate, Zip
+from replicax._src.data._combining import Concatenate, Enumerate, Interleave, Zip
 from replicax._src.data._elements import DatasetBase, Element, ElementSpec, Structure, as_element
-from replicax._src.data._files import FileNames, names_node
-from replicax._src.data._interleaving import Interleave
 from replicax._src.data._iterator import DatasetIterator, refuse_in_trace
 from replicax._src.data._mapping import Filter, Map, MapMode
 from replicax._src.data._node import INFINITE, UNKNOWN, Node, NoElements, merged_specs
@@ -27,10 +25,12 @@ from replicax._src.data._ordering import Repeat, Shard, Shuffle, Skip, Take
 from replicax._src.data._report import benchmark, html_tree, one_line, text_tree
 from replicax._src.data._run import Iterations
 from replicax._src.data._sources import (
+    FileNames,
     Numbers,
     OneElement,
     PythonIterator,
     TensorSlices,
+    names_node,
     start_generator,
 )
 from replicax._src.data.foreign import foreign_node
@@ -288,7 +288,7 @@ class Dataset(DatasetBase):
         """
         size = as_count(batch_size, "padded_batch()", 1)
         shapes, values = flat_padding(padded_shapes, padding_values, self._data_set_node)
-        return Dataset(PaddedBatch(self._data_set_node, size, shapes, values, bool(drop_remainder)))
+        return Dataset(PaddedBatch(self._data_set_node, size, bool(drop_remainder), shapes, values))
 
     def unbatch(self, name: str | None = None) -> Dataset:
         """Returns the rows of the batches, one by one."""

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from replicax._src.data import _files
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence, Sized
+from typing import TypeVar
+
+import numpy as np
+
+from replicax._src._arrays import STRING
+from replicax._src._errors import DataLossError
+from replicax._src._tensor_spec import TensorSpec
 from replicax._src.data._arguments import as_count
-from replicax._src.data._array_record import array_records
+from replicax._src.data._arrow import scan_parquet
+from replicax._src.data._blocks import Block, Held, RecordRows
 from replicax._src.data._dataset import Dataset
 from replicax._src.data._elements import DatasetBase
-from replicax._src.data._files import FileNames
+from replicax._src.data._indexed import FetchedColumns, Indexed, by_rows
 from replicax._src.data._run import Run
+from replicax._src.data._sources import FileNames, Files, file_name, names_node
+from replicax._src.records import scan_fixed, scan_lines, scan_tfrecords
 
 
 class TFRecordDataset(Dataset):
@@ -29,7 +42,10 @@ class TFRecordDataset(Dataset):
         num_parallel_reads: int | None = None,
         name: str | None = None,
     ):
-        super().__init__(_files.tfrecords(_files.names_node(filenames), compression_type))
+        def scan(path: str) -> Iterator[Block]:
+            return (RecordRows(records) for records in scan_tfrecords(path, compression_type))
+
+        super().__init__(Files(names_node(filenames), scan, "TFRecordDataset"))
 
 
 class TextLineDataset(Dataset):
@@ -46,7 +62,10 @@ class TextLineDataset(Dataset):
         num_parallel_reads: int | None = None,
         name: str | None = None,
     ):
-        super().__init__(_files.text_lines(_files.names_node(filenames), compression_type))
+        def scan(path: str) -> Iterator[Block]:
+            return (Held(lines) for lines in scan_lines(path, compression_type))
+
+        super().__init__(Files(names_node(filenames), scan, "TextLineDataset"))
 
 
 class FixedLengthRecordDataset(Dataset):
@@ -69,10 +88,12 @@ class FixedLengthRecordDataset(Dataset):
         record = as_count(record_bytes, "FixedLengthRecordDataset(record_bytes=...)", 1)
         header = as_count(header_bytes or 0, "FixedLengthRecordDataset(header_bytes=...)", 0)
         footer = as_count(footer_bytes or 0, "FixedLengthRecordDataset(footer_bytes=...)", 0)
-        names = _files.names_node(filenames)
-        super().__init__(
-            _files.fixed_length_records(names, record, header, footer, compression_type)
-        )
+
+        def scan(path: str) -> Iterator[Block]:
+            found = scan_fixed(path, record, header, footer, compression_type)
+            return (RecordRows(records) for records in found)
+
+        super().__init__(Files(names_node(filenames), scan, "FixedLengthRecordDataset"))
 
 
 class ParquetDataset(Dataset):
@@ -84,7 +105,18 @@ class ParquetDataset(Dataset):
     """
 
     def __init__(self, filenames: FileNames | DatasetBase, columns: list[str] | None = None):
-        super().__init__(_files.parquet(_files.names_node(filenames), columns))
+        try:
+            import pyarrow.parquet  # noqa: F401  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise ImportError(
+                "ParquetDataset needs the package pyarrow, which is not installed. Run: pip "
+                "install 'replicax[parquet]'."
+            ) from None
+
+        def scan(path: str) -> Iterator[Block]:
+            return scan_parquet(path, columns)
+
+        super().__init__(Files(names_node(filenames), scan, "ParquetDataset", False))
 
 
 class ArrayRecordDataset(Dataset):
@@ -97,5 +129,64 @@ class ArrayRecordDataset(Dataset):
     """
 
     def __init__(self, filenames: FileNames | DatasetBase):
-        names = _files.names_node(filenames).open(Run()).take(1 << 30).rows()
-        super().__init__(array_records([_files.file_name(name) for name in names]))
+        names = names_node(filenames).open(Run()).take(1 << 30).rows()
+        super().__init__(array_records([file_name(name) for name in names]))
+
+
+T = TypeVar("T")
+
+
+def array_records(paths: list[str]) -> Indexed:
+    """Returns the records of ArrayRecord files; needs the package array_record."""
+    try:
+        from array_record.python import array_record_data_source  # pyright: ignore
+    except ImportError:
+        raise ImportError(
+            "ArrayRecordDataset needs the package array-record, which is not installed. Run: pip "
+            "install 'replicax[arrayrecord]'."
+        ) from None
+    open_files = array_record_data_source.ArrayRecordDataSource
+    for path in paths:
+        if "://" not in path and not os.path.exists(path):
+            raise FileNotFoundError(f"There is no file {path!r} (in {os.getcwd()!r}).")
+    try:
+        source = open_files(paths)
+    except RuntimeError as error:
+        raise _damaged(error, next(path for path in paths if _fails(open_files, [path]))) from error
+    fetch = by_rows(source, "ArrayRecordDataset")
+
+    def fetch_checked(indices: range | np.ndarray) -> FetchedColumns:
+        try:
+            return fetch(indices)
+        except RuntimeError as error:
+            number = next((int(i) for i in indices if _fails(source.__getitem__, int(i))), None)
+            raise _damaged(error, _file_of(number, paths, open_files)) from error
+
+    signature = TensorSpec.on_host((), STRING)
+    return Indexed(fetch_checked, len(source), "ArrayRecordDataset", True, signature)
+
+
+def _fails(function: Callable[[T], object], argument: T) -> bool:
+    try:
+        function(argument)
+    except RuntimeError:
+        return True
+    return False
+
+
+def _file_of(
+    number: int | None, paths: Sequence[str], open_files: Callable[[list[str]], Sized]
+) -> str | None:
+    """Returns the file that has the record of this number."""
+    if number is None:
+        return None
+    ends = itertools.accumulate(len(open_files([path])) for path in paths)
+    return next(path for path, end in zip(paths, ends) if number < end)
+
+
+def _damaged(error: RuntimeError, path: str | None) -> DataLossError:
+    """Returns the error for a damaged file: the package says what is wrong, not where."""
+    place = re.search(r"at byte (\d+)", str(error))
+    reason = str(error) or "it is cut off, or no ArrayRecord file"
+    name = "An ArrayRecord file" if path is None else f"The ArrayRecord file {path!r}"
+    return DataLossError(f"{name} is damaged: {reason}.", path, int(place[1]) if place else None)

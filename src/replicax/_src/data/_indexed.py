@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, final, runtime_checkable
@@ -14,7 +13,7 @@ from replicax._src._arrays import STRING
 from replicax._src._errors import add_note
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import override
-from replicax._src.data._blocks import Block, Indices, pick
+from replicax._src.data._blocks import Numbered
 from replicax._src.data._elements import (
     Allocate,
     ElementSpec,
@@ -51,22 +50,10 @@ Fetch = Callable[[range | np.ndarray], FetchedColumns]
 
 
 @final
-class Fetched(Block):
+class Fetched(Numbered["Indexed"]):
     """Elements of such a source, by number."""
 
-    __slots__ = ("indices", "node")
-
-    def __init__(self, node: Indexed, indices: range | np.ndarray):
-        self.node = node
-        self.indices = indices
-
-    @override
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    @override
-    def select(self, indices: Indices) -> Fetched:
-        return Fetched(self.node, pick(self.indices, indices))
+    __slots__ = ()
 
     @override
     def rows(self) -> list[Any]:
@@ -84,21 +71,15 @@ class Fetched(Block):
 
     def _fetched(self) -> FetchedColumns:
         try:
-            return self.node.fetch(self.indices)
+            return self.source.fetch(self.indices)
         except StopIteration as error:
             # It would be taken for the end of the data.
             raise RuntimeError(
-                f"{self.node.kind} raised StopIteration for {_which(self.indices)}."
+                f"{self.source.label} raised StopIteration for {_which(self.indices)}."
             ) from error
         except Exception as error:
-            add_note(error, f"Raised by {self.node.kind}, for {_which(self.indices)}.")
+            add_note(error, f"Raised by {self.source.label}, for {_which(self.indices)}.")
             raise
-
-    def joined(self, blocks: Sequence[Fetched]) -> Fetched | None:
-        if any(block.node is not self.node for block in blocks):
-            return None
-        parts = [np.asarray(block.indices, np.int64) for block in blocks]
-        return Fetched(self.node, np.concatenate(parts))
 
 
 def _which(indices: range | np.ndarray) -> str:
@@ -119,7 +100,6 @@ def _stacked(column: Column, allocate: Allocate | None) -> np.ndarray:
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Indexed(Node):
     """A source with a length, of which any elements can be had."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +14,11 @@ from replicax._src._typing import override
 from replicax._src.context import world
 from replicax._src.data._ahead import Failed, ReadAhead
 from replicax._src.data._caching import Prefetch, WithOptions, seeds_of_files
-from replicax._src.data._elements import plain
-from replicax._src.data._interleaving import Interleave
-from replicax._src.data._node import Node, Reader, chunk_of, walk
-from replicax._src.data._optional import Optional
+from replicax._src.data._combining import Interleave
+from replicax._src.data._elements import Element, ElementSpec, as_element, plain
+from replicax._src.data._node import Node, Reader, chunk_of, drawing_nodes, spec_of, walk
 from replicax._src.data._parsed_records import yields_records
 from replicax._src.data._run import Run
-from replicax._src.data._state import run_from, state_of
 from replicax._src.functions import NotOneProgram
 
 
@@ -67,7 +66,7 @@ class PositionedIterator:
         """Starts a walk at `self._position`."""
         raise NotImplementedError
 
-    def _tied_to(self) -> dict[str, Any]:
+    def tied_to(self) -> dict[str, Any]:
         """Returns what else must be the same where a state is continued, by name."""
         return {}
 
@@ -79,8 +78,12 @@ class PositionedIterator:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def _check_context(self) -> None:
+        """Raises an error where no element can be taken: while a function is traced."""
         refuse_in_trace()
+
+    def __next__(self) -> Any:
+        self._check_context()
         with self._lock:
             try:
                 if self._feed is None:
@@ -139,7 +142,7 @@ class PositionedIterator:
 
         Small, and made of numbers and texts only: it can be written as JSON.
         """
-        return state_of(self._nodes, self._run, self._position) | self._tied_to()
+        return state_of(self._nodes, self._run, self._position) | self.tied_to()
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues from a state of `get_state`: the same elements follow, in the same order.
@@ -148,7 +151,7 @@ class PositionedIterator:
         followed.
         """
         run, position = run_from(self._nodes, state)
-        mine = self._tied_to()
+        mine = self.tied_to()
         theirs = {name: state[name] for name in ("split", "replicas", "workers") if name in state}
         if mine != theirs:
             raise ValueError(
@@ -227,3 +230,103 @@ class _Feed:
 def _may_have_records(node: Node) -> bool:
     """Whether records of files are read somewhere, also in data sets that are made on the way."""
     return any(isinstance(each, Interleave) or yields_records(each) for each in walk(node))
+
+
+class Optional:
+    """A value, or nothing: what `iterator.get_next_as_optional()` returns.
+
+    >>> import replicax as rx
+    >>> optional = rx.experimental.Optional.from_value(42)
+    >>> optional.has_value(), optional.get_value()
+    (True, 42)
+    >>> rx.experimental.Optional.empty(None).has_value()
+    False
+    """
+
+    _NOTHING = object()
+
+    def __init__(self, value: Element, spec: Callable[[], Any]):
+        self._value = value
+        self._spec = spec  # asked when somebody wants it: it may have to be read
+
+    @classmethod
+    def from_value(cls, value: Element) -> Optional:
+        """Returns an Optional that has this value."""
+        return cls(value, lambda: spec_of(as_element(value)))
+
+    @classmethod
+    def empty(cls, element_spec: ElementSpec) -> Optional:
+        """Returns an Optional without a value; `element_spec` is what that would look like."""
+        return cls(cls._NOTHING, lambda: element_spec)
+
+    def has_value(self, name: str | None = None) -> bool:
+        """Whether there is a value."""
+        return self._value is not self._NOTHING
+
+    def get_value(self, name: str | None = None) -> Any:
+        """Returns the value; raises a `ValueError` if there is none."""
+        if not self.has_value():
+            raise ValueError("The Optional has no value: ask has_value() first.")
+        return self._value
+
+    @property
+    def element_spec(self) -> Any:
+        """What the value looks like."""
+        return self._spec()
+
+    def __repr__(self) -> str:
+        return f"Optional({self._value!r})" if self.has_value() else "Optional.empty"
+
+
+# ------------------------------------------------------------------ what is saved of an iterator
+
+
+VERSION = 1
+
+
+def fingerprint(nodes: Sequence[Node]) -> str:
+    """Returns a short text that differs for pipelines with different elements, as far as it shows.
+
+    What functions do does not show, nor what is in files and arrays.
+    """
+    parts: list[str] = []
+    for node in nodes:
+        for each in walk(node):
+            if each.passes_on:
+                continue
+            parts += [each.label, each.settings()]
+            if not each.inputs:
+                parts.append(str(each.cardinality))
+    return hashlib.blake2s(" ".join(parts).encode(), digest_size=4).hexdigest()
+
+
+def state_of(nodes: Sequence[Node], run: Run, position: int) -> dict[str, Any]:
+    """Returns what an iterator over these pipelines has to remember."""
+    state: dict[str, Any] = {
+        "version": VERSION,
+        "dataset": fingerprint(nodes),
+        "position": position,
+        "iteration": run.iteration,
+    }
+    seeds = [run.seed_of(each.drawn) for node in nodes for each in drawing_nodes(node)]
+    return {**state, "seeds": seeds} if seeds else state
+
+
+def run_from(nodes: Sequence[Node], state: object) -> tuple[Run, int]:
+    """Returns the run and the position that a state describes."""
+    if not isinstance(state, dict) or "version" not in state:
+        raise TypeError(f"set_state takes what get_state returned, a dict; got {state!r}.")
+    if state["version"] != VERSION:
+        raise ValueError(
+            f"The state has version {state['version']!r}, and this replicax reads version "
+            f"{VERSION}. Use the replicax that wrote it."
+        )
+    drawing = [each for node in nodes for each in drawing_nodes(node)]
+    seeds = state.get("seeds", [])
+    if state.get("dataset") != fingerprint(nodes) or len(seeds) != len(drawing):
+        raise ValueError(
+            "The state is of another data set: its operations, batch sizes or number of elements "
+            "are not those of this one. A state continues the same pipeline over the same data."
+        )
+    drawn = {each.drawn: int(seed) for each, seed in zip(drawing, seeds)}
+    return Run(int(state["iteration"]), drawn), int(state["position"])

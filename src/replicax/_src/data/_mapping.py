@@ -28,10 +28,10 @@ from replicax._src.data._elements import (
 )
 from replicax._src.data._node import (
     UNKNOWN,
+    Generated,
     Node,
     NoElements,
     OneInput,
-    Pulled,
     Reader,
     ReaderOfOne,
     Slices,
@@ -137,7 +137,6 @@ class WholeBlocks(ElementFunction):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Map(OneInput):
     """A function of each element."""
 
@@ -288,8 +287,7 @@ class MapReader(ReaderOfOne):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
-class Filter(OneInput):
+class Filter(Generated):
     """The elements of which a function says True."""
 
     predicate: Callable[..., Any]
@@ -298,21 +296,9 @@ class Filter(OneInput):
     pulls_user_code: ClassVar[bool] = True
 
     @override
-    def open(self, run: Run) -> Reader:
-        return Pulled(_filtered(self.input.open(run), chunk_of(self.input), self.predicate))
-
-    @override
-    def _cardinality(self) -> int:
-        return UNKNOWN
-
-    @override
-    def details(self) -> str:
-        return name_of(self.predicate)
-
-
-def _filtered(reader: Reader, chunk: int, predicate: Callable[..., Any]) -> Generator[Block]:
-    """Yields the elements that are kept, and in the place of one that fails its error."""
-    try:
+    def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
+        """Yields the elements that are kept, and in the place of one that fails its error."""
+        chunk = chunk_of(self.input)
         while len(block := reader.take(chunk)):
             try:
                 rows = block.rows()
@@ -322,15 +308,21 @@ def _filtered(reader: Reader, chunk: int, predicate: Callable[..., Any]) -> Gene
             kept: list[Any] = []
             for row in rows:
                 try:
-                    if _is_kept(predicate, row):
+                    if _is_kept(self.predicate, row):
                         kept.append(own(row))  # not its whole block as well
                 except Exception as error:
                     yield Held(kept)
                     yield Broken(error)
                     kept = []
             yield Held(kept)
-    finally:
-        reader.close()
+
+    @override
+    def _cardinality(self) -> int:
+        return UNKNOWN
+
+    @override
+    def details(self) -> str:
+        return name_of(self.predicate)
 
 
 def _is_kept(predicate: Callable[..., Any], element: Element) -> bool:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, Self, dataclass_transform, final
 
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import override
-from replicax._src.data._blocks import EMPTY, Block
+from replicax._src.data._blocks import EMPTY, Block, concatenate
 from replicax._src.data._elements import (
     DatasetBase,
     Element,
@@ -22,7 +22,6 @@ from replicax._src.data._elements import (
     Structure,
     map_leaves,
 )
-from replicax._src.data._joining import concatenate
 from replicax._src.data._run import Run
 
 INFINITE = -1
@@ -82,9 +81,13 @@ def take_all(reader: Reader, count: int) -> Block:
     return concatenate(blocks)
 
 
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
 @dataclasses.dataclass(frozen=True, eq=False)
 class Node:
-    """An operation, with the operations that it reads from in its fields."""
+    """An operation, with the operations that it reads from in its fields.
+
+    Its subclasses are frozen dataclasses without being told.
+    """
 
     label: ClassVar[str] = "Dataset"  # as TensorFlow calls it, for printing
     runs_user_code: ClassVar[bool] = False  # the user's Python functions and iterators
@@ -93,6 +96,9 @@ class Node:
     reorders: ClassVar[bool] = False  # and changes nothing but their order
     passes_on: ClassVar[bool] = False  # hands on the elements of its input, in order
     stacks_elements: ClassVar[bool] = False  # makes one large element of several small ones
+
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(frozen=True, eq=False)(cls)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -157,7 +163,6 @@ class Node:
         return "" if self.runs_user_code else self.details()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class OneInput(Node):
     """An operation on one node."""
 
@@ -201,10 +206,11 @@ class Slices(Reader):
 
 
 class Pulled(Reader):
-    """A walk over blocks of any size from a generator."""
+    """A walk over blocks of any size from a generator, which may read from another walk."""
 
-    def __init__(self, blocks: Generator[Block]):
+    def __init__(self, blocks: Generator[Block], reader: Reader | None = None):
         self._blocks = blocks
+        self._reader = reader
         self._rest = Slices(EMPTY)
 
     @override
@@ -214,14 +220,33 @@ class Pulled(Reader):
             try:
                 self._rest = Slices(next(self._blocks))
             except StopIteration:
+                self.close()
                 return EMPTY
+            except BaseException:
+                self.close()
+                raise
             block = self._rest.take(count)
         return block
 
     @override
     def close(self) -> None:
         self._blocks.close()
+        if self._reader is not None:
+            self._reader.close()
         self._rest = Slices(EMPTY)
+
+
+class Generated(OneInput):
+    """An operation whose blocks a generator makes of those of its input."""
+
+    @override
+    def open(self, run: Run) -> Reader:
+        reader = self.input.open(run)
+        return Pulled(self._blocks(reader, run), reader)
+
+    def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
+        """Yields the blocks of one walk."""
+        raise NotImplementedError
 
 
 @final

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import ClassVar, final
 
 import numpy as np
 
 from replicax._src._typing import override
-from replicax._src.data._blocks import EMPTY, Block
-from replicax._src.data._joining import concatenate
+from replicax._src.data._blocks import EMPTY, Block, concatenate
 from replicax._src.data._node import (
     INFINITE,
     UNKNOWN,
@@ -24,7 +24,6 @@ from replicax._src.data._run import Run, draw
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Shuffle(OneInput):
     """A random order, as far as a buffer of `buffer_size` elements allows it.
 
@@ -128,7 +127,6 @@ def _read(reader: Reader, size: int) -> Block:
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Repeat(OneInput):
     """The elements again and again: `count` times, or forever if it is negative."""
 
@@ -225,7 +223,6 @@ class RepeatReader(Reader):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Take(OneInput):
     """The first `count` elements."""
 
@@ -234,7 +231,7 @@ class Take(OneInput):
 
     @override
     def open(self, run: Run) -> Reader:
-        return TakeReader(self.input.open(run), self.count)
+        return PartReader(self.input.open(run), 0, self.count)
 
     @override
     def _cardinality(self) -> int:
@@ -249,30 +246,6 @@ class Take(OneInput):
 
 
 @final
-class TakeReader(ReaderOfOne):
-    """A walk that ends early."""
-
-    def __init__(self, reader: Reader, count: int):
-        super().__init__(reader)
-        self._left = count
-
-    @override
-    def take(self, count: int) -> Block:
-        if self._left == 0:
-            return EMPTY
-        block = self._reader.take(min(count, self._left))
-        self._left -= len(block)
-        return block
-
-    @override
-    def skip(self, count: int) -> int:
-        skipped = self._reader.skip(min(count, self._left))
-        self._left -= skipped
-        return skipped
-
-
-@final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Skip(OneInput):
     """All but the first `count` elements."""
 
@@ -281,7 +254,7 @@ class Skip(OneInput):
 
     @override
     def open(self, run: Run) -> Reader:
-        return SkipReader(self.input.open(run), self.count)
+        return PartReader(self.input.open(run), self.count, sys.maxsize)
 
     @override
     def _cardinality(self) -> int:
@@ -294,31 +267,38 @@ class Skip(OneInput):
 
 
 @final
-class SkipReader(ReaderOfOne):
-    """A walk that starts late."""
+class PartReader(ReaderOfOne):
+    """A walk over at most `count` elements, from number `start` on."""
 
-    def __init__(self, reader: Reader, count: int):
+    def __init__(self, reader: Reader, start: int, count: int):
         super().__init__(reader)
-        self._to_skip = count
+        self._start = start
+        self._left = count
 
     @override
     def take(self, count: int) -> Block:
-        self._begin()
-        return self._reader.take(count)
+        if self._start:
+            self._begin()
+        if self._left == 0:
+            return EMPTY
+        block = self._reader.take(min(count, self._left))
+        self._left -= len(block)
+        return block
 
     @override
     def skip(self, count: int) -> int:
-        self._begin()
-        return self._reader.skip(count)
+        if self._start:
+            self._begin()
+        skipped = self._reader.skip(min(count, self._left))
+        self._left -= skipped
+        return skipped
 
     def _begin(self) -> None:
-        count, self._to_skip = self._to_skip, 0
-        if count:
-            self._reader.skip(count)
+        start, self._start = self._start, 0
+        self._reader.skip(start)
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class Shard(OneInput):
     """Every `num_shards`-th element, from `index` on. The hint is put in by auto-sharding."""
 

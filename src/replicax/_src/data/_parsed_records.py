@@ -11,10 +11,10 @@ from typing import Any, final
 from replicax._src._typing import override
 from replicax._src.data._blocks import Block, Columns, ElementFunction, RecordRows
 from replicax._src.data._elements import Structure
-from replicax._src.data._files import Files
 from replicax._src.data._indexed import Indexed
 from replicax._src.data._node import Node
 from replicax._src.data._ordering import Shard, Skip, Take
+from replicax._src.data._sources import Files
 from replicax._src.records import FeatureConfig, Unparsed, parse_example
 
 

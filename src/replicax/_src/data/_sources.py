@@ -1,10 +1,10 @@
-"""Where elements come from: arrays in memory, numbers, Python's iterators."""
+"""Where elements come from: arrays in memory, numbers, Python's iterators, files."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Callable, Generator, Iterator
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -36,10 +36,10 @@ from replicax._src.data._node import (
     spec_of,
 )
 from replicax._src.data._run import Run
+from replicax._src.records import FileName
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class TensorSlices(Node):
     """The rows of arrays."""
 
@@ -79,20 +79,15 @@ class TensorSlices(Node):
 
     @override
     def _spec(self) -> Any:
-        columns = self.table.columns
-        return self.table.structure.build([row_spec(column) for column in columns])
+        specs = [TensorSpec.on_host(each.shape[1:], each.dtype) for each in self.table.columns]
+        return self.table.structure.build(specs)
 
     @override
     def details(self) -> str:
         return f"{self.size} rows"
 
 
-def row_spec(column: np.ndarray) -> TensorSpec:
-    return TensorSpec.on_host(column.shape[1:], column.dtype)
-
-
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class OneElement(Node):
     """A data set of one element."""
 
@@ -116,7 +111,6 @@ class OneElement(Node):
         return cls(map_leaves(read_only, as_element(tensors)))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Numbers(Node):
     """The numbers of a Python range."""
 
@@ -126,7 +120,7 @@ class Numbers(Node):
 
     @override
     def open(self, run: Run) -> Reader:
-        return Slices(Counted(self.numbers, self.dtype))
+        return Slices(Counted(self.dtype, self.numbers))
 
     @override
     def _cardinality(self) -> int:
@@ -142,7 +136,6 @@ class Numbers(Node):
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
 class BlockNode(Node):
     """The elements of a block: a window."""
 
@@ -163,7 +156,6 @@ class BlockNode(Node):
         return self.element_spec
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class PythonIterator(Node):
     """What a user's iterator yields; `make` returns a new one."""
 
@@ -298,3 +290,66 @@ def _fitted_leaf(value: object, spec: TensorSpec, what: str) -> Any:
             "stands for any size."
         )
     return leaf
+
+
+# ------------------------------------------------------------------ files
+
+
+FileNames = FileName | Iterable[FileName]
+
+
+@final
+class Files(Node):
+    """The records of files, one file after the other."""
+
+    names: Node  # a data set of file names
+    scan: Callable[[str], Iterator[Block]]
+    kind: str
+    yields_records: bool = True
+
+    @property
+    @override
+    def label(self) -> str:  # type: ignore[override]
+        return self.kind
+
+    @override
+    def open(self, run: Run) -> Reader:
+        names = self.names.open(run)
+        return Pulled(self._blocks(names), names)
+
+    def _blocks(self, names: Reader) -> Generator[Block]:
+        while len(block := names.take(1)):
+            yield from self.scan(file_name(block.rows()[0]))
+
+    @override
+    def _spec(self) -> Any:
+        return TensorSpec.on_host((), STRING) if self.yields_records else observed_spec(self)
+
+    @override
+    def details(self) -> str:
+        count = self.names.cardinality
+        return f"{count} file(s)" if count >= 0 else "files"
+
+
+def file_name(name: object) -> str:
+    if not isinstance(name, bytes | str):
+        raise TypeError(f"A file name must be text; got {name!r}.")
+    return os.fsdecode(name)
+
+
+def names_node(filenames: FileNames | DatasetBase) -> Node:
+    """Returns a data set of file names, of what a user passes: one, several, or a data set."""
+    if isinstance(filenames, DatasetBase):
+        return filenames._data_set_node
+    if isinstance(filenames, str | bytes | os.PathLike):
+        filenames = [filenames]
+    try:
+        names = [os.fspath(name) for name in np.asarray(filenames, object).ravel().tolist()]
+    except TypeError:
+        raise TypeError(
+            "The file names of a data set are one text, a list of texts, or a data set of texts; "
+            f"got {filenames!r}."
+        ) from None
+    if not names:
+        raise ValueError("A data set of files needs at least one file name; the list is empty.")
+    return TensorSlices.of(np.array([os.fsencode(name) for name in names], object))

@@ -77,7 +77,7 @@ class Signature:
         if isinstance(value, Variable):
             value = value._array()
         parts = value.values if isinstance(value, DistributedValues) else (value,)
-        wanted = spec._component_specs(len(parts)) if hasattr(spec, "_component_specs") else None
+        wanted = spec.component_specs(len(parts)) if hasattr(spec, "component_specs") else None
         try:
             new = [
                 _as_input(part, (wanted[i] if wanted else spec).dtype)
@@ -104,7 +104,7 @@ class Signature:
 
 
 def _is_spec(value: object) -> bool:
-    return isinstance(value, TensorSpec) or hasattr(value, "_component_specs")
+    return isinstance(value, TensorSpec) or hasattr(value, "component_specs")
 
 
 def _as_input(value: object, dtype: DTypeLike) -> Any:

@@ -14,8 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from replicax._src.records._column import Column
-from replicax._src.records._features import FIELDS, FLOAT32, NAMES, FeatureConfig
+from replicax._src.records._features import FIELDS, FLOAT32, NAMES, Column, FeatureConfig
 from replicax._src.records._messages import MESSAGES
 
 Title = Callable[[int], str]

@@ -1,6 +1,6 @@
 """`parse_example`: many serialized examples to NumPy arrays, all at once.
 
-The compiled helper reads them (`_by_library.py`), or protobuf where that is not there or does not
+The compiled helper reads them (`_native.py`), or protobuf where that is not there or does not
 take them (`_by_protobuf.py`). Here the values get the shape that the features ask for, and whatever
 does not fit becomes an error that names record and feature.
 """
@@ -12,20 +12,18 @@ from typing import Any, final
 
 import numpy as np
 
-from replicax._src.records import _by_library, _by_protobuf, _native
+from replicax._src.records import _by_protobuf, _native
 from replicax._src.records._by_protobuf import Title
-from replicax._src.records._column import Column
 from replicax._src.records._features import (
+    Column,
     FeatureConfig,
     FixedLenFeature,
     FixedLenSequenceFeature,
+    SparseTensor,
     VarLenFeature,
     check_features,
 )
-from replicax._src.records._record_array import RecordArray
-from replicax._src.records._records import Records
-from replicax._src.records._sparse import SparseTensor
-from replicax._src.records._unparsed import Unparsed
+from replicax._src.records._records import RecordArray, Records
 
 
 def parse_example(
@@ -70,9 +68,9 @@ def parse_example(
     library = _native.library(native)
     columns = None
     if library is not None:
-        if (rows := _by_library.read_rows(library, records, features)) is not None:
+        if (rows := library.read_rows(records, features)) is not None:
             return rows
-        columns = _by_library.read_columns(library, records, features)
+        columns = library.read_columns(records, features)
     if columns is None:
         columns = _by_protobuf.read_columns(records.to_list(), features, title)
     shaper = _Shaper(records, title)
@@ -265,3 +263,54 @@ def _sparse(flat: np.ndarray, counts: np.ndarray) -> SparseTensor:
     indices[:, 1] = np.arange(len(flat)) - np.repeat(before, counts)
     dense_shape = np.array([len(counts), counts.max(initial=0)], np.int64)
     return SparseTensor(indices, flat, dense_shape)
+
+
+@final
+class Unparsed:
+    """Stands for a record, or a batch of them.
+
+    It can be parsed once, and its features can be handed on, no more.
+    """
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        """`isinstance(record, bytes)` in the function: what it would do then cannot be known."""
+        raise TypeError("this only stands for a record")
+
+    def __init__(self, is_batch: bool) -> None:
+        self.is_batch = is_batch
+        self.features: Mapping[str, Any] | None = None
+
+    def parsed(self, features: object) -> dict[str, UnparsedFeature]:
+        """Returns what `parse_single_example` returns for it.
+
+        Raises:
+          TypeError: what the features give cannot stand in the rows of arrays.
+        """
+        checked = check_features(features)
+        fixed = all(isinstance(feature, FixedLenFeature) for feature in checked.values())
+        if self.features is not None or not fixed:
+            raise TypeError("parse this record for itself")
+        self.features = checked
+        return {name: UnparsedFeature(self, name) for name in checked}
+
+    def owns(self, value: object) -> bool:
+        """Whether `value` is one of its features, as it is."""
+        return type(value) is UnparsedFeature and value.record is self
+
+
+@final
+class UnparsedFeature:
+    """Stands for a feature of a record; no array, and of no use where one is needed."""
+
+    __slots__ = ("name", "record")
+
+    def __init__(self, record: Unparsed, name: str):
+        self.record = record
+        self.name = name
+
+    def __bool__(self) -> bool:
+        raise TypeError("a feature that is not parsed yet is neither true nor false")
+
+    __eq__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]

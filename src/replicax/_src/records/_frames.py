@@ -7,16 +7,19 @@ NumPy expression, and only those of the contents are calls, one for each record.
 from __future__ import annotations
 
 import enum
+import functools
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from replicax._src.records import _checksum, _native
+from replicax._src.records import _native
 
 HEADER_BYTES = 12  # the length and its checksum
 OVERHEAD = 16  # and the checksum of the content
 
+_MASK = 0xA282EAD8
 _LENGTH = struct.Struct("<Q")
 
 
@@ -51,18 +54,17 @@ def length_at(piece: bytes, position: int) -> int:
     return _LENGTH.unpack_from(piece, position)[0]
 
 
-def find_frames(piece: bytes, verify: bool, unverified: int, native: bool | None) -> Frames:
+def find_frames(piece: bytes, verify: bool, native: bool | None) -> Frames:
     """Finds all complete records of `piece`.
 
     Args:
       piece: Bytes that begin with a record.
       verify: Whether to compare the checksums.
-      unverified: For how many records, the first ones, only the length is verified.
       native: Whether to use the compiled helper; None: if it is there.
     """
     library = _native.library(native)
     if library is not None:
-        starts, lengths, end, problem = library.find_frames(piece, verify, unverified)
+        starts, lengths, end, problem = library.find_frames(np.frombuffer(piece, np.uint8), verify)
         return Frames(starts, lengths, end, _PROBLEMS[problem])
     starts, lengths, end = _walk(piece)
     # The record that is not complete must have a true length, or more would be read for nothing.
@@ -75,7 +77,7 @@ def find_frames(piece: bytes, verify: bool, unverified: int, native: bool | None
     if good < len(heads):
         problem = FrameProblem.LENGTH
     checked = min(good, len(starts))
-    bad = unverified + _first_wrong(piece, starts[unverified:checked], lengths[unverified:checked])
+    bad = _first_wrong(piece, starts[:checked], lengths[:checked])
     if bad < checked:
         good, problem = bad, FrameProblem.CONTENT
     if problem:
@@ -104,7 +106,7 @@ def _lengths_match(array: np.ndarray, heads: np.ndarray) -> np.ndarray:
     """Returns which records, by where they begin, have a length that matches its checksum."""
     rows = array[heads[:, None] + np.arange(HEADER_BYTES)]
     stored = np.ascontiguousarray(rows[:, 8:]).view("<u4")[:, 0].astype(np.uint32)
-    return _checksum.of_lengths(rows[:, :8]) == _checksum.plain(stored)
+    return of_lengths(rows[:, :8]) == plain(stored)
 
 
 def _first_wrong(piece: bytes, starts: np.ndarray, lengths: np.ndarray) -> int:
@@ -114,10 +116,58 @@ def _first_wrong(piece: bytes, starts: np.ndarray, lengths: np.ndarray) -> int:
     array = np.frombuffer(piece, np.uint8)
     ends = starts + lengths
     stored = array[ends[:, None] + np.arange(4)].view("<u4")[:, 0].astype(np.uint32)
-    crc, view = _checksum.crc32c(), memoryview(piece)
+    crc, view = crc32c(), memoryview(piece)
     found = [crc(view[start:end]) for start, end in zip(starts.tolist(), ends.tolist())]
-    return _first_false(np.array(found, np.uint32) == _checksum.plain(stored))
+    return _first_false(np.array(found, np.uint32) == plain(stored))
 
 
 def _first_false(which: np.ndarray) -> int:
     return len(which) if which.all() else int(which.argmin())
+
+
+# ------------------------------------------------------------------ checksums
+# They are CRC-32C, turned and shifted ("masked") as TensorFlow does.
+
+
+@functools.cache
+def crc32c() -> Callable[[bytes | memoryview], int]:
+    """Returns the function of the package `crc32c`, which is loaded when it is needed."""
+    from crc32c import crc32c as function
+
+    return function
+
+
+def masked(crc: int) -> int:
+    """Returns the checksum as it stands in a file, given the plain one."""
+    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
+
+
+def plain(crc: np.ndarray) -> np.ndarray:
+    """Returns the inverse of `masked`, for an array of uint32."""
+    turned = crc - np.uint32(_MASK)
+    return turned << np.uint32(15) | turned >> np.uint32(17)
+
+
+def of_lengths(lengths: np.ndarray) -> np.ndarray:
+    """Returns the plain checksums of 8-byte numbers; `lengths` is uint8 of shape (n, 8).
+
+    CRC is linear: the checksum of eight bytes is the exclusive or of those of each byte alone.
+    """
+    table = _table()
+    crc = np.full(len(lengths), _of_zeros(), np.uint32)
+    for place in range(8):
+        crc ^= table[place][lengths[:, place]]
+    return crc
+
+
+@functools.cache
+def _of_zeros() -> int:
+    return crc32c()(bytes(8))
+
+
+@functools.cache
+def _table() -> np.ndarray:
+    """Returns what the byte `b` at place `p` changes in the checksum of eight bytes, at [p, b]."""
+    crc = crc32c()
+    rows = [[crc(bytes(p) + bytes([b]) + bytes(7 - p)) for b in range(256)] for p in range(8)]
+    return np.array(rows, np.uint32) ^ np.uint32(_of_zeros())

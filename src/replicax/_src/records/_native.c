@@ -1,8 +1,8 @@
 /* The loops over bytes: of `_frames.py`, and of parsing examples.
  *
  * Optional: `_frames.py` has a loop in Python, and examples are read by protobuf without this file.
- * The tests compare the two. Plain C without Python.h, called with ctypes on whole blocks, so that one library
- * serves all versions of Python and the interpreter lock is free meanwhile.
+ * The tests compare the two. Plain C without Python.h, called with ctypes on whole blocks, so that
+ * one library serves all versions of Python and the interpreter lock is free meanwhile.
  *
  * All bytes come from files and may be anything. The rule for every read: the position was compared
  * with the end of the enclosing piece, and that piece lies in the buffer. Positions are int64_t, no
@@ -19,7 +19,7 @@
 #include <arm_acle.h>
 #endif
 
-#define VERSION 3
+#define VERSION 4
 #define MOST_FEATURES 128
 
 int32_t replicax_version(void) { return VERSION; }
@@ -96,9 +96,8 @@ static int matches(const uint8_t *bytes, int64_t size, const uint8_t *stored) {
 /* Returns how many records there are from `*end` on; it stops when there is no more room for them.
  * `*end` moves behind the last one; `*problem` becomes 0, or 1 for a length and 2 for a content that
  * does not match its checksum. */
-int64_t replicax_find_frames(const uint8_t *piece, int64_t size, int32_t verify, int64_t unverified,
-                             int64_t *starts, int64_t *lengths, int64_t room, int64_t *end,
-                             int32_t *problem) {
+int64_t replicax_find_frames(const uint8_t *piece, int64_t size, int32_t verify, int64_t *starts,
+                             int64_t *lengths, int64_t room, int64_t *end, int32_t *problem) {
   int64_t position = *end, count = 0;
   *problem = 0;
   while (size - position >= 12 && count < room) {
@@ -109,7 +108,7 @@ int64_t replicax_find_frames(const uint8_t *piece, int64_t size, int32_t verify,
     }
     uint64_t length = load64(head);
     if (size - position < 16 || length > (uint64_t)(size - position - 16)) break;
-    if (verify && count >= unverified && !matches(head + 12, (int64_t)length, head + 12 + length)) {
+    if (verify && !matches(head + 12, (int64_t)length, head + 12 + length)) {
       *problem = 2;
       break;
     }
@@ -224,6 +223,36 @@ int32_t replicax_find_lists(const uint8_t *buffer, int64_t size, const int64_t *
   return 1;
 }
 
+/* Reads the list of values at [at, stop), of the kind that its field has in a `Feature`: 1 for
+ * strings, 2 for floats, 3 for integers. Of strings, `out` gets where they start, and `to_sizes`
+ * numbers further how long they are. Returns how many values there are, or -1 if the list is odd;
+ * writes as many as there is room for, and floats only if there is room for all. */
+static int64_t read_list(const uint8_t *buffer, int64_t at, int64_t stop, int32_t kind, void *out,
+                         int64_t to_sizes, int64_t room) {
+  int64_t *numbers = (int64_t *)out, count = 0, value = 0;
+  if (kind == 2) {
+    count = (stop - at) / 4;
+    if ((stop - at) % 4) return -1;
+    if (count <= room) memcpy(out, buffer + at, (size_t)(stop - at));
+    return count;
+  }
+  for (; at < stop; count++) {
+    if (kind == 3) {
+      if (!varint(buffer, &at, stop, &value)) return -1;
+      if (count < room) numbers[count] = value;
+    } else {
+      int64_t end = field(buffer, &at, stop, 0x0A);
+      if (end < 0) return -1;
+      if (count < room) {
+        numbers[count] = at;
+        numbers[count + to_sizes] = end - at;
+      }
+      at = end;
+    }
+  }
+  return count;
+}
+
 /* Reads all features of all records straight into their columns, if nothing is out of the ordinary:
  * every record is regular, and has every feature, of the kind and with the number of values asked
  * for. Otherwise it returns 0, and the columns mean nothing. The column of a feature of strings is
@@ -242,77 +271,30 @@ int32_t replicax_read_rows(const uint8_t *buffer, int64_t size, const int64_t *r
               key_count, kinds, starts, lengths, 1))
       return 0;
     for (int64_t k = 0; k < key_count; k++) {
-      int64_t values = value_counts[k], at = starts[k], stop = at + lengths[k];
       if (kinds[k] != wanted_kinds[k]) return 0;
-      if (kinds[k] == 2) {
-        if (lengths[k] != 4 * values) return 0;
-        memcpy((uint8_t *)columns[k] + i * 4 * values, buffer + at, (size_t)lengths[k]);
-        continue;
-      }
-      int64_t *out = (int64_t *)columns[k] + i * values;
-      for (int64_t v = 0; v < values; v++) {
-        if (kinds[k] == 3) {
-          if (!varint(buffer, &at, stop, out + v)) return 0;
-        } else {
-          int64_t end = field(buffer, &at, stop, 0x0A);
-          if (end < 0) return 0;
-          out[v] = at;
-          out[v + count * values] = end - at;
-          at = end;
-        }
-      }
-      if (at != stop) return 0;
+      int64_t values = value_counts[k], width = kinds[k] == 2 ? 4 : 8;
+      uint8_t *row = (uint8_t *)columns[k] + i * values * width;
+      if (read_list(buffer, starts[k], starts[k] + lengths[k], kinds[k], row, count * values,
+                    values) != values)
+        return 0;
     }
   }
   return 1;
 }
 
-/* Copies pieces of the buffer, one after the other; returns 0 if one is not in it. */
-int32_t replicax_join(const uint8_t *buffer, int64_t size, const int64_t *starts,
-                      const int64_t *lengths, int64_t count, uint8_t *out) {
-  for (int64_t i = 0; i < count; i++) {
-    if (!within(starts[i], lengths[i], size)) return 0;
-    memcpy(out, buffer + starts[i], (size_t)lengths[i]);
-    out += lengths[i];
-  }
-  return 1;
-}
-
-/* Reads lists of integers of 1 to 10 bytes; `out` has room for one in every byte. Returns how many
- * there are, or -1 if a list is odd. */
-int64_t replicax_read_varints(const uint8_t *buffer, int64_t size, const int64_t *starts,
-                              const int64_t *lengths, int64_t count, int64_t *out,
-                              int64_t *counts) {
-  int64_t total = 0;
-  for (int64_t i = 0; i < count; i++) {
-    int64_t before = total, at = starts[i];
-    if (!within(at, lengths[i], size)) return -1;
-    for (int64_t stop = at + lengths[i]; at < stop; total++)
-      if (!varint(buffer, &at, stop, out + total)) return -1;
-    counts[i] = total - before;
-  }
-  return total;
-}
-
-/* Finds the strings in lists of bytes, and writes down as many as there is room for. Returns how many
- * there are, or -1 if a list is odd. */
-int64_t replicax_find_bytes(const uint8_t *buffer, int64_t size, const int64_t *starts,
-                            const int64_t *lengths, int64_t count, int64_t *firsts, int64_t *sizes,
+/* Reads lists of one kind, one after the other, into `out`, which has room for so many values (of
+ * strings, for the two numbers of each). Returns how many there are, or -1 if a list is odd or not
+ * in the buffer. */
+int64_t replicax_read_lists(const uint8_t *buffer, int64_t size, const int64_t *starts,
+                            const int64_t *lengths, int64_t count, int32_t kind, void *out,
                             int64_t room, int64_t *counts) {
-  int64_t total = 0;
-  for (int64_t i = 0; i < count; i++) {
-    int64_t before = total, at = starts[i];
-    if (!within(at, lengths[i], size)) return -1;
-    for (int64_t stop = at + lengths[i]; at < stop; total++) {
-      int64_t end = field(buffer, &at, stop, 0x0A);
-      if (end < 0) return -1;
-      if (total < room) {
-        firsts[total] = at;
-        sizes[total] = end - at;
-      }
-      at = end;
-    }
-    counts[i] = total - before;
+  int64_t total = 0, width = kind == 2 ? 4 : 8;
+  for (int64_t i = 0; i < count; i++, total += counts[i - 1]) {
+    if (!within(starts[i], lengths[i], size)) return -1;
+    int64_t done = total < room ? total : room;
+    counts[i] = read_list(buffer, starts[i], starts[i] + lengths[i], kind,
+                          (uint8_t *)out + done * width, room, room - done);
+    if (counts[i] < 0) return -1;
   }
   return total;
 }

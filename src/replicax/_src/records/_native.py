@@ -2,6 +2,11 @@
 
 `_build.py` compiles `_native.c` when replicax is installed, if there is a C compiler. Here
 NumPy arrays become the pointers that its functions take, and the results become arrays.
+
+It reads examples that are regular and as the features say. If anything is out of the ordinary,
+nothing is said about it: protobuf reads the batch again (`_by_protobuf.py`), and finds either
+another form that is allowed or the error to raise. So there is one meaning of a record, the one
+that protobuf gives it.
 """
 
 from __future__ import annotations
@@ -9,16 +14,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, Protocol
 
 import numpy as np
 
-from replicax._src.records._records import Records
+from replicax._src._arrays import STRING
+from replicax._src.records._features import KIND_OF, Column, FeatureConfig, FixedLenFeature, Kind
+from replicax._src.records._records import Records, slices_of
 
 LIBRARY = Path(__file__).with_name("librecords.so")  # as in `_build.py`, a script of its own
-_VERSION = 3  # of the functions in the library; one that was built from older source is not used
+_VERSION = 4  # of the functions in the library; one that was built from older source is not used
 _ROOM = 8192  # records that are found in one call
 
 
@@ -73,12 +80,10 @@ class Library:
     def __init__(self, path: Path) -> None:
         self.path = path
         functions = ctypes.CDLL(str(path))
-        self._find_frames = _typed(functions.replicax_find_frames, "pnin ppnpp", "n")
+        self._find_frames = _typed(functions.replicax_find_frames, "pni ppnpp", "n")
         self._find_lists = _typed(functions.replicax_find_lists, "pnppn ppn ppp", "i")
         self._read_rows = _typed(functions.replicax_read_rows, "pnppn ppn ppp", "i")
-        self._join = _typed(functions.replicax_join, "pnppn p", "i")
-        self._read_varints = _typed(functions.replicax_read_varints, "pnppn pp", "n")
-        self._find_bytes = _typed(functions.replicax_find_bytes, "pnppn ppnp", "n")
+        self._read_lists = _typed(functions.replicax_read_lists, "pnppn ipnp", "n")
         self.crc = _typed(functions.replicax_crc, "pn", "u")
         self.crc_by_table = _typed(functions.replicax_crc_by_table, "pn", "u")
         if _typed(functions.replicax_version, "", "i")() != _VERSION:
@@ -86,15 +91,9 @@ class Library:
         _typed(functions.replicax_start, "", "")()
 
     def find_frames(
-        self, piece: bytes, verify: bool, unverified: int
+        self, piece: np.ndarray, verify: bool
     ) -> tuple[np.ndarray, np.ndarray, int, int]:
         """Returns the fields of `_frames.Frames`, with a number for the problem."""
-        return self.find_frames_in(np.frombuffer(piece, np.uint8), verify, unverified)
-
-    def find_frames_in(
-        self, piece: np.ndarray, verify: bool, unverified: int
-    ) -> tuple[np.ndarray, np.ndarray, int, int]:
-        """Returns the same for an array of uint8."""
         found, room = np.empty((2, _ROOM), np.int64), _ROOM
         parts: list[np.ndarray] = []
         end, problem = ctypes.c_int64(0), ctypes.c_int32()
@@ -103,7 +102,6 @@ class Library:
                 _at(piece),
                 piece.size,
                 verify,
-                max(0, unverified - _ROOM * len(parts)),
                 _at(found[0]),
                 _at(found[1]),
                 _ROOM,
@@ -114,112 +112,116 @@ class Library:
         starts, lengths = np.concatenate(parts, axis=1)
         return starts, lengths, end.value, problem.value
 
-    def find_lists(self, records: Records, keys: Sequence[bytes]) -> Lists | None:
-        """Finds the lists of the features named by `keys`; returns None if a record is odd."""
-        shape = len(keys), len(records)
-        found = Lists(
-            np.zeros(shape, np.int8), np.empty(shape, np.int64), np.empty(shape, np.int64)
-        )
-        key_sizes = np.array([len(key) for key in keys], np.int64)
-        buffer = records.bytes_of_buffer
-        regular = self._find_lists(
-            _at(buffer),
-            buffer.size,
-            _at(records.starts),
-            _at(records.lengths),
-            len(records),
-            (ctypes.c_char_p * len(keys))(*keys),
-            _at(key_sizes),
-            len(keys),
-            *map(_at, found),
-        )
-        return found if regular else None
+    def read_rows(
+        self, records: Records, features: Mapping[str, FeatureConfig]
+    ) -> dict[str, np.ndarray] | None:
+        """Reads features of fixed length that are all there, in one call of the library.
 
-    def read_rows(self, records: Records, plan: Plan, columns: Sequence[np.ndarray]) -> bool:
-        """Fills the columns of features of fixed length, if all records are as usual."""
-        buffer = records.bytes_of_buffer
-        addresses = [_at(column) for column in columns]
-        return bool(
-            self._read_rows(
-                _at(buffer),
-                buffer.size,
-                _at(records.starts),
-                _at(records.lengths),
-                records.starts.size,
-                plan.keys,
-                plan.key_sizes,
-                len(columns),
-                plan.kinds,
-                plan.value_counts,
-                (ctypes.c_void_p * len(columns))(*addresses),
-            )
-        )
+        Every step of `read_columns` costs a few microseconds for a batch, whatever its size.
 
-    def join(self, buffer: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Returns pieces of the buffer, one after the other; uint8."""
-        joined = np.empty(int(lengths.sum()), np.uint8)
-        places = _at(starts), _at(lengths), starts.size
-        if not self._join(_at(buffer), buffer.size, *places, _at(joined)):
-            raise IndexError("a piece is not in the buffer")
-        return joined
+        Returns:
+          What `parse_example` returns; None if it is not as simple as that.
+        """
+        fixed = [each for each in features.values() if isinstance(each, FixedLenFeature)]
+        if len(fixed) < len(features):
+            return None
+        count = len(records)
+        columns: list[np.ndarray] = [
+            np.empty((2, count * feature.size), np.int64)
+            if feature.dtype == STRING
+            else np.empty((count, *feature.shape), feature.dtype)
+            for feature in fixed
+        ]
+        plan = _plan(tuple((name, f.dtype, f.size) for name, f in zip(features, fixed)))
+        addresses = (ctypes.c_void_p * len(columns))(*map(_at, columns))
+        if not self._read_rows(*_places(records), *plan, addresses):
+            return None
+        for number, feature in enumerate(fixed):
+            if feature.dtype == STRING:
+                strings = _strings(records, *columns[number])
+                columns[number] = strings.reshape(count, *feature.shape)
+        return dict(zip(features, columns))
 
-    def read_varints(
-        self, buffer: np.ndarray, starts: np.ndarray, lengths: np.ndarray
+    def read_columns(
+        self, records: Records, features: Mapping[str, FeatureConfig]
+    ) -> list[Column] | None:
+        """Reads the values of each feature; returns None if protobuf must read them."""
+        # Where the lists of values are. Rows are features, columns are records.
+        shape = len(features), len(records)
+        kinds = np.zeros(shape, np.int8)
+        starts, lengths = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        names = _names([name.encode() for name in features])
+        if not self._find_lists(*_places(records), *names, *map(_at, (kinds, starts, lengths))):
+            return None
+        columns: list[Column] = []
+        for number, feature in enumerate(features.values()):
+            kind, present = KIND_OF[feature.dtype], None
+            where, sizes = starts[number], lengths[number]
+            if not (kinds[number] == kind).all():
+                present = kinds[number] == kind
+                if (kinds[number][~present] != Kind.MISSING).any():
+                    return None
+                where, sizes = where[present], sizes[present]
+            found = self.read_lists(records.bytes_of_buffer, where, sizes, kind)
+            if found is None:
+                return None
+            values, counts = found
+            if kind is Kind.BYTES:
+                values = _strings(records, *values)
+            columns.append(Column(values, counts, present))
+        return columns
+
+    def read_lists(
+        self, buffer: np.ndarray, starts: np.ndarray, lengths: np.ndarray, kind: Kind
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Reads lists of integers; returns them, and how many each list has. None if one is odd."""
-        room = int(lengths.sum())
-        flat, counts = np.empty(room, np.int64), np.empty(starts.size, np.int64)
-        places = _at(starts), _at(lengths), starts.size
-        total = self._read_varints(_at(buffer), buffer.size, *places, _at(flat), _at(counts))
+        """Reads lists of values of one kind.
+
+        Returns:
+          All values, and how many each list has; None if a list is odd. Strings are not copied:
+          the values are a row of where they start, and one of how long they are.
+        """
+        room = int(lengths.sum()) // _LEAST_BYTES[kind]
+        shape = (2, room) if kind is Kind.BYTES else (room,)
+        values = np.empty(shape, np.float32 if kind is Kind.FLOAT else np.int64)
+        counts = np.empty(starts.size, np.int64)
+        places = _at(buffer), buffer.size, _at(starts), _at(lengths), starts.size
+        total = self._read_lists(*places, kind, _at(values), room, _at(counts))
         if total < 0:
             return None
         # Integers of many bytes have taken much less room than there was: give it back.
-        return flat[:total].copy() if 2 * total < room else flat[:total], counts
-
-    def find_bytes(
-        self, buffer: np.ndarray, starts: np.ndarray, lengths: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Finds the strings in lists of bytes.
-
-        Returns:
-          Where they start, how long they are, and how many each list has; None if a list is odd.
-        """
-        counts = np.empty(starts.size, np.int64)
-        places = _at(buffer), buffer.size, _at(starts), _at(lengths), starts.size
-        total, room = self._find_bytes(*places, None, None, 0, _at(counts)), 0
-        first = sizes = np.empty(0, np.int64)
-        while total > room:  # once, if nobody changes the buffer meanwhile
-            room = total
-            first, sizes = np.empty(room, np.int64), np.empty(room, np.int64)
-            total = self._find_bytes(*places, _at(first), _at(sizes), room, _at(counts))
-        return None if total < 0 else (first[:total], sizes[:total], counts)
+        found = values[..., :total]
+        return found.copy() if 2 * total < room else found, counts
 
 
-class Lists(NamedTuple):
-    """Where lists of values are in the buffer of records. Rows are features, columns are records.
-
-    Attributes:
-      kinds: Members of `Kind`; int8.
-      starts: Where a list starts: its first number, or the message of byte strings; int64. Any
-        number where the feature is missing.
-      lengths: How many bytes it has; int64.
-    """
-
-    kinds: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
+# Bytes that a value of a list takes at least: what a list can hold follows from its length.
+_LEAST_BYTES = {Kind.BYTES: 2, Kind.FLOAT: 4, Kind.INT: 1}
 
 
-@final
-class Plan:
-    """What to look for in every record, as C arrays; made once for many batches."""
+def _names(keys: Sequence[bytes]) -> tuple[Any, ...]:
+    """Returns the names of features as C arrays: the names, how long they are, and how many."""
+    count = len(keys)
+    return (ctypes.c_char_p * count)(*keys), (ctypes.c_int64 * count)(*map(len, keys)), count
 
-    def __init__(self, keys: Sequence[bytes], kinds: Sequence[int], value_counts: Sequence[int]):
-        count = len(keys)
-        self.keys = (ctypes.c_char_p * count)(*keys)
-        self.key_sizes = (ctypes.c_int64 * count)(*map(len, keys))
-        self.kinds = (ctypes.c_int8 * count)(*kinds)
-        self.value_counts = (ctypes.c_int64 * count)(*value_counts)
+
+@functools.lru_cache(maxsize=64)
+def _plan(wanted: tuple[tuple[str, np.dtype, int], ...]) -> tuple[Any, ...]:
+    """Returns what to look for in every record, as C arrays; made once for many batches."""
+    names, dtypes, sizes = zip(*wanted)
+    kinds = (ctypes.c_int8 * len(names))(*[KIND_OF[dtype] for dtype in dtypes])
+    counts = (ctypes.c_int64 * len(names))(*sizes)
+    return *_names([name.encode() for name in names]), kinds, counts
+
+
+def _places(records: Records) -> tuple[int, int, int, int, int]:
+    """Returns the buffer of records, and where they are in it, as the library takes them."""
+    buffer, starts = records.bytes_of_buffer, records.starts
+    return _at(buffer), buffer.size, _at(starts), _at(records.lengths), starts.size
+
+
+def _strings(records: Records, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    strings = np.empty(len(starts), STRING)
+    strings[:] = slices_of(records.buffer, starts, lengths)
+    return strings
 
 
 _TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int32, "u": ctypes.c_uint32}

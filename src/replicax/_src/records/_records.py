@@ -158,3 +158,22 @@ def _read_only_bytes(buffer: ArrayLike) -> np.ndarray:
         array = np.ascontiguousarray(array).view()
         array.flags.writeable = False
     return array
+
+
+@final
+class RecordArray(np.ndarray):
+    """A one-dimensional array of `bytes`, and the `records` that they are."""
+
+    records: Records | None = None
+
+    @classmethod
+    def of(cls, records: Records) -> RecordArray:
+        values = np.empty(len(records), object)
+        values[:] = records.to_list()
+        new = values.view(cls)
+        new.records = records
+        new.flags.writeable = False  # or the records would not be what the array says
+        return new
+
+    def __array_finalize__(self, source: object) -> None:
+        self.records = None  # a part of it, or something computed from it

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from types import TracebackType
 from typing import IO, Any, Self, final
 
 import numpy as np
@@ -61,13 +60,10 @@ def check_path(path: FileName | np.ndarray | np.generic) -> str:
         ) from None
 
 
-def check_blocks(block_bytes: int, skip: int) -> None:
-    """Raises a `ValueError` if files cannot be read in blocks of this size, or from there."""
-    if block_bytes < 1 or skip < 0:
-        raise ValueError(
-            "`block_bytes` must be at least 1 and `skip` at least 0. "
-            f"Received block_bytes={block_bytes}, skip={skip}."
-        )
+def check_blocks(block_bytes: int) -> None:
+    """Raises a `ValueError` if files cannot be read in blocks of this size."""
+    if block_bytes < 1:
+        raise ValueError(f"`block_bytes` must be at least 1. Received block_bytes={block_bytes}.")
 
 
 class Closed:
@@ -79,12 +75,7 @@ class Closed:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

@@ -26,7 +26,6 @@ def scan_tfrecords(
     compression_type: str | None = None,
     block_bytes: int = BLOCK_BYTES,
     verify: bool = True,
-    skip: int = 0,
     native: bool | None = None,
 ) -> Iterator[Records]:
     """Yields the records of a TFRecord file, in blocks of about `block_bytes`.
@@ -39,29 +38,25 @@ def scan_tfrecords(
       compression_type: None, "", "GZIP" or "ZLIB".
       block_bytes: About how many bytes to read at once. A record may be larger.
       verify: Whether to compare the checksums.
-      skip: How many records to leave out at the beginning. Their bytes are not verified.
       native: Whether to use the compiled helper; None: if it is there.
 
     Raises:
       DataLossError: If the file is cut off or corrupted; it names the file and the byte offset.
       FileNotFoundError: If there is no such file.
     """
-    check_blocks(block_bytes, skip)
+    check_blocks(block_bytes)
     with Source(path, compression_type) as source:
-        yield from _scan(source, block_bytes, verify, skip, native)
+        yield from _scan(source, block_bytes, verify, native)
 
 
-def _scan(
-    source: Source, block_bytes: int, verify: bool, skip: int, native: bool | None
-) -> Iterator[Records]:
+def _scan(source: Source, block_bytes: int, verify: bool, native: bool | None) -> Iterator[Records]:
     offset = number = 0  # of the first record that has not been dealt with
     wanted = block_bytes
     while piece := source.read(offset, wanted):
         at_end = len(piece) < wanted
-        frames = find_frames(piece, verify, max(0, skip - number), native)
-        first = min(len(frames.starts), max(0, skip - number))
-        if len(frames.starts) > first:
-            yield Records(piece, frames.starts[first:], frames.lengths[first:])
+        frames = find_frames(piece, verify, native)
+        if len(frames.starts):
+            yield Records(piece, frames.starts, frames.lengths)
         offset += frames.end
         number += len(frames.starts)
         left = len(piece) - frames.end
@@ -72,14 +67,7 @@ def _scan(
             raise _cut_off(source, offset, number)
         wanted = block_bytes
         if left >= HEADER_BYTES and not at_end:
-            whole = OVERHEAD + length_at(piece, frames.end)
-            if number < skip and whole > block_bytes:  # jump over it
-                if not source.read(offset + whole - 1, 1):
-                    source.raise_if_damaged()
-                    raise _cut_off(source, offset, number)
-                offset, number = offset + whole, number + 1
-            else:
-                wanted = max(block_bytes, whole)
+            wanted = max(block_bytes, OVERHEAD + length_at(piece, frames.end))
         elif not at_end:
             wanted = max(block_bytes, HEADER_BYTES)
     source.raise_if_damaged()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replicax._src._typing import override
-from replicax._src.records import _checksum
+from replicax._src.records._frames import crc32c, masked
 from replicax._src.records._source import Closed, FileName, check_compression_type, check_path
 
 _LENGTH = struct.Struct("<Q")
@@ -105,7 +105,7 @@ class TFRecordWriter(Closed):
             )
         if self._file.closed:
             raise ValueError(f"The writer of {self._path!r} has been closed.")
-        crc, masked = _checksum.crc32c(), _checksum.masked
+        crc = crc32c()
         length = _LENGTH.pack(len(record))
         frame = b"".join(
             (length, _CRC.pack(masked(crc(length))), record, _CRC.pack(masked(crc(record))))

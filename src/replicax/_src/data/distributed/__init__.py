@@ -12,6 +12,9 @@ from replicax._src.data.distributed._distributed_dataset import (
 from replicax._src.data.distributed._distributed_iterator import (
     DistributedIterator as DistributedIterator,
 )
+from replicax._src.data.distributed._distributed_iterator import differ as differ
+from replicax._src.data.distributed._distributed_iterator import mark_uneven as mark_uneven
+from replicax._src.data.distributed._distributed_iterator import shapes_of as shapes_of
 from replicax._src.data.distributed._options import Exchange as Exchange
 from replicax._src.data.distributed._options import InputContext as InputContext
 from replicax._src.data.distributed._options import InputLayout as InputLayout
@@ -19,6 +22,5 @@ from replicax._src.data.distributed._options import InputOptions as InputOptions
 from replicax._src.data.distributed._options import InputReplicationMode as InputReplicationMode
 from replicax._src.data.distributed._options import NoOthers as NoOthers
 from replicax._src.data.distributed._options import as_input_options as as_input_options
-from replicax._src.data.distributed._unevenness import differ as differ
-from replicax._src.data.distributed._unevenness import mark_uneven as mark_uneven
-from replicax._src.data.distributed._unevenness import shapes_of as shapes_of
+from replicax._src.data.distributed._placing import Placement as Placement
+from replicax._src.data.distributed._placing import Shares as Shares

@@ -20,7 +20,11 @@ from replicax._src.data._options import AutoShardPolicy
 from replicax._src.data._report import html_tree, one_line, text_tree
 from replicax._src.data._run import Iterations, Run
 from replicax._src.data._sources import Numbers
-from replicax._src.data.distributed._batch_sizes import has_static_shapes
+from replicax._src.data.distributed._batch_sizes import (
+    has_static_shapes,
+    per_replica_spec,
+    share_spec,
+)
 from replicax._src.data.distributed._device_maps import DeviceFunctions, spec_after, split_off
 from replicax._src.data.distributed._distributed_iterator import DistributedIterator, StepFeed
 from replicax._src.data.distributed._options import (
@@ -29,11 +33,9 @@ from replicax._src.data.distributed._options import (
     InputOptions,
     InputReplicationMode,
 )
-from replicax._src.data.distributed._placing import Placement
+from replicax._src.data.distributed._placing import HostShares, Placement
 from replicax._src.data.distributed._sharding import Sharding, shard
-from replicax._src.data.distributed._shares import HostShares
-from replicax._src.data.distributed._spec import per_replica_spec, share_spec
-from replicax._src.data.distributed._splitting import Step, Steps, Successive
+from replicax._src.data.distributed._splitting import Steps, Successive
 from replicax._src.data.foreign import Distributed, foreign_node
 from replicax._src.devices import short_name
 
@@ -92,15 +94,9 @@ class DistributedDataset(Distributed):
         place = Placement(layout, fetch, only_numbers, users_line()).place
         if any(functions) and self._on_devices is None:  # compiled once for all iterations
             self._on_devices = DeviceFunctions(functions, layout)
-        apply = self._on_devices
-
-        def value_of(step: Step) -> Any:
-            shares = compute(step)
-            value = None if shares is None else place(shares)
-            return value if value is None or apply is None else apply(value)
-
         exchange = layout.meet() if asks and layout.workers > 1 else None
-        return StepFeed(steps, position, layout.local_replicas, value_of, exchange)
+        local = layout.local_replicas
+        return StepFeed(steps, position, local, compute, place, self._on_devices, exchange)
 
     @property
     def _on_host(self) -> Node:

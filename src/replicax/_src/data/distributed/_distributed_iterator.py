@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+from replicax._src import _tree
 from replicax._src._errors import WrongContextError
-from replicax._src._typing import override
+from replicax._src._typing import PyTree, override
 from replicax._src.context import default_strategy, get_replica_context
 from replicax._src.data._ahead import Failed, ReadAhead
 from replicax._src.data._blocks import EMPTY
@@ -14,9 +15,10 @@ from replicax._src.data._iterator import Feed, PositionedIterator
 from replicax._src.data._node import Node
 from replicax._src.data._run import Run
 from replicax._src.data.distributed._options import Exchange
+from replicax._src.data.distributed._placing import Shares
 from replicax._src.data.distributed._splitting import Step, Steps
-from replicax._src.data.distributed._unevenness import differ, mark_uneven, shapes_of
 from replicax._src.data.foreign import Distributed
+from replicax._src.values import DistributedValues, PerReplica, buffers_of, is_leaf, set_uneven
 
 
 class DistributedIterator(PositionedIterator, Distributed):
@@ -43,7 +45,7 @@ class DistributedIterator(PositionedIterator, Distributed):
         self._ties = tied_to
 
     @override
-    def __next__(self) -> Any:
+    def _check_context(self) -> None:
         context = get_replica_context()
         if context is not None and context.strategy is not default_strategy():
             raise WrongContextError(
@@ -51,7 +53,7 @@ class DistributedIterator(PositionedIterator, Distributed):
                 "has a part for every replica: take it outside, and pass it to "
                 "strategy.run(fn, args=(batch,)), which hands each replica its part."
             )
-        return super().__next__()
+        super()._check_context()
 
     @property
     @override
@@ -60,7 +62,7 @@ class DistributedIterator(PositionedIterator, Distributed):
         return self._spec()
 
     @override
-    def _tied_to(self) -> dict[str, Any]:
+    def tied_to(self) -> dict[str, Any]:
         return self._ties
 
     @override
@@ -84,7 +86,9 @@ class StepFeed:
         steps: Steps,
         position: int,
         local_replicas: int,
-        value_of: Callable[[Step], Any],
+        compute: Callable[[Step], Shares | None],
+        place: Callable[[Shares], Any],
+        apply: Callable[[Any], Any] | None,
         exchange: Exchange | None,
     ):
         """
@@ -92,14 +96,18 @@ class StepFeed:
           steps: of this worker.
           position: the step to start at.
           local_replicas: of this worker.
-          value_of: computes a step, and puts it on the devices; None if it cannot be made.
+          compute: returns the rows of a step, in arrays; None if they cannot be made.
+          place: puts those on the devices.
+          apply: the functions that run there, if there are any.
           exchange: with the other workers at each step, if workers may have different numbers of
             them, or rows in them.
         """
         self._steps = steps
         self._position = position
         self._nothing = Step(EMPTY, [0] * local_replicas)
-        self._value_of = value_of
+        self._compute = compute
+        self._place = place
+        self._apply = apply
         self._exchange = exchange
 
     def get(self) -> Any:
@@ -125,7 +133,11 @@ class StepFeed:
 
     def _made(self, step: Step) -> Any:
         try:
-            return self._value_of(step)
+            shares = self._compute(step)
+            if shares is None:
+                return None
+            value = self._place(shares)
+            return value if self._apply is None else self._apply(value)
         except Exception as error:
             return Failed(error)
 
@@ -137,3 +149,32 @@ class StepFeed:
     def close(self) -> None:
         self.interrupt()
         self._steps.close()
+
+
+FAILED = "failed"  # what a worker reports that could not make its part
+
+
+def shapes_of(value: PyTree) -> list[list[int]] | str:
+    """Returns the shapes of what the replicas here get, as other workers compare them."""
+    if isinstance(value, Failed):
+        return FAILED
+    shapes: list[list[int]] = []
+    for leaf in _tree.leaves_of(value, is_leaf):
+        parts: Any = [leaf]
+        if isinstance(leaf, DistributedValues):
+            parts = leaf.values if (buffers := buffers_of(leaf)) is None else [buffers]
+        found: set[tuple[int, ...]] = {tuple(getattr(part, "shape", ())) for part in parts}
+        shapes += [list(shape) for shape in sorted(found)]
+    return shapes
+
+
+def differ(said: Sequence[Any]) -> bool:
+    """Whether the workers have reported different shapes."""
+    return any(shapes != said[0] for shapes in said)
+
+
+def mark_uneven(value: PyTree) -> None:
+    """Says of per-replica values that other workers have other shapes, if not this one."""
+    for leaf in _tree.leaves_of(value, is_leaf):
+        if isinstance(leaf, PerReplica):
+            set_uneven(leaf)

@@ -7,16 +7,14 @@ from typing import final
 
 from replicax._src._warnings import warn
 from replicax._src.data._caching import Cache, options_of
-from replicax._src.data._combining import Enumerate
-from replicax._src.data._files import Files
+from replicax._src.data._combining import Enumerate, Interleave
 from replicax._src.data._indexed import Indexed
-from replicax._src.data._interleaving import Interleave
 from replicax._src.data._mapping import Filter
 from replicax._src.data._node import Node, rewritten, walk
 from replicax._src.data._options import AutoShardPolicy
 from replicax._src.data._ordering import Shard
 from replicax._src.data._run import Run
-from replicax._src.data._sources import PythonIterator
+from replicax._src.data._sources import Files, PythonIterator
 from replicax._src.data.distributed._batch_sizes import (
     all_whole_but_the_last,
     batch_size_of,
@@ -32,13 +30,7 @@ from replicax._src.data.distributed._splitting import (
     shares_of,
 )
 
-OFF, AUTO, FILE, DATA, HINT = (
-    AutoShardPolicy.OFF,
-    AutoShardPolicy.AUTO,
-    AutoShardPolicy.FILE,
-    AutoShardPolicy.DATA,
-    AutoShardPolicy.HINT,
-)
+OFF, AUTO, FILE, DATA, HINT = AutoShardPolicy
 
 
 @final
@@ -123,7 +115,7 @@ def shard(node: Node, layout: InputLayout, policy: AutoShardPolicy | None = None
 
 def _chosen(node: Node, asked: AutoShardPolicy, layout: InputLayout) -> tuple[AutoShardPolicy, str]:
     sources = leaves(node)
-    others = [each for each in sources if not _is_file_leaf(each)]
+    others = [each for each in sources if not isinstance(each, Files)]
     if asked is not AUTO:
         if asked is FILE and layout.workers > 1:
             if others:
@@ -161,13 +153,9 @@ def leaves(node: Node) -> list[Node]:
     if isinstance(node, Interleave):
         made = node.first_made
         inner = leaves(made) if made is not None else []
-        if inner and all(_is_file_leaf(each) for each in inner):
+        if inner and all(isinstance(each, Files) for each in inner):
             return inner
     return [leaf for each in node.inputs for leaf in leaves(each)]
-
-
-def _is_file_leaf(node: Node) -> bool:
-    return isinstance(node, Files)
 
 
 def by_files(node: Node, layout: InputLayout) -> Node:
@@ -182,7 +170,7 @@ def by_files(node: Node, layout: InputLayout) -> Node:
     def change(each: Node) -> Node | None:
         if isinstance(each, Files):
             return dataclasses.replace(each, names=names_of_mine(each.names))
-        if isinstance(each, Interleave) and all(_is_file_leaf(leaf) for leaf in leaves(each)):
+        if isinstance(each, Interleave) and all(isinstance(leaf, Files) for leaf in leaves(each)):
             if not any(isinstance(below, Files) for below in walk(each.input)):
                 return each.with_inputs([names_of_mine(each.input)])
         return None

@@ -19,9 +19,8 @@ import numpy as np
 
 from replicax._src._typing import override
 from replicax._src.data._batching import row_block, unbatched
-from replicax._src.data._blocks import EMPTY, Batched, Block, Broken, Held
+from replicax._src.data._blocks import EMPTY, Batched, Block, Broken, Held, concatenate
 from replicax._src.data._elements import Element, Structure
-from replicax._src.data._joining import concatenate
 from replicax._src.data._node import Peekable, Pulled, Reader, take_all
 
 WHAT = "A distributed data set"
@@ -85,15 +84,30 @@ def shares_of(batch_size: int, replicas: int) -> list[int]:
     return [size + 1] * extra + [size] * (replicas - extra)
 
 
-@final
-class EachBatch(Steps):
-    """Each batch for itself, one step for each; of the pieces, a worker has every n-th."""
+class BatchByBatch(Steps):
+    """Each batch for itself: it has a piece for every replica of all workers."""
 
-    def __init__(self, reader: Reader, workers: int, worker: int, local: int):
+    def __init__(self, reader: Reader, workers: int, local: int):
         self._reader = reader
         self._workers = workers
-        self._worker = worker
         self._local = local
+
+    @property
+    def _replicas(self) -> int:
+        return self._workers * self._local
+
+    @override
+    def close(self) -> None:
+        self._reader.close()
+
+
+@final
+class EachBatch(BatchByBatch):
+    """One step for each batch; of the pieces, a worker has every n-th."""
+
+    def __init__(self, reader: Reader, workers: int, worker: int, local: int):
+        super().__init__(reader, workers, local)
+        self._worker = worker
 
     @override
     def next_step(self) -> Step | None:
@@ -118,10 +132,6 @@ class EachBatch(Steps):
             rows = concatenate([rows.select(slice(each.start, each.stop)) for each in pieces])
         return Step(rows, [len(piece) for piece in pieces], is_uneven=uneven)
 
-    @property
-    def _replicas(self) -> int:
-        return self._workers * self._local
-
     def _pieces(self, rows: int) -> list[range]:
         return pieces_of(rows, self._replicas)[self._worker :: self._workers]
 
@@ -132,23 +142,16 @@ class EachBatch(Steps):
     def skip(self, steps: int) -> None:
         self._reader.skip(steps)
 
-    @override
-    def close(self) -> None:
-        self._reader.close()
-
 
 @final
-class EachOwnBatch(Steps):
-    """Each batch for itself, where every worker has batches of its own: it takes all the pieces.
+class EachOwnBatch(BatchByBatch):
+    """Every worker has batches of its own: it takes all the pieces.
 
-    A batch has a piece for every replica of all workers, so that one batch makes as many steps as
-    there are workers.
+    So one batch makes as many steps as there are workers.
     """
 
     def __init__(self, reader: Reader, workers: int, local: int):
-        self._reader = reader
-        self._workers = workers
-        self._local = local
+        super().__init__(reader, workers, local)
         self._waiting: list[Step] = []
 
     @override
@@ -165,7 +168,7 @@ class EachOwnBatch(Steps):
         return self._waiting.pop()
 
     def _steps_of(self, rows: Block) -> list[Step]:
-        pieces = pieces_of(len(rows), self._workers * self._local)
+        pieces = pieces_of(len(rows), self._replicas)
         steps: list[Step] = []
         for first in range(0, len(pieces), self._local):
             mine = pieces[first : first + self._local]
@@ -178,10 +181,6 @@ class EachOwnBatch(Steps):
         batches, rest = divmod(steps, self._workers)
         self._reader.skip(batches)
         super().skip(rest)
-
-    @override
-    def close(self) -> None:
-        self._reader.close()
 
 
 @final
@@ -197,7 +196,7 @@ class RowStream(Steps):
           whole_batches: the size of all batches but the last, if it is known.
         """
         self._batches = reader
-        self._rows = Peekable(Pulled(unbatched(reader, WHAT)))
+        self._rows = Peekable(Pulled(unbatched(reader, WHAT), reader))
         self._steps = [sizes[i : i + local] for i in range(0, len(sizes), local)]
         self._next = 0
         self._whole_batches = whole_batches

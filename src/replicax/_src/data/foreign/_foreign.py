@@ -7,7 +7,9 @@ Everything else is a stream: to continue it is to read and drop.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from functools import partial
 from types import UnionType
 from typing import Any, NoReturn
 
@@ -15,14 +17,15 @@ import jax
 import numpy as np
 
 from replicax._src import _tree
+from replicax._src._arrays import STRING
+from replicax._src._tensor_spec import TensorSpec
+from replicax._src.data._caching import WithOptions
 from replicax._src.data._elements import DatasetBase
 from replicax._src.data._indexed import Indexed, Readable, by_rows
-from replicax._src.data._node import Node
-from replicax._src.data.foreign._classes import is_a
-from replicax._src.data.foreign._grain import grain_loader, grain_map, grain_stream
+from replicax._src.data._node import INFINITE, Node
+from replicax._src.data._options import AutoShardPolicy, DistributeOptions, Options
 from replicax._src.data.foreign._hugging_face import hugging_face_stream, hugging_face_table
-from replicax._src.data.foreign._streams import Once, Stream, iterable
-from replicax._src.data.foreign._tensorflow import tensorflow_pipeline
+from replicax._src.data.foreign._streams import Once, Stream, is_a, iterable
 from replicax._src.data.foreign._torch import TORCH, torch_loader, torch_rows, torch_stream
 
 
@@ -38,12 +41,17 @@ def foreign_node(source: object) -> Node:
     for module, name, adapt in _ADAPTERS:
         if is_a(source, module, name):
             return adapt(source)
-    _refuse_distributed(source)
+    if isinstance(source, Distributed):
+        raise TypeError(
+            f"{source!r} is distributed already: iterate over it. Operations and another "
+            "distribution start from the data set that it was made of."
+        )
     if isinstance(source, Iterator):
         return Stream(Once.of(source), source=_kind(source))
     if isinstance(source, Iterable) and not isinstance(source, Mapping):
         return iterable(source, _kind(source))
-    if isinstance(source, Readable) and isinstance(source, Sized) and not _is_mapping(source):
+    is_mapping = isinstance(source, Mapping) or hasattr(source, "keys")
+    if isinstance(source, Readable) and isinstance(source, Sized) and not is_mapping:
         return Indexed(by_rows(source, _kind(source)), len(source), _kind(source))
     _refuse(source)
 
@@ -83,8 +91,8 @@ def refuse_arrays(source: object) -> None:
             "rx.data.Dataset.from_generator(lambda: batches)."
         )
     raise TypeError(
-        f"{_described(source)} is no data set. Make one of arrays with {line}, which yields "
-        f"batches of their rows.{batches}"
+        f"{_short(_tree.describe(source))} is no data set. Make one of arrays with {line}, "
+        f"which yields batches of their rows.{batches}"
     )
 
 
@@ -97,59 +105,88 @@ def _is_array(value: object) -> bool:
     return isinstance(value, known) or hasattr(type(value), "__array__")
 
 
-def _described(source: object) -> str:
-    text = _tree.describe(source)
-    return text if len(text) <= 200 else f"{text[:200]}..."
-
-
-def _is_mapping(source: object) -> bool:
-    return isinstance(source, Mapping) or hasattr(source, "keys")
-
-
 class Distributed:
     """A data set, or an iterator, whose elements go to the replicas: it is no source of others."""
 
 
-def _refuse_distributed(source: object) -> None:
-    if isinstance(source, Distributed):
-        raise TypeError(
-            f"{source!r} is distributed already: iterate over it. Operations and another "
-            "distribution start from the data set that it was made of."
-        )
-
-
-def _refuse(source: object) -> NoReturn:
+def _refuse(source: Any) -> NoReturn:
     advice = (
         "Pass an rx.data.Dataset, an iterable of batches, or a data set of tf.data, Grain, torch "
         "or Hugging Face."
     )
     if is_a(source, "datasets.dataset_dict.", "DatasetDict"):
-        advice = f"It has several: pass one of them, such as datasets[{_first_key(source)!r}]."
+        advice = f"It has several: pass one of them, such as datasets[{next(iter(source), '')!r}]."
     elif callable(source):
         advice = (
             "If it is a function that returns an iterator, write "
             "rx.data.Dataset.from_generator(function)."
         )
-    raise TypeError(f"{_short(source)} is no data set. {advice}")
+    raise TypeError(f"{_short(repr(source))} is no data set. {advice}")
 
 
-def _first_key(mapping: Any) -> object:
-    return next(iter(mapping), "")
-
-
-def _short(source: object) -> str:
-    text = repr(source)
+def _short(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 # ------------------------------------------------------------------ adapters
 
+
+def _grain_map(source: Any) -> Indexed:
+    kind, size = "grain map data set", len(source)
+    missing = (
+        "A filter leaves gaps in a MapDataset; write dataset.to_iter_dataset(), which closes them."
+    )
+    return Indexed(
+        by_rows(source, kind, missing),
+        INFINITE if size >= sys.maxsize else size,
+        kind,
+        may_be_batches=True,
+    )
+
+
+def _tensorflow_pipeline(source: Any) -> Node:
+    node = Stream(
+        source.as_numpy_iterator,
+        signature=_tensorflow_spec(source.element_spec),
+        size=int(source.cardinality()),
+        source="tf.data pipeline",
+        start_at=lambda count: source.skip(count).as_numpy_iterator(),
+    )
+    # Whether workers divide the data is said in its options; they cannot divide its files here.
+    policy = source.options().experimental_distribute.auto_shard_policy.name
+    if policy not in ("OFF", "DATA"):
+        return node
+    return WithOptions(node, Options(DistributeOptions(AutoShardPolicy[policy])))
+
+
+def _tensorflow_spec(spec: Any, name: str = "") -> Any:
+    if isinstance(spec, dict):
+        return {key: _tensorflow_spec(spec[key], f"{name}[{key!r}]") for key in spec}
+    if isinstance(spec, tuple):
+        parts = [_tensorflow_spec(part, f"{name}[{index}]") for index, part in enumerate(spec)]
+        return type(spec)(*parts) if hasattr(spec, "_fields") else tuple(parts)
+    kind = type(spec).__name__
+    if kind != "TensorSpec" or spec.dtype.name in ("variant", "resource"):
+        remedy = {
+            "RaggedTensorSpec": "Fill it up in the tf.data pipeline: map with .to_tensor().",
+            "SparseTensorSpec": "Fill it up in the tf.data pipeline: map with tf.sparse.to_dense.",
+            "DatasetSpec": "Batch the windows in the tf.data pipeline: flat_map.",
+        }.get(kind, "Leave it out, or make an array of it, in the tf.data pipeline.")
+        raise TypeError(
+            f"element{name} of the tf.data.Dataset is no array, but a {kind}: {spec!r}. {remedy}"
+        )
+    shape = None if spec.shape.rank is None else tuple(spec.shape)
+    return TensorSpec.on_host(
+        shape, STRING if spec.dtype.name == "string" else spec.dtype.as_numpy_dtype
+    )
+
+
 # The first that fits is taken. Classes are known by their names: nothing is imported.
 _ADAPTERS: list[tuple[str, str, Callable[[Any], Node]]] = [
-    ("tensorflow.", "DatasetV2", tensorflow_pipeline),
-    ("grain.", "MapDataset", grain_map),
-    ("grain.", "IterDataset", grain_stream),
-    ("grain.", "DataLoader", grain_loader),
+    ("tensorflow.", "DatasetV2", _tensorflow_pipeline),
+    ("grain.", "MapDataset", _grain_map),
+    ("grain.", "IterDataset", partial(iterable, kind="grain iter data set")),
+    ("grain.", "DataLoader", partial(iterable, kind="grain DataLoader")),
     ("datasets.arrow_dataset.", "Dataset", hugging_face_table),
     ("datasets.iterable_dataset.", "IterableDataset", hugging_face_stream),
     (TORCH, "DataLoader", torch_loader),

@@ -26,7 +26,6 @@ from replicax._src.data._run import Run
 from replicax._src.data._sources import PythonIterator
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Stream(PythonIterator):
     """The elements of an iterable that cannot be read from the middle."""
 
@@ -200,3 +199,11 @@ def size_of(source: object) -> int:
         return len(source)  # type: ignore[arg-type]
     except Exception:  # torch raises what it likes for data sets without a length
         return UNKNOWN
+
+
+def is_a(source: object, module: str, name: str) -> bool:
+    """Whether `source` is of a class of this name that a module of another package defines."""
+    return any(
+        kind.__name__ == name and f"{kind.__module__}.".startswith(module)
+        for kind in type(source).__mro__
+    )

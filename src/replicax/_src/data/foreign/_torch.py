@@ -15,8 +15,7 @@ from replicax._src.data._elements import object_array
 from replicax._src.data._indexed import Column, Indexed, by_rows, numpy_column
 from replicax._src.data._node import UNKNOWN, Node
 from replicax._src.data._sources import TensorSlices
-from replicax._src.data.foreign._classes import is_a
-from replicax._src.data.foreign._streams import Stream, iterable, size_of
+from replicax._src.data.foreign._streams import Stream, is_a, iterable, size_of
 
 TORCH = "torch.utils.data."  # the modules that define them
 

@@ -19,9 +19,8 @@ from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_
 
 import replicax as rx
 from replicax._src._warnings import users_line, warn
-from replicax._src.data._elements import Structure
-from replicax._src.data.distributed._placing import Placement
-from replicax._src.data.distributed._shares import Shares
+from replicax._src.data import Structure
+from replicax._src.data.distributed import Placement, Shares
 from replicax._src.integrations.keras._workers import SameBatches, said_by_all
 
 

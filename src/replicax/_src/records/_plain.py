@@ -1,4 +1,4 @@
-"""Reads files of records that all have the same length, between a header and a footer."""
+"""Reads files without frames: records that all have the same length, and lines of text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from replicax._src._errors import DataLossError
 from replicax._src.records._records import Records
-from replicax._src.records._source import BLOCK_BYTES, FileName, Source
+from replicax._src.records._source import BLOCK_BYTES, FileName, Source, check_blocks
 
 
 def scan_fixed(
@@ -18,7 +18,6 @@ def scan_fixed(
     footer_bytes: int = 0,
     compression_type: str | None = None,
     block_bytes: int = BLOCK_BYTES,
-    skip: int = 0,
 ) -> Iterator[Records]:
     """Yields the records of a file in blocks of about `block_bytes`.
 
@@ -29,24 +28,23 @@ def scan_fixed(
       footer_bytes: How many bytes come after the last record.
       compression_type: None, "", "GZIP" or "ZLIB".
       block_bytes: About how many bytes to read at once. A record may be larger.
-      skip: How many records to leave out at the beginning.
 
     Raises:
       DataLossError: If the file without header and footer is not a whole number of records. In a
         compressed file that shows at its end; otherwise at the beginning, as in TensorFlow.
       FileNotFoundError: If there is no such file.
     """
-    if record_bytes < 1 or min(header_bytes, footer_bytes, skip) < 0 or block_bytes < 1:
+    check_blocks(block_bytes)
+    if record_bytes < 1 or min(header_bytes, footer_bytes) < 0:
         raise ValueError(
-            "`record_bytes` and `block_bytes` must be at least 1, `header_bytes`, `footer_bytes` "
-            f"and `skip` at least 0. Received record_bytes={record_bytes}, "
-            f"header_bytes={header_bytes}, footer_bytes={footer_bytes}, "
-            f"block_bytes={block_bytes}, skip={skip}."
+            "`record_bytes` must be at least 1, `header_bytes` and `footer_bytes` at least 0. "
+            f"Received record_bytes={record_bytes}, header_bytes={header_bytes}, "
+            f"footer_bytes={footer_bytes}."
         )
     with Source(path, compression_type) as source:
         if source.size is not None:
             _check(source, source.size, record_bytes, header_bytes, footer_bytes)
-        offset = header_bytes + skip * record_bytes
+        offset = header_bytes
         wanted = max(1, block_bytes // record_bytes) * record_bytes + footer_bytes
         at_end = False
         while not at_end:
@@ -76,3 +74,40 @@ def _check(
         source.path,
         offset,
     )
+
+
+def scan_lines(
+    path: FileName, compression_type: str | None = None, block_bytes: int = BLOCK_BYTES
+) -> Iterator[list[bytes]]:
+    r"""Yields the lines of a text file without their ends, in lists of about `block_bytes`.
+
+    As in `tf.data.TextLineDataset`, lines end with `\n`, the last one may do without, and every
+    `\r` is left out, wherever it stands.
+
+    Args:
+      path: The file.
+      compression_type: None, "", "GZIP" or "ZLIB".
+      block_bytes: About how many bytes to read at once. A line may be longer.
+
+    Raises:
+      DataLossError: If compressed data is cut off or cannot be decompressed.
+      FileNotFoundError: If there is no such file.
+    """
+    check_blocks(block_bytes)
+    with Source(path, compression_type) as source:
+        offset = 0
+        begun: list[bytes] = []  # the pieces of a line that has not ended yet
+        while piece := source.read(offset, block_bytes):
+            offset += len(piece)
+            if b"\r" in piece:
+                piece = piece.replace(b"\r", b"")
+            lines = piece.split(b"\n")
+            if len(lines) == 1:
+                begun.append(piece)
+                continue
+            lines[0] = b"".join((*begun, lines[0]))
+            begun = [lines.pop()]
+            yield lines
+        source.raise_if_damaged()  # before a last line that is not whole
+        if last := b"".join(begun):
+            yield [last]
