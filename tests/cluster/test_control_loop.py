@@ -5,6 +5,7 @@ import errno
 import gc
 import json
 import queue
+import select
 import socket
 import time
 import weakref
@@ -177,6 +178,8 @@ class FullTable(socket.socket):
     attempts = 0
 
     def accept(self) -> Any:
+        if not select.select([self], [], [], 0)[0]:
+            raise BlockingIOError
         FullTable.attempts += 1
         if FullTable.attempts <= 3:
             raise OSError(errno.EMFILE, "too many open files")
