@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicax._src.cli import _launch_key
 from replicax._src.cli._event_loop import EventLoop
 from replicax._src.cli._node import Node, Plan
 from replicax._src.cli._node_messages import (
     _KINDS,
+    LEADER,
     Arrival,
     BadMessage,
     Challenge,
@@ -34,8 +34,7 @@ from replicax._src.cli._node_messages import (
 )
 from replicax._src.cli._options import LaunchOptions, Range
 from replicax._src.cli._other_nodes import OtherNode, OtherNodes
-from replicax._src.cluster.control import dial
-from replicax._src.cluster.control._dial import Link
+from replicax._src.cluster.control import Link, dial, launcher_proof
 from tests.cli.launches import TIMEOUT, free_address
 
 ARRIVAL = Arrival(1, "3", "1", "host1", ["host1:1234"], "challenge")
@@ -282,7 +281,7 @@ def test_node_with_other_options_is_told(arrival: Arrival, words: str):
 
 def test_proof_depends_on_all_that_it_is_made_of():
     made = {
-        _launch_key.proof(*words)
+        launcher_proof(*words)
         for words in (
             ("key", "node 1", "a", "b"),
             ("kex", "node 1", "a", "b"),
@@ -298,13 +297,11 @@ def test_key_lets_in_who_has_it_and_says_nothing_of_itself():
         link.send(ARRIVAL.message)
         challenge = node.hear(link)
         assert isinstance(challenge, Challenge) and node.said == []
-        proof = _launch_key.proof("secret", "node 1", challenge.challenge, ARRIVAL.challenge)
+        proof = launcher_proof("secret", "node 1", challenge.challenge, ARRIVAL.challenge)
         link.send(Proof(proof).message)
         welcome = node.hear(link)
         assert isinstance(welcome, Welcome)
-        own = _launch_key.proof(
-            "secret", _launch_key.LEADER, challenge.challenge, ARRIVAL.challenge
-        )
+        own = launcher_proof("secret", LEADER, challenge.challenge, ARRIVAL.challenge)
         assert welcome.proof == own
         assert node.said == ["node 1 (host1) has joined"]
 

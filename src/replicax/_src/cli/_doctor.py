@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from replicax._src.cli._examinations import (
+    Finding,
+    Part,
+    Problem,
     examine_devices,
     examine_gpus,
     examine_machine,
     examine_versions,
     examine_workers,
 )
-from replicax._src.cli._finding import Finding, Part, Problem
 from replicax._src.cli._log import colours_wanted
 from replicax._src.cli._network import examine_cluster, examine_network
 

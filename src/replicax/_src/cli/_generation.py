@@ -10,8 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from replicax._src.cluster.control import RESTART_STATUS, Event
-from replicax._src.cluster.control._types import how_it_ended
+from replicax._src.cluster.control import RESTART_STATUS, Event, how_it_ended
 
 # A worker that fails on its own runs its exit functions; then it is killed as well.
 _SECONDS_TO_FAIL = 1.0

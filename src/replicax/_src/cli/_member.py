@@ -8,17 +8,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from replicax._src.cli import _launch_key
 from replicax._src.cli._event_loop import EventLoop
 from replicax._src.cli._log import Log
 from replicax._src.cli._node import LocalNode, Plan
 from replicax._src.cli._node_messages import (
+    LEADER,
     Arrival,
     BadMessage,
     Challenge,
     End,
     Exit,
-    Message,
     Proof,
     Ready,
     Refused,
@@ -29,9 +28,18 @@ from replicax._src.cli._node_messages import (
     Words,
     understand,
 )
-from replicax._src.cli._options import LaunchOptions
-from replicax._src.cluster.control import RESTART_STATUS, dial
-from replicax._src.cluster.control._dial import Link, NobodyThere, WrongProgram
+from replicax._src.cli._options import HOW_TO_GIVE_A_KEY, LaunchOptions
+from replicax._src.cluster.control import (
+    RESTART_STATUS,
+    Link,
+    Message,
+    NobodyThere,
+    WrongProgram,
+    dial,
+    is_proof,
+    launcher_proof,
+    new_challenge,
+)
 
 _SECONDS_AFTER_CTRL_C = 3.0
 
@@ -74,7 +82,7 @@ class Member:
         self._status: int | None = None
         self._is_lost = False
         self._exits: dict[int, int] = {}
-        self._own_challenge = _launch_key.new_challenge()
+        self._own_challenge = new_challenge()
         self._challenge: str | None = None
         """Of the leader, if it asks for a key."""
         self.is_in = False
@@ -218,18 +226,17 @@ class Member:
         key, leader = self._options.key, f"{self._leader} at {self._options.coordinator}"
         if isinstance(words, Challenge):
             if key is None:
-                self._leave(f"{leader} asks for a key. {_launch_key.HOW_TO_GIVE_ONE}", 2)
+                self._leave(f"{leader} asks for a key. {HOW_TO_GIVE_A_KEY}", 2)
                 return
             self._challenge = words.challenge
             self._send(Proof(self._proof(key, f"node {self._options.node_rank}")))
         elif isinstance(words, Welcome):
             if key is not None and not (
-                self._challenge is not None
-                and _launch_key.is_proof(words.proof, self._proof(key, _launch_key.LEADER))
+                self._challenge is not None and is_proof(words.proof, self._proof(key, LEADER))
             ):
                 self._leave(
                     f"{leader} has not shown that it has the key that this launcher has. "
-                    f"{_launch_key.HOW_TO_GIVE_ONE}",
+                    f"{HOW_TO_GIVE_A_KEY}",
                     2,
                 )
                 return
@@ -238,7 +245,7 @@ class Member:
             raise BadMessage(f"{words.op!r} before a welcome")
 
     def _proof(self, key: str, who: str) -> str:
-        return _launch_key.proof(key, who, self._challenge or "", self._own_challenge)
+        return launcher_proof(key, who, self._challenge or "", self._own_challenge)
 
     def _obey(self, words: Words) -> None:
         if isinstance(words, Start):

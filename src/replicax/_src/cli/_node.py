@@ -14,14 +14,12 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from replicax._src.cli import _launch_key
 from replicax._src.cli._devices import device_environments
 from replicax._src.cli._event_loop import EventLoop
 from replicax._src.cli._log import Log
-from replicax._src.cli._options import LaunchOptions, Usage
+from replicax._src.cli._options import KEY_VARIABLE, LaunchOptions, Usage
 from replicax._src.cli._workers import LocalWorkers
-from replicax._src.cluster.control._settings import listening_host
-from replicax._src.cluster.control._sockets import NotThisMachine, bind, joined
+from replicax._src.cluster.control import NotThisMachine, bind, joined, listening_host
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +75,7 @@ class LocalNode:
         self._options = options
         self._log = log
         self._environment = dict(os.environ if environment is None else environment)
-        self._environment.pop(_launch_key.VARIABLE, None)  # it is between launchers
+        self._environment.pop(KEY_VARIABLE, None)  # it is between launchers
         self._environment["PYTHONUNBUFFERED"] = "1"
         self._environment["REPLICAX_JOIN_TIMEOUT"] = f"{options.join_timeout:g}"
         self._devices = device_environments(

@@ -10,9 +10,11 @@ import signal
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
-from replicax._src.cluster.control._sockets import split
+from replicax._src.cluster.control import Message, split
 
-Message = dict[str, Any]
+LEADER = "the leader"
+"""How a proof names the launcher that decides, whichever node it is."""
+
 Said = TypeVar("Said", bound="Words")
 
 _LONGEST_LINE = 300

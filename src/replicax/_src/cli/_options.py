@@ -8,8 +8,13 @@ import dataclasses
 from typing import NamedTuple
 
 from replicax._src._errors import ClusterConfigError
-from replicax._src.cluster._addresses import split_address
-from replicax._src.cluster.control._settings import DEFAULT_JOIN_TIMEOUT
+from replicax._src.cluster import split_address
+from replicax._src.cluster.control import Settings
+
+KEY_VARIABLE = "REPLICAX_LAUNCH_KEY"
+HOW_TO_GIVE_A_KEY = (
+    f"Start all launchers with the same key: --key, or {KEY_VARIABLE} in the environment."
+)
 
 
 class Usage(ValueError):
@@ -55,7 +60,7 @@ class LaunchOptions:
     max_restarts: int = 0
     stall_timeout: float = 600.0
     """Seconds without any progress after which the workers are stuck; 0 turns the check off."""
-    join_timeout: float = DEFAULT_JOIN_TIMEOUT
+    join_timeout: float = Settings.join_timeout
     """Seconds to wait for workers, and for the launchers of other nodes, to arrive."""
     grace_period: float = 30.0
     """Seconds that the workers have to save and leave when they are told to end."""

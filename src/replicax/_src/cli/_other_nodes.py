@@ -10,16 +10,15 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from replicax._src.cli import _launch_key
 from replicax._src.cli._event_loop import EventLoop
 from replicax._src.cli._node import Node, Plan
 from replicax._src.cli._node_messages import (
+    LEADER,
     Arrival,
     BadMessage,
     Challenge,
     End,
     Exit,
-    Message,
     Proof,
     Ready,
     Refused,
@@ -30,10 +29,17 @@ from replicax._src.cli._node_messages import (
     Words,
     understand,
 )
-from replicax._src.cli._options import LaunchOptions, Usage
-from replicax._src.cluster.control import Connection, MessageLoop
-from replicax._src.cluster.control._framing import FramingError
-from replicax._src.cluster.control._sockets import process_at_port
+from replicax._src.cli._options import HOW_TO_GIVE_A_KEY, LaunchOptions, Usage
+from replicax._src.cluster.control import (
+    Connection,
+    FramingError,
+    Message,
+    MessageLoop,
+    is_proof,
+    launcher_proof,
+    new_challenge,
+    process_at_port,
+)
 
 _SECONDS_TO_HANG_UP = 5.0  # for one that is told of the end
 
@@ -87,7 +93,7 @@ class _Visitor:
         """Set in the launcher's thread, once it takes part."""
         self._options = options
         self._connection = connection
-        self._challenge = _launch_key.new_challenge()
+        self._challenge = new_challenge()
         self._arrival: Arrival | None = None
         self._is_in = False
 
@@ -106,11 +112,11 @@ class _Visitor:
             self._connection.send(Challenge(self._challenge).message)
             return None
         given = Proof.of(message).proof
-        if _launch_key.is_proof(given, self._proof(f"node {self._arrival.rank}")):
+        if is_proof(given, self._proof(f"node {self._arrival.rank}")):
             return self._let_in(self._arrival)
         refusal = Refused(
             f"node {self._arrival.rank} has another key than node {self._options.node_rank}. "
-            f"{_launch_key.HOW_TO_GIVE_ONE}"
+            f"{HOW_TO_GIVE_A_KEY}"
         )
         self._connection.send_last(refusal.message)
         return refusal
@@ -118,7 +124,7 @@ class _Visitor:
     @property
     def welcome(self) -> Welcome:
         """What shows the member that this is the leader: it has the key too, if there is one."""
-        return Welcome("" if self._options.key is None else self._proof(_launch_key.LEADER))
+        return Welcome("" if self._options.key is None else self._proof(LEADER))
 
     def _let_in(self, arrival: Arrival) -> Arrival:
         self._check_addresses(arrival)
@@ -135,7 +141,7 @@ class _Visitor:
 
     def _proof(self, who: str) -> str:
         assert self._options.key is not None and self._arrival is not None
-        return _launch_key.proof(self._options.key, who, self._challenge, self._arrival.challenge)
+        return launcher_proof(self._options.key, who, self._challenge, self._arrival.challenge)
 
 
 class OtherNodes:

@@ -12,8 +12,7 @@ import socket
 from typing import Any
 
 from replicax._src._errors import ClusterConfigError
-from replicax._src.cluster._addresses import split_address
-from replicax._src.cluster._own_address import is_own
+from replicax._src.cluster._addresses import is_own, split_address
 from replicax._src.cluster._spec import ClusterSpec
 from replicax._src.cluster.resolvers import ClusterResolver
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from replicax._src._errors import ClusterConfigError, WorkerLostError
 from replicax._src.cluster import _runtime
-from replicax._src.cluster._own_address import own_address
+from replicax._src.cluster._addresses import own_address
 from replicax._src.cluster._view import WorkerView, checked_cluster
 from replicax._src.cluster.control import _exits, _meeting_place, _sockets
 from replicax._src.cluster.control._client import ControlClient

@@ -1,15 +1,19 @@
 """`ClusterResolver`: the interface between a strategy and whatever knows the cluster.
 
 The other files of this folder are one resolver each. They describe; nothing here connects to
-another worker, and JAX is loaded only to count accelerators.
+another worker, and JAX's devices are started only to count accelerators.
 """
 
 from __future__ import annotations
 
 import abc
+from collections import Counter
+from collections.abc import Iterable
 
+from replicax._src._typing import Device
 from replicax._src.cluster._spec import ClusterSpec, worker_tasks
-from replicax._src.cluster.resolvers._accelerators import count_accelerators, local_accelerators
+
+_KINDS = {"cuda": "GPU", "rocm": "GPU"}
 
 
 def format_master_url(master: str, rpc_layer: str | None = None) -> str:
@@ -150,3 +154,22 @@ class LookedUpCluster(ClusterResolver):
             return ""
         address = self.cluster_spec().task_address(task_type, task_id)
         return format_master_url(address, rpc_layer or self.rpc_layer)
+
+
+def local_accelerators() -> dict[str, int]:
+    """Returns the number of this process's accelerators by kind, such as {"GPU": 8}."""
+    import jax
+
+    return _count(jax.local_devices())
+
+
+def count_accelerators(rank: int) -> dict[str, int]:
+    """Returns the same for one worker of the running job; {} if there is no such worker."""
+    import jax
+
+    return _count(device for device in jax.devices() if device.process_index == rank)
+
+
+def _count(devices: Iterable[Device]) -> dict[str, int]:
+    platforms = [str(device.platform) for device in devices]
+    return dict(Counter(_KINDS.get(each, each.upper()) for each in platforms if each != "cpu"))

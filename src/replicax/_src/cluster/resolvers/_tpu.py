@@ -14,8 +14,11 @@ from replicax._src._errors import ClusterConfigError
 from replicax._src.cluster._addresses import split_address
 from replicax._src.cluster._spec import ClusterSpec
 from replicax._src.cluster._tf_config import task_index
-from replicax._src.cluster.resolvers._accelerators import local_accelerators
-from replicax._src.cluster.resolvers._resolver import ClusterResolver, format_master_url
+from replicax._src.cluster.resolvers._resolver import (
+    ClusterResolver,
+    format_master_url,
+    local_accelerators,
+)
 
 DEFAULT_PORT = 8888
 
