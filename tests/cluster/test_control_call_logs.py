@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicax._src.cluster.control._call_logs import CallLogs, Difference
 from replicax._src.cluster.control._progress import Progress
+from replicax._src.cluster.control._records import CallLogs, Difference
 
 CALLS = st.lists(st.sampled_from(["step", "all_reduce of float32[3]", "gather of int32[]"]))
 

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from replicax._src.cluster.control import RESTART_STATUS, Event, how_it_ended
+from replicax._src.cluster.control import RESTART_STATUS, Event, EventKind, how_it_ended
 
 # A worker that fails on its own runs its exit functions; then it is killed as well.
 _SECONDS_TO_FAIL = 1.0
@@ -95,23 +95,23 @@ class Generation:
 
     def heard(self, event: Event) -> None:
         """Takes in what the control server says."""
-        if event.kind == "finished" and event.details.get("status") == RESTART_STATUS:
+        if event.kind is EventKind.FINISHED and event.details.get("status") == RESTART_STATUS:
             self._leave_preempted()
-        elif event.kind == "done":
+        elif event.kind is EventKind.DONE:
             self._done = True
             self._kill_in(_SECONDS_TO_SHUT_DOWN)
-        elif event.kind == "failed":
+        elif event.kind is EventKind.FAILED:
             early = event.details.get("type") == "EarlyExit"  # no error, but it left the others
             self._blame(event, event.text if early else f"failed: {event.text}", _SECONDS_TO_FAIL)
-        elif event.kind == "refused":
+        elif event.kind is EventKind.REFUSED:
             # Each worker raises the reason, as an exception of its own.
             self._blame(event, event.text, _SECONDS_TO_FAIL)
-        elif event.kind == "lost":
+        elif event.kind is EventKind.LOST:
             if event.details.get("status") == RESTART_STATUS:
                 self._leave_preempted()
             else:
                 self._blame(event, event.text, 0)
-        elif event.kind in ("stalled", "down"):
+        elif event.kind in (EventKind.STALLED, EventKind.DOWN):
             self.report = event.details.get("report") or self.report
             self._blame(event, event.text, 0)
 

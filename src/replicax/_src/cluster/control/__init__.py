@@ -28,7 +28,7 @@ For a launcher
 
 A new generation is a new server: new port, new key. Nothing is shared with the old one.
 
-`on_event` gets `Event(kind, worker, text, details)`, with `kind` one of
+`on_event` gets `Event(kind, worker, text, details)`, with `kind` an `EventKind`:
 
   arrived   a worker said hello. details: pid, host, device_count, versions
   started   all are there and agree; they start JAX now. worker is None
@@ -87,6 +87,7 @@ from replicax._src.cluster.control._sockets import split as split
 from replicax._src.cluster.control._types import LEFT_STATUS as LEFT_STATUS
 from replicax._src.cluster.control._types import RESTART_STATUS as RESTART_STATUS
 from replicax._src.cluster.control._types import Event as Event
+from replicax._src.cluster.control._types import EventKind as EventKind
 from replicax._src.cluster.control._types import Message as Message
 from replicax._src.cluster.control._types import WorkerStatus as WorkerStatus
 from replicax._src.cluster.control._types import how_it_ended as how_it_ended

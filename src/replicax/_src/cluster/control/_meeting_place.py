@@ -15,7 +15,7 @@ from replicax._src._errors import ClusterConfigError, WorkersMissingError
 from replicax._src.cluster.control import _dial, _sockets
 from replicax._src.cluster.control._server import ControlServer
 from replicax._src.cluster.control._settings import Settings, listening_host
-from replicax._src.cluster.control._types import Event
+from replicax._src.cluster.control._types import Event, EventKind
 
 # A server of an earlier run that is just about to end may hold the port a little longer.
 _PORT_SECONDS = 1.0
@@ -154,7 +154,7 @@ def _cannot_listen(name: str, address: str, host: str, port: int, error: OSError
 
 
 def _print_report(event: Event) -> None:
-    if event.kind == "stalled":
+    if event.kind is EventKind.STALLED:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(f"replicax: {event.details['report']}\n")
             sys.stderr.flush()

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from replicax._src.cluster.control._loop import Connection, MessageLoop
 from replicax._src.cluster.control._meeting import Hello, Meeting
 from replicax._src.cluster.control._proof import is_proof, server_proof, worker_proof
+from replicax._src.cluster.control._records import WorkerRecord
 from replicax._src.cluster.control._types import Message, sentence
-from replicax._src.cluster.control._worker_record import WorkerRecord
 
 # When workers disagree, the others may still come and be told, and their mistakes collected.
 _LATECOMERS_SECONDS = 2.0
@@ -91,7 +91,7 @@ class Reception:
 
     def forget(self, worker: WorkerRecord) -> None:
         """A worker has gone before the verdict: it may be started again."""
-        worker.hello = None
+        worker.pid = worker.host = None
         self.meeting.leave(worker.rank)
 
     def refuse(self, kind: str, text: str) -> None:

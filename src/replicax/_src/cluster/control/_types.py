@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import signal
 from typing import Any
 
@@ -14,11 +15,41 @@ RESTART_STATUS = 42
 Message = dict[str, Any]
 
 
+class EventKind(enum.StrEnum):
+    """What the server notices; the package's docstring says what each means."""
+
+    ARRIVED = enum.auto()
+    STARTED = enum.auto()
+    REFUSED = enum.auto()
+    STATUS = enum.auto()
+    FAILED = enum.auto()
+    LOST = enum.auto()
+    FINISHED = enum.auto()
+    STALLED = enum.auto()
+    DOWN = enum.auto()
+    DONE = enum.auto()
+
+
+class WorkerState(enum.StrEnum):
+    """How far a worker has come in its life."""
+
+    EXPECTED = enum.auto()
+    ARRIVED = enum.auto()
+    """It has said who it is, and waits for the verdict."""
+    RUNNING = enum.auto()
+    FINISHED = enum.auto()
+    """It has come to its end, and waits for the others."""
+    FAILED = enum.auto()
+    LOST = enum.auto()
+    ENDED = enum.auto()
+    """Its process has ended, before it said anything."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """Something that the server noticed; the kinds are listed in the package's docstring."""
+    """Something that the server noticed."""
 
-    kind: str
+    kind: EventKind
     worker: int | None = None
     text: str = ""
     details: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -31,7 +62,7 @@ class WorkerStatus:
     Attributes:
       worker: Its rank.
       name: How to call it, with its address where that is known.
-      state: "expected", "arrived", "running", "finished", "failed" or "lost".
+      state: How far it has come.
       phase: What it says it is doing ("compiling step", "running step", "idle" ...).
       step: The step it says it is at.
       calls: How many collective programs it has launched.
@@ -43,7 +74,7 @@ class WorkerStatus:
 
     worker: int
     name: str
-    state: str
+    state: WorkerState
     phase: str = ""
     step: int = 0
     calls: int = 0
