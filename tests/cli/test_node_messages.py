@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicax._src.cli._event_loop import EventLoop
-from replicax._src.cli._node import Node, Plan
+from replicax._src.cli._node import JobNode, NodePlan
 from replicax._src.cli._node_messages import (
     _KINDS,
     LEADER,
@@ -139,7 +139,7 @@ class Node0:
         self.exits: list[tuple[int, int]] = []
         self.lost: list[int] = []
         own = OtherNode(dataclasses.replace(ARRIVAL, rank=0), lambda _: None)
-        self.nodes: dict[int, Node] = {0: own}
+        self.nodes: dict[int, JobNode] = {0: own}
         self.others = OtherNodes(self.options, loop, self.nodes, self)
 
     def note_exit(self, rank: int, status: int) -> None:
@@ -190,7 +190,7 @@ def expect_it_lives(node: Node0) -> None:
     link.send(ARRIVAL.message)
     assert isinstance(node.hear(link), Welcome)
     assert node.said[-1] == "node 1 (host1) has joined"
-    node.nodes[1].start(Plan(["h:1", "h:2", "h:3"], {"REPLICAX_JOB": "k"}, [(0, 2)]))
+    node.nodes[1].start(NodePlan(["h:1", "h:2", "h:3"], {"REPLICAX_JOB": "k"}, [(0, 2)]))
     assert isinstance(node.hear(link), Start)
     link.send(Exit(1, 2, 5).message)
     node.wait_until(lambda: node.exits)
@@ -252,7 +252,7 @@ def test_member_speaks_for_its_own_workers_only():
         with contextlib.closing(node.connect()) as link:
             link.send(ARRIVAL.message)
             assert isinstance(node.hear(link), Welcome)
-            node.nodes[1].start(Plan(["h:1", "h:2"], {}, [(0, 1)]))
+            node.nodes[1].start(NodePlan(["h:1", "h:2"], {}, [(0, 1)]))
             for other in (Exit(1, 0, 1), Exit(1, 99, 1), Exit(7, 1, 1), Exit(1, 1, 3)):
                 link.send(other.message)
             node.wait_until(lambda: node.exits)

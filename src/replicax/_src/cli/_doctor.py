@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import Any, TextIO, final
 
 from replicax._src.cli._examinations import (
     Finding,
@@ -135,6 +135,7 @@ def _as_object(
     }
 
 
+@final
 class _Paint:
     """Puts ANSI colours around text, or leaves it as it is."""
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from replicax import __version__
 from replicax._src.cli._probes import MEGABYTES, Probe, probe_devices, probe_two_workers
@@ -35,6 +35,7 @@ class Problem(NamedTuple):
     fix: str
 
 
+@final
 @dataclasses.dataclass
 class Finding:
     """What was found in one part."""

@@ -9,6 +9,7 @@ import enum
 import signal
 import time
 from collections.abc import Callable
+from typing import final
 
 from replicax._src.cluster.control import RESTART_STATUS, Event, EventKind, how_it_ended
 
@@ -28,8 +29,9 @@ class Result(enum.Enum):
     PREEMPTED = "preempted"
 
 
+@final
 @dataclasses.dataclass(frozen=True)
-class Cause:
+class Failure:
     """The first thing that went wrong."""
 
     worker: int | None
@@ -40,6 +42,7 @@ class Cause:
     """Whether the worker was killed, as if its device or machine were gone."""
 
 
+@final
 class Generation:
     """Follows one generation: told what happens, it knows when to kill and what came out."""
 
@@ -49,7 +52,7 @@ class Generation:
         self.number = number
         self.workers = workers
         self.exits: dict[int, int] = {}
-        self.cause: Cause | None = None
+        self.cause: Failure | None = None
         self.kill_at: float | None = None
         """When all that still runs is to be killed, on the clock; None: not at all, so far."""
         self.report = ""
@@ -121,21 +124,23 @@ class Generation:
         if status == RESTART_STATUS:
             self._leave_preempted()
         elif status != 0:
-            self._fail(Cause(worker, how_it_ended(status), _as_exit_status(status), status < 0), 0)
+            self._fail(
+                Failure(worker, how_it_ended(status), _as_exit_status(status), status < 0), 0
+            )
         if self.cause is not None and self.cause.worker == worker:
             self._kill_in(0)  # it has said all that it had to say
 
     def lose(self, worker: int, text: str) -> None:
         """A worker went with its node: nothing more will be heard of its process."""
         self.exits.setdefault(worker, -signal.SIGKILL)
-        self._fail(Cause(worker, text, 1, lost=True), 0)
+        self._fail(Failure(worker, text, 1, lost=True), 0)
 
     def _blame(self, event: Event, text: str, seconds: float) -> None:
         status = event.details.get("status") or 1
         text = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
-        self._fail(Cause(event.worker, text, _as_exit_status(status), status < 0), seconds)
+        self._fail(Failure(event.worker, text, _as_exit_status(status), status < 0), seconds)
 
-    def _fail(self, cause: Cause, seconds: float) -> None:
+    def _fail(self, cause: Failure, seconds: float) -> None:
         if self._preempted or self.told_to_end:
             return  # they end anyway, and some cannot do without the others
         if self.cause is None:

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import final
 
 from replicax._src.cli._options import Usage
 
@@ -32,6 +33,7 @@ _SIZE = 512
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on in a machine that sleeps
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Term:
     """What a leader has written down."""
@@ -68,6 +70,7 @@ class Term:
             return None
 
 
+@final
 class Lease:
     """Looks at the folder all the time; holds the lease, if it was asked to and could get it.
 

@@ -7,10 +7,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import final
 
+from replicax._src._typing import override
 from replicax._src.cli._event_loop import EventLoop
 from replicax._src.cli._log import Log
-from replicax._src.cli._node import LocalNode, Plan
+from replicax._src.cli._node import Launcher, LocalNode, NodePlan
 from replicax._src.cli._node_messages import (
     LEADER,
     Arrival,
@@ -41,14 +43,13 @@ from replicax._src.cluster.control import (
     new_challenge,
 )
 
-_SECONDS_AFTER_CTRL_C = 3.0
-
 
 class _ToldToEnd(Exception):
     """The launcher was told to end while it waited, or another leads the job by now."""
 
 
-class Member:
+@final
+class Member(Launcher):
     """Takes part in a job: joins its leader, and does what it says until the job ends.
 
     Args:
@@ -71,10 +72,7 @@ class Member:
         still_leads: Callable[[], bool] | None = None,
         took_part: bool = False,
     ) -> None:
-        self._options = options
-        self._environment = environment
-        self._log = log or Log()
-        self._loop = loop or EventLoop()
+        super().__init__(options, log, environment, loop)
         self._leader = f"node {leader}"
         self._still_leads = still_leads
         self._took_part = took_part
@@ -90,20 +88,8 @@ class Member:
         self.host = ""
         """The address by which the leader knows this host."""
 
-    def run(self) -> int:
-        """Runs until the job ends; returns its exit status."""
-        try:
-            with self._loop:
-                local = LocalNode(self._options, self._loop, self._log, self._environment)
-                try:
-                    status = self.follow(local)
-                finally:
-                    local.close()
-        finally:
-            self._log.close(timeout=60.0 if self._loop.told_to_end is None else 2.0)
-        return 1 if status is None else status
-
-    def follow(self, local: LocalNode) -> int | None:
+    @override
+    def take_part(self, local: LocalNode) -> int | None:
         """Runs until the job ends; returns its exit status, or None if the leader is lost."""
         options = self._options
         self._log.say(
@@ -181,10 +167,9 @@ class Member:
             if told is None:
                 continue
             if leave_at is None:
-                terminated = told == signal.SIGTERM
-                seconds = self._options.grace_period if terminated else _SECONDS_AFTER_CTRL_C
+                number, seconds = self._how_to_end(told)
                 self._log.say(f"{signal.Signals(told).name}: ending the workers of this node")
-                workers.signal(signal.SIGTERM if terminated else signal.SIGINT)
+                workers.signal(number)
                 leave_at = time.monotonic() + seconds
             if not workers.running or self._loop.hurry or time.monotonic() >= leave_at:
                 saved = RESTART_STATUS in self._exits.values()
@@ -254,7 +239,7 @@ class Member:
             places, ranks = range(self._options.workers.most), range(len(words.cluster))
             if not all(place in places and rank in ranks for place, rank in words.seats):
                 raise BadMessage(f"{words.seats!r:.60} are not workers of this node")
-            self._local.start(Plan(words.cluster, words.environment, words.seats))
+            self._local.start(NodePlan(words.cluster, words.environment, words.seats))
         elif isinstance(words, Signal):
             self._local.signal(words.number)
             # One that was told to end leaves; it is not ready for another generation.

@@ -8,7 +8,7 @@ workers are gone; new addresses) and `Exit` (a worker has ended). The leader say
 import dataclasses
 import signal
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, final
 
 from replicax._src.cluster.control import Message, split
 
@@ -33,8 +33,8 @@ class BadMessage(ValueError):
 # Each of these returns the value, as it should be, or raises BadMessage.
 
 
-def _number(least: int, most: int) -> Callable[[Any], int]:
-    def check(value: Any) -> int:
+def _number(least: int, most: int) -> Callable[[object], int]:
+    def check(value: object) -> int:
         if type(value) is not int or not least <= value <= most:  # True is no number here
             raise BadMessage(f"{value!r:.60} is not a whole number from {least} to {most}")
         return value
@@ -42,8 +42,8 @@ def _number(least: int, most: int) -> Callable[[Any], int]:
     return check
 
 
-def _text(longest: int) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
+def _text(longest: int) -> Callable[[object], str]:
+    def check(value: object) -> str:
         if not isinstance(value, str) or len(value) > longest:
             raise BadMessage(f"{value!r:.60} is not a text of at most {longest} characters")
         try:
@@ -55,15 +55,15 @@ def _text(longest: int) -> Callable[[Any], str]:
     return check
 
 
-def _line(value: Any) -> str:
+def _line(value: object) -> str:
     line = _text(_LONGEST_LINE)(value)
     if not line.isprintable():
         raise BadMessage(f"{line!r:.60} is not a line")
     return line
 
 
-def _list(of: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    def check(value: Any) -> list[Any]:
+def _list(of: Callable[[object], Any]) -> Callable[[object], list[Any]]:
+    def check(value: object) -> list[Any]:
         if not isinstance(value, list):
             raise BadMessage(f"{value!r:.60} is not a list")
         return [of(each) for each in value]
@@ -71,7 +71,7 @@ def _list(of: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     return check
 
 
-def _address(value: Any) -> str:
+def _address(value: object) -> str:
     address = _line(value)
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal() and len(port) < 6):
@@ -81,25 +81,26 @@ def _address(value: Any) -> str:
     return address
 
 
-def _seat(value: Any) -> tuple[int, int]:
+def _seat(value: object) -> tuple[int, int]:
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise BadMessage(f"{value!r:.60} is not a place and a rank")
     return _number(0, _MOST)(value[0]), _number(0, _MOST)(value[1])
 
 
-def _environment(value: Any) -> dict[str, str]:
+def _environment(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise BadMessage(f"{value!r:.60} is not an environment")
     return {_line(name): _line(each) for name, each in value.items() if name.startswith(_PREFIX)}
 
 
-def _signal(value: Any) -> int:
-    if _number(1, 64)(value) not in _SIGNALS:
+def _signal(value: object) -> int:
+    number = _number(1, 64)(value)
+    if number not in _SIGNALS:
         raise BadMessage(f"{value} is not a signal that launchers send")
-    return value
+    return number
 
 
-def _field(check: Callable[[Any], Any]) -> Any:
+def _field(check: Callable[[object], Any]) -> Any:
     return dataclasses.field(metadata={"check": check})
 
 
@@ -130,6 +131,7 @@ class Words:
             raise BadMessage(f"{cls.op!r} without {error}") from None
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Arrival(Words):
     """A launcher says which node it is, and with what options it was started."""
@@ -143,6 +145,7 @@ class Arrival(Words):
     challenge: str = _field(_line)
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Proof(Words):
     """It has the key."""
@@ -151,6 +154,7 @@ class Proof(Words):
     proof: str = _field(_line)
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Ready(Words):
     """Its workers are gone, and new ones can have these addresses."""
@@ -160,6 +164,7 @@ class Ready(Words):
     addresses: list[str] = _field(_list(_address))
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Exit(Words):
     """A worker of it has ended: the status is as `Popen.returncode`."""
@@ -170,6 +175,7 @@ class Exit(Words):
     status: int = _field(_number(-255, 255))
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Challenge(Words):
     """The leader asks for a proof of the key."""
@@ -178,6 +184,7 @@ class Challenge(Words):
     challenge: str = _field(_line)
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Welcome(Words):
     """The leader takes a launcher in, and proves that it has the key too; "" if it has none."""
@@ -186,6 +193,7 @@ class Welcome(Words):
     proof: str = _field(_line)
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Refused(Words):
     """The leader does not take a launcher in, or has given it up."""
@@ -194,9 +202,10 @@ class Refused(Words):
     text: str = _field(_text(_LONGEST_TEXT))
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Start(Words):
-    """Start your workers of a generation; see `Plan`."""
+    """Start your workers of a generation; see `NodePlan`."""
 
     op = "start"
     generation: int = _field(_number(0, 1 << 62))
@@ -205,6 +214,7 @@ class Start(Words):
     seats: list[tuple[int, int]] = _field(_list(_seat))
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Signal(Words):
     """Send your workers a signal."""
@@ -213,6 +223,7 @@ class Signal(Words):
     number: int = _field(_signal)
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Say(Words):
     """Add lines to your log."""
@@ -221,6 +232,7 @@ class Say(Words):
     text: str = _field(_text(_LONGEST_TEXT))
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class End(Words):
     """The job is over, with this exit status."""

@@ -5,7 +5,7 @@ read in `_arguments.py`; the options are used in `_launch.py` and `_member.py`.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from replicax._src._errors import ClusterConfigError
 from replicax._src.cluster import split_address
@@ -48,6 +48,7 @@ class Range(NamedTuple):
         return str(self.most) if self.least == self.most else f"{self.least}:{self.most}"
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class LaunchOptions:
     """The options of `replicax launch`, checked."""

@@ -8,10 +8,11 @@ launcher's loop; so everything else runs in the launcher's thread.
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, final
 
+from replicax._src._typing import override
 from replicax._src.cli._event_loop import EventLoop
-from replicax._src.cli._node import Node, Plan
+from replicax._src.cli._node import JobNode, NodePlan
 from replicax._src.cli._node_messages import (
     LEADER,
     Arrival,
@@ -60,7 +61,8 @@ class NodeEvents(Protocol):
         ...
 
 
-class OtherNode:
+@final
+class OtherNode(JobNode):
     """A node elsewhere."""
 
     def __init__(self, arrival: Arrival, send: Callable[[Words], None]) -> None:
@@ -73,18 +75,21 @@ class OtherNode:
         """Of its workers, in this generation."""
         self.send = send
 
-    def start(self, plan: Plan) -> None:
+    @override
+    def start(self, plan: NodePlan) -> None:
         """Has its launcher start its workers."""
         self.addresses = None
         self.generation += 1
         self.ranks = frozenset(rank for _, rank in plan.seats)
         self.send(Start(self.generation, plan.cluster, plan.environment, plan.seats))
 
+    @override
     def signal(self, number: int) -> None:
         """Has its launcher send a signal to its workers."""
         self.send(Signal(int(number)))
 
 
+@final
 class _Visitor:
     """A connection before and after its launcher is let in. Lives in the thread of the sockets."""
 
@@ -144,6 +149,7 @@ class _Visitor:
         return launcher_proof(self._options.key, who, self._challenge, self._arrival.challenge)
 
 
+@final
 class OtherNodes:
     """Takes in the launchers of other nodes, as they come and go."""
 
@@ -151,7 +157,7 @@ class OtherNodes:
         self,
         options: LaunchOptions,
         loop: EventLoop,
-        nodes: dict[int, Node],
+        nodes: dict[int, JobNode],
         events: NodeEvents,
     ) -> None:
         self._options = options

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import final
 
 from replicax._src.cluster.control import _framing
 from replicax._src.cluster.control._sockets import joined, tune, unresolved
@@ -42,6 +43,7 @@ class WrongProgram(Exception):
     """Something listens there, but it is not one of ours; the text has what it said."""
 
 
+@final
 class Link:
     """A connection: any thread may send, one thread receives."""
 

@@ -17,7 +17,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, final
 
 from replicax._src._errors import WorkerLostError
 
@@ -55,13 +55,14 @@ class Exit(SystemExit):
         return code
 
 
-def raise_exit(status: Any = None, /) -> None:
+def raise_exit(status: object = None, /) -> None:
     """`sys.exit` in a worker."""
     if threading.current_thread() is not threading.main_thread():
         raise SystemExit(status)  # ends a thread without a word; a subclass would be printed
     raise Exit(status)
 
 
+@final
 class ExitHooks:
     """Installs the hooks of a worker.
 

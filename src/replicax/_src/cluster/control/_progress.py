@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import final
 
 # Phases that may take as long as they like.
 _LONG = ("starting", "compiling")
 
 
-class Progress:
+@final
+class WorkerProgress:
     """How far this worker is.
 
     Attributes:

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
+from replicax._src.cluster.control._attendance import Hello
 from replicax._src.cluster.control._loop import Connection
-from replicax._src.cluster.control._meeting import Hello
 from replicax._src.cluster.control._types import WorkerState, WorkerStatus, counted
 
 Key = tuple[str, int]
@@ -111,7 +111,7 @@ class Exchanges:
         self._open: dict[Key, dict[int, Any]] = {}
         self._gone: set[int] = set()
 
-    def put(self, key: Key, worker: int, payload: Any) -> list[Any] | None:
+    def put(self, key: Key, worker: int, payload: object) -> list[Any] | None:
         """Adds a worker's part; returns all parts by worker if that was the last one."""
         parts = self._open.setdefault(key, {})
         parts[worker] = payload

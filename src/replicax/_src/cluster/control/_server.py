@@ -6,10 +6,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from typing import final
 
 from replicax._src.cluster.control import _framing, _watchdog
+from replicax._src.cluster.control._attendance import Hello
 from replicax._src.cluster.control._loop import Connection, MessageLoop
-from replicax._src.cluster.control._meeting import Hello
 from replicax._src.cluster.control._reception import Reception
 from replicax._src.cluster.control._records import CallLogs, Exchanges, Key, WorkerRecord
 from replicax._src.cluster.control._sockets import joined
@@ -31,6 +32,7 @@ _REAPING_SECONDS = 0.2
 _ECHO_SECONDS = 0.4
 
 
+@final
 class ControlServer:
     """Serves one job (of one generation) in a thread of its own; see the package's docstring.
 
@@ -80,7 +82,7 @@ class ControlServer:
             self._start_job,
             self._refused,
         )
-        self._meeting = self._reception.meeting
+        self._attendance = self._reception.attendance
         self._exchanges = Exchanges(workers)
         self._call_logs = CallLogs(workers)
         self._started = False
@@ -137,7 +139,7 @@ class ControlServer:
 
     def status(self) -> list[WorkerStatus]:
         """What is known of each worker now."""
-        return [each.public(self._meeting.short_name(each.rank)) for each in self._workers]
+        return [each.public(self._attendance.short_name(each.rank)) for each in self._workers]
 
     def drain(self, timeout: float = 0.5) -> bool:
         """Waits until everything that was said has gone out."""
@@ -240,13 +242,13 @@ class ControlServer:
             {
                 "op": "verdict",
                 "ok": True,
-                "coordinator": self._meeting.hellos[0].coordinator,
+                "coordinator": self._attendance.hellos[0].coordinator,
                 "stall": self._stall_timeout,
-                "names": self._meeting.names,
+                "names": self._attendance.names,
             }
         )
         for worker in self._workers:
-            worker.run(self._meeting.name(worker.rank))
+            worker.run(self._attendance.name(worker.rank))
         self._event(EventKind.STARTED)
         # One worker waits for nobody, and tells of nothing that it calls.
         if self._stall_timeout is not None and len(self._workers) > 1:
@@ -317,7 +319,7 @@ class ControlServer:
                     "n": key[1],
                     "gone": gone,
                     "text": "; ".join(
-                        f"{self._meeting.name(each)}: {self._workers[each].place}"
+                        f"{self._attendance.name(each)}: {self._workers[each].place}"
                         for each in missing
                     ),
                 }
@@ -481,7 +483,7 @@ class ControlServer:
         if len(ended) == len(self._workers):
             self._done = True
             self._event(EventKind.DONE, None, status=0)
-        elif self._meeting.hellos:
+        elif self._attendance.hellos:
             text = "exited with status 0 before it joined the others"
             self._event(EventKind.LOST, ended[0].rank, text, status=0)
             self._down(EventKind.LOST, ended[0], text)
@@ -493,7 +495,7 @@ class ControlServer:
         if self._watch is not None:
             self._watch.stop()
         rank = None if worker is None else worker.rank
-        name = "" if worker is None else self._meeting.name(worker.rank)
+        name = "" if worker is None else self._attendance.name(worker.rank)
         self._cause = cause = Cause(kind, rank, name, text)
         if self._started:
             self._broadcast(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from typing import final
 
 from replicax._src._errors import ClusterConfigError
 
@@ -14,6 +15,7 @@ DEFAULT_STALL_TIMEOUT = 600.0
 DEFAULT_EXCHANGE_TIMEOUT = 1800.0
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """What the environment says.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import signal
-from typing import Any
+from typing import Any, final
 
 # A worker that leaves because another is gone.
 LEFT_STATUS = 1
@@ -45,6 +45,7 @@ class WorkerState(enum.StrEnum):
     """Its process has ended, before it said anything."""
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Event:
     """Something that the server noticed."""
@@ -55,6 +56,7 @@ class Event:
     details: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class WorkerStatus:
     """What the server knows of a worker.
@@ -84,6 +86,7 @@ class WorkerStatus:
     silent_for: float | None = None
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Cause:
     """Why the job is over: the worker at fault (None: nobody in particular) and what it did.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from replicax._src._errors import ClusterConfigError
+from replicax._src._typing import override
 from replicax._src.cluster._spec import ClusterSpec
 from replicax._src.cluster._tf_config import EXAMPLE, read_tf_config, task_index
 from replicax._src.cluster.resolvers._resolver import ClusterResolver, format_master_url
@@ -47,10 +48,12 @@ class TFConfigClusterResolver(ClusterResolver):
         self._rpc_layer = rpc_layer
         self._environment = environment
 
+    @override
     def cluster_spec(self) -> ClusterSpec:
         """Returns the cluster in TF_CONFIG; an empty one if it has none."""
         return ClusterSpec(read_tf_config().get("cluster", {}))
 
+    @override
     def master(
         self,
         task_type: str | None = None,
@@ -84,11 +87,13 @@ class TFConfigClusterResolver(ClusterResolver):
         return format_master_url(cluster.task_address(task_type, task_id), rpc_layer)
 
     @property
+    @override
     def environment(self) -> str | None:
         """What it was given."""
         return self._environment
 
     @property
+    @override
     def task_type(self) -> str | None:
         """The job of this process; None if TF_CONFIG does not say."""
         found = self._task().get("type") if self._task_type is None else self._task_type
@@ -99,6 +104,7 @@ class TFConfigClusterResolver(ClusterResolver):
         self._task_type = task_type
 
     @property
+    @override
     def task_id(self) -> int | None:
         """The index of this process in its job; None if TF_CONFIG does not say."""
         found = self._task().get("index") if self._task_id is None else self._task_id
@@ -109,6 +115,7 @@ class TFConfigClusterResolver(ClusterResolver):
         self._task_id = task_id
 
     @property
+    @override
     def rpc_layer(self) -> str | None:
         """The protocol for `master`; None if TF_CONFIG does not say."""
         return read_tf_config().get("rpc_layer") if self._rpc_layer is None else self._rpc_layer
@@ -121,9 +128,11 @@ class TFConfigClusterResolver(ClusterResolver):
         return read_tf_config().get("task", {})
 
     @property
+    @override
     def _source(self) -> str:
         return "TF_CONFIG"
 
+    @override
     def _check(self) -> None:
         config = read_tf_config()
         trains = config.get("task", {}).get("type", "evaluator") != "evaluator"

@@ -6,11 +6,15 @@ No sockets here: the server puts in what was said, and asks for the verdict.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, final
 
 from replicax._src.cluster.control._types import Message, counted, listed
 
+Value = TypeVar("Value")
 
+
+@final
 @dataclasses.dataclass(frozen=True)
 class Hello:
     """What a worker says when it arrives. Everybody must say the same in `same`."""
@@ -60,7 +64,8 @@ class Hello:
         return f"pid {self.pid} on {self.host}"
 
 
-class Meeting:
+@final
+class Attendance:
     """Collects the hellos of a job of `workers` workers."""
 
     def __init__(self, workers: int, names: list[str]) -> None:
@@ -160,8 +165,14 @@ class Meeting:
             )
         return found
 
-    def _different(self, of: Any, text: Any, what: str, fix: str) -> list[str]:
-        groups: dict[Any, list[int]] = {}
+    def _different(
+        self,
+        of: Callable[[Hello], Value | None],
+        text: Callable[[Value], str],
+        what: str,
+        fix: str,
+    ) -> list[str]:
+        groups: dict[Value, list[int]] = {}
         for worker in sorted(self.hellos):
             value = of(self.hellos[worker])
             if value is not None:
