@@ -10,7 +10,9 @@ import signal
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar, final
 
-from replicax._src.cluster.control import Message, split
+from replicax._src._errors import ClusterConfigError
+from replicax._src.cluster import split_address
+from replicax._src.cluster.control import Message
 
 LEADER = "the leader"
 """How a proof names the launcher that decides, whichever node it is."""
@@ -73,11 +75,10 @@ def _list(of: Callable[[object], Any]) -> Callable[[object], list[Any]]:
 
 def _address(value: object) -> str:
     address = _line(value)
-    host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal() and len(port) < 6):
-        raise BadMessage(f"{value!r:.60} is not an address")
-    if not 0 < split(address)[1] < 65536:
-        raise BadMessage(f"{value!r:.60} has no port")
+    try:
+        split_address(address)
+    except ClusterConfigError:
+        raise BadMessage(f"{value!r:.60} is not an address") from None
     return address
 
 

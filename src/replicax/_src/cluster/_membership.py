@@ -319,7 +319,7 @@ class Membership:
         _exits.quit_now(status)
 
     def _job_is_over(self, cause: Cause) -> None:
-        """In the client's thread: another worker is gone, and this one may be blocked for ever."""
+        """In the client's thread: another worker is gone, and this one may be blocked forever."""
         if self._left or self._departed:
             return
         if self._status is not None and cause.worker == self.worker:

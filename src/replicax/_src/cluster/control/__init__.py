@@ -83,7 +83,6 @@ from replicax._src.cluster.control._sockets import NotThisMachine as NotThisMach
 from replicax._src.cluster.control._sockets import bind as bind
 from replicax._src.cluster.control._sockets import joined as joined
 from replicax._src.cluster.control._sockets import process_at_port as process_at_port
-from replicax._src.cluster.control._sockets import split as split
 from replicax._src.cluster.control._types import LEFT_STATUS as LEFT_STATUS
 from replicax._src.cluster.control._types import RESTART_STATUS as RESTART_STATUS
 from replicax._src.cluster.control._types import Event as Event

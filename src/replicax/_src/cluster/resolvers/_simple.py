@@ -6,7 +6,7 @@ from typing import Any
 
 from replicax._src._typing import override
 from replicax._src.cluster._spec import ClusterSpec
-from replicax._src.cluster.resolvers._resolver import ClusterResolver, format_master_url
+from replicax._src.cluster.resolvers._resolver import ClusterResolver, Place, format_master_url
 
 
 class SimpleClusterResolver(ClusterResolver):
@@ -115,7 +115,7 @@ class UnionResolver(ClusterResolver):
 
     # The names of the keywords are TensorFlow's, and so is their being in **kwargs.
     def __init__(self, *args: ClusterResolver, **kwargs: Any) -> None:
-        self._rpc_layer = kwargs.pop("rpc_layer", None)
+        self._rpc_layer = kwargs.pop("rpc_layer", None) or None
         self._task_type = kwargs.pop("task_type", None)
         self._task_id = kwargs.pop("task_id", None)
         if kwargs:
@@ -201,38 +201,11 @@ class UnionResolver(ClusterResolver):
         """The first resolver's."""
         return self._cluster_resolvers[0].environment
 
-    # TensorFlow asks `self._task_id or ...`, and so never lets a task id of 0 override another.
-    @property
     @override
-    def task_type(self) -> str | None:
-        """The job of this process: what was given here, or else the first resolver's."""
-        own = self._task_type
-        return self._cluster_resolvers[0].task_type if own is None else own
-
-    @task_type.setter
-    def task_type(self, task_type: str | None) -> None:
-        self._task_type = task_type
-
-    @property
-    @override
-    def task_id(self) -> int | None:
-        """The index of this process: what was given here, or else the first resolver's."""
-        own = self._task_id
-        return self._cluster_resolvers[0].task_id if own is None else own
-
-    @task_id.setter
-    def task_id(self, task_id: int | None) -> None:
-        self._task_id = task_id
-
-    @property
-    @override
-    def rpc_layer(self) -> str | None:
-        """The protocol: what was given here, or else the first resolver's."""
-        return self._rpc_layer or self._cluster_resolvers[0].rpc_layer
-
-    @rpc_layer.setter
-    def rpc_layer(self, rpc_layer: str | None) -> None:
-        self._rpc_layer = rpc_layer
+    def _place(self) -> Place:
+        # TensorFlow asks `self._task_id or ...`, and so never lets a task id of 0 override another.
+        first = self._cluster_resolvers[0]
+        return Place(first.task_type, first.task_id, first.rpc_layer)
 
     @override
     def _check(self) -> None:
