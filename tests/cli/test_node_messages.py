@@ -19,10 +19,8 @@ from replicax._src.cli._node_messages import (
     LEADER,
     Arrival,
     BadMessage,
-    Challenge,
     End,
     Exit,
-    Proof,
     Ready,
     Refused,
     Say,
@@ -37,13 +35,11 @@ from replicax._src.cli._other_nodes import OtherNode, OtherNodes
 from replicax._src.cluster.control import Link, dial, launcher_proof
 from tests.cli.launches import TIMEOUT, free_address
 
-ARRIVAL = Arrival(1, "3", "1", "host1", ["host1:1234"], "challenge")
+ARRIVAL = Arrival(1, "3", "1", "host1", ["host1:1234"], "challenge", "")
 WORDS = [
     ARRIVAL,
-    Proof("abc"),
     Ready(2, ["[::1]:65535"]),
     Exit(2, 1, -9),
-    Challenge("abc"),
     Welcome(""),
     Refused("no"),
     Start(1, ["host1:1234"], {"REPLICAX_JOB": "key"}, [(0, 0)]),
@@ -118,7 +114,7 @@ def test_odd_values_are_refused(words: Words, field: str, value: object):
 
 def test_only_variables_of_replicax_are_taken_from_node_0():
     environment = {"REPLICAX_JOB": "key", "PYTHONPATH": "/evil", "LD_PRELOAD": "evil.so", "A": 1}
-    words = understand({**on_the_wire(WORDS[7]), "environment": environment})
+    words = understand({**on_the_wire(WORDS[5]), "environment": environment})
     assert isinstance(words, Start)
     assert words.environment == {"REPLICAX_JOB": "key"}
 
@@ -207,7 +203,7 @@ STRANGERS: list[object] = [
     {**ARRIVAL.message, "addresses": []},
     {**ARRIVAL.message, "rank": float("inf")},
     Ready(0, ["host1:1"]).message,
-    Proof("x").message,
+    {"op": "proof", "proof": "x"},
     Start(1, [], {}, []).message,
     {"op": "launch the rockets"},
     [1, 2],
@@ -294,14 +290,12 @@ def test_proof_depends_on_all_that_it_is_made_of():
 
 def test_key_lets_in_who_has_it_and_says_nothing_of_itself():
     with node_0("secret") as node, contextlib.closing(node.connect()) as link:
-        link.send(ARRIVAL.message)
-        challenge = node.hear(link)
-        assert isinstance(challenge, Challenge) and node.said == []
-        proof = launcher_proof("secret", "node 1", challenge.challenge, ARRIVAL.challenge)
-        link.send(Proof(proof).message)
+        assert node.said == []
+        proof = launcher_proof("secret", "node 1", link.challenge, ARRIVAL.challenge)
+        link.send(dataclasses.replace(ARRIVAL, proof=proof).message)
         welcome = node.hear(link)
         assert isinstance(welcome, Welcome)
-        own = launcher_proof("secret", LEADER, challenge.challenge, ARRIVAL.challenge)
+        own = launcher_proof("secret", LEADER, link.challenge, ARRIVAL.challenge)
         assert welcome.proof == own
         assert node.said == ["node 1 (host1) has joined"]
 
@@ -310,29 +304,40 @@ def test_wrong_proof_is_refused_and_there_is_no_second_try():
     with node_0("secret") as node:
         for _ in range(2):
             with contextlib.closing(node.connect()) as link:
-                link.send(ARRIVAL.message)
-                assert isinstance(node.hear(link), Challenge)
-                link.send(Proof("0" * 64).message)
+                link.send(dataclasses.replace(ARRIVAL, proof="0" * 64).message)
                 refused = node.hear(link)
                 assert isinstance(refused, Refused)
                 assert "another key than node 0" in refused.text and "--key" in refused.text
-                link.send(Proof("1" * 64).message)
+                with contextlib.suppress(OSError):  # it has hung up
+                    proof = launcher_proof("secret", "node 1", link.challenge, ARRIVAL.challenge)
+                    link.send(dataclasses.replace(ARRIVAL, proof=proof).message)
                 assert node.hear(link) is None
         # Once, however often it tries.
         assert [line.partition(":")[0] for line in node.said] == ["turned away 127.0.0.1"]
         assert list(node.nodes) == [0]
 
 
-def test_challenges_are_new_each_time():
+def test_node_without_a_key_is_told_that_it_needs_one():
+    with node_0("secret") as node, contextlib.closing(node.connect()) as link:
+        link.send(ARRIVAL.message)
+        refused = node.hear(link)
+        assert isinstance(refused, Refused)
+        assert f"node 0 at {node.address} asks for a key" in refused.text
+        assert node.hear(link) is None
+        assert node.said == [] and list(node.nodes) == [0]
+
+
+def test_challenges_are_new_each_time_and_no_proof_serves_twice():
     with node_0("secret") as node:
-        seen = set()
-        for _ in range(3):
+        with contextlib.closing(node.connect()) as link:
+            proof = launcher_proof("secret", "node 1", link.challenge, ARRIVAL.challenge)
+        challenges = {link.challenge}
+        for _ in range(2):
             with contextlib.closing(node.connect()) as link:
-                link.send(ARRIVAL.message)
-                challenge = node.hear(link)
-                assert isinstance(challenge, Challenge)
-                seen.add(challenge.challenge)
-        assert len(seen) == 3
+                challenges.add(link.challenge)
+                link.send(dataclasses.replace(ARRIVAL, proof=proof).message)
+                assert isinstance(node.hear(link), Refused)
+        assert len(challenges) == 3
 
 
 def test_half_a_message_disturbs_nobody():

@@ -17,10 +17,8 @@ from replicax._src.cli._node_messages import (
     LEADER,
     Arrival,
     BadMessage,
-    Challenge,
     End,
     Exit,
-    Proof,
     Ready,
     Refused,
     Say,
@@ -80,9 +78,7 @@ class Member(Launcher):
         self._status: int | None = None
         self._is_lost = False
         self._exits: dict[int, int] = {}
-        self._own_challenge = new_challenge()
-        self._challenge: str | None = None
-        """Of the leader, if it asks for a key."""
+        self._challenge = new_challenge()
         self.is_in = False
         """Whether the leader has let it in."""
         self.host = ""
@@ -121,7 +117,8 @@ class Member(Launcher):
                 workers=str(options.workers),
                 host=link.local_address,
                 addresses=self._local.addresses or [],
-                challenge=self._own_challenge,
+                challenge=self._challenge,
+                proof=self._proof(f"node {options.node_rank}"),
             )
         )
         thread = threading.Thread(target=self._receive, name="replicax-node", daemon=True)
@@ -197,8 +194,10 @@ class Member(Launcher):
                 self._refused(words.text)
             elif self.is_in:
                 self._obey(words)
+            elif isinstance(words, Welcome):
+                self._enter(words)
             else:
-                self._introduce(words)
+                raise BadMessage(f"{words.op!r} before a welcome")
         except BadMessage as error:
             self._leave(
                 f"what listens at {self._options.coordinator} does not talk like a launcher "
@@ -206,31 +205,22 @@ class Member(Launcher):
                 1,
             )
 
-    def _introduce(self, words: Words) -> None:
-        """Before this node is let in: proves to the leader that it has the key, as it must too."""
-        key, leader = self._options.key, f"{self._leader} at {self._options.coordinator}"
-        if isinstance(words, Challenge):
-            if key is None:
-                self._leave(f"{leader} asks for a key. {HOW_TO_GIVE_A_KEY}", 2)
-                return
-            self._challenge = words.challenge
-            self._send(Proof(self._proof(key, f"node {self._options.node_rank}")))
-        elif isinstance(words, Welcome):
-            if key is not None and not (
-                self._challenge is not None and is_proof(words.proof, self._proof(key, LEADER))
-            ):
-                self._leave(
-                    f"{leader} has not shown that it has the key that this launcher has. "
-                    f"{HOW_TO_GIVE_A_KEY}",
-                    2,
-                )
-                return
+    def _enter(self, welcome: Welcome) -> None:
+        """The leader has let this node in; it must have the key as well."""
+        if self._options.key is None or is_proof(welcome.proof, self._proof(LEADER)):
             self.is_in = True
-        else:
-            raise BadMessage(f"{words.op!r} before a welcome")
+            return
+        self._leave(
+            f"{self._leader} at {self._options.coordinator} has not shown that it has the key that "
+            f"this launcher has. {HOW_TO_GIVE_A_KEY}",
+            2,
+        )
 
-    def _proof(self, key: str, who: str) -> str:
-        return launcher_proof(key, who, self._challenge or "", self._own_challenge)
+    def _proof(self, who: str) -> str:
+        key = self._options.key
+        return (
+            "" if key is None else launcher_proof(key, who, self._link.challenge, self._challenge)
+        )
 
     def _obey(self, words: Words) -> None:
         if isinstance(words, Start):

@@ -1,8 +1,8 @@
 """What launchers say to each other. Whatever comes from a network is checked here, before use.
 
-A member says `Arrival` (here I am), `Proof` (of the key, if the leader asks for it), `Ready` (my
-workers are gone; new addresses) and `Exit` (a worker has ended). The leader says `Challenge`,
-`Welcome` or `Refused`, `Start`, `Signal`, `Say` and `End`.
+A member says `Arrival` (here I am, and have the key), `Ready` (my workers are gone; new addresses)
+and `Exit` (a worker has ended). The leader says `Welcome` or `Refused`, `Start`, `Signal`, `Say`
+and `End`.
 """
 
 import dataclasses
@@ -135,7 +135,7 @@ class Words:
 @final
 @dataclasses.dataclass(frozen=True)
 class Arrival(Words):
-    """A launcher says which node it is, and with what options it was started."""
+    """A launcher says which node it is, and with what options; "" is the proof of no key."""
 
     op = "node"
     rank: int = _field(_number(0, _MOST))
@@ -144,14 +144,6 @@ class Arrival(Words):
     host: str = _field(_line)
     addresses: list[str] = _field(_list(_address))
     challenge: str = _field(_line)
-
-
-@final
-@dataclasses.dataclass(frozen=True)
-class Proof(Words):
-    """It has the key."""
-
-    op = "proof"
     proof: str = _field(_line)
 
 
@@ -174,15 +166,6 @@ class Exit(Words):
     generation: int = _field(_number(0, 1 << 62))
     rank: int = _field(_number(0, _MOST))
     status: int = _field(_number(-255, 255))
-
-
-@final
-@dataclasses.dataclass(frozen=True)
-class Challenge(Words):
-    """The leader asks for a proof of the key."""
-
-    op = "challenge"
-    challenge: str = _field(_line)
 
 
 @final

@@ -1,7 +1,7 @@
 """The other nodes, as the launcher that leads sees them: a connection to each of their launchers.
 
 What is said is in `_node_messages.py`; the other side is `_member.py`. The sockets have a thread of
-their own (`MessageLoop`). There, a `_Visitor` checks what comes, and asks a launcher for the key: a
+their own (`MessageLoop`). There, a `_Visitor` checks what comes, and that a launcher has the key: a
 stranger is turned away without a word to anybody else. What a member says is handed to the
 launcher's loop; so everything else runs in the launcher's thread.
 """
@@ -17,10 +17,8 @@ from replicax._src.cli._node_messages import (
     LEADER,
     Arrival,
     BadMessage,
-    Challenge,
     End,
     Exit,
-    Proof,
     Ready,
     Refused,
     Say,
@@ -38,7 +36,6 @@ from replicax._src.cluster.control import (
     MessageLoop,
     is_proof,
     launcher_proof,
-    new_challenge,
     process_at_port,
 )
 
@@ -96,42 +93,36 @@ class _Visitor:
     def __init__(self, options: LaunchOptions, connection: Connection) -> None:
         self.node: OtherNode | None = None
         """Set in the launcher's thread, once it takes part."""
+        self.welcome = Welcome("")
+        """What shows the member that this is the leader: it has the key too, if there is one."""
         self._options = options
         self._connection = connection
-        self._challenge = new_challenge()
-        self._arrival: Arrival | None = None
         self._is_in = False
 
     def heard(self, message: Message) -> Words | None:
         """Returns what the launcher has to know of; BadMessage closes the connection."""
-        if self._is_in:
-            words = understand(message)
-            if not isinstance(words, Ready | Exit):
-                raise BadMessage(f"a node does not say {words.op!r}")
-            self._check_addresses(words)
-            return words
-        if self._arrival is None:
-            self._arrival = Arrival.of(message)
-            if self._options.key is None:
-                return self._let_in(self._arrival)
-            self._connection.send(Challenge(self._challenge).message)
-            return None
-        given = Proof.of(message).proof
-        if is_proof(given, self._proof(f"node {self._arrival.rank}")):
-            return self._let_in(self._arrival)
-        refusal = Refused(
-            f"node {self._arrival.rank} has another key than node {self._options.node_rank}. "
-            f"{HOW_TO_GIVE_A_KEY}"
-        )
-        self._connection.send_last(refusal.message)
-        return refusal
+        if not self._is_in:
+            return self._introduced(Arrival.of(message))
+        words = understand(message)
+        if not isinstance(words, Ready | Exit):
+            raise BadMessage(f"a node does not say {words.op!r}")
+        self._check_addresses(words)
+        return words
 
-    @property
-    def welcome(self) -> Welcome:
-        """What shows the member that this is the leader: it has the key too, if there is one."""
-        return Welcome("" if self._options.key is None else self._proof(LEADER))
-
-    def _let_in(self, arrival: Arrival) -> Arrival:
+    def _introduced(self, arrival: Arrival) -> Words | None:
+        """Lets a launcher in that has the key, if there is one."""
+        ours, who = self._options, f"node {arrival.rank}"
+        if ours.key is not None:
+            challenges = self._connection.challenge, arrival.challenge
+            if not is_proof(arrival.proof, launcher_proof(ours.key, who, *challenges)):
+                us = f"node {ours.node_rank}"
+                problem = f"{us} at {ours.coordinator} asks for a key"
+                if arrival.proof:
+                    problem = f"{who} has another key than {us}"
+                refusal = Refused(f"{problem}. {HOW_TO_GIVE_A_KEY}")
+                self._connection.send_last(refusal.message)
+                return refusal if arrival.proof else None
+            self.welcome = Welcome(launcher_proof(ours.key, LEADER, *challenges))
         self._check_addresses(arrival)
         self._is_in = True
         return arrival
@@ -143,10 +134,6 @@ class _Visitor:
             len(words.addresses) != self._options.workers.most
         ):
             raise BadMessage(f"{len(words.addresses)} addresses")
-
-    def _proof(self, who: str) -> str:
-        assert self._options.key is not None and self._arrival is not None
-        return launcher_proof(self._options.key, who, self._challenge, self._arrival.challenge)
 
 
 @final
