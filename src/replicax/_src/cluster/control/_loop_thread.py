@@ -23,7 +23,8 @@ class LoopThread:
     """
 
     def __init__(self, name: str, serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self.loop = asyncio.new_event_loop()
+        # Not `new_event_loop`: the program may have chosen another kind for its own loops.
+        self.loop = asyncio.SelectorEventLoop()
         self.loop.set_exception_handler(_print_exception)
         self._serve = serve
         self._serving: asyncio.Task[None] | None = None
