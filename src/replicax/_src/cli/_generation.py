@@ -92,7 +92,7 @@ class Generation:
         )
 
     def end_within(self, seconds: float) -> None:
-        """All workers were told to end; they have this long."""
+        """Notes that all workers were told to end; they have this long."""
         self.told_to_end = True
         self.kill_at = self._clock() + seconds
 
@@ -119,7 +119,7 @@ class Generation:
             self._blame(event, event.text, 0)
 
     def exited(self, worker: int, status: int) -> None:
-        """A process has ended: negative statuses are signals."""
+        """Notes that a process has ended: negative statuses are signals."""
         self.exits[worker] = status
         if status == RESTART_STATUS:
             self._leave_preempted()
@@ -131,7 +131,7 @@ class Generation:
             self._kill_in(0)  # it has said all that it had to say
 
     def lose(self, worker: int, text: str) -> None:
-        """A worker went with its node: nothing more will be heard of its process."""
+        """Notes that a worker went with its node: nothing more will be heard of its process."""
         self.exits.setdefault(worker, -signal.SIGKILL)
         self._fail(Failure(worker, text, 1, lost=True), 0)
 
@@ -148,7 +148,7 @@ class Generation:
             self._kill_in(seconds)
 
     def _leave_preempted(self) -> None:
-        """One worker has saved and leaves; the others have saved the same step and follow."""
+        """Notes that a worker has saved and leaves; the others have saved as well, and follow."""
         if self.cause is None and not self._preempted:
             self._preempted = True
             self._kill_in(self._grace)

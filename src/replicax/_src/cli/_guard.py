@@ -68,7 +68,7 @@ class Guard:
         self._tell(f"+{group}\n")
 
     def forget(self, group: int) -> None:
-        """A group is gone; to be called while its leader is not reaped."""
+        """Forgets a group that is gone; to be called while its leader is not reaped."""
         self._tell(f"-{group}\n")
 
     def limit(self, seconds: float) -> None:

@@ -345,7 +345,7 @@ class Launch(Launcher):
             self._others.say(text)
 
     def note_exit(self, rank: int, status: int) -> None:
-        """A worker process, here or on another node, has ended on its own."""
+        """Notes that a worker process, here or on another node, has ended on its own."""
         generation, server = self._generation, self._server
         if generation is None or server is None:
             return
@@ -353,7 +353,7 @@ class Launch(Launcher):
         server.process_ended(rank, status)
 
     def lose_node(self, rank: int, text: str) -> None:
-        """Another node's launcher is gone, and its workers with it."""
+        """Notes that another node's launcher is gone, and its workers with it."""
         generation, server = self._generation, self._server
         if generation is None or server is None:
             return

@@ -53,12 +53,12 @@ class Term:
     beat: int = 0
 
     def encoded(self) -> bytes:
-        """For the file."""
+        """Returns what to write to the file."""
         return json.dumps(dataclasses.asdict(self)).encode().ljust(_SIZE - 1) + b"\n"
 
     @classmethod
     def decoded(cls, number: int, data: bytes) -> "Term | None":
-        """From the file; None if a leader has not come as far as to write it, or it is damaged."""
+        """Returns what a file says; None if its leader has not yet written it, or it is damaged."""
         try:
             fields = json.loads(data)
             types = {"address": str, "released": bool, "status": int | None}

@@ -206,7 +206,7 @@ class Member(Launcher):
             )
 
     def _enter(self, welcome: Welcome) -> None:
-        """The leader has let this node in; it must have the key as well."""
+        """Goes in where the leader has let this node in, if it has the key as well."""
         if self._options.key is None or is_proof(welcome.proof, self._proof(LEADER)):
             self.is_in = True
             return

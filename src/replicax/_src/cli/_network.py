@@ -141,7 +141,7 @@ def _own_port(finding: Finding, name: str, host: str, port: int, listens: bool) 
 
 
 def _check_loopback(finding: Finding, view: WorkerView) -> None:
-    """Over several hosts, worker 0 must not listen on its loopback: the others meet there."""
+    """Checks that worker 0 of several hosts does not listen on its loopback: all meet there."""
     hosts = [split_address(address)[0] for address in view.workers]
     if view.rank != 0 or len(set(hosts)) == 1:
         return

@@ -113,12 +113,12 @@ class Words:
 
     @property
     def message(self) -> Message:
-        """For the wire."""
+        """The message for the wire."""
         return {"op": self.op, **dataclasses.asdict(self)}
 
     @classmethod
     def of(cls: type[Said], message: Message) -> Said:
-        """From the wire; BadMessage if it is not of this kind."""
+        """Returns what a message from the wire says; BadMessage if it is not of this kind."""
         if message.get("op") != cls.op:
             raise BadMessage(f"{message.get('op')!r:.60} came in place of {cls.op!r}")
         try:

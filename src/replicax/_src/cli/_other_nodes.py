@@ -46,11 +46,11 @@ class NodeEvents(Protocol):
     """Who is told what happens on other nodes: the `Launch`."""
 
     def note_exit(self, rank: int, status: int) -> None:
-        """A worker has ended."""
+        """Notes that a worker has ended."""
         ...
 
     def lose_node(self, rank: int, text: str) -> None:
-        """A launcher is gone, and its workers with it."""
+        """Notes that a launcher is gone, and its workers with it."""
         ...
 
     def say(self, text: str) -> None:

@@ -40,7 +40,7 @@ _joining = threading.Lock()
 
 
 def current_membership() -> Membership | None:
-    """The membership of this process; None if it has not joined a cluster."""
+    """Returns the membership of this process; None if it has not joined a cluster."""
     return _current
 
 
@@ -98,7 +98,7 @@ class Series:
         self._closed = False
 
     def __call__(self, payload: object) -> list[Any] | None:
-        """The payloads of all workers; None if this worker or another has ended the series."""
+        """Returns the payloads of all workers; None if one of them has ended the series."""
         with self._lock:
             if self._closed:
                 return None
@@ -277,7 +277,7 @@ class Membership:
             self._server.drain()
 
     def _failing(self, error: BaseException) -> bool:
-        """Before an exception that ends the program is printed: is it worth printing?"""
+        """Returns whether to print an exception that ends the program."""
         if self._left or not _exits.is_echo(error):
             return True
         self.fail(error)
@@ -319,7 +319,7 @@ class Membership:
         _exits.quit_now(status)
 
     def _job_is_over(self, cause: Cause) -> None:
-        """In the client's thread: another worker is gone, and this one may be blocked forever."""
+        """Ends this worker, in the client's thread: the main thread may be blocked forever."""
         if self._left or self._departed:
             return
         if self._status is not None and cause.worker == self.worker:
@@ -332,7 +332,7 @@ class Membership:
         self._quit(LEFT_STATUS)
 
     def _forget(self) -> None:
-        """In a forked child, which is no worker."""
+        """Gives up everything in a forked child, which is no worker."""
         global _current
         self._left = True
         self._client.forget()

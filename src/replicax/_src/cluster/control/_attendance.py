@@ -31,12 +31,12 @@ class Hello:
     coordinator: str | None
 
     def message(self) -> Message:
-        """For the wire."""
+        """Returns the message for the wire."""
         return {"op": "hello", **dataclasses.asdict(self)}
 
     @classmethod
     def of(cls, message: Message) -> Hello:
-        """From the wire; ValueError if a stranger made it up."""
+        """Returns what a message from the wire says; ValueError if a stranger made it up."""
         try:
             hello = cls(
                 worker=int(message["worker"]),
@@ -96,11 +96,11 @@ class Attendance:
         self.hellos.pop(worker, None)
 
     def name(self, worker: int) -> str:
-        """ "worker 2 (host:port)", as far as that is known."""
+        """Returns "worker 2 (host:port)", as far as that is known."""
         return self.names[worker] if worker < len(self.names) else f"worker {worker}"
 
     def short_name(self, worker: int) -> str:
-        """The name without the address."""
+        """Returns the name without the address."""
         return self._short[worker] if worker < self.workers else f"worker {worker}"
 
     @property
@@ -114,7 +114,7 @@ class Attendance:
         return [worker for worker in range(self.workers) if worker not in self.hellos]
 
     def absent_text(self, seconds: float) -> str:
-        """The error if somebody did not come in time."""
+        """Returns the error if somebody did not come in time."""
         came = self.workers - len(self.missing)
         absent = listed([self.name(worker) for worker in self.missing])
         return (
@@ -124,7 +124,7 @@ class Attendance:
         )
 
     def problems(self) -> list[str]:
-        """A sentence for everything that is wrong with those who have come."""
+        """Returns a sentence for everything that is wrong with those who have come."""
         found = [*dict.fromkeys(self._twice)]
         found += self._different(
             lambda hello: hello.addresses,

@@ -173,7 +173,7 @@ class ControlClient:
         self._link.close()
 
     def forget(self) -> None:
-        """In a forked child: gives up the descriptor; the parent's end must be seen as its end."""
+        """Gives up the descriptor in a forked child: the parent's end must be seen as its end."""
         self._link.close()
 
     # Talking, in any thread.
@@ -215,7 +215,7 @@ class ControlClient:
     def _exchange(
         self, topic: str, payload: object, timeout: float, number: int | None, calls: int | None
     ) -> list[Any]:
-        """`calls`: how many this worker has made, if it makes no more until this is over."""
+        """Exchanges; `calls` is how many it has made, if it makes no more until this is over."""
         waiter = _Waiter()
         with self._lock:
             if number is None:
@@ -382,7 +382,7 @@ class ControlClient:
 
 
 def stacks() -> str:
-    """The Python stacks of the threads of this process, the main thread first; not our own."""
+    """Returns the Python stacks of this process, the main thread first; not of our own threads."""
     threads = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     blocks = []

@@ -80,7 +80,7 @@ class Link:
             self._socket.sendall(line)
 
     def receive(self, timeout: float) -> Message | None:
-        """The next message, or None if none comes in time; EOFError or OSError at the end."""
+        """Returns the next message; None if none comes in time. EOFError or OSError at the end."""
         end = time.monotonic() + timeout
         while not self._ready:
             if not self._poll.poll(max(0.0, end - time.monotonic()) * 1000):
@@ -160,7 +160,7 @@ def _repeat(
 
 
 def _attempt(host: str, port: int, timeout: float) -> Link:
-    """One connection and the greetings. OSError: try again."""
+    """Connects once and greets; OSError if it may be tried again."""
     timeout = max(0.1, min(timeout, _GREETING_SECONDS))
     sock = socket.create_connection((host, port), timeout)
     try:

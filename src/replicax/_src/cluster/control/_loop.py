@@ -234,7 +234,7 @@ class MessageLoop:
         return gone.wait(timeout)
 
     def forget(self) -> None:
-        """In a forked child: gives up the descriptors; the parent's end must be seen as its end."""
+        """Gives up the descriptors in a forked child: the parent's end must be seen as its end."""
         # Not by asyncio: parent and child share the kernel's list of what the parent waits for.
         for each in (self._listener, *(each.socket for each in list(self._connections))):
             each.close()

@@ -63,7 +63,7 @@ class Reception:
         self._deciding = False
 
     def hello(self, loop: MessageLoop, connection: Connection, message: Message) -> None:
-        """Somebody says who it is; ValueError if it does not."""
+        """Receives somebody who says who it is; ValueError if it does not."""
         hello = _checked(Hello.of(message))
         challenges = connection.challenge, str(message["challenge"])
         where = f"{loop.bound_address[0]}:{loop.port}"
@@ -87,17 +87,17 @@ class Reception:
             self._receive(loop, hello, connection)
 
     def left(self, connection: Connection) -> None:
-        """A connection has closed that may be one of those too many."""
+        """Notes that a connection has closed, which may be one of those too many."""
         if connection in self._visitors:
             self._visitors.remove(connection)
 
     def forget(self, worker: WorkerRecord) -> None:
-        """A worker has gone before the verdict: it may be started again."""
+        """Forgets a worker that has gone before the verdict: it may be started again."""
         worker.pid = worker.host = None
         self.attendance.leave(worker.rank)
 
     def refuse(self, kind: str, text: str) -> None:
-        """Nobody may start: one verdict for all who are there, and who come later."""
+        """Lets nobody start: one verdict for all who are there, and who come later."""
         if self._started or self._refusal is not None:
             return
         self._refusal = _refusal(kind, text)

@@ -71,14 +71,14 @@ class WorkerRecord:
         return f"{step}call {self.calls}, {self.phase}"
 
     def arrive(self, hello: Hello, connection: Connection) -> None:
-        """It has said who it is."""
+        """Notes that it has said who it is."""
         self.state, self.connection = WorkerState.ARRIVED, connection
         self.pid, self.host = hello.pid, hello.host
         self.heard = self.moved = time.monotonic()
         self.phase = "waiting for the others"
 
     def run(self, name: str) -> None:
-        """It has got the go-ahead, and starts JAX."""
+        """Notes that it has got the go-ahead, and starts JAX."""
         self.name, self.state = name, WorkerState.RUNNING
         self.phase, self.busy = "starting", True
         self.heard = self.moved = time.monotonic()
@@ -121,12 +121,12 @@ class Exchanges:
         return [parts[each] for each in range(self._workers)]
 
     def missing(self, key: Key) -> list[int]:
-        """Who has put nothing in yet."""
+        """Returns who has put nothing in yet."""
         parts = self._open.get(key, {})
         return [worker for worker in range(self._workers) if worker not in parts]
 
     def never_completed(self, key: Key) -> list[int]:
-        """Who has left without its part, so that the others would wait for nothing."""
+        """Returns who has left without its part, so that the others would wait for nothing."""
         return [worker for worker in self.missing(key) if worker in self._gone]
 
     def leave(self, worker: int) -> list[tuple[Key, list[int]]]:

@@ -117,7 +117,7 @@ class ControlServer:
         return self._running_loop.bound_address
 
     def environment(self) -> dict[str, str]:
-        """What a worker's environment must have to find it."""
+        """Returns what a worker's environment must have to find it."""
         return {
             "REPLICAX_CONTROL": self.address,
             "REPLICAX_JOB": self._key,
@@ -138,7 +138,7 @@ class ControlServer:
         self._running_loop.call(lambda: self._down("stopped", None, text))
 
     def status(self) -> list[WorkerStatus]:
-        """What is known of each worker now."""
+        """Returns what is known of each worker now."""
         return [each.public(self._attendance.short_name(each.rank)) for each in self._workers]
 
     def drain(self, timeout: float = 0.5) -> bool:
@@ -151,7 +151,7 @@ class ControlServer:
             self._loop.stop()
 
     def forget(self) -> None:
-        """In a forked child: gives up the descriptors."""
+        """Gives up the descriptors in a forked child."""
         if self._loop is not None:
             self._loop.forget()
 
@@ -379,7 +379,7 @@ class ControlServer:
             self._all_done()
 
     def _check_finished(self) -> None:
-        """A call needs all workers: one that has finished can never be waited for."""
+        """Fails the job if a worker is in a call that needs one which has finished."""
         finished = [each for each in self._workers if each.state is WorkerState.FINISHED]
         if not finished or self._cause is not None:
             return
@@ -409,7 +409,7 @@ class ControlServer:
         self._fail_job("Mismatch", None, text)
 
     def _check_waiting(self) -> None:
-        """Who waits for others in an exchange makes no call: they cannot be in a later one."""
+        """Fails the job if a worker waits in an exchange for one that is in a later call."""
         for waiting in self._workers:
             if waiting.waits_in is None or self._is_over:
                 continue
@@ -444,7 +444,7 @@ class ControlServer:
         worker.departing = True
 
     def _departed(self, worker: WorkerRecord, status: int | None) -> None:
-        """It ended as it had said; the others do not follow."""
+        """Notes that a worker has ended as it had said; the others do not follow."""
         if worker.state is WorkerState.RUNNING:
             worker.state, worker.status = WorkerState.FINISHED, status or 0
             self._event(EventKind.FINISHED, worker.rank, calls=worker.calls, status=worker.status)
@@ -489,7 +489,7 @@ class ControlServer:
             self._down(EventKind.LOST, ended[0], text)
 
     def _down(self, kind: str, worker: WorkerRecord | None, text: str) -> None:
-        """The job is over: everybody is told once, with the first cause."""
+        """Ends the job: everybody is told once, with the first cause."""
         if self._is_over:
             return
         if self._watch is not None:

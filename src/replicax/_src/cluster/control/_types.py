@@ -116,16 +116,16 @@ def how_it_ended(status: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 call", "2 calls"."""
+    """Returns "1 call", "2 calls"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(items: list[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
+    """Returns "a", "a and b", "a, b and c"."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def sentence(text: str) -> str:
-    """The text with a capital at its beginning and a full stop at its end."""
+    """Returns the text with a capital at its beginning and a full stop at its end."""
     text = text[:1].upper() + text[1:]
     return text if text.endswith(".") else f"{text}."

@@ -56,11 +56,11 @@ class Watch:
         self._look()
 
     def stop(self) -> None:
-        """The job is over."""
+        """Ends the watch: the job is over."""
         self._stopped = True
 
     def answered(self) -> None:
-        """A worker has sent its stacks."""
+        """Notes that a worker has sent its stacks."""
         if self._asking and all(each.stack is not None for each in self._workers):
             self._tell()
 
@@ -100,7 +100,7 @@ def is_stalled(workers: Sequence[WorkerRecord], now: float, timeout: float) -> b
 
 
 def suspects(workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
-    """Who holds up the others: who does not answer; else who is behind; else nobody known."""
+    """Returns who holds up the others: who does not answer; else who is behind; else nobody."""
     silent = [each for each in workers if each.stack is None]
     if silent:
         return silent
@@ -114,7 +114,7 @@ def suspects(workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
 
 
 def verdict(workers: Sequence[WorkerRecord], timeout: float) -> str:
-    """The one line: what the suspects did, to be read after the name of the first."""
+    """Returns in one line what the suspects did, to be read after the name of the first."""
     found = suspects(workers)
     if not found:
         return f"No worker has made progress for {timeout:g} s"
@@ -132,7 +132,7 @@ def verdict(workers: Sequence[WorkerRecord], timeout: float) -> str:
 
 
 def report(workers: Sequence[WorkerRecord], timeout: float) -> str:
-    """Many lines: step, phase and Python stack of each worker."""
+    """Returns many lines: step, phase and Python stack of each worker."""
     blocks = [f"No progress for {timeout:g} s. What each worker was doing:"]
     for each in workers:
         block = f"{each.name}: {each.place}"
@@ -146,7 +146,7 @@ def report(workers: Sequence[WorkerRecord], timeout: float) -> str:
 
 
 def state_of(worker: WorkerRecord) -> str | None:
-    """What the kernel says about the process, if it is one of this machine."""
+    """Returns what the kernel says about the process, if it is one of this machine."""
     if worker.pid is None or worker.host != socket.gethostname():
         return None
     return process_state(worker.pid)

@@ -137,11 +137,11 @@ class ClusterResolver(abc.ABC):
         return type(self).__name__
 
     def _place(self) -> Place:
-        """What the source says of this process; asked for what nobody has set."""
+        """Returns what the source says of this process; asked for what nobody has set."""
         return Place()
 
     def _known_accelerators(self) -> dict[str, int] | None:
-        """What the source says of the accelerators of every worker; None: they are counted."""
+        """Returns what the source says of the accelerators of a worker; None: they are counted."""
         return None
 
     def _check(self) -> None:  # noqa: B027  # most sources have no form of their own to check
