@@ -21,14 +21,14 @@ from replicax._src.cli._node_messages import (
     BadMessage,
     End,
     Exit,
+    NodeMessage,
     Ready,
     Refused,
     Say,
     Signal,
     Start,
     Welcome,
-    Words,
-    understand,
+    parsed,
 )
 from replicax._src.cli._options import LaunchOptions, Range
 from replicax._src.cli._other_nodes import OtherNode, OtherNodes
@@ -36,7 +36,7 @@ from replicax._src.cluster.control import Link, dial, launcher_proof
 from tests.cli.launches import TIMEOUT, free_address
 
 ARRIVAL = Arrival(1, "3", "1", "host1", ["host1:1234"], "challenge", "")
-WORDS = [
+MESSAGES = [
     ARRIVAL,
     Ready(2, ["[::1]:65535"]),
     Exit(2, 1, -9),
@@ -54,34 +54,34 @@ JSON = st.recursive(
 )
 
 
-def on_the_wire(words: Words) -> dict[str, Any]:
+def on_the_wire(words: NodeMessage) -> dict[str, Any]:
     return json.loads(json.dumps(words.message))
 
 
-@pytest.mark.parametrize("words", WORDS, ids=lambda words: words.op)
-def test_words_come_back_as_they_were(words: Words):
-    assert understand(on_the_wire(words)) == words
+@pytest.mark.parametrize("words", MESSAGES, ids=lambda words: words.op)
+def test_words_come_back_as_they_were(words: NodeMessage):
+    assert parsed(on_the_wire(words)) == words
 
 
 def test_all_kinds_are_tried():
-    assert {words.op for words in WORDS} == set(_KINDS)
+    assert {words.op for words in MESSAGES} == set(_KINDS)
 
 
 @given(data=st.data())
 @settings(deadline=None)
 def test_whatever_comes_is_understood_or_refused(data: st.DataObject):
-    message = on_the_wire(data.draw(st.sampled_from(WORDS)))
+    message = on_the_wire(data.draw(st.sampled_from(MESSAGES)))
     for name in data.draw(st.lists(st.sampled_from(sorted(message)))):
         if data.draw(st.booleans()):
             message[name] = data.draw(JSON)
         else:
             message.pop(name, None)
     try:
-        words = understand(message)
+        words = parsed(message)
     except BadMessage:
         return
     # What was taken is what can be sent on.
-    assert understand(on_the_wire(words)) == words
+    assert parsed(on_the_wire(words)) == words
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_whatever_comes_is_understood_or_refused(data: st.DataObject):
         (Start(1, [], {}, []), "environment", {"REPLICAX_JOB": 1}),
     ],
 )
-def test_odd_values_are_refused(words: Words, field: str, value: object):
+def test_odd_values_are_refused(words: NodeMessage, field: str, value: object):
     with pytest.raises(BadMessage):
-        understand({**on_the_wire(words), field: value})
+        parsed({**on_the_wire(words), field: value})
 
 
 def test_only_variables_of_replicax_are_taken_from_node_0():
     environment = {"REPLICAX_JOB": "key", "PYTHONPATH": "/evil", "LD_PRELOAD": "evil.so", "A": 1}
-    words = understand({**on_the_wire(WORDS[5]), "environment": environment})
+    words = parsed({**on_the_wire(MESSAGES[5]), "environment": environment})
     assert isinstance(words, Start)
     assert words.environment == {"REPLICAX_JOB": "key"}
 
@@ -156,7 +156,7 @@ class Node0:
     def connect(self) -> Link:
         return dial(*self.options.coordinator_address(), TIMEOUT)
 
-    def hear(self, link: Link) -> Words | None:
+    def hear(self, link: Link) -> NodeMessage | None:
         """Returns what node 0 says next; None if it hangs up."""
         end = time.monotonic() + TIMEOUT
         while time.monotonic() < end:
@@ -166,7 +166,7 @@ class Node0:
             except (EOFError, OSError):
                 return None
             if message is not None:
-                return understand(message)
+                return parsed(message)
         raise AssertionError("node 0 says nothing")
 
 

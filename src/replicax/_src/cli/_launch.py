@@ -47,10 +47,7 @@ class Launch(Launcher):
     """Runs a job of workers to its end.
 
     Args:
-      options: What to run, and how.
-      log: Where the lines of all workers go; by default, to standard output.
-      environment: What the environments of the workers start from; by default, this process's.
-      loop: The launcher's loop; by default, a new one.
+      options, log, environment, loop: As `Launcher`.
       lease: What lets this launcher lead; None: nothing else can.
     """
 

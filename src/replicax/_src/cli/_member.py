@@ -19,14 +19,14 @@ from replicax._src.cli._node_messages import (
     BadMessage,
     End,
     Exit,
+    NodeMessage,
     Ready,
     Refused,
     Say,
     Signal,
     Start,
     Welcome,
-    Words,
-    understand,
+    parsed,
 )
 from replicax._src.cli._options import HOW_TO_GIVE_A_KEY, LaunchOptions
 from replicax._src.cluster.control import (
@@ -51,10 +51,8 @@ class Member(Launcher):
     """Takes part in a job: joins its leader, and does what it says until the job ends.
 
     Args:
-      options: What to run, and how; `coordinator` is where the leader listens.
-      log: Where the lines of all workers go; by default, to standard output.
-      environment: What the environments of the workers start from; by default, this process's.
-      loop: The launcher's loop; by default, a new one.
+      options: As `Launcher`; `coordinator` is where the leader listens.
+      log, environment, loop: As `Launcher`.
       leader: The node that leads.
       still_leads: Asked all the time whether that node still leads; None: nobody else can.
       took_part: Whether this launcher has been in the job before.
@@ -189,15 +187,15 @@ class Member(Launcher):
         if self._status is not None:
             return
         try:
-            words = understand(message)
-            if isinstance(words, Refused):
-                self._refused(words.text)
+            said = parsed(message)
+            if isinstance(said, Refused):
+                self._refused(said.text)
             elif self.is_in:
-                self._obey(words)
-            elif isinstance(words, Welcome):
-                self._enter(words)
+                self._obey(said)
+            elif isinstance(said, Welcome):
+                self._enter(said)
             else:
-                raise BadMessage(f"{words.op!r} before a welcome")
+                raise BadMessage(f"{said.op!r} before a welcome")
         except BadMessage as error:
             self._leave(
                 f"what listens at {self._options.coordinator} does not talk like a launcher "
@@ -222,25 +220,25 @@ class Member(Launcher):
             "" if key is None else launcher_proof(key, who, self._link.challenge, self._challenge)
         )
 
-    def _obey(self, words: Words) -> None:
-        if isinstance(words, Start):
-            self._generation = words.generation
+    def _obey(self, said: NodeMessage) -> None:
+        if isinstance(said, Start):
+            self._generation = said.generation
             self._exits.clear()
-            places, ranks = range(self._options.workers.most), range(len(words.cluster))
-            if not all(place in places and rank in ranks for place, rank in words.seats):
-                raise BadMessage(f"{words.seats!r:.60} are not workers of this node")
-            self._local.start(NodePlan(words.cluster, words.environment, words.seats))
-        elif isinstance(words, Signal):
-            self._local.signal(words.number)
+            places, ranks = range(self._options.workers.most), range(len(said.cluster))
+            if not all(place in places and rank in ranks for place, rank in said.seats):
+                raise BadMessage(f"{said.seats!r:.60} are not workers of this node")
+            self._local.start(NodePlan(said.cluster, said.environment, said.seats))
+        elif isinstance(said, Signal):
+            self._local.signal(said.number)
             # One that was told to end leaves; it is not ready for another generation.
-            if words.number == signal.SIGKILL and self._loop.told_to_end is None:
+            if said.number == signal.SIGKILL and self._loop.told_to_end is None:
                 self._send(Ready(self._generation, self._local.addresses or []))
-        elif isinstance(words, Say):
-            self._log.say(words.text)
-        elif isinstance(words, End):
-            self._status = words.status
+        elif isinstance(said, Say):
+            self._log.say(said.text)
+        elif isinstance(said, End):
+            self._status = said.status
         else:
-            raise BadMessage(f"a leader does not say {words.op!r} to a member")
+            raise BadMessage(f"a leader does not say {said.op!r} to a member")
 
     def _leave(self, text: str, status: int) -> None:
         self._log.say(text)
@@ -269,9 +267,9 @@ class Member(Launcher):
         self._exits[rank] = status
         self._send(Exit(self._generation, rank, status))
 
-    def _send(self, words: Words) -> None:
+    def _send(self, said: NodeMessage) -> None:
         try:
-            self._link.send(words.message)
+            self._link.send(said.message)
         except OSError:
             # The thread that receives tells of the end, after all that has come before it: the
             # leader may have said that the job is over.

@@ -17,7 +17,7 @@ from replicax._src.cluster.control import Message
 LEADER = "the leader"
 """How a proof names the launcher that decides, whichever node it is."""
 
-Said = TypeVar("Said", bound="Words")
+Kind = TypeVar("Kind", bound="NodeMessage")
 
 _LONGEST_LINE = 300
 _LONGEST_TEXT = 1 << 20
@@ -106,7 +106,7 @@ def _field(check: Callable[[object], Any]) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Words:
+class NodeMessage:
     """One kind of message."""
 
     op: ClassVar[str]
@@ -117,7 +117,7 @@ class Words:
         return {"op": self.op, **dataclasses.asdict(self)}
 
     @classmethod
-    def of(cls: type[Said], message: Message) -> Said:
+    def of(cls: type[Kind], message: Message) -> Kind:
         """Returns what a message from the wire says; BadMessage if it is not of this kind."""
         if message.get("op") != cls.op:
             raise BadMessage(f"{message.get('op')!r:.60} came in place of {cls.op!r}")
@@ -134,7 +134,7 @@ class Words:
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Arrival(Words):
+class Arrival(NodeMessage):
     """A launcher says which node it is, and with what options; "" is the proof of no key."""
 
     op = "node"
@@ -149,7 +149,7 @@ class Arrival(Words):
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Ready(Words):
+class Ready(NodeMessage):
     """Its workers are gone, and new ones can have these addresses."""
 
     op = "ready"
@@ -159,7 +159,7 @@ class Ready(Words):
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Exit(Words):
+class Exit(NodeMessage):
     """A worker of it has ended: the status is as `Popen.returncode`."""
 
     op = "exit"
@@ -170,7 +170,7 @@ class Exit(Words):
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Welcome(Words):
+class Welcome(NodeMessage):
     """The leader takes a launcher in, and proves that it has the key too; "" if it has none."""
 
     op = "welcome"
@@ -179,7 +179,7 @@ class Welcome(Words):
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Refused(Words):
+class Refused(NodeMessage):
     """The leader does not take a launcher in, or has given it up."""
 
     op = "refused"
@@ -188,7 +188,7 @@ class Refused(Words):
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Start(Words):
+class Start(NodeMessage):
     """Start your workers of a generation; see `NodePlan`."""
 
     op = "start"
@@ -200,7 +200,7 @@ class Start(Words):
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Signal(Words):
+class Signal(NodeMessage):
     """Send your workers a signal."""
 
     op = "signal"
@@ -209,7 +209,7 @@ class Signal(Words):
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Say(Words):
+class Say(NodeMessage):
     """Add lines to your log."""
 
     op = "say"
@@ -218,17 +218,17 @@ class Say(Words):
 
 @final
 @dataclasses.dataclass(frozen=True)
-class End(Words):
+class End(NodeMessage):
     """The job is over, with this exit status."""
 
     op = "end"
     status: int = _field(_number(0, 255))
 
 
-_KINDS: dict[str, type[Words]] = {kind.op: kind for kind in Words.__subclasses__()}
+_KINDS: dict[str, type[NodeMessage]] = {kind.op: kind for kind in NodeMessage.__subclasses__()}
 
 
-def understand(message: Message) -> Words:
+def parsed(message: Message) -> NodeMessage:
     """Returns what a message says; BadMessage if no launcher says that."""
     kind = _KINDS.get(str(message.get("op")))
     if kind is None:

@@ -19,14 +19,14 @@ from replicax._src.cli._node_messages import (
     BadMessage,
     End,
     Exit,
+    NodeMessage,
     Ready,
     Refused,
     Say,
     Signal,
     Start,
     Welcome,
-    Words,
-    understand,
+    parsed,
 )
 from replicax._src.cli._options import HOW_TO_GIVE_A_KEY, LaunchOptions, Usage
 from replicax._src.cluster.control import (
@@ -62,7 +62,7 @@ class NodeEvents(Protocol):
 class OtherNode(JobNode):
     """A node elsewhere."""
 
-    def __init__(self, arrival: Arrival, send: Callable[[Words], None]) -> None:
+    def __init__(self, arrival: Arrival, send: Callable[[NodeMessage], None]) -> None:
         self.rank = arrival.rank
         self.host = arrival.host
         self.addresses: list[str] | None = arrival.addresses
@@ -99,17 +99,17 @@ class _Visitor:
         self._connection = connection
         self._is_in = False
 
-    def heard(self, message: Message) -> Words | None:
+    def heard(self, message: Message) -> NodeMessage | None:
         """Returns what the launcher has to know of; BadMessage closes the connection."""
         if not self._is_in:
             return self._introduced(Arrival.of(message))
-        words = understand(message)
-        if not isinstance(words, Ready | Exit):
-            raise BadMessage(f"a node does not say {words.op!r}")
-        self._check_addresses(words)
-        return words
+        said = parsed(message)
+        if not isinstance(said, Ready | Exit):
+            raise BadMessage(f"a node does not say {said.op!r}")
+        self._check_addresses(said)
+        return said
 
-    def _introduced(self, arrival: Arrival) -> Words | None:
+    def _introduced(self, arrival: Arrival) -> NodeMessage | None:
         """Lets a launcher in that has the key, if there is one."""
         ours, who = self._options, f"node {arrival.rank}"
         if ours.key is not None:
@@ -127,13 +127,13 @@ class _Visitor:
         self._is_in = True
         return arrival
 
-    def _check_addresses(self, words: Words) -> None:
-        if isinstance(words, Arrival) and words.workers != str(self._options.workers):
+    def _check_addresses(self, said: NodeMessage) -> None:
+        if isinstance(said, Arrival) and said.workers != str(self._options.workers):
             return  # which the launcher explains
-        if isinstance(words, Arrival | Ready) and (
-            len(words.addresses) != self._options.workers.most
+        if isinstance(said, Arrival | Ready) and (
+            len(said.addresses) != self._options.workers.most
         ):
-            raise BadMessage(f"{len(words.addresses)} addresses")
+            raise BadMessage(f"{len(said.addresses)} addresses")
 
 
 @final
@@ -202,10 +202,10 @@ class OtherNodes:
     def _has_members(self) -> bool:
         return any(isinstance(node, OtherNode) for node in self._nodes.values())
 
-    def _send_all(self, words: Words) -> None:
+    def _send_all(self, said: NodeMessage) -> None:
         for node in self._nodes.values():
             if isinstance(node, OtherNode):
-                node.send(words)
+                node.send(said)
 
     # --- in the thread of the sockets ------------------------------------------------------------
 
@@ -214,31 +214,31 @@ class OtherNodes:
             connection.data = _Visitor(self._options, connection)
         visitor: _Visitor = connection.data
         try:
-            words = visitor.heard(message)
+            said = visitor.heard(message)
         except ValueError as error:
             raise FramingError(str(error)) from error
-        if words is not None:
-            self._loop.call_soon(lambda: self._heard(connection, visitor, words))
+        if said is not None:
+            self._loop.call_soon(lambda: self._heard(connection, visitor, said))
 
     # --- in the launcher's thread ----------------------------------------------------------------
 
-    def _send(self, connection: Connection, words: Words) -> None:
-        self._messages.call(lambda: connection.send(words.message))
+    def _send(self, connection: Connection, said: NodeMessage) -> None:
+        self._messages.call(lambda: connection.send(said.message))
 
-    def _heard(self, connection: Connection, visitor: _Visitor, words: Words) -> None:
+    def _heard(self, connection: Connection, visitor: _Visitor, said: NodeMessage) -> None:
         node = visitor.node
-        if isinstance(words, Arrival):
-            self._take_in(connection, visitor, words)
-        elif isinstance(words, Refused):
-            self._tell_of_a_stranger(connection, words)
+        if isinstance(said, Arrival):
+            self._take_in(connection, visitor, said)
+        elif isinstance(said, Refused):
+            self._tell_of_a_stranger(connection, said)
         elif node is None:
             pass  # it was refused, and talks on
-        elif isinstance(words, Ready):
-            if words.generation == node.generation:
-                node.addresses = words.addresses
-        elif isinstance(words, Exit):
-            if words.generation == node.generation and words.rank in node.ranks:
-                self._events.note_exit(words.rank, words.status)
+        elif isinstance(said, Ready):
+            if said.generation == node.generation:
+                node.addresses = said.addresses
+        elif isinstance(said, Exit):
+            if said.generation == node.generation and said.rank in node.ranks:
+                self._events.note_exit(said.rank, said.status)
 
     def _take_in(self, connection: Connection, visitor: _Visitor, arrival: Arrival) -> None:
         problem = self._problem_with(arrival)
@@ -246,7 +246,7 @@ class OtherNodes:
             self._messages.call(lambda: connection.send_last(Refused(problem).message))
             return
         self._messages.call(connection.trust)
-        node = OtherNode(arrival, lambda words: self._send(connection, words))
+        node = OtherNode(arrival, lambda said: self._send(connection, said))
         visitor.node = self._nodes[node.rank] = node
         node.send(visitor.welcome)
         self._events.say(f"node {node.rank} ({node.host}) has joined")

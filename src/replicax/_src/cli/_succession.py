@@ -29,13 +29,7 @@ _RETRY_SECONDS = 1.0
 
 @final
 class Succession(Launcher):
-    """Takes part in a job, and leads it when it must.
-
-    Args:
-      options: What to run, and how.
-      log: Where the lines of all workers go; by default, to standard output.
-      environment: What the environments of the workers start from; by default, this process's.
-    """
+    """Takes part in a job, and leads it when it must; the arguments are those of `Launcher`."""
 
     def __init__(
         self,
