@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         """Closes it; what was sent before and has gone out still arrives."""
         if self._open:
             self._open, self._reason = False, reason
-            self._transport.abort()
+        self._transport.abort()  # also one that does not read the last message
 
     def trust(self) -> None:
         """Lets it stay, and takes long messages from now on: the peer has shown who it is."""
@@ -109,7 +109,6 @@ class Connection(asyncio.Protocol):
 
     def _too_slow(self) -> None:
         self.close("it did not say who it is")
-        self._transport.abort()  # also one that does not read the last message
 
     # Called by asyncio.
 
@@ -125,8 +124,6 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for line in self._lines.add(data):
-                if not self._open:
-                    return
                 if self.greeted:
                     self._loop._on_message(self, _framing.decode(line))
                 elif line != _framing.GREETING:
@@ -134,6 +131,8 @@ class Connection(asyncio.Protocol):
                 else:
                     self.greeted = True
                     self._lines.limit = self._loop._first_message_limit
+                if not self._open:
+                    return
         except _framing.FramingError as error:
             self.close(str(error))
         except Exception as error:  # ours, and everybody else still counts on this thread
