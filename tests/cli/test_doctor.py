@@ -12,8 +12,14 @@ import pytest
 
 from replicax._src.cli import _examinations, _probes
 from replicax._src.cli._doctor import PARTS, doctor
-from replicax._src.cli._examinations import examine_devices, examine_versions, examine_workers
-from replicax._src.cli._finding import Finding, Part, Problem
+from replicax._src.cli._examinations import (
+    Finding,
+    Part,
+    Problem,
+    examine_devices,
+    examine_versions,
+    examine_workers,
+)
 from replicax._src.cli._network import examine_cluster
 from tests.cli.launches import environment
 

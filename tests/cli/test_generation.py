@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from replicax._src.cli._generation import Generation, Result
-from replicax._src.cluster.control import Event
+from replicax._src.cluster.control import Event, EventKind
 
 
 class Clock:
@@ -28,13 +28,15 @@ def told(*steps: Any, workers: int = 3) -> tuple[Generation, Clock]:
     return generation, clock
 
 
-LOST = Event("lost", 1, "was killed by SIGKILL", {"status": -9})
-FAILED = Event("failed", 2, "ValueError: bad", {"status": 3})
-DOWN = Event("down", 2, "worker 2 (host:1) failed: ValueError: bad")
-STALLED = Event("stalled", 0, "worker 0 (host:1) does not answer", {"report": "what each did"})
-REFUSED = Event("refused", None, "2 of 3 workers arrived")
-FINISHED = Event("finished", 0, "", {"status": 0})
-PREEMPTED = Event("finished", 0, "", {"status": 42})
+LOST = Event(EventKind.LOST, 1, "was killed by SIGKILL", {"status": -9})
+FAILED = Event(EventKind.FAILED, 2, "ValueError: bad", {"status": 3})
+DOWN = Event(EventKind.DOWN, 2, "worker 2 (host:1) failed: ValueError: bad")
+STALLED = Event(
+    EventKind.STALLED, 0, "worker 0 (host:1) does not answer", {"report": "what each did"}
+)
+REFUSED = Event(EventKind.REFUSED, None, "2 of 3 workers arrived")
+FINISHED = Event(EventKind.FINISHED, 0, "", {"status": 0})
+PREEMPTED = Event(EventKind.FINISHED, 0, "", {"status": 42})
 
 
 @pytest.mark.parametrize(
@@ -47,8 +49,8 @@ PREEMPTED = Event("finished", 0, "", {"status": 42})
         ([FAILED, DOWN, (0, 1), (1, 1), (2, 3)], 2, "failed: ValueError: bad", 3, False),
         ([STALLED], 0, STALLED.text, 1, False),
         ([REFUSED, (0, 1)], None, REFUSED.text, 1, False),
-        ([Event("lost", 1, "exited with status 0", {"status": 0})], 1, None, 1, False),
-        ([Event("down", None, "stopped")], None, "stopped", 1, False),
+        ([Event(EventKind.LOST, 1, "exited with status 0", {"status": 0})], 1, None, 1, False),
+        ([Event(EventKind.DOWN, None, "stopped")], None, "stopped", 1, False),
     ],
 )
 def test_first_cause_is_blamed(
@@ -106,7 +108,7 @@ def test_nobody_is_blamed_once_all_were_told_to_end():
 
 
 def test_worker_that_hangs_after_the_end_does_not_spoil_it():
-    generation, clock = told(Event("done", None, "", {"status": 0}), (0, 0), (1, 0))
+    generation, clock = told(Event(EventKind.DONE, None, "", {"status": 0}), (0, 0), (1, 0))
     assert not generation.over
     clock.now += 60.0
     assert generation.over and generation.result is Result.FINISHED

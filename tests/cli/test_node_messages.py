@@ -12,39 +12,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicax._src.cli import _launch_key
 from replicax._src.cli._event_loop import EventLoop
-from replicax._src.cli._node import Node, Plan
+from replicax._src.cli._node import JobNode, NodePlan
 from replicax._src.cli._node_messages import (
     _KINDS,
+    LEADER,
     Arrival,
     BadMessage,
-    Challenge,
     End,
     Exit,
-    Proof,
+    NodeMessage,
     Ready,
     Refused,
     Say,
     Signal,
     Start,
     Welcome,
-    Words,
-    understand,
+    parsed,
 )
 from replicax._src.cli._options import LaunchOptions, Range
 from replicax._src.cli._other_nodes import OtherNode, OtherNodes
-from replicax._src.cluster.control import dial
-from replicax._src.cluster.control._dial import Link
+from replicax._src.cluster.control import Link, dial, launcher_proof
 from tests.cli.launches import TIMEOUT, free_address
 
-ARRIVAL = Arrival(1, "3", "1", "host1", ["host1:1234"], "challenge")
-WORDS = [
+ARRIVAL = Arrival(1, "3", "1", "host1", ["host1:1234"], "challenge", "")
+MESSAGES = [
     ARRIVAL,
-    Proof("abc"),
     Ready(2, ["[::1]:65535"]),
     Exit(2, 1, -9),
-    Challenge("abc"),
     Welcome(""),
     Refused("no"),
     Start(1, ["host1:1234"], {"REPLICAX_JOB": "key"}, [(0, 0)]),
@@ -59,34 +54,34 @@ JSON = st.recursive(
 )
 
 
-def on_the_wire(words: Words) -> dict[str, Any]:
+def on_the_wire(words: NodeMessage) -> dict[str, Any]:
     return json.loads(json.dumps(words.message))
 
 
-@pytest.mark.parametrize("words", WORDS, ids=lambda words: words.op)
-def test_words_come_back_as_they_were(words: Words):
-    assert understand(on_the_wire(words)) == words
+@pytest.mark.parametrize("words", MESSAGES, ids=lambda words: words.op)
+def test_words_come_back_as_they_were(words: NodeMessage):
+    assert parsed(on_the_wire(words)) == words
 
 
 def test_all_kinds_are_tried():
-    assert {words.op for words in WORDS} == set(_KINDS)
+    assert {words.op for words in MESSAGES} == set(_KINDS)
 
 
 @given(data=st.data())
 @settings(deadline=None)
 def test_whatever_comes_is_understood_or_refused(data: st.DataObject):
-    message = on_the_wire(data.draw(st.sampled_from(WORDS)))
+    message = on_the_wire(data.draw(st.sampled_from(MESSAGES)))
     for name in data.draw(st.lists(st.sampled_from(sorted(message)))):
         if data.draw(st.booleans()):
             message[name] = data.draw(JSON)
         else:
             message.pop(name, None)
     try:
-        words = understand(message)
+        words = parsed(message)
     except BadMessage:
         return
     # What was taken is what can be sent on.
-    assert understand(on_the_wire(words)) == words
+    assert parsed(on_the_wire(words)) == words
 
 
 @pytest.mark.parametrize(
@@ -112,14 +107,14 @@ def test_whatever_comes_is_understood_or_refused(data: st.DataObject):
         (Start(1, [], {}, []), "environment", {"REPLICAX_JOB": 1}),
     ],
 )
-def test_odd_values_are_refused(words: Words, field: str, value: object):
+def test_odd_values_are_refused(words: NodeMessage, field: str, value: object):
     with pytest.raises(BadMessage):
-        understand({**on_the_wire(words), field: value})
+        parsed({**on_the_wire(words), field: value})
 
 
 def test_only_variables_of_replicax_are_taken_from_node_0():
     environment = {"REPLICAX_JOB": "key", "PYTHONPATH": "/evil", "LD_PRELOAD": "evil.so", "A": 1}
-    words = understand({**on_the_wire(WORDS[7]), "environment": environment})
+    words = parsed({**on_the_wire(MESSAGES[5]), "environment": environment})
     assert isinstance(words, Start)
     assert words.environment == {"REPLICAX_JOB": "key"}
 
@@ -140,7 +135,7 @@ class Node0:
         self.exits: list[tuple[int, int]] = []
         self.lost: list[int] = []
         own = OtherNode(dataclasses.replace(ARRIVAL, rank=0), lambda _: None)
-        self.nodes: dict[int, Node] = {0: own}
+        self.nodes: dict[int, JobNode] = {0: own}
         self.others = OtherNodes(self.options, loop, self.nodes, self)
 
     def note_exit(self, rank: int, status: int) -> None:
@@ -161,7 +156,7 @@ class Node0:
     def connect(self) -> Link:
         return dial(*self.options.coordinator_address(), TIMEOUT)
 
-    def hear(self, link: Link) -> Words | None:
+    def hear(self, link: Link) -> NodeMessage | None:
         """Returns what node 0 says next; None if it hangs up."""
         end = time.monotonic() + TIMEOUT
         while time.monotonic() < end:
@@ -171,7 +166,7 @@ class Node0:
             except (EOFError, OSError):
                 return None
             if message is not None:
-                return understand(message)
+                return parsed(message)
         raise AssertionError("node 0 says nothing")
 
 
@@ -191,7 +186,7 @@ def expect_it_lives(node: Node0) -> None:
     link.send(ARRIVAL.message)
     assert isinstance(node.hear(link), Welcome)
     assert node.said[-1] == "node 1 (host1) has joined"
-    node.nodes[1].start(Plan(["h:1", "h:2", "h:3"], {"REPLICAX_JOB": "k"}, [(0, 2)]))
+    node.nodes[1].start(NodePlan(["h:1", "h:2", "h:3"], {"REPLICAX_JOB": "k"}, [(0, 2)]))
     assert isinstance(node.hear(link), Start)
     link.send(Exit(1, 2, 5).message)
     node.wait_until(lambda: node.exits)
@@ -208,7 +203,7 @@ STRANGERS: list[object] = [
     {**ARRIVAL.message, "addresses": []},
     {**ARRIVAL.message, "rank": float("inf")},
     Ready(0, ["host1:1"]).message,
-    Proof("x").message,
+    {"op": "proof", "proof": "x"},
     Start(1, [], {}, []).message,
     {"op": "launch the rockets"},
     [1, 2],
@@ -253,7 +248,7 @@ def test_member_speaks_for_its_own_workers_only():
         with contextlib.closing(node.connect()) as link:
             link.send(ARRIVAL.message)
             assert isinstance(node.hear(link), Welcome)
-            node.nodes[1].start(Plan(["h:1", "h:2"], {}, [(0, 1)]))
+            node.nodes[1].start(NodePlan(["h:1", "h:2"], {}, [(0, 1)]))
             for other in (Exit(1, 0, 1), Exit(1, 99, 1), Exit(7, 1, 1), Exit(1, 1, 3)):
                 link.send(other.message)
             node.wait_until(lambda: node.exits)
@@ -282,7 +277,7 @@ def test_node_with_other_options_is_told(arrival: Arrival, words: str):
 
 def test_proof_depends_on_all_that_it_is_made_of():
     made = {
-        _launch_key.proof(*words)
+        launcher_proof(*words)
         for words in (
             ("key", "node 1", "a", "b"),
             ("kex", "node 1", "a", "b"),
@@ -295,16 +290,12 @@ def test_proof_depends_on_all_that_it_is_made_of():
 
 def test_key_lets_in_who_has_it_and_says_nothing_of_itself():
     with node_0("secret") as node, contextlib.closing(node.connect()) as link:
-        link.send(ARRIVAL.message)
-        challenge = node.hear(link)
-        assert isinstance(challenge, Challenge) and node.said == []
-        proof = _launch_key.proof("secret", "node 1", challenge.challenge, ARRIVAL.challenge)
-        link.send(Proof(proof).message)
+        assert node.said == []
+        proof = launcher_proof("secret", "node 1", link.challenge, ARRIVAL.challenge)
+        link.send(dataclasses.replace(ARRIVAL, proof=proof).message)
         welcome = node.hear(link)
         assert isinstance(welcome, Welcome)
-        own = _launch_key.proof(
-            "secret", _launch_key.LEADER, challenge.challenge, ARRIVAL.challenge
-        )
+        own = launcher_proof("secret", LEADER, link.challenge, ARRIVAL.challenge)
         assert welcome.proof == own
         assert node.said == ["node 1 (host1) has joined"]
 
@@ -313,29 +304,40 @@ def test_wrong_proof_is_refused_and_there_is_no_second_try():
     with node_0("secret") as node:
         for _ in range(2):
             with contextlib.closing(node.connect()) as link:
-                link.send(ARRIVAL.message)
-                assert isinstance(node.hear(link), Challenge)
-                link.send(Proof("0" * 64).message)
+                link.send(dataclasses.replace(ARRIVAL, proof="0" * 64).message)
                 refused = node.hear(link)
                 assert isinstance(refused, Refused)
                 assert "another key than node 0" in refused.text and "--key" in refused.text
-                link.send(Proof("1" * 64).message)
+                with contextlib.suppress(OSError):  # it has hung up
+                    proof = launcher_proof("secret", "node 1", link.challenge, ARRIVAL.challenge)
+                    link.send(dataclasses.replace(ARRIVAL, proof=proof).message)
                 assert node.hear(link) is None
         # Once, however often it tries.
         assert [line.partition(":")[0] for line in node.said] == ["turned away 127.0.0.1"]
         assert list(node.nodes) == [0]
 
 
-def test_challenges_are_new_each_time():
+def test_node_without_a_key_is_told_that_it_needs_one():
+    with node_0("secret") as node, contextlib.closing(node.connect()) as link:
+        link.send(ARRIVAL.message)
+        refused = node.hear(link)
+        assert isinstance(refused, Refused)
+        assert f"node 0 at {node.address} asks for a key" in refused.text
+        assert node.hear(link) is None
+        assert node.said == [] and list(node.nodes) == [0]
+
+
+def test_challenges_are_new_each_time_and_no_proof_serves_twice():
     with node_0("secret") as node:
-        seen = set()
-        for _ in range(3):
+        with contextlib.closing(node.connect()) as link:
+            proof = launcher_proof("secret", "node 1", link.challenge, ARRIVAL.challenge)
+        challenges = {link.challenge}
+        for _ in range(2):
             with contextlib.closing(node.connect()) as link:
-                link.send(ARRIVAL.message)
-                challenge = node.hear(link)
-                assert isinstance(challenge, Challenge)
-                seen.add(challenge.challenge)
-        assert len(seen) == 3
+                challenges.add(link.challenge)
+                link.send(dataclasses.replace(ARRIVAL, proof=proof).message)
+                assert isinstance(node.hear(link), Refused)
+        assert len(challenges) == 3
 
 
 def test_half_a_message_disturbs_nobody():

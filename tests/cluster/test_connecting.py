@@ -88,4 +88,4 @@ def test_no_host(host: Any):
 
 def test_a_number_is_no_host():
     with pytest.raises(TypeError, match="`remote_host` must be an address"):
-        connect_to_host(5)
+        connect_to_host(5)  # pyright: ignore[reportArgumentType]

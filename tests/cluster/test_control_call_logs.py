@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicax._src.cluster.control._call_logs import CallLogs, Difference
-from replicax._src.cluster.control._progress import Progress
+from replicax._src.cluster.control._progress import WorkerProgress
+from replicax._src.cluster.control._records import CallLogs, Difference
 
 CALLS = st.lists(st.sampled_from(["step", "all_reduce of float32[3]", "gather of int32[]"]))
 
@@ -12,7 +12,7 @@ CALLS = st.lists(st.sampled_from(["step", "all_reduce of float32[3]", "gather of
 def tell(logs: CallLogs, calls: list[list[str]], order: list[int]) -> Difference | None:
     """Workers call and tell, in any order and in pieces of any size; the first difference."""
     told = [0] * len(calls)
-    progress = [Progress() for _ in calls]
+    progress = [WorkerProgress() for _ in calls]
     for turn in [*order, *range(len(calls))]:
         worker = turn % len(calls)
         is_last = turn in range(len(calls)) and turn == worker

@@ -5,6 +5,7 @@ import errno
 import gc
 import json
 import queue
+import select
 import socket
 import time
 import weakref
@@ -41,6 +42,7 @@ class Echo:
 
     def __init__(self) -> None:
         self.closed: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.refused: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.loop = MessageLoop(
             "127.0.0.1", 0, peers=1, name="echo", on_message=self._message, on_close=self._close
         )
@@ -51,6 +53,10 @@ class Echo:
             raise ZeroDivisionError("a mistake")
         if message["op"] == "trust":
             connection.trust()
+        if message["op"] == "refuse":  # with more than the kernel takes
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            connection.send_last({"op": "x" * (1 << 20)})
+            self.refused.put(None)
         connection.send(message)
 
     def _close(self, connection: Connection, reason: str | None) -> None:
@@ -131,6 +137,21 @@ def test_who_has_greeted_goes_after_those_who_have_not(echo: Echo):
             assert greeted.receive(WAIT) == {"op": "x"}
 
 
+def test_who_does_not_read_that_it_is_refused_makes_room(
+    echo: Echo, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_loop, "_STRANGER_SECONDS", 10 * WAIT)
+    with contextlib.ExitStack() as stack:
+        for _ in range(1 + 32 + 7):
+            stranger = stack.enter_context(socket.socket())
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stranger.connect(echo.loop.bound_address)
+            stranger.sendall(GREETING + b'\n{"op": "refuse"}\n')
+            echo.refused.get(timeout=WAIT)
+            assert len(echo.loop._connections) <= 1 + 32
+        echo.expect_it_serves()
+
+
 @pytest.mark.parametrize("said", [b"x" * 65, b"x" * (1 << 20), GREETING + b"\n" + b"x" * (1 << 20)])
 def test_little_is_read_of_a_stranger(echo: Echo, said: bytes):
     with socket.create_connection(echo.loop.bound_address, WAIT) as stranger:
@@ -177,6 +198,8 @@ class FullTable(socket.socket):
     attempts = 0
 
     def accept(self) -> Any:
+        if not select.select([self], [], [], 0)[0]:
+            raise BlockingIOError
         FullTable.attempts += 1
         if FullTable.attempts <= 3:
             raise OSError(errno.EMFILE, "too many open files")

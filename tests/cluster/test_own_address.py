@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from replicax._src import _jax_internals
-from replicax._src.cluster._own_address import is_own, own_address
+from replicax._src.cluster._addresses import is_own, own_address
 
 NAMES = {
     "debian": ["127.0.1.1"],
@@ -31,7 +31,7 @@ def host_at_192_0_2_7(monkeypatch: pytest.MonkeyPatch):
         return address.startswith("127.") or address in ("::1", "192.0.2.7", "2001:db8::7")
 
     monkeypatch.setattr("socket.getaddrinfo", getaddrinfo)
-    monkeypatch.setattr("replicax._src.cluster._own_address.is_own", own)
+    monkeypatch.setattr("replicax._src.cluster._addresses.is_own", own)
 
 
 @pytest.mark.parametrize(

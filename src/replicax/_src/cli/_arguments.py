@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from replicax._src._errors import ClusterConfigError
-from replicax._src.cli import _launch_key
-from replicax._src.cli._options import LaunchOptions, Range, Usage
-from replicax._src.cluster.control._settings import Settings
+from replicax._src.cli._options import KEY_VARIABLE, LaunchOptions, Range, Usage
+from replicax._src.cluster.control import Settings
 
 _DESCRIPTION = """\
 Runs a script in several worker processes that train together: on this host, or with one launcher on
@@ -87,7 +86,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--key": {
         "metavar": "TEXT",
         "help": "the same secret on all nodes: node 0 lets in only launchers that have it "
-        f"(default: {_launch_key.VARIABLE}, which other users of the host cannot see)",
+        f"(default: {KEY_VARIABLE}, which other users of the host cannot see)",
     },
     "--shared-folder": {
         "metavar": "DIR",
@@ -128,7 +127,7 @@ def launch_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
             nodes=Range.parse(parsed.nodes, "--nodes"),
             node_rank=parsed.node_rank,
             coordinator=parsed.coordinator,
-            key=os.environ.get(_launch_key.VARIABLE) or None if parsed.key is None else parsed.key,
+            key=os.environ.get(KEY_VARIABLE) or None if parsed.key is None else parsed.key,
             shared_folder=parsed.shared_folder,
         )
     except (Usage, ClusterConfigError) as error:

@@ -9,16 +9,18 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import Any, TextIO, final
 
 from replicax._src.cli._examinations import (
+    Finding,
+    Part,
+    Problem,
     examine_devices,
     examine_gpus,
     examine_machine,
     examine_versions,
     examine_workers,
 )
-from replicax._src.cli._finding import Finding, Part, Problem
 from replicax._src.cli._log import colours_wanted
 from replicax._src.cli._network import examine_cluster, examine_network
 
@@ -133,6 +135,7 @@ def _as_object(
     }
 
 
+@final
 class _Paint:
     """Puts ANSI colours around text, or leaves it as it is."""
 

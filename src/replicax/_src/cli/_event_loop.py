@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 _ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 # Never sleep longer than this: the status line is redrawn, and where the end of a process cannot
@@ -20,6 +20,7 @@ _ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LONGEST_WAIT = 0.25
 
 
+@final
 class EventLoop:
     """Waits, and calls what is to be called; used as a context manager."""
 

@@ -1,5 +1,6 @@
 """What the doctor looks at on this machine: versions, limits, GPUs, devices and collectives."""
 
+import dataclasses
 import importlib.metadata
 import os
 import platform
@@ -7,11 +8,10 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, final
 
 from replicax import __version__
-from replicax._src.cli._finding import Finding, Problem
 from replicax._src.cli._probes import MEGABYTES, Probe, probe_devices, probe_two_workers
 
 try:
@@ -26,6 +26,34 @@ _PACKAGES = (
 # Every worker has connections to others, files of its data set and those of its checkpoint.
 _FEW_DESCRIPTORS = 1024
 _SMALL_SHARED_MEMORY = 512 << 20
+
+
+class Problem(NamedTuple):
+    """Something that is wrong, and how to mend it."""
+
+    text: str
+    fix: str
+
+
+@final
+@dataclasses.dataclass
+class Finding:
+    """What was found in one part."""
+
+    lines: list[str] = dataclasses.field(default_factory=list)
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """For `--json`, and for the parts that come later."""
+
+
+class Part(NamedTuple):
+    """One part of the examination; `examine` gets what the parts before it have found."""
+
+    name: str
+    examine: Callable[[Mapping[str, Finding]], Finding]
+    seconds: float
+    if_it_hangs: str
+
 
 Findings = Mapping[str, Finding]
 

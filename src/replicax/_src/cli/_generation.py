@@ -9,9 +9,9 @@ import enum
 import signal
 import time
 from collections.abc import Callable
+from typing import final
 
-from replicax._src.cluster.control import RESTART_STATUS, Event
-from replicax._src.cluster.control._types import how_it_ended
+from replicax._src.cluster.control import RESTART_STATUS, Event, EventKind, how_it_ended
 
 # A worker that fails on its own runs its exit functions; then it is killed as well.
 _SECONDS_TO_FAIL = 1.0
@@ -29,8 +29,9 @@ class Result(enum.Enum):
     PREEMPTED = "preempted"
 
 
+@final
 @dataclasses.dataclass(frozen=True)
-class Cause:
+class Failure:
     """The first thing that went wrong."""
 
     worker: int | None
@@ -41,6 +42,7 @@ class Cause:
     """Whether the worker was killed, as if its device or machine were gone."""
 
 
+@final
 class Generation:
     """Follows one generation: told what happens, it knows when to kill and what came out."""
 
@@ -50,7 +52,7 @@ class Generation:
         self.number = number
         self.workers = workers
         self.exits: dict[int, int] = {}
-        self.cause: Cause | None = None
+        self.cause: Failure | None = None
         self.kill_at: float | None = None
         """When all that still runs is to be killed, on the clock; None: not at all, so far."""
         self.report = ""
@@ -90,53 +92,55 @@ class Generation:
         )
 
     def end_within(self, seconds: float) -> None:
-        """All workers were told to end; they have this long."""
+        """Notes that all workers were told to end; they have this long."""
         self.told_to_end = True
         self.kill_at = self._clock() + seconds
 
     def heard(self, event: Event) -> None:
         """Takes in what the control server says."""
-        if event.kind == "finished" and event.details.get("status") == RESTART_STATUS:
+        if event.kind is EventKind.FINISHED and event.details.get("status") == RESTART_STATUS:
             self._leave_preempted()
-        elif event.kind == "done":
+        elif event.kind is EventKind.DONE:
             self._done = True
             self._kill_in(_SECONDS_TO_SHUT_DOWN)
-        elif event.kind == "failed":
+        elif event.kind is EventKind.FAILED:
             early = event.details.get("type") == "EarlyExit"  # no error, but it left the others
             self._blame(event, event.text if early else f"failed: {event.text}", _SECONDS_TO_FAIL)
-        elif event.kind == "refused":
+        elif event.kind is EventKind.REFUSED:
             # Each worker raises the reason, as an exception of its own.
             self._blame(event, event.text, _SECONDS_TO_FAIL)
-        elif event.kind == "lost":
+        elif event.kind is EventKind.LOST:
             if event.details.get("status") == RESTART_STATUS:
                 self._leave_preempted()
             else:
                 self._blame(event, event.text, 0)
-        elif event.kind in ("stalled", "down"):
+        elif event.kind in (EventKind.STALLED, EventKind.DOWN):
             self.report = event.details.get("report") or self.report
             self._blame(event, event.text, 0)
 
     def exited(self, worker: int, status: int) -> None:
-        """A process has ended: negative statuses are signals."""
+        """Notes that a process has ended: negative statuses are signals."""
         self.exits[worker] = status
         if status == RESTART_STATUS:
             self._leave_preempted()
         elif status != 0:
-            self._fail(Cause(worker, how_it_ended(status), _as_exit_status(status), status < 0), 0)
+            self._fail(
+                Failure(worker, how_it_ended(status), _as_exit_status(status), status < 0), 0
+            )
         if self.cause is not None and self.cause.worker == worker:
             self._kill_in(0)  # it has said all that it had to say
 
     def lose(self, worker: int, text: str) -> None:
-        """A worker went with its node: nothing more will be heard of its process."""
+        """Notes that a worker went with its node: nothing more will be heard of its process."""
         self.exits.setdefault(worker, -signal.SIGKILL)
-        self._fail(Cause(worker, text, 1, lost=True), 0)
+        self._fail(Failure(worker, text, 1, lost=True), 0)
 
     def _blame(self, event: Event, text: str, seconds: float) -> None:
         status = event.details.get("status") or 1
         text = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
-        self._fail(Cause(event.worker, text, _as_exit_status(status), status < 0), seconds)
+        self._fail(Failure(event.worker, text, _as_exit_status(status), status < 0), seconds)
 
-    def _fail(self, cause: Cause, seconds: float) -> None:
+    def _fail(self, cause: Failure, seconds: float) -> None:
         if self._preempted or self.told_to_end:
             return  # they end anyway, and some cannot do without the others
         if self.cause is None:
@@ -144,7 +148,7 @@ class Generation:
             self._kill_in(seconds)
 
     def _leave_preempted(self) -> None:
-        """One worker has saved and leaves; the others have saved the same step and follow."""
+        """Notes that a worker has saved and leaves; the others have saved as well, and follow."""
         if self.cause is None and not self._preempted:
             self._preempted = True
             self._kill_in(self._grace)

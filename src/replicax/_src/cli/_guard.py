@@ -12,6 +12,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from typing import final
 
 # `+12` is a group that may live, and `-12` is one that is gone, whose number may be another's soon.
 # `=8.0` is a time limit in seconds, in place of the one before.
@@ -45,6 +46,7 @@ _NEEDED = ("LD_", "DYLD_", "PATH", "SYSTEMROOT")
 _SECONDS_TO_END = 5.0
 
 
+@final
 class Guard:
     """Ends groups of processes when this process is gone."""
 
@@ -66,7 +68,7 @@ class Guard:
         self._tell(f"+{group}\n")
 
     def forget(self, group: int) -> None:
-        """A group is gone; to be called while its leader is not reaped."""
+        """Forgets a group that is gone; to be called while its leader is not reaped."""
         self._tell(f"-{group}\n")
 
     def limit(self, seconds: float) -> None:

@@ -12,19 +12,19 @@ import secrets
 import signal
 import time
 from collections.abc import Mapping
+from typing import final
 
+from replicax._src._typing import override
 from replicax._src.cli._event_loop import EventLoop
-from replicax._src.cli._generation import Cause, Generation, Result
+from replicax._src.cli._generation import Failure, Generation, Result
 from replicax._src.cli._lease import Lease
 from replicax._src.cli._log import Log
-from replicax._src.cli._node import LocalNode, Node, Plan, seats_for
+from replicax._src.cli._node import JobNode, Launcher, LocalNode, NodePlan, seats_for
 from replicax._src.cli._options import LaunchOptions
 from replicax._src.cli._other_nodes import OtherNodes
-from replicax._src.cli._status import WorkerState, in_short, status_line
+from replicax._src.cli._status import WorkerPlace, in_short, status_line
 from replicax._src.cluster.control import RESTART_STATUS, ControlServer, Event
 
-# After Ctrl-C, workers have this long to leave on their own.
-_SECONDS_AFTER_CTRL_C = 3.0
 # Preempted so soon and so often in a row, a script has some other reason to leave with status 42.
 _QUICK_PREEMPTION = 5.0
 _MOST_QUICK_PREEMPTIONS = 10
@@ -42,14 +42,12 @@ class Deposed(Exception):
     """This launcher leads no more; the text says why."""
 
 
-class Launch:
+@final
+class Launch(Launcher):
     """Runs a job of workers to its end.
 
     Args:
-      options: What to run, and how.
-      log: Where the lines of all workers go; by default, to standard output.
-      environment: What the environments of the workers start from; by default, this process's.
-      loop: The launcher's loop; by default, a new one.
+      options, log, environment, loop: As `Launcher`.
       lease: What lets this launcher lead; None: nothing else can.
     """
 
@@ -61,15 +59,12 @@ class Launch:
         loop: EventLoop | None = None,
         lease: Lease | None = None,
     ) -> None:
-        self._options = options
-        self._environment = environment
-        self._log = log or Log()
-        self._loop = loop or EventLoop()
+        super().__init__(options, log, environment, loop)
         self._lease = lease
         several = options.nodes.most > 1
         self._host = options.coordinator_address()[0] if several else "127.0.0.1"
         self._others: OtherNodes | None = None
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, JobNode] = {}
         self._generation: Generation | None = None
         self._server: ControlServer | None = None
         self._seats: dict[int, list[tuple[int, int]]] = {}
@@ -79,24 +74,10 @@ class Launch:
         self._started = time.monotonic()
         self._exits: list[tuple[int, int]] = []
 
-    def run(self) -> int:
-        """Runs the job; returns its exit status."""
-        status: int | None = 1
-        try:
-            with self._loop:
-                local = LocalNode(self._options, self._loop, self._log, self._environment)
-                try:
-                    status = self.lead(local)
-                finally:
-                    local.close()
-        finally:
-            self._log.close(timeout=60.0 if self._loop.told_to_end is None else 2.0)
-        assert status is not None  # without a lease, nobody else can lead
-        return status
-
     # --- the life of the job ---------------------------------------------------------------------
 
-    def lead(self, local: LocalNode) -> int | None:
+    @override
+    def take_part(self, local: LocalNode) -> int | None:
         """Runs the job; returns its exit status, or None if another launcher may lead it now."""
         options = self._options
         local.serve(self._host, self.note_exit)
@@ -243,7 +224,7 @@ class Launch:
             self._lease.note(number, self._restarts)
             self._check_lease()
         for node in nodes:
-            node.start(Plan(cluster, server.environment(), self._seats[node.rank]))
+            node.start(NodePlan(cluster, server.environment(), self._seats[node.rank]))
         return generation
 
     def _places(self, node: int) -> list[int]:
@@ -275,14 +256,13 @@ class Launch:
         if told is None:
             return
         if not generation.told_to_end:
+            number, seconds = self._how_to_end(told)
             if told == signal.SIGTERM:
-                seconds = self._options.grace_period
                 self.say(f"told to end (SIGTERM): the workers have {seconds:g} s to save and leave")
             else:
-                seconds = _SECONDS_AFTER_CTRL_C
                 self.say(f"{signal.Signals(told).name}: ending all workers")
             generation.end_within(seconds)
-            self._signal_all(signal.SIGTERM if told == signal.SIGTERM else signal.SIGINT)
+            self._signal_all(number)
         if self._loop.hurry:
             generation.end_within(0)
 
@@ -331,7 +311,7 @@ class Launch:
         return None
 
     def _after_failure(self, generation: Generation) -> int | None:
-        cause = generation.cause or Cause(None, "workers left with different statuses", 1)
+        cause = generation.cause or Failure(None, "workers left with different statuses", 1)
         who = "" if cause.worker is None else f"worker {cause.worker} "
         text = cause.text if cause.text.startswith(who) else who + cause.text
         self._quick_preemptions = 0
@@ -362,7 +342,7 @@ class Launch:
             self._others.say(text)
 
     def note_exit(self, rank: int, status: int) -> None:
-        """A worker process, here or on another node, has ended on its own."""
+        """Notes that a worker process, here or on another node, has ended on its own."""
         generation, server = self._generation, self._server
         if generation is None or server is None:
             return
@@ -370,7 +350,7 @@ class Launch:
         server.process_ended(rank, status)
 
     def lose_node(self, rank: int, text: str) -> None:
-        """Another node's launcher is gone, and its workers with it."""
+        """Notes that another node's launcher is gone, and its workers with it."""
         generation, server = self._generation, self._server
         if generation is None or server is None:
             return
@@ -396,7 +376,7 @@ class Launch:
             phase = each.phase or "starting"
             if ended is not None:
                 phase = "done" if ended == 0 else f"ended ({ended})"
-            states.append(WorkerState(phase, each.step, each.calls))
+            states.append(WorkerPlace(phase, each.step, each.calls))
         seconds = time.monotonic() - self._started
         self._log.status(
             status_line(

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import final
 
 from replicax._src.cli._options import Usage
 
@@ -32,6 +33,7 @@ _SIZE = 512
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on in a machine that sleeps
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Term:
     """What a leader has written down."""
@@ -51,12 +53,12 @@ class Term:
     beat: int = 0
 
     def encoded(self) -> bytes:
-        """For the file."""
+        """Returns what to write to the file."""
         return json.dumps(dataclasses.asdict(self)).encode().ljust(_SIZE - 1) + b"\n"
 
     @classmethod
     def decoded(cls, number: int, data: bytes) -> "Term | None":
-        """From the file; None if a leader has not come as far as to write it, or it is damaged."""
+        """Returns what a file says; None if its leader has not yet written it, or it is damaged."""
         try:
             fields = json.loads(data)
             types = {"address": str, "released": bool, "status": int | None}
@@ -68,6 +70,7 @@ class Term:
             return None
 
 
+@final
 class Lease:
     """Looks at the folder all the time; holds the lease, if it was asked to and could get it.
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import final
 
 # Told apart on dark and on light backgrounds; the launcher's own lines are bold.
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
@@ -40,6 +41,7 @@ def _standard_output() -> int:
     return sys.stdout.fileno()
 
 
+@final
 class Lines:
     """Cuts a stream of bytes into whole lines."""
 
@@ -80,6 +82,7 @@ def _as_seen(line: bytes) -> bytes:
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
+@final
 class Log:
     """Writes the combined log to a file descriptor, and on a terminal the status line below it."""
 

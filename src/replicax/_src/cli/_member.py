@@ -7,47 +7,52 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import final
 
-from replicax._src.cli import _launch_key
+from replicax._src._typing import override
 from replicax._src.cli._event_loop import EventLoop
 from replicax._src.cli._log import Log
-from replicax._src.cli._node import LocalNode, Plan
+from replicax._src.cli._node import Launcher, LocalNode, NodePlan
 from replicax._src.cli._node_messages import (
+    LEADER,
     Arrival,
     BadMessage,
-    Challenge,
     End,
     Exit,
-    Message,
-    Proof,
+    NodeMessage,
     Ready,
     Refused,
     Say,
     Signal,
     Start,
     Welcome,
-    Words,
-    understand,
+    parsed,
 )
-from replicax._src.cli._options import LaunchOptions
-from replicax._src.cluster.control import RESTART_STATUS, dial
-from replicax._src.cluster.control._dial import Link, NobodyThere, WrongProgram
-
-_SECONDS_AFTER_CTRL_C = 3.0
+from replicax._src.cli._options import HOW_TO_GIVE_A_KEY, LaunchOptions
+from replicax._src.cluster.control import (
+    RESTART_STATUS,
+    Link,
+    Message,
+    NobodyThere,
+    WrongProgram,
+    dial,
+    is_proof,
+    launcher_proof,
+    new_challenge,
+)
 
 
 class _ToldToEnd(Exception):
     """The launcher was told to end while it waited, or another leads the job by now."""
 
 
-class Member:
+@final
+class Member(Launcher):
     """Takes part in a job: joins its leader, and does what it says until the job ends.
 
     Args:
-      options: What to run, and how; `coordinator` is where the leader listens.
-      log: Where the lines of all workers go; by default, to standard output.
-      environment: What the environments of the workers start from; by default, this process's.
-      loop: The launcher's loop; by default, a new one.
+      options: As `Launcher`; `coordinator` is where the leader listens.
+      log, environment, loop: As `Launcher`.
       leader: The node that leads.
       still_leads: Asked all the time whether that node still leads; None: nobody else can.
       took_part: Whether this launcher has been in the job before.
@@ -63,10 +68,7 @@ class Member:
         still_leads: Callable[[], bool] | None = None,
         took_part: bool = False,
     ) -> None:
-        self._options = options
-        self._environment = environment
-        self._log = log or Log()
-        self._loop = loop or EventLoop()
+        super().__init__(options, log, environment, loop)
         self._leader = f"node {leader}"
         self._still_leads = still_leads
         self._took_part = took_part
@@ -74,28 +76,14 @@ class Member:
         self._status: int | None = None
         self._is_lost = False
         self._exits: dict[int, int] = {}
-        self._own_challenge = _launch_key.new_challenge()
-        self._challenge: str | None = None
-        """Of the leader, if it asks for a key."""
+        self._challenge = new_challenge()
         self.is_in = False
         """Whether the leader has let it in."""
         self.host = ""
         """The address by which the leader knows this host."""
 
-    def run(self) -> int:
-        """Runs until the job ends; returns its exit status."""
-        try:
-            with self._loop:
-                local = LocalNode(self._options, self._loop, self._log, self._environment)
-                try:
-                    status = self.follow(local)
-                finally:
-                    local.close()
-        finally:
-            self._log.close(timeout=60.0 if self._loop.told_to_end is None else 2.0)
-        return 1 if status is None else status
-
-    def follow(self, local: LocalNode) -> int | None:
+    @override
+    def take_part(self, local: LocalNode) -> int | None:
         """Runs until the job ends; returns its exit status, or None if the leader is lost."""
         options = self._options
         self._log.say(
@@ -127,7 +115,8 @@ class Member:
                 workers=str(options.workers),
                 host=link.local_address,
                 addresses=self._local.addresses or [],
-                challenge=self._own_challenge,
+                challenge=self._challenge,
+                proof=self._proof(f"node {options.node_rank}"),
             )
         )
         thread = threading.Thread(target=self._receive, name="replicax-node", daemon=True)
@@ -173,10 +162,9 @@ class Member:
             if told is None:
                 continue
             if leave_at is None:
-                terminated = told == signal.SIGTERM
-                seconds = self._options.grace_period if terminated else _SECONDS_AFTER_CTRL_C
+                number, seconds = self._how_to_end(told)
                 self._log.say(f"{signal.Signals(told).name}: ending the workers of this node")
-                workers.signal(signal.SIGTERM if terminated else signal.SIGINT)
+                workers.signal(number)
                 leave_at = time.monotonic() + seconds
             if not workers.running or self._loop.hurry or time.monotonic() >= leave_at:
                 saved = RESTART_STATUS in self._exits.values()
@@ -199,13 +187,15 @@ class Member:
         if self._status is not None:
             return
         try:
-            words = understand(message)
-            if isinstance(words, Refused):
-                self._refused(words.text)
+            said = parsed(message)
+            if isinstance(said, Refused):
+                self._refused(said.text)
             elif self.is_in:
-                self._obey(words)
+                self._obey(said)
+            elif isinstance(said, Welcome):
+                self._enter(said)
             else:
-                self._introduce(words)
+                raise BadMessage(f"{said.op!r} before a welcome")
         except BadMessage as error:
             self._leave(
                 f"what listens at {self._options.coordinator} does not talk like a launcher "
@@ -213,52 +203,42 @@ class Member:
                 1,
             )
 
-    def _introduce(self, words: Words) -> None:
-        """Before this node is let in: proves to the leader that it has the key, as it must too."""
-        key, leader = self._options.key, f"{self._leader} at {self._options.coordinator}"
-        if isinstance(words, Challenge):
-            if key is None:
-                self._leave(f"{leader} asks for a key. {_launch_key.HOW_TO_GIVE_ONE}", 2)
-                return
-            self._challenge = words.challenge
-            self._send(Proof(self._proof(key, f"node {self._options.node_rank}")))
-        elif isinstance(words, Welcome):
-            if key is not None and not (
-                self._challenge is not None
-                and _launch_key.is_proof(words.proof, self._proof(key, _launch_key.LEADER))
-            ):
-                self._leave(
-                    f"{leader} has not shown that it has the key that this launcher has. "
-                    f"{_launch_key.HOW_TO_GIVE_ONE}",
-                    2,
-                )
-                return
+    def _enter(self, welcome: Welcome) -> None:
+        """Goes in where the leader has let this node in, if it has the key as well."""
+        if self._options.key is None or is_proof(welcome.proof, self._proof(LEADER)):
             self.is_in = True
-        else:
-            raise BadMessage(f"{words.op!r} before a welcome")
+            return
+        self._leave(
+            f"{self._leader} at {self._options.coordinator} has not shown that it has the key that "
+            f"this launcher has. {HOW_TO_GIVE_A_KEY}",
+            2,
+        )
 
-    def _proof(self, key: str, who: str) -> str:
-        return _launch_key.proof(key, who, self._challenge or "", self._own_challenge)
+    def _proof(self, who: str) -> str:
+        key = self._options.key
+        return (
+            "" if key is None else launcher_proof(key, who, self._link.challenge, self._challenge)
+        )
 
-    def _obey(self, words: Words) -> None:
-        if isinstance(words, Start):
-            self._generation = words.generation
+    def _obey(self, said: NodeMessage) -> None:
+        if isinstance(said, Start):
+            self._generation = said.generation
             self._exits.clear()
-            places, ranks = range(self._options.workers.most), range(len(words.cluster))
-            if not all(place in places and rank in ranks for place, rank in words.seats):
-                raise BadMessage(f"{words.seats!r:.60} are not workers of this node")
-            self._local.start(Plan(words.cluster, words.environment, words.seats))
-        elif isinstance(words, Signal):
-            self._local.signal(words.number)
+            places, ranks = range(self._options.workers.most), range(len(said.cluster))
+            if not all(place in places and rank in ranks for place, rank in said.seats):
+                raise BadMessage(f"{said.seats!r:.60} are not workers of this node")
+            self._local.start(NodePlan(said.cluster, said.environment, said.seats))
+        elif isinstance(said, Signal):
+            self._local.signal(said.number)
             # One that was told to end leaves; it is not ready for another generation.
-            if words.number == signal.SIGKILL and self._loop.told_to_end is None:
+            if said.number == signal.SIGKILL and self._loop.told_to_end is None:
                 self._send(Ready(self._generation, self._local.addresses or []))
-        elif isinstance(words, Say):
-            self._log.say(words.text)
-        elif isinstance(words, End):
-            self._status = words.status
+        elif isinstance(said, Say):
+            self._log.say(said.text)
+        elif isinstance(said, End):
+            self._status = said.status
         else:
-            raise BadMessage(f"a leader does not say {words.op!r} to a member")
+            raise BadMessage(f"a leader does not say {said.op!r} to a member")
 
     def _leave(self, text: str, status: int) -> None:
         self._log.say(text)
@@ -287,9 +267,9 @@ class Member:
         self._exits[rank] = status
         self._send(Exit(self._generation, rank, status))
 
-    def _send(self, words: Words) -> None:
+    def _send(self, said: NodeMessage) -> None:
         try:
-            self._link.send(words.message)
+            self._link.send(said.message)
         except OSError:
             # The thread that receives tells of the end, after all that has come before it: the
             # leader may have said that the job is over.

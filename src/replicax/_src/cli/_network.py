@@ -5,11 +5,9 @@ import os
 import socket
 from collections.abc import Mapping
 
-from replicax._src.cli._finding import Finding, Problem
-from replicax._src.cluster._addresses import split_address
-from replicax._src.cluster._view import WorkerView, checked_cluster
-from replicax._src.cluster.control._settings import listening_host
-from replicax._src.cluster.control._sockets import NotThisMachine, bind, process_at_port
+from replicax._src.cli._examinations import Finding, Problem
+from replicax._src.cluster import WorkerView, checked_cluster, split_address
+from replicax._src.cluster.control import NotThisMachine, bind, listening_host, process_at_port
 from replicax._src.cluster.resolvers import resolver_from_environment
 
 _CONNECT_SECONDS = 2.0
@@ -143,7 +141,7 @@ def _own_port(finding: Finding, name: str, host: str, port: int, listens: bool) 
 
 
 def _check_loopback(finding: Finding, view: WorkerView) -> None:
-    """Over several hosts, worker 0 must not listen on its loopback: the others meet there."""
+    """Checks that worker 0 of several hosts does not listen on its loopback: all meet there."""
     hosts = [split_address(address)[0] for address in view.workers]
     if view.rank != 0 or len(set(hosts)) == 1:
         return

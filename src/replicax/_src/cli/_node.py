@@ -1,9 +1,10 @@
-"""A node: a host with a launcher and its share of the workers. Here: this one.
+"""A node: a host with a launcher and its share of the workers. Here: this one, and its launcher.
 
-`Plan` is all that a launcher must know to start its workers of a generation, wherever it runs.
+`NodePlan` is all that a launcher must know to start its workers of a generation, wherever it runs.
 Nodes elsewhere are in `_other_nodes.py`; what such a node does for itself is in `_member.py`.
 """
 
+import abc
 import dataclasses
 import json
 import os
@@ -12,20 +13,23 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, final
 
-from replicax._src.cli import _launch_key
+from replicax._src._typing import override
 from replicax._src.cli._devices import device_environments
 from replicax._src.cli._event_loop import EventLoop
 from replicax._src.cli._log import Log
-from replicax._src.cli._options import LaunchOptions, Usage
+from replicax._src.cli._options import KEY_VARIABLE, LaunchOptions, Usage
 from replicax._src.cli._workers import LocalWorkers
-from replicax._src.cluster.control._settings import listening_host
-from replicax._src.cluster.control._sockets import NotThisMachine, bind, joined
+from replicax._src.cluster.control import NotThisMachine, bind, joined, listening_host
+
+# After Ctrl-C, workers have this long to leave on their own.
+_SECONDS_AFTER_CTRL_C = 3.0
 
 
+@final
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class NodePlan:
     """One generation, as a node needs it."""
 
     cluster: list[str]
@@ -44,14 +48,14 @@ class Plan:
         return {**self.environment, "TF_CONFIG": json.dumps(place)}
 
 
-class Node(Protocol):
+class JobNode(Protocol):
     """What the launcher that leads asks of a node, its own or another."""
 
     rank: int
     addresses: list[str] | None
     """An address for each worker place, new in each generation; None while it is not ready."""
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: NodePlan) -> None:
         """Starts its workers of a generation."""
         ...
 
@@ -60,7 +64,8 @@ class Node(Protocol):
         ...
 
 
-class LocalNode:
+@final
+class LocalNode(JobNode):
     """The workers of this host."""
 
     def __init__(
@@ -77,7 +82,7 @@ class LocalNode:
         self._options = options
         self._log = log
         self._environment = dict(os.environ if environment is None else environment)
-        self._environment.pop(_launch_key.VARIABLE, None)  # it is between launchers
+        self._environment.pop(KEY_VARIABLE, None)  # it is between launchers
         self._environment["PYTHONUNBUFFERED"] = "1"
         self._environment["REPLICAX_JOIN_TIMEOUT"] = f"{options.join_timeout:g}"
         self._devices = device_environments(
@@ -116,7 +121,8 @@ class LocalNode:
         if self._programs is not None:
             shutil.rmtree(self._programs, ignore_errors=True)
 
-    def start(self, plan: Plan) -> None:
+    @override
+    def start(self, plan: NodePlan) -> None:
         """Starts this host's workers of a generation."""
         self.addresses = None
         for place, rank in plan.seats:
@@ -127,6 +133,7 @@ class LocalNode:
             }
             self.workers.start(rank, self._options.command, environment)
 
+    @override
     def signal(self, number: int) -> None:
         """Sends a signal to the workers; after SIGKILL they are gone, and new ones may start."""
         if number == signal.SIGKILL:
@@ -137,6 +144,52 @@ class LocalNode:
 
     def _new_addresses(self) -> list[str]:
         return free_addresses(self._host, self._options.workers.most)
+
+
+class Launcher(abc.ABC):
+    """The launcher of this host, whether it leads the job or not.
+
+    Args:
+      options: What to run, and how.
+      log: Where the lines of all workers go; by default, to standard output.
+      environment: What the environments of the workers start from; by default, this process's.
+      loop: The launcher's loop; by default, a new one.
+    """
+
+    def __init__(
+        self,
+        options: LaunchOptions,
+        log: Log | None = None,
+        environment: Mapping[str, str] | None = None,
+        loop: EventLoop | None = None,
+    ) -> None:
+        self._options = options
+        self._environment = environment
+        self._log = log or Log()
+        self._loop = loop or EventLoop()
+
+    def run(self) -> int:
+        """Runs until the job ends; returns its exit status."""
+        try:
+            with self._loop:
+                local = LocalNode(self._options, self._loop, self._log, self._environment)
+                try:
+                    status = self.take_part(local)
+                finally:
+                    local.close()
+        finally:
+            self._log.close(timeout=60.0 if self._loop.told_to_end is None else 2.0)
+        return 1 if status is None else status
+
+    @abc.abstractmethod
+    def take_part(self, local: LocalNode) -> int | None:
+        """Runs until the job ends; returns its exit status, or None if another leads it now."""
+
+    def _how_to_end(self, told: int) -> tuple[signal.Signals, float]:
+        """Returns the signal for the workers of a launcher that was told to end, and their time."""
+        if told == signal.SIGTERM:
+            return signal.SIGTERM, self._options.grace_period
+        return signal.SIGINT, _SECONDS_AFTER_CTRL_C
 
 
 def free_addresses(host: str, number: int) -> list[str]:
@@ -154,7 +207,7 @@ def free_addresses(host: str, number: int) -> list[str]:
 
 
 def seats_for(
-    nodes: Sequence[Node], places: Mapping[int, Sequence[int]]
+    nodes: Sequence[JobNode], places: Mapping[int, Sequence[int]]
 ) -> dict[int, list[tuple[int, int]]]:
     """Returns which places of which nodes work, and their ranks: in the order of the nodes.
 

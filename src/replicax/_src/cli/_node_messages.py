@@ -1,19 +1,23 @@
 """What launchers say to each other. Whatever comes from a network is checked here, before use.
 
-A member says `Arrival` (here I am), `Proof` (of the key, if the leader asks for it), `Ready` (my
-workers are gone; new addresses) and `Exit` (a worker has ended). The leader says `Challenge`,
-`Welcome` or `Refused`, `Start`, `Signal`, `Say` and `End`.
+A member says `Arrival` (here I am, and have the key), `Ready` (my workers are gone; new addresses)
+and `Exit` (a worker has ended). The leader says `Welcome` or `Refused`, `Start`, `Signal`, `Say`
+and `End`.
 """
 
 import dataclasses
 import signal
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, final
 
-from replicax._src.cluster.control._sockets import split
+from replicax._src._errors import ClusterConfigError
+from replicax._src.cluster import split_address
+from replicax._src.cluster.control import Message
 
-Message = dict[str, Any]
-Said = TypeVar("Said", bound="Words")
+LEADER = "the leader"
+"""How a proof names the launcher that decides, whichever node it is."""
+
+Kind = TypeVar("Kind", bound="NodeMessage")
 
 _LONGEST_LINE = 300
 _LONGEST_TEXT = 1 << 20
@@ -31,8 +35,8 @@ class BadMessage(ValueError):
 # Each of these returns the value, as it should be, or raises BadMessage.
 
 
-def _number(least: int, most: int) -> Callable[[Any], int]:
-    def check(value: Any) -> int:
+def _number(least: int, most: int) -> Callable[[object], int]:
+    def check(value: object) -> int:
         if type(value) is not int or not least <= value <= most:  # True is no number here
             raise BadMessage(f"{value!r:.60} is not a whole number from {least} to {most}")
         return value
@@ -40,8 +44,8 @@ def _number(least: int, most: int) -> Callable[[Any], int]:
     return check
 
 
-def _text(longest: int) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
+def _text(longest: int) -> Callable[[object], str]:
+    def check(value: object) -> str:
         if not isinstance(value, str) or len(value) > longest:
             raise BadMessage(f"{value!r:.60} is not a text of at most {longest} characters")
         try:
@@ -53,15 +57,15 @@ def _text(longest: int) -> Callable[[Any], str]:
     return check
 
 
-def _line(value: Any) -> str:
+def _line(value: object) -> str:
     line = _text(_LONGEST_LINE)(value)
     if not line.isprintable():
         raise BadMessage(f"{line!r:.60} is not a line")
     return line
 
 
-def _list(of: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    def check(value: Any) -> list[Any]:
+def _list(of: Callable[[object], Any]) -> Callable[[object], list[Any]]:
+    def check(value: object) -> list[Any]:
         if not isinstance(value, list):
             raise BadMessage(f"{value!r:.60} is not a list")
         return [of(each) for each in value]
@@ -69,52 +73,52 @@ def _list(of: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     return check
 
 
-def _address(value: Any) -> str:
+def _address(value: object) -> str:
     address = _line(value)
-    host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal() and len(port) < 6):
-        raise BadMessage(f"{value!r:.60} is not an address")
-    if not 0 < split(address)[1] < 65536:
-        raise BadMessage(f"{value!r:.60} has no port")
+    try:
+        split_address(address)
+    except ClusterConfigError:
+        raise BadMessage(f"{value!r:.60} is not an address") from None
     return address
 
 
-def _seat(value: Any) -> tuple[int, int]:
+def _seat(value: object) -> tuple[int, int]:
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise BadMessage(f"{value!r:.60} is not a place and a rank")
     return _number(0, _MOST)(value[0]), _number(0, _MOST)(value[1])
 
 
-def _environment(value: Any) -> dict[str, str]:
+def _environment(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise BadMessage(f"{value!r:.60} is not an environment")
     return {_line(name): _line(each) for name, each in value.items() if name.startswith(_PREFIX)}
 
 
-def _signal(value: Any) -> int:
-    if _number(1, 64)(value) not in _SIGNALS:
+def _signal(value: object) -> int:
+    number = _number(1, 64)(value)
+    if number not in _SIGNALS:
         raise BadMessage(f"{value} is not a signal that launchers send")
-    return value
+    return number
 
 
-def _field(check: Callable[[Any], Any]) -> Any:
+def _field(check: Callable[[object], Any]) -> Any:
     return dataclasses.field(metadata={"check": check})
 
 
 @dataclasses.dataclass(frozen=True)
-class Words:
+class NodeMessage:
     """One kind of message."""
 
     op: ClassVar[str]
 
     @property
     def message(self) -> Message:
-        """For the wire."""
+        """The message for the wire."""
         return {"op": self.op, **dataclasses.asdict(self)}
 
     @classmethod
-    def of(cls: type[Said], message: Message) -> Said:
-        """From the wire; BadMessage if it is not of this kind."""
+    def of(cls: type[Kind], message: Message) -> Kind:
+        """Returns what a message from the wire says; BadMessage if it is not of this kind."""
         if message.get("op") != cls.op:
             raise BadMessage(f"{message.get('op')!r:.60} came in place of {cls.op!r}")
         try:
@@ -128,9 +132,10 @@ class Words:
             raise BadMessage(f"{cls.op!r} without {error}") from None
 
 
+@final
 @dataclasses.dataclass(frozen=True)
-class Arrival(Words):
-    """A launcher says which node it is, and with what options it was started."""
+class Arrival(NodeMessage):
+    """A launcher says which node it is, and with what options; "" is the proof of no key."""
 
     op = "node"
     rank: int = _field(_number(0, _MOST))
@@ -139,18 +144,12 @@ class Arrival(Words):
     host: str = _field(_line)
     addresses: list[str] = _field(_list(_address))
     challenge: str = _field(_line)
-
-
-@dataclasses.dataclass(frozen=True)
-class Proof(Words):
-    """It has the key."""
-
-    op = "proof"
     proof: str = _field(_line)
 
 
+@final
 @dataclasses.dataclass(frozen=True)
-class Ready(Words):
+class Ready(NodeMessage):
     """Its workers are gone, and new ones can have these addresses."""
 
     op = "ready"
@@ -158,8 +157,9 @@ class Ready(Words):
     addresses: list[str] = _field(_list(_address))
 
 
+@final
 @dataclasses.dataclass(frozen=True)
-class Exit(Words):
+class Exit(NodeMessage):
     """A worker of it has ended: the status is as `Popen.returncode`."""
 
     op = "exit"
@@ -168,33 +168,28 @@ class Exit(Words):
     status: int = _field(_number(-255, 255))
 
 
+@final
 @dataclasses.dataclass(frozen=True)
-class Challenge(Words):
-    """The leader asks for a proof of the key."""
-
-    op = "challenge"
-    challenge: str = _field(_line)
-
-
-@dataclasses.dataclass(frozen=True)
-class Welcome(Words):
+class Welcome(NodeMessage):
     """The leader takes a launcher in, and proves that it has the key too; "" if it has none."""
 
     op = "welcome"
     proof: str = _field(_line)
 
 
+@final
 @dataclasses.dataclass(frozen=True)
-class Refused(Words):
+class Refused(NodeMessage):
     """The leader does not take a launcher in, or has given it up."""
 
     op = "refused"
     text: str = _field(_text(_LONGEST_TEXT))
 
 
+@final
 @dataclasses.dataclass(frozen=True)
-class Start(Words):
-    """Start your workers of a generation; see `Plan`."""
+class Start(NodeMessage):
+    """Start your workers of a generation; see `NodePlan`."""
 
     op = "start"
     generation: int = _field(_number(0, 1 << 62))
@@ -203,34 +198,37 @@ class Start(Words):
     seats: list[tuple[int, int]] = _field(_list(_seat))
 
 
+@final
 @dataclasses.dataclass(frozen=True)
-class Signal(Words):
+class Signal(NodeMessage):
     """Send your workers a signal."""
 
     op = "signal"
     number: int = _field(_signal)
 
 
+@final
 @dataclasses.dataclass(frozen=True)
-class Say(Words):
+class Say(NodeMessage):
     """Add lines to your log."""
 
     op = "say"
     text: str = _field(_text(_LONGEST_TEXT))
 
 
+@final
 @dataclasses.dataclass(frozen=True)
-class End(Words):
+class End(NodeMessage):
     """The job is over, with this exit status."""
 
     op = "end"
     status: int = _field(_number(0, 255))
 
 
-_KINDS: dict[str, type[Words]] = {kind.op: kind for kind in Words.__subclasses__()}
+_KINDS: dict[str, type[NodeMessage]] = {kind.op: kind for kind in NodeMessage.__subclasses__()}
 
 
-def understand(message: Message) -> Words:
+def parsed(message: Message) -> NodeMessage:
     """Returns what a message says; BadMessage if no launcher says that."""
     kind = _KINDS.get(str(message.get("op")))
     if kind is None:

@@ -5,11 +5,16 @@ read in `_arguments.py`; the options are used in `_launch.py` and `_member.py`.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from replicax._src._errors import ClusterConfigError
-from replicax._src.cluster._addresses import split_address
-from replicax._src.cluster.control._settings import DEFAULT_JOIN_TIMEOUT
+from replicax._src.cluster import split_address
+from replicax._src.cluster.control import Settings
+
+KEY_VARIABLE = "REPLICAX_LAUNCH_KEY"
+HOW_TO_GIVE_A_KEY = (
+    f"Start all launchers with the same key: --key, or {KEY_VARIABLE} in the environment."
+)
 
 
 class Usage(ValueError):
@@ -43,6 +48,7 @@ class Range(NamedTuple):
         return str(self.most) if self.least == self.most else f"{self.least}:{self.most}"
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class LaunchOptions:
     """The options of `replicax launch`, checked."""
@@ -55,7 +61,7 @@ class LaunchOptions:
     max_restarts: int = 0
     stall_timeout: float = 600.0
     """Seconds without any progress after which the workers are stuck; 0 turns the check off."""
-    join_timeout: float = DEFAULT_JOIN_TIMEOUT
+    join_timeout: float = Settings.join_timeout
     """Seconds to wait for workers, and for the launchers of other nodes, to arrive."""
     grace_period: float = 30.0
     """Seconds that the workers have to save and leave when they are told to end."""

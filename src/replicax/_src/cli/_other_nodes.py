@@ -1,39 +1,43 @@
 """The other nodes, as the launcher that leads sees them: a connection to each of their launchers.
 
 What is said is in `_node_messages.py`; the other side is `_member.py`. The sockets have a thread of
-their own (`MessageLoop`). There, a `_Visitor` checks what comes, and asks a launcher for the key: a
+their own (`MessageLoop`). There, a `_Visitor` checks what comes, and that a launcher has the key: a
 stranger is turned away without a word to anybody else. What a member says is handed to the
 launcher's loop; so everything else runs in the launcher's thread.
 """
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, final
 
-from replicax._src.cli import _launch_key
+from replicax._src._typing import override
 from replicax._src.cli._event_loop import EventLoop
-from replicax._src.cli._node import Node, Plan
+from replicax._src.cli._node import JobNode, NodePlan
 from replicax._src.cli._node_messages import (
+    LEADER,
     Arrival,
     BadMessage,
-    Challenge,
     End,
     Exit,
-    Message,
-    Proof,
+    NodeMessage,
     Ready,
     Refused,
     Say,
     Signal,
     Start,
     Welcome,
-    Words,
-    understand,
+    parsed,
 )
-from replicax._src.cli._options import LaunchOptions, Usage
-from replicax._src.cluster.control import Connection, MessageLoop
-from replicax._src.cluster.control._framing import FramingError
-from replicax._src.cluster.control._sockets import process_at_port
+from replicax._src.cli._options import HOW_TO_GIVE_A_KEY, LaunchOptions, Usage
+from replicax._src.cluster.control import (
+    Connection,
+    FramingError,
+    Message,
+    MessageLoop,
+    is_proof,
+    launcher_proof,
+    process_at_port,
+)
 
 _SECONDS_TO_HANG_UP = 5.0  # for one that is told of the end
 
@@ -42,11 +46,11 @@ class NodeEvents(Protocol):
     """Who is told what happens on other nodes: the `Launch`."""
 
     def note_exit(self, rank: int, status: int) -> None:
-        """A worker has ended."""
+        """Notes that a worker has ended."""
         ...
 
     def lose_node(self, rank: int, text: str) -> None:
-        """A launcher is gone, and its workers with it."""
+        """Notes that a launcher is gone, and its workers with it."""
         ...
 
     def say(self, text: str) -> None:
@@ -54,10 +58,11 @@ class NodeEvents(Protocol):
         ...
 
 
-class OtherNode:
+@final
+class OtherNode(JobNode):
     """A node elsewhere."""
 
-    def __init__(self, arrival: Arrival, send: Callable[[Words], None]) -> None:
+    def __init__(self, arrival: Arrival, send: Callable[[NodeMessage], None]) -> None:
         self.rank = arrival.rank
         self.host = arrival.host
         self.addresses: list[str] | None = arrival.addresses
@@ -67,77 +72,71 @@ class OtherNode:
         """Of its workers, in this generation."""
         self.send = send
 
-    def start(self, plan: Plan) -> None:
+    @override
+    def start(self, plan: NodePlan) -> None:
         """Has its launcher start its workers."""
         self.addresses = None
         self.generation += 1
         self.ranks = frozenset(rank for _, rank in plan.seats)
         self.send(Start(self.generation, plan.cluster, plan.environment, plan.seats))
 
+    @override
     def signal(self, number: int) -> None:
         """Has its launcher send a signal to its workers."""
         self.send(Signal(int(number)))
 
 
+@final
 class _Visitor:
     """A connection before and after its launcher is let in. Lives in the thread of the sockets."""
 
     def __init__(self, options: LaunchOptions, connection: Connection) -> None:
         self.node: OtherNode | None = None
         """Set in the launcher's thread, once it takes part."""
+        self.welcome = Welcome("")
+        """What shows the member that this is the leader: it has the key too, if there is one."""
         self._options = options
         self._connection = connection
-        self._challenge = _launch_key.new_challenge()
-        self._arrival: Arrival | None = None
         self._is_in = False
 
-    def heard(self, message: Message) -> Words | None:
+    def heard(self, message: Message) -> NodeMessage | None:
         """Returns what the launcher has to know of; BadMessage closes the connection."""
-        if self._is_in:
-            words = understand(message)
-            if not isinstance(words, Ready | Exit):
-                raise BadMessage(f"a node does not say {words.op!r}")
-            self._check_addresses(words)
-            return words
-        if self._arrival is None:
-            self._arrival = Arrival.of(message)
-            if self._options.key is None:
-                return self._let_in(self._arrival)
-            self._connection.send(Challenge(self._challenge).message)
-            return None
-        given = Proof.of(message).proof
-        if _launch_key.is_proof(given, self._proof(f"node {self._arrival.rank}")):
-            return self._let_in(self._arrival)
-        refusal = Refused(
-            f"node {self._arrival.rank} has another key than node {self._options.node_rank}. "
-            f"{_launch_key.HOW_TO_GIVE_ONE}"
-        )
-        self._connection.send_last(refusal.message)
-        return refusal
+        if not self._is_in:
+            return self._introduced(Arrival.of(message))
+        said = parsed(message)
+        if not isinstance(said, Ready | Exit):
+            raise BadMessage(f"a node does not say {said.op!r}")
+        self._check_addresses(said)
+        return said
 
-    @property
-    def welcome(self) -> Welcome:
-        """What shows the member that this is the leader: it has the key too, if there is one."""
-        return Welcome("" if self._options.key is None else self._proof(_launch_key.LEADER))
-
-    def _let_in(self, arrival: Arrival) -> Arrival:
+    def _introduced(self, arrival: Arrival) -> NodeMessage | None:
+        """Lets a launcher in that has the key, if there is one."""
+        ours, who = self._options, f"node {arrival.rank}"
+        if ours.key is not None:
+            challenges = self._connection.challenge, arrival.challenge
+            if not is_proof(arrival.proof, launcher_proof(ours.key, who, *challenges)):
+                us = f"node {ours.node_rank}"
+                problem = f"{us} at {ours.coordinator} asks for a key"
+                if arrival.proof:
+                    problem = f"{who} has another key than {us}"
+                refusal = Refused(f"{problem}. {HOW_TO_GIVE_A_KEY}")
+                self._connection.send_last(refusal.message)
+                return refusal if arrival.proof else None
+            self.welcome = Welcome(launcher_proof(ours.key, LEADER, *challenges))
         self._check_addresses(arrival)
         self._is_in = True
         return arrival
 
-    def _check_addresses(self, words: Words) -> None:
-        if isinstance(words, Arrival) and words.workers != str(self._options.workers):
+    def _check_addresses(self, said: NodeMessage) -> None:
+        if isinstance(said, Arrival) and said.workers != str(self._options.workers):
             return  # which the launcher explains
-        if isinstance(words, Arrival | Ready) and (
-            len(words.addresses) != self._options.workers.most
+        if isinstance(said, Arrival | Ready) and (
+            len(said.addresses) != self._options.workers.most
         ):
-            raise BadMessage(f"{len(words.addresses)} addresses")
-
-    def _proof(self, who: str) -> str:
-        assert self._options.key is not None and self._arrival is not None
-        return _launch_key.proof(self._options.key, who, self._challenge, self._arrival.challenge)
+            raise BadMessage(f"{len(said.addresses)} addresses")
 
 
+@final
 class OtherNodes:
     """Takes in the launchers of other nodes, as they come and go."""
 
@@ -145,7 +144,7 @@ class OtherNodes:
         self,
         options: LaunchOptions,
         loop: EventLoop,
-        nodes: dict[int, Node],
+        nodes: dict[int, JobNode],
         events: NodeEvents,
     ) -> None:
         self._options = options
@@ -203,10 +202,10 @@ class OtherNodes:
     def _has_members(self) -> bool:
         return any(isinstance(node, OtherNode) for node in self._nodes.values())
 
-    def _send_all(self, words: Words) -> None:
+    def _send_all(self, said: NodeMessage) -> None:
         for node in self._nodes.values():
             if isinstance(node, OtherNode):
-                node.send(words)
+                node.send(said)
 
     # --- in the thread of the sockets ------------------------------------------------------------
 
@@ -215,31 +214,31 @@ class OtherNodes:
             connection.data = _Visitor(self._options, connection)
         visitor: _Visitor = connection.data
         try:
-            words = visitor.heard(message)
+            said = visitor.heard(message)
         except ValueError as error:
             raise FramingError(str(error)) from error
-        if words is not None:
-            self._loop.call_soon(lambda: self._heard(connection, visitor, words))
+        if said is not None:
+            self._loop.call_soon(lambda: self._heard(connection, visitor, said))
 
     # --- in the launcher's thread ----------------------------------------------------------------
 
-    def _send(self, connection: Connection, words: Words) -> None:
-        self._messages.call(lambda: connection.send(words.message))
+    def _send(self, connection: Connection, said: NodeMessage) -> None:
+        self._messages.call(lambda: connection.send(said.message))
 
-    def _heard(self, connection: Connection, visitor: _Visitor, words: Words) -> None:
+    def _heard(self, connection: Connection, visitor: _Visitor, said: NodeMessage) -> None:
         node = visitor.node
-        if isinstance(words, Arrival):
-            self._take_in(connection, visitor, words)
-        elif isinstance(words, Refused):
-            self._tell_of_a_stranger(connection, words)
+        if isinstance(said, Arrival):
+            self._take_in(connection, visitor, said)
+        elif isinstance(said, Refused):
+            self._tell_of_a_stranger(connection, said)
         elif node is None:
             pass  # it was refused, and talks on
-        elif isinstance(words, Ready):
-            if words.generation == node.generation:
-                node.addresses = words.addresses
-        elif isinstance(words, Exit):
-            if words.generation == node.generation and words.rank in node.ranks:
-                self._events.note_exit(words.rank, words.status)
+        elif isinstance(said, Ready):
+            if said.generation == node.generation:
+                node.addresses = said.addresses
+        elif isinstance(said, Exit):
+            if said.generation == node.generation and said.rank in node.ranks:
+                self._events.note_exit(said.rank, said.status)
 
     def _take_in(self, connection: Connection, visitor: _Visitor, arrival: Arrival) -> None:
         problem = self._problem_with(arrival)
@@ -247,7 +246,7 @@ class OtherNodes:
             self._messages.call(lambda: connection.send_last(Refused(problem).message))
             return
         self._messages.call(connection.trust)
-        node = OtherNode(arrival, lambda words: self._send(connection, words))
+        node = OtherNode(arrival, lambda said: self._send(connection, said))
         visitor.node = self._nodes[node.rank] = node
         node.send(visitor.welcome)
         self._events.say(f"node {node.rank} ({node.host}) has joined")

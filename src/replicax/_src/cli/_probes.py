@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 
 from replicax._src.cli._node import free_addresses
 from replicax._src.cli._workers import dies_with_us
-from replicax._src.cluster.control._types import how_it_ended
+from replicax._src.cluster.control import how_it_ended
 
 MEGABYTES = 16
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class WorkerState(NamedTuple):
+class WorkerPlace(NamedTuple):
     """How far a worker is, as last heard."""
 
     phase: str
@@ -15,7 +15,7 @@ class WorkerState(NamedTuple):
 
 
 def status_line(
-    states: Sequence[WorkerState],
+    states: Sequence[WorkerPlace],
     generation: int,
     seconds: float,
     restarts: int,
@@ -25,8 +25,8 @@ def status_line(
 
     Workers in the same phase are named together, so that many workers fit in a line.
 
-    >>> running = WorkerState("running step", 120)
-    >>> status_line([running, running._replace(step=121), WorkerState("saving")], 1, 75.2, 1, 3)
+    >>> running = WorkerPlace("running step", 120)
+    >>> status_line([running, running._replace(step=121), WorkerPlace("saving")], 1, 75.2, 1, 3)
     '0:01:15 | generation 1 | restarts 1/3 | 0-1: step 120-121, running step | 2: saving'
     """
     hours, rest = divmod(int(seconds), 3600)
@@ -42,7 +42,7 @@ def status_line(
     return " | ".join(parts)
 
 
-def _how_far(states: Sequence[WorkerState]) -> str:
+def _how_far(states: Sequence[WorkerPlace]) -> str:
     for name, numbers in (
         ("step", [state.step for state in states]),
         ("call", [state.calls for state in states]),

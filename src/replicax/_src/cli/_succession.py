@@ -9,13 +9,14 @@ lead lets the others try first.
 import dataclasses
 import time
 from collections.abc import Mapping
+from typing import final
 
-from replicax._src.cli._event_loop import EventLoop
+from replicax._src._typing import override
 from replicax._src.cli._launch import Launch
 from replicax._src.cli._lease import Lease, Term
 from replicax._src.cli._log import Log
 from replicax._src.cli._member import Member
-from replicax._src.cli._node import LocalNode, free_addresses
+from replicax._src.cli._node import Launcher, LocalNode, free_addresses
 from replicax._src.cli._options import LaunchOptions
 
 # How long one that has given up the lead leaves it to the others.
@@ -26,14 +27,9 @@ _SHORT_TERM_SECONDS = 10.0
 _RETRY_SECONDS = 1.0
 
 
-class Succession:
-    """Takes part in a job, and leads it when it must.
-
-    Args:
-      options: What to run, and how.
-      log: Where the lines of all workers go; by default, to standard output.
-      environment: What the environments of the workers start from; by default, this process's.
-    """
+@final
+class Succession(Launcher):
+    """Takes part in a job, and leads it when it must; the arguments are those of `Launcher`."""
 
     def __init__(
         self,
@@ -42,10 +38,7 @@ class Succession:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         assert options.shared_folder is not None
-        self._options = options
-        self._log = log or Log()
-        self._environment = environment
-        self._loop = EventLoop()
+        super().__init__(options, log, environment)
         self._lease = Lease(options.shared_folder, options.node_rank)
         self._host = options.coordinator_address()[0]
         """The address by which the others reach this host, once that is known."""
@@ -53,18 +46,13 @@ class Succession:
         self._not_before = 0.0
         """When this launcher may ask for the lead."""
 
-    def run(self) -> int:
+    @override
+    def take_part(self, local: LocalNode) -> int:
         """Runs until the job ends; returns its exit status."""
         try:
-            with self._loop:
-                local = LocalNode(self._options, self._loop, self._log, self._environment)
-                try:
-                    return self._run(local)
-                finally:
-                    local.close()
-                    self._lease.close()
+            return self._run(local)
         finally:
-            self._log.close(timeout=60.0 if self._loop.told_to_end is None else 2.0)
+            self._lease.close()
 
     def _run(self, local: LocalNode) -> int:
         deadline = time.monotonic() + self._options.join_timeout
@@ -117,7 +105,8 @@ class Succession:
             self._log.say(f"node {local.rank} leads the job now, at {term.address}")
         self._took_part = True
         options = dataclasses.replace(self._options, coordinator=term.address)
-        status = Launch(options, self._log, self._environment, self._loop, self._lease).lead(local)
+        launch = Launch(options, self._log, self._environment, self._loop, self._lease)
+        status = launch.take_part(local)
         self._not_before = time.monotonic() + _SECONDS_FOR_OTHERS
         return status
 
@@ -141,7 +130,7 @@ class Succession:
             still_leads=still_leads,
             took_part=self._took_part,
         )
-        status = member.follow(local)
+        status = member.take_part(local)
         if member.is_in:
             self._took_part = True
             self._host = member.host

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import final
 
 from replicax._src.cli._guard import Guard
 from replicax._src.cli._log import Lines, Log
@@ -36,6 +37,7 @@ _LAST_READ_SIZE = 2 << 20
 _KILL_SECONDS = 10.0
 
 
+@final
 class Worker:
     """One worker process: its rank in the job, its pipe, and how it ended."""
 
@@ -97,6 +99,7 @@ def dies_with_us(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
 
 
+@final
 class LocalWorkers:
     """The workers of one generation on this host; their output goes to the log as it comes.
 

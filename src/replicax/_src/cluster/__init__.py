@@ -1,7 +1,7 @@
 """The workers of a job: who they are, how they meet, and what happens when one is lost.
 
 `_spec.py` and `resolvers/` describe a cluster; `_view.py` checks the description, as far as one
-worker can. JAX is not loaded by any of these. `_membership.py` is how a process becomes a worker,
+worker can. None of these starts JAX. `_membership.py` is how a process becomes a worker,
 `control/` how workers know of each other, `_runtime.py` what `jax.distributed` is told.
 """
 

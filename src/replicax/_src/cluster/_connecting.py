@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from typing import Any
 
 from replicax._src._errors import ClusterConfigError
-from replicax._src.cluster._addresses import split_address
-from replicax._src.cluster._own_address import is_own
+from replicax._src.cluster._addresses import is_own, split_address
 from replicax._src.cluster._spec import ClusterSpec
 from replicax._src.cluster.resolvers import ClusterResolver
 
@@ -26,12 +24,12 @@ _INSTEAD = (
 
 
 def experimental_connect_to_cluster(
-    cluster_spec_or_resolver: Any,
+    cluster_spec_or_resolver: ClusterSpec | ClusterResolver,
     job_name: str = "localhost",
     task_index: int = 0,
     protocol: str | None = None,
     make_master_device_default: bool = True,
-    cluster_device_filters: Any = None,
+    cluster_device_filters: object = None,
 ) -> None:
     """Checks its argument; there is nothing to connect to before the strategy is made.
 
@@ -74,7 +72,9 @@ def experimental_connect_to_cluster(
     _check_is_this_host(cluster_spec_or_resolver)
 
 
-def experimental_connect_to_host(remote_host: Any = None, job_name: str = "worker") -> None:
+def experimental_connect_to_host(
+    remote_host: str | list[str] | tuple[str, ...] | None = None, job_name: str = "worker"
+) -> None:
     """Checks its argument: nothing is done for this host, and another one is refused.
 
     With TensorFlow this makes the devices of other hosts usable here. With JAX the program runs on

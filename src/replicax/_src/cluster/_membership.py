@@ -14,16 +14,16 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 from replicax._src._errors import ClusterConfigError, WorkerLostError
 from replicax._src.cluster import _runtime
-from replicax._src.cluster._own_address import own_address
+from replicax._src.cluster._addresses import own_address
 from replicax._src.cluster._view import WorkerView, checked_cluster
 from replicax._src.cluster.control import _exits, _meeting_place, _sockets
+from replicax._src.cluster.control._attendance import Hello
 from replicax._src.cluster.control._client import ControlClient
-from replicax._src.cluster.control._meeting import Hello
-from replicax._src.cluster.control._progress import Progress
+from replicax._src.cluster.control._progress import WorkerProgress
 from replicax._src.cluster.control._relay import Relay
 from replicax._src.cluster.control._server import ControlServer
 from replicax._src.cluster.control._settings import Settings
@@ -40,7 +40,7 @@ _joining = threading.Lock()
 
 
 def current_membership() -> Membership | None:
-    """The membership of this process; None if it has not joined a cluster."""
+    """Returns the membership of this process; None if it has not joined a cluster."""
     return _current
 
 
@@ -85,6 +85,7 @@ def join(
         return _current
 
 
+@final
 class Series:
     """Exchanges of one topic, which any worker may end for all."""
 
@@ -96,8 +97,8 @@ class Series:
         self._next = 0
         self._closed = False
 
-    def __call__(self, payload: Any) -> list[Any] | None:
-        """The payloads of all workers; None if this worker or another has ended the series."""
+    def __call__(self, payload: object) -> list[Any] | None:
+        """Returns the payloads of all workers; None if one of them has ended the series."""
         with self._lock:
             if self._closed:
                 return None
@@ -115,6 +116,7 @@ class Series:
         self._client.put(self._topic, number, None)
 
 
+@final
 class Membership:
     """This process as one of the workers of a cluster.
 
@@ -133,7 +135,7 @@ class Membership:
         view: WorkerView,
         rank: int,
         settings: Settings,
-        progress: Progress,
+        progress: WorkerProgress,
         client: ControlClient,
         server: ControlServer | None,
     ) -> None:
@@ -158,7 +160,7 @@ class Membership:
 
     # Talking to the others.
 
-    def exchange(self, topic: str, payload: Any, timeout: float | None = None) -> list[Any]:
+    def exchange(self, topic: str, payload: object, timeout: float | None = None) -> list[Any]:
         """Gives every worker the payloads of all, in the order of the workers.
 
         The n-th exchange of a topic meets the n-th of the other workers. May be called in any
@@ -181,7 +183,7 @@ class Membership:
         timeout = self._exchange_timeout if timeout is None else timeout
         return Series(self._client, topic, timeout)
 
-    def publish(self, topic: str, payload: Any) -> None:
+    def publish(self, topic: str, payload: object) -> None:
         """Sends a message to every worker, this one too; all get all messages in the same order."""
         self._client.publish(topic, payload)
 
@@ -275,7 +277,7 @@ class Membership:
             self._server.drain()
 
     def _failing(self, error: BaseException) -> bool:
-        """Before an exception that ends the program is printed: is it worth printing?"""
+        """Returns whether to print an exception that ends the program."""
         if self._left or not _exits.is_echo(error):
             return True
         self.fail(error)
@@ -317,7 +319,7 @@ class Membership:
         _exits.quit_now(status)
 
     def _job_is_over(self, cause: Cause) -> None:
-        """In the client's thread: another worker is gone, and this one may be blocked for ever."""
+        """Ends this worker, in the client's thread: the main thread may be blocked forever."""
         if self._left or self._departed:
             return
         if self._status is not None and cause.worker == self.worker:
@@ -330,7 +332,7 @@ class Membership:
         self._quit(LEFT_STATUS)
 
     def _forget(self) -> None:
-        """In a forked child, which is no worker."""
+        """Gives up everything in a forked child, which is no worker."""
         global _current
         self._left = True
         self._client.forget()
@@ -343,7 +345,7 @@ class Membership:
 
 
 def _join(view: WorkerView, rank: int, settings: Settings, device_count: int | None) -> Membership:
-    progress = Progress()
+    progress = WorkerProgress()
     progress.busy = 1
     server, holder = None, None
     members: list[Membership] = []  # it is made after the client, which needs it

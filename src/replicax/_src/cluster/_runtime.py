@@ -27,7 +27,7 @@ _SHUTDOWN_SECONDS = 60
 
 
 def versions() -> dict[str, str]:
-    """What all workers must have in common to understand each other's programs."""
+    """Returns the versions that must be the same on all workers."""
     found = {
         "Python": ".".join(platform.python_version_tuple()[:2]),
         "jax": jax.__version__,
@@ -49,7 +49,7 @@ def is_started() -> bool:
 
 
 def planned_device_count() -> int | None:
-    """How many CPU devices JAX will have, if CPU devices are all that it will have; else None."""
+    """Returns how many CPU devices JAX will have; None if it may have other devices."""
     if jax.config.jax_platforms != "cpu":  # pyright: ignore[reportAttributeAccessIssue]
         return None
     wanted: int = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
@@ -93,7 +93,7 @@ def start(
 
 @contextlib.contextmanager
 def _past_proxies(coordinator: str) -> Iterator[None]:
-    """gRPC would ask an HTTP proxy of the environment for the way to the coordinator, and hang."""
+    """Keeps gRPC from asking an HTTP proxy of the environment for the coordinator, and hanging."""
     if not any("_proxy" in name.lower() for name in os.environ):
         yield
         return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass
@@ -166,7 +165,7 @@ def worker_tasks(cluster: ClusterSpec) -> list[tuple[str, int]]:
     ]
 
 
-def _tasks(job: Any, tasks: Any) -> dict[int, str]:
+def _tasks(job: object, tasks: object) -> dict[int, str]:
     if isinstance(tasks, list | tuple):
         tasks = dict(enumerate(tasks))
     if not isinstance(tasks, Mapping):
@@ -189,7 +188,7 @@ def _tasks(job: Any, tasks: Any) -> dict[int, str]:
     return found
 
 
-def _text(value: Any, what: str) -> str:
+def _text(value: object, what: str) -> str:
     if isinstance(value, bytes):
         return value.decode()
     if not isinstance(value, str):
@@ -197,7 +196,7 @@ def _text(value: Any, what: str) -> str:
     return value
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """Shows a value and its type, without filling the screen."""
     shown = repr(value)
     return f"{shown if len(shown) <= 80 else shown[:77] + '...'} ({type(value).__name__})"

@@ -61,7 +61,7 @@ def parse_tf_config(text: str) -> dict[str, Any]:
     return config
 
 
-def task_index(value: Any, what: str) -> int:
+def task_index(value: object, what: str) -> int:
     """Returns the index of a task as a number; digits in a string will do, as in TensorFlow.
 
     Raises:
@@ -80,7 +80,7 @@ def task_index(value: Any, what: str) -> int:
     return index
 
 
-def _check_cluster(cluster: Any) -> None:
+def _check_cluster(cluster: object) -> None:
     if not isinstance(cluster, dict):
         raise ClusterConfigError(
             f"'cluster' in TF_CONFIG must be an object from job names to lists of addresses; got "
@@ -107,7 +107,7 @@ def _check_cluster(cluster: Any) -> None:
                 )
 
 
-def _check_task(task: Any) -> None:
+def _check_task(task: object) -> None:
     if not isinstance(task, dict):
         raise ClusterConfigError(
             f"'task' in TF_CONFIG must be an object with 'type' and 'index'; got {_kind(task)}: "
@@ -169,7 +169,7 @@ def _not_json(text: str, error: json.JSONDecodeError) -> str:
     )
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     """Returns the name of a value's type, in the words of JSON."""
     if value is None:
         return "null"
@@ -178,7 +178,7 @@ def _kind(value: Any) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     try:
         shown = repr(value)
     except (RecursionError, ValueError):  # too deep, or too long a number

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import final
 
 from replicax._src._errors import ClusterConfigError
 from replicax._src.cluster._addresses import same_place, split_address
@@ -20,6 +21,7 @@ JOBS = ("chief", "worker", "ps", "evaluator")
 _JOBS_TEXT = "'chief', 'worker', 'ps' and 'evaluator'"
 
 
+@final
 @dataclass(frozen=True)
 class WorkerView:
     """The place of this process in a cluster.

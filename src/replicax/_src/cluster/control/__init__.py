@@ -28,7 +28,7 @@ For a launcher
 
 A new generation is a new server: new port, new key. Nothing is shared with the old one.
 
-`on_event` gets `Event(kind, worker, text, details)`, with `kind` one of
+`on_event` gets `Event(kind, worker, text, details)`, with `kind` an `EventKind`:
 
   arrived   a worker said hello. details: pid, host, device_count, versions
   started   all are there and agree; they start JAX now. worker is None
@@ -66,11 +66,27 @@ the sockets, framing and greeting; see `_loop.py`.
 
 from replicax._src.cluster.control._client import ControlClient as ControlClient
 from replicax._src.cluster.control._client import Verdict as Verdict
+from replicax._src.cluster.control._dial import Link as Link
+from replicax._src.cluster.control._dial import NobodyThere as NobodyThere
+from replicax._src.cluster.control._dial import WrongProgram as WrongProgram
 from replicax._src.cluster.control._dial import dial as dial
+from replicax._src.cluster.control._framing import FramingError as FramingError
 from replicax._src.cluster.control._loop import Connection as Connection
 from replicax._src.cluster.control._loop import MessageLoop as MessageLoop
+from replicax._src.cluster.control._proof import is_proof as is_proof
+from replicax._src.cluster.control._proof import launcher_proof as launcher_proof
+from replicax._src.cluster.control._proof import new_challenge as new_challenge
 from replicax._src.cluster.control._server import ControlServer as ControlServer
+from replicax._src.cluster.control._settings import Settings as Settings
+from replicax._src.cluster.control._settings import listening_host as listening_host
+from replicax._src.cluster.control._sockets import NotThisMachine as NotThisMachine
+from replicax._src.cluster.control._sockets import bind as bind
+from replicax._src.cluster.control._sockets import joined as joined
+from replicax._src.cluster.control._sockets import process_at_port as process_at_port
 from replicax._src.cluster.control._types import LEFT_STATUS as LEFT_STATUS
 from replicax._src.cluster.control._types import RESTART_STATUS as RESTART_STATUS
 from replicax._src.cluster.control._types import Event as Event
+from replicax._src.cluster.control._types import EventKind as EventKind
+from replicax._src.cluster.control._types import Message as Message
 from replicax._src.cluster.control._types import WorkerStatus as WorkerStatus
+from replicax._src.cluster.control._types import how_it_ended as how_it_ended

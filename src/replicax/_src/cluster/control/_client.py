@@ -16,13 +16,13 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 from replicax._src._errors import ClusterConfigError, WorkerLostError, WorkersMissingError
+from replicax._src.cluster.control._attendance import Hello
 from replicax._src.cluster.control._dial import Link
 from replicax._src.cluster.control._framing import FramingError
-from replicax._src.cluster.control._meeting import Hello
-from replicax._src.cluster.control._progress import Progress
+from replicax._src.cluster.control._progress import WorkerProgress
 from replicax._src.cluster.control._proof import is_proof, new_challenge, server_proof, worker_proof
 from replicax._src.cluster.control._types import Cause, Message
 
@@ -36,6 +36,7 @@ _OWN_THREADS = ("replicax-control", "replicax-relay")
 Subscriber = Callable[[Any, int], None]
 
 
+@final
 class Verdict:
     """The server's go-ahead: where JAX's coordinator is, and the watchdog's patience."""
 
@@ -45,6 +46,7 @@ class Verdict:
         self.names: list[str] = list(message["names"])
 
 
+@final
 class _Waiter:
     """A thread that waits in an exchange."""
 
@@ -62,6 +64,7 @@ class _Waiter:
                 self.done.release()
 
 
+@final
 class ControlClient:
     """Says hello on a link, and serves it after the verdict.
 
@@ -80,7 +83,7 @@ class ControlClient:
         key: str,
         server: str,
         server_rank: int | None,
-        progress: Progress,
+        progress: WorkerProgress,
         on_down: Callable[[Cause], None],
     ) -> None:
         self._link = link
@@ -170,12 +173,12 @@ class ControlClient:
         self._link.close()
 
     def forget(self) -> None:
-        """In a forked child: gives up the descriptor; the parent's end must be seen as its end."""
+        """Gives up the descriptor in a forked child: the parent's end must be seen as its end."""
         self._link.close()
 
     # Talking, in any thread.
 
-    def publish(self, topic: str, payload: Any) -> None:
+    def publish(self, topic: str, payload: object) -> None:
         """Sends a message to all workers, this one too, in one order for all."""
         self._send({"op": "publish", "topic": topic, "payload": payload})
 
@@ -189,12 +192,12 @@ class ControlClient:
                 fn(payload, worker)
             self._subscribers.setdefault(topic, []).append(fn)
 
-    def put(self, topic: str, number: int, payload: Any) -> None:
+    def put(self, topic: str, number: int, payload: object) -> None:
         """Puts a payload into an exchange of the topic, and does not wait for the others."""
         self._send({"op": "exchange", "topic": topic, "n": number, "payload": payload})
 
     def exchange(
-        self, topic: str, payload: Any, timeout: float, number: int | None = None
+        self, topic: str, payload: object, timeout: float, number: int | None = None
     ) -> list[Any]:
         """Puts in a payload and returns those of all workers, by worker.
 
@@ -210,9 +213,9 @@ class ControlClient:
             return self._exchange(topic, payload, timeout, number, self._progress.calls)
 
     def _exchange(
-        self, topic: str, payload: Any, timeout: float, number: int | None, calls: int | None
+        self, topic: str, payload: object, timeout: float, number: int | None, calls: int | None
     ) -> list[Any]:
-        """`calls`: how many this worker has made, if it makes no more until this is over."""
+        """Exchanges; `calls` is how many it has made, if it makes no more until this is over."""
         waiter = _Waiter()
         with self._lock:
             if number is None:
@@ -350,7 +353,7 @@ class ControlClient:
         elif op == "down":
             self._down(Cause(message["kind"], message["worker"], message["name"], message["text"]))
 
-    def _deliver(self, topic: str, payload: Any, worker: int) -> None:
+    def _deliver(self, topic: str, payload: object, worker: int) -> None:
         with self._lock:
             subscribers = list(self._subscribers.get(topic, ()))
             if not subscribers:
@@ -379,7 +382,7 @@ class ControlClient:
 
 
 def stacks() -> str:
-    """The Python stacks of the threads of this process, the main thread first; not our own."""
+    """Returns the Python stacks of this process, the main thread first; not of our own threads."""
     threads = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     blocks = []

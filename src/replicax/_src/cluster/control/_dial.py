@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TypeVar, final
 
 from replicax._src.cluster.control import _framing
 from replicax._src.cluster.control._sockets import joined, tune, unresolved
@@ -22,8 +23,11 @@ from replicax._src.cluster.control._types import Message
 # Whoever listens there and is ours greets at once; a stopped machine or another program does not.
 _GREETING_SECONDS = 3.0
 # Between two attempts while nobody listens. The first ones come sooner.
+_FIRST_PAUSE_SECONDS = 0.005
 _RETRY_SECONDS = 0.25
 _SEND_SECONDS = 10
+
+Returned = TypeVar("Returned")
 
 
 class NobodyThere(Exception):
@@ -42,6 +46,7 @@ class WrongProgram(Exception):
     """Something listens there, but it is not one of ours; the text has what it said."""
 
 
+@final
 class Link:
     """A connection: any thread may send, one thread receives."""
 
@@ -75,7 +80,7 @@ class Link:
             self._socket.sendall(line)
 
     def receive(self, timeout: float) -> Message | None:
-        """The next message, or None if none comes in time; EOFError or OSError at the end."""
+        """Returns the next message; None if none comes in time. EOFError or OSError at the end."""
         end = time.monotonic() + timeout
         while not self._ready:
             if not self._poll.poll(max(0.0, end - time.monotonic()) * 1000):
@@ -114,14 +119,33 @@ def dial(host: str, port: int, timeout: float, check: Callable[[], None] | None 
       NobodyThere: Until the deadline nobody listened, or the host had no address.
       WrongProgram: Somebody listens who is not one of ours.
     """
+    return _repeat(lambda seconds: _attempt(host, port, seconds), host, timeout, check)
+
+
+def wait_until_listening(host: str, port: int, timeout: float) -> None:
+    """Returns as soon as anybody accepts connections there; `NobodyThere` if nobody does."""
+
+    def attempt(seconds: float) -> None:
+        socket.create_connection((host, port), max(0.1, seconds)).close()
+
+    _repeat(attempt, host, timeout, None)
+
+
+def _repeat(
+    attempt: Callable[[float], Returned],
+    host: str,
+    timeout: float,
+    check: Callable[[], None] | None,
+) -> Returned:
+    """Calls `attempt` with the seconds that are left until it does not fail; returns its result."""
     end = time.monotonic() + timeout
-    pause = 0.02
+    pause = _FIRST_PAUSE_SECONDS
     while True:
         if check is not None:
             check()
         is_unresolved = False
         try:
-            return _attempt(host, port, min(end - time.monotonic(), _GREETING_SECONDS))
+            return attempt(end - time.monotonic())
         except (socket.gaierror, UnicodeError) as error:
             is_unresolved = True
             reason = unresolved(host, error)
@@ -132,31 +156,12 @@ def dial(host: str, port: int, timeout: float, check: Callable[[], None] | None 
         if time.monotonic() + pause >= end:
             raise NobodyThere(reason, is_unresolved)
         time.sleep(pause)
-        pause = min(2 * pause, _RETRY_SECONDS)
-
-
-def wait_until_listening(
-    host: str, port: int, timeout: float, check: Callable[[], None] | None = None
-) -> None:
-    """Returns as soon as anybody accepts connections there; `NobodyThere` if nobody does."""
-    end = time.monotonic() + timeout
-    pause = 0.005
-    while True:
-        if check is not None:
-            check()
-        try:
-            socket.create_connection((host, port), max(0.1, end - time.monotonic())).close()
-            return
-        except OSError as error:
-            if time.monotonic() + pause >= end:
-                raise NobodyThere((error.strerror or str(error)).lower()) from None
-        time.sleep(pause)
         pause = min(1.5 * pause, _RETRY_SECONDS)
 
 
 def _attempt(host: str, port: int, timeout: float) -> Link:
-    """One connection and the greetings. OSError: try again."""
-    timeout = max(0.1, timeout)
+    """Connects once and greets; OSError if it may be tried again."""
+    timeout = max(0.1, min(timeout, _GREETING_SECONDS))
     sock = socket.create_connection((host, port), timeout)
     try:
         # Linux connects a socket to itself if it happens to pick the very port that nobody holds.
@@ -167,7 +172,7 @@ def _attempt(host: str, port: int, timeout: float) -> Link:
         sock.sendall(_framing.GREETING + b"\n")
         challenge, early = _greeting(sock, lines, joined(host, port))
         sock.settimeout(None)
-        with contextlib.suppress(OSError):  # a server that does not read may not hold us for ever
+        with contextlib.suppress(OSError):  # a server that does not read may not hold us forever
             seconds = struct.pack("ll", _SEND_SECONDS, 0)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
     except BaseException:

@@ -17,7 +17,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, final
 
 from replicax._src._errors import WorkerLostError
 
@@ -55,13 +55,14 @@ class Exit(SystemExit):
         return code
 
 
-def raise_exit(status: Any = None, /) -> None:
-    """`sys.exit` in a worker."""
+def raise_exit(status: object = None, /) -> None:
+    """Replaces `sys.exit` in a worker."""
     if threading.current_thread() is not threading.main_thread():
         raise SystemExit(status)  # ends a thread without a word; a subclass would be printed
     raise Exit(status)
 
 
+@final
 class ExitHooks:
     """Installs the hooks of a worker.
 
@@ -87,7 +88,7 @@ class ExitHooks:
         self._exit_before: Callable[..., Any] = sys.exit
 
     def install(self) -> None:
-        """From now on the end of this program is noticed."""
+        """Notices the end of this program from now on."""
         self._hook_before, self._exit_before = sys.excepthook, sys.exit
         sys.excepthook = self._excepthook
         sys.exit = raise_exit  # pyright: ignore[reportAttributeAccessIssue]
@@ -102,7 +103,7 @@ class ExitHooks:
         atexit.unregister(self._atexit)
 
     def missed(self) -> BaseException | None:
-        """The exception that ends the program, if another hook has taken the place of ours."""
+        """Returns the exception that ends the program, if another hook has replaced ours."""
         if sys.excepthook == self._excepthook or hasattr(sys, "ps1"):
             return None
         found = getattr(sys, "last_value", None)  # the interpreter sets it before it calls a hook
@@ -139,7 +140,7 @@ def is_echo(error: BaseException) -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """`str(error)`, also of an exception that cannot tell what it is."""
+    """Returns `str(error)`, also of an exception that cannot tell what it is."""
     try:
         return str(error)
     except Exception:
@@ -147,19 +148,19 @@ def text_of(error: BaseException) -> str:
 
 
 def status_of(error: BaseException) -> int:
-    """The exit status of a program that an exception ends."""
+    """Returns the exit status of a program that an exception ends."""
     return INTERRUPTED_STATUS if isinstance(error, KeyboardInterrupt) else 1
 
 
 def say(line: str) -> None:
-    """One line on standard error, in one piece: other workers may write to the same place."""
+    """Writes a line on standard error, in one piece: other workers may write to the same place."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"replicax: {line}\n")
         sys.stderr.flush()
 
 
 def flush() -> None:
-    """What was printed comes out; but a reader who does not read cannot keep us here."""
+    """Writes out what was printed, for a moment only: a reader may have stopped to read."""
 
     def both() -> None:
         for stream in (sys.stdout, sys.stderr):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, final
 
 from replicax._src.cluster.control._types import Message
 
@@ -38,6 +38,7 @@ def decode(line: bytes) -> Message:
     return message
 
 
+@final
 class LineBuffer:
     """Cuts what arrives into lines, none longer than `limit` bytes."""
 

@@ -6,21 +6,20 @@ callbacks run in the loop's thread; `call`, `stop` and `drain` may be used from 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
-import heapq
-import itertools
-import selectors
 import socket
 import sys
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
+from replicax._src._typing import override
 from replicax._src.cluster.control import _framing
+from replicax._src.cluster.control._loop_thread import LoopThread
 from replicax._src.cluster.control._proof import new_challenge
 from replicax._src.cluster.control._settings import listening_host
 from replicax._src.cluster.control._sockets import bind, tune
@@ -44,7 +43,8 @@ _FIRST_MESSAGE = 64 << 10
 _FOR_EACH_PEER = 512
 
 
-class Connection:
+@final
+class Connection(asyncio.Protocol):
     """One peer of a `MessageLoop`. `data` is for whoever runs the loop. Used in its thread only."""
 
     def __init__(self, loop: MessageLoop, sock: socket.socket, peer: str) -> None:
@@ -52,13 +52,25 @@ class Connection:
         self.data: Any = None
         self.challenge = new_challenge()
         """What this end has chosen for the connection, for proofs of a key."""
+        self.greeted = False
+        self.socket = sock
         self._loop = loop
-        self._socket = sock
-        self._greeted = False
-        self._last_words = False
+        self._transport: asyncio.Transport
         self._lines = _framing.LineBuffer(_framing.GREETING_LIMIT)
-        self._unsent = bytearray()
-        self.open = True
+        self._open = True
+        self._reason: str | None = None
+        self._limit: asyncio.TimerHandle | None = None
+        """Closes a stranger, and one that does not read the last message."""
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether nobody has called `trust` on it."""
+        return self._limit is not None
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something that was sent has not gone out yet."""
+        return self._transport.get_write_buffer_size() > 0
 
     def send(self, message: Message) -> None:
         """Sends now what goes out without waiting; the loop sends the rest when there is room."""
@@ -66,42 +78,82 @@ class Connection:
 
     def send_line(self, line: bytes) -> None:
         """Sends a message that is encoded already: one encoding serves many receivers."""
-        if not self.open or self._last_words:
-            return
-        if not self._unsent:
-            try:
-                line = line[self._socket.send(line) :]
-            except BlockingIOError:
-                pass
-            except OSError as error:
-                self._loop._close_soon(self, str(error))
-                return
-        if line:
-            self._unsent += line
-            if len(self._unsent) > _MOST_UNSENT:
-                self._loop._close_soon(self, "it does not read what it is sent")
-            else:
-                self._loop._watch(self, writing=True)
+        if self._open and not self._transport.is_closing():
+            self._transport.write(line)
+            if self._transport.get_write_buffer_size() > _MOST_UNSENT:
+                self.close("it does not read what it is sent")
 
     def send_last(self, message: Message) -> None:
         """Sends a message, closes when it has gone out, and listens to nothing more."""
         self.send(message)
-        self._last_words = True
-        if self._unsent:
-            self._loop._strangers.setdefault(self, time.monotonic() + _STRANGER_SECONDS)
-        else:
-            self.close()
+        if self._open:
+            self._open = False
+            self._transport.close()
+            self._limit = self._limit or self._loop.call_later(_STRANGER_SECONDS, self._too_slow)
 
-    def close(self) -> None:
+    def close(self, reason: str | None = None) -> None:
         """Closes it; what was sent before and has gone out still arrives."""
-        self._loop._close(self, None)
+        if self._open:
+            self._open, self._reason = False, reason
+        self._transport.abort()  # also one that does not read the last message
 
     def trust(self) -> None:
         """Lets it stay, and takes long messages from now on: the peer has shown who it is."""
-        self._loop._strangers.pop(self, None)
+        self._stop_limit()
         self._lines.limit = _framing.MESSAGE_LIMIT
 
+    def _stop_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
 
+    def _too_slow(self) -> None:
+        self.close("it did not say who it is")
+
+    # Called by asyncio.
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._limit = self._loop.call_later(_STRANGER_SECONDS, self._too_slow)
+        self._loop._connections[self] = None
+        self.send_line(_framing.GREETING + b" " + self.challenge.encode() + b"\n")
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        try:
+            for line in self._lines.add(data):
+                if self.greeted:
+                    self._loop._on_message(self, _framing.decode(line))
+                elif line != _framing.GREETING:
+                    raise _framing.FramingError(f"greeted with {line[:60]!r}")
+                else:
+                    self.greeted = True
+                    self._lines.limit = self._loop._first_message_limit
+                if not self._open:
+                    return
+        except _framing.FramingError as error:
+            self.close(str(error))
+        except Exception as error:  # ours, and everybody else still counts on this thread
+            traceback.print_exc(file=sys.stderr)
+            self.close(f"{type(error).__name__}: {error}")
+
+    @override
+    def eof_received(self) -> None:
+        self.close("closed")
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_limit()
+        if self._open:
+            self._open, self._reason = False, str(exc)
+        if self in self._loop._connections:  # else the whole loop ends
+            del self._loop._connections[self]
+            self._loop._on_close(self, self._reason)
+
+
+@final
 class MessageLoop:
     """Listens on an address and serves messages to callbacks.
 
@@ -126,7 +178,6 @@ class MessageLoop:
         on_message: Callable[[Connection, Message], None],
         on_close: Callable[[Connection, str | None], None],
     ) -> None:
-        self._name = name
         self._on_message = on_message
         self._on_close = on_close
         self._listener = bind(listening_host(host), port)
@@ -134,48 +185,30 @@ class MessageLoop:
         self._listener.setblocking(False)
         self.bound_address: tuple[str, int] = self._listener.getsockname()[:2]
         self.port = self.bound_address[1]
-        self._waker, self._wakes = socket.socketpair()
-        for end in (self._waker, self._wakes):
-            end.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
-        self._selector.register(self._wakes, selectors.EVENT_READ, None)
         self._most_connections = peers + _MORE_THAN_EXPECTED
         self._first_message_limit = _FIRST_MESSAGE + _FOR_EACH_PEER * peers
-        self._connections: set[Connection] = set()
-        # Those whom nobody trusts yet, the oldest first, and until when they may stay.
-        self._strangers: dict[Connection, float] = {}
+        self._connections: dict[Connection, None] = {}  # a set that has an order: the oldest first
         self._nobody_expected = False
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
-        self._calls: deque[Callable[[], None]] = deque()
-        self._stopping = False
-        self._thread: threading.Thread | None = None
+        self._thread = LoopThread(name, self._serve)
 
     def start(self) -> None:
         """Starts the thread."""
-        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
     def stop(self, timeout: float = 5.0) -> None:
         """Sends what is unsent if that goes quickly, closes everything and ends the thread."""
-        if self._thread is None:
-            self._close_all()
-            return
         self.drain(min(timeout, 0.5))
-        self._stopping = True
-        self._wake()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
+        self._thread.stop(timeout)
+        if not self._thread.is_running:
+            self._listener.close()
 
-    def call(self, fn: Callable[[], None]) -> None:
-        """Runs `fn` in the loop's thread, soon."""
-        self._calls.append(fn)
-        self._wake()
+    def call(self, function: Callable[[], None]) -> None:
+        """Runs a function in the loop's thread, soon."""
+        self._thread.call(function)
 
-    def call_later(self, seconds: float, fn: Callable[[], None]) -> None:
-        """Runs `fn` after a while. In the loop's thread, or before it is started."""
-        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._order), fn))
+    def call_later(self, seconds: float, function: Callable[[], None]) -> asyncio.TimerHandle:
+        """Runs a function after a while; returns what can cancel that. In the loop's thread."""
+        return self._thread.loop.call_later(seconds, function)
 
     def expect_nobody(self) -> None:
         """Takes its time from now on for whoever connects: all peers are here."""
@@ -183,15 +216,15 @@ class MessageLoop:
 
     def drain(self, timeout: float) -> bool:
         """Waits until everything asked for and sent so far has gone out; whether it has."""
-        if self._thread is None or not self._thread.is_alive():
+        if self._thread.is_current:
+            return not self._has_unsent()
+        if not self._thread.is_running:
             return True
-        if threading.current_thread() is self._thread:
-            return not any(each._unsent for each in self._connections)
         gone = threading.Event()
         end = time.monotonic() + timeout
 
         def look() -> None:
-            if not any(each._unsent for each in self._connections):
+            if not self._has_unsent():
                 gone.set()
             elif time.monotonic() < end:
                 self.call_later(0.01, look)
@@ -200,156 +233,46 @@ class MessageLoop:
         return gone.wait(timeout)
 
     def forget(self) -> None:
-        """In a forked child: gives up the descriptors; the parent's end must be seen as its end."""
-        self._close_all()
+        """Gives up the descriptors in a forked child: the parent's end must be seen as its end."""
+        # Not by asyncio: parent and child share the kernel's list of what the parent waits for.
+        for each in (self._listener, *(each.socket for each in list(self._connections))):
+            each.close()
 
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: it will wake anyway; closed: it has ended
-            self._waker.send(b"x")
+    def _has_unsent(self) -> bool:
+        return any(each.has_unsent for each in self._connections)
 
-    def _run(self) -> None:
+    async def _serve(self) -> None:
         try:
-            while not self._stopping:
-                self._turn()
+            while True:
+                await self._accept()
         finally:
-            self._close_all()
+            connections, self._connections = self._connections, {}
+            for each in connections:
+                each.close()
+            self._listener.close()
 
-    def _turn(self) -> None:
-        for key, mask in self._selector.select(self._longest_wait()):
-            connection: Connection | None = key.data
-            if connection is not None:
-                if mask & selectors.EVENT_WRITE:
-                    self._write(connection)
-                if mask & selectors.EVENT_READ and connection.open:
-                    self._read(connection)
-            elif key.fileobj is self._listener:
-                self._accept()
-            else:
-                with contextlib.suppress(OSError):
-                    self._wakes.recv(4096)
-        while self._calls:
-            _guarded(self._calls.popleft())
-        while self._timers and self._timers[0][0] <= time.monotonic():
-            _guarded(heapq.heappop(self._timers)[2])
-        while self._strangers and next(iter(self._strangers.values())) <= time.monotonic():
-            self._close(next(iter(self._strangers)), "it did not say who it is")
-
-    def _longest_wait(self) -> float | None:
-        """Returns the seconds until a timer or the time of a stranger runs out."""
-        ends = [timer[0] for timer in self._timers[:1]]
-        ends += itertools.islice(self._strangers.values(), 1)
-        return max(0.0, min(ends) - time.monotonic()) if ends else None
-
-    def _accept(self) -> None:
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            sock, address = self._listener.accept()
+            sock, address = await loop.sock_accept(self._listener)
         except OSError as error:  # most often gone again: the next one may fare better
-            if error.errno in _USED_UP:
-                self._rest(_REST_SECONDS)
+            await asyncio.sleep(_REST_SECONDS if error.errno in _USED_UP else 0)
             return
-        if self._nobody_expected:
-            self._rest(_LATE_SECONDS)
         if len(self._connections) >= self._most_connections and not self._make_room():
             sock.close()
-            return
-        sock.setblocking(False)
-        tune(sock)
-        connection = Connection(self, sock, f"{address[0]}:{address[1]}")
-        self._connections.add(connection)
-        self._strangers[connection] = time.monotonic() + _STRANGER_SECONDS
-        self._selector.register(sock, selectors.EVENT_READ, connection)
-        connection.send_line(_framing.GREETING + b" " + connection.challenge.encode() + b"\n")
+        else:
+            with contextlib.suppress(OSError):  # if it is gone again
+                tune(sock)
+            connection = Connection(self, sock, f"{address[0]}:{address[1]}")
+            await loop.connect_accepted_socket(lambda: connection, sock)
+        if self._nobody_expected:
+            await asyncio.sleep(_LATE_SECONDS)
 
     def _make_room(self) -> bool:
         """Drops the oldest of those who have not even greeted, or else of all strangers."""
-        silent = (each for each in self._strangers if not each._greeted)
-        oldest = next(silent, None) or next(iter(self._strangers), None)
+        strangers = [each for each in self._connections if each.is_stranger]
+        oldest = next((each for each in strangers if not each.greeted), None)
+        oldest = oldest or next(iter(strangers), None)
         if oldest is not None:
-            self._close(oldest, "too many have not said who they are")
+            oldest.close("too many have not said who they are")
         return oldest is not None
-
-    def _rest(self, seconds: float) -> None:
-        self._selector.unregister(self._listener)
-        self.call_later(seconds, self._listen_again)
-
-    def _listen_again(self) -> None:
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
-
-    def _read(self, connection: Connection) -> None:
-        try:
-            data = connection._socket.recv(1 << 16)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._close(connection, str(error))
-            return
-        if not data:
-            self._close(connection, "closed")
-        if not data or connection._last_words:
-            return
-        try:
-            for line in connection._lines.add(data):
-                if not connection._greeted:
-                    if line != _framing.GREETING:
-                        raise _framing.FramingError(f"greeted with {line[:60]!r}")
-                    connection._greeted = True
-                    connection._lines.limit = self._first_message_limit
-                else:
-                    self._on_message(connection, _framing.decode(line))
-                if not connection.open or connection._last_words:
-                    return
-        except _framing.FramingError as error:
-            self._close(connection, str(error))
-        except Exception as error:  # ours, and everybody else still counts on this thread
-            traceback.print_exc(file=sys.stderr)
-            self._close(connection, f"{type(error).__name__}: {error}")
-
-    def _write(self, connection: Connection) -> None:
-        try:
-            sent = connection._socket.send(connection._unsent)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._close(connection, str(error))
-            return
-        del connection._unsent[:sent]
-        if connection._unsent:
-            return
-        if connection._last_words:
-            connection.close()
-        else:
-            self._watch(connection, writing=False)
-
-    def _watch(self, connection: Connection, writing: bool) -> None:
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
-        self._selector.modify(connection._socket, events, connection)
-
-    def _close_soon(self, connection: Connection, reason: str) -> None:
-        # Not at once: the caller may be going through the connections.
-        self.call(lambda: self._close(connection, reason))
-
-    def _close(self, connection: Connection, reason: str | None) -> None:
-        if not connection.open:
-            return
-        connection.open = False
-        self._connections.discard(connection)
-        self._strangers.pop(connection, None)
-        self._selector.unregister(connection._socket)
-        connection._socket.close()
-        _guarded(lambda: self._on_close(connection, reason))
-
-    def _close_all(self) -> None:
-        for connection in self._connections:
-            connection.open = False
-            connection._socket.close()
-        self._connections.clear()
-        for each in (self._listener, self._waker, self._wakes):
-            each.close()
-        self._selector.close()
-
-
-def _guarded(fn: Callable[[], None]) -> None:
-    try:
-        fn()
-    except Exception:  # everybody else still counts on this thread
-        traceback.print_exc(file=sys.stderr)

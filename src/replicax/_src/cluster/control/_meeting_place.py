@@ -15,7 +15,7 @@ from replicax._src._errors import ClusterConfigError, WorkersMissingError
 from replicax._src.cluster.control import _dial, _sockets
 from replicax._src.cluster.control._server import ControlServer
 from replicax._src.cluster.control._settings import Settings, listening_host
-from replicax._src.cluster.control._types import Event
+from replicax._src.cluster.control._types import Event, EventKind
 
 # A server of an earlier run that is just about to end may hold the port a little longer.
 _PORT_SECONDS = 1.0
@@ -26,7 +26,7 @@ _STILL_RUNNING = "REPLICAX_CONTROL is set by `replicax launch`: is the launcher 
 def host_server(
     names: Sequence[str], addresses: Sequence[str], settings: Settings
 ) -> ControlServer:
-    """The server of a job without a launcher, in a thread of worker 0, at worker 0's address.
+    """Starts the server of a job without a launcher, in a thread of worker 0, at its address.
 
     A cluster of one needs no address that others can reach.
     """
@@ -61,7 +61,7 @@ def host_server(
 
 
 def own_address(server: ControlServer) -> tuple[str, int]:
-    """How worker 0 reaches its own server, also where its public name leads round a forwarder."""
+    """Returns how worker 0 reaches its own server, also where its name leads to a forwarder."""
     host, port = server.bound_address
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
@@ -91,7 +91,7 @@ def dial_server(host: str, port: int, server: str, settings: Settings) -> _dial.
 
 
 def hold_coordinator_port(host: str, port: int) -> socket.socket:
-    """A port for JAX's coordinator. Held, not listened on: gRPC may bind it too, others may not."""
+    """Binds a port for JAX's coordinator: gRPC may bind it too, and nobody else may."""
     try:
         holder = _sockets.bind(listening_host(host), port)
     except _sockets.NotThisMachine as error:
@@ -154,7 +154,7 @@ def _cannot_listen(name: str, address: str, host: str, port: int, error: OSError
 
 
 def _print_report(event: Event) -> None:
-    if event.kind == "stalled":
+    if event.kind is EventKind.STALLED:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(f"replicax: {event.details['report']}\n")
             sys.stderr.flush()

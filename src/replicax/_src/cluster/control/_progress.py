@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import final
 
 # Phases that may take as long as they like.
 _LONG = ("starting", "compiling")
 
 
-class Progress:
+@final
+class WorkerProgress:
     """How far this worker is.
 
     Attributes:
@@ -43,11 +45,11 @@ class Progress:
         return number
 
     def sample(self) -> tuple[int, str, int, bool]:
-        """How far it is, for comparing and sending."""
+        """Returns how far it is, for comparing and sending."""
         return self.calls, self.phase, self.step, self.busy > 0 and not self._waiting
 
     def take_runs(self) -> list[tuple[int, str]]:
-        """What was called since the last time: how often in a row, and what."""
+        """Returns what was called since the last time: how often in a row, and what."""
         with self._lock:
             runs, self._runs = self._runs, []
         return runs
@@ -73,7 +75,7 @@ class Progress:
 
     @contextlib.contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Inside `with` this worker waits for others: it is not busy, whatever it was doing."""
+        """Says inside `with` that this worker waits for others: it is not busy, whatever it did."""
         with self._lock:
             before, self.phase = self.phase, f"waiting for all workers ({what})"
             self._waiting += 1

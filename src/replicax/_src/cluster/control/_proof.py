@@ -35,6 +35,11 @@ def server_proof(key: str, servers_challenge: str, workers_challenge: str) -> st
     return proof(key, "replicax job", "server", servers_challenge, workers_challenge)
 
 
+def launcher_proof(key: str, who: str, leaders_challenge: str, members_challenge: str) -> str:
+    """Returns what shows one launcher that another, `who`, has the key of the launch."""
+    return proof(key, "replicax launch", who, leaders_challenge, members_challenge)
+
+
 def is_proof(given: str, expected: str) -> bool:
     """Compares proofs in a time that says nothing of how much of them is right."""
     return hmac.compare_digest(given.encode(errors="replace"), expected.encode())

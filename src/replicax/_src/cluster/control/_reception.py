@@ -7,12 +7,13 @@ when the job is running already, is turned away alone and disturbs nobody.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import final
 
+from replicax._src.cluster.control._attendance import Attendance, Hello
 from replicax._src.cluster.control._loop import Connection, MessageLoop
-from replicax._src.cluster.control._meeting import Hello, Meeting
 from replicax._src.cluster.control._proof import is_proof, server_proof, worker_proof
+from replicax._src.cluster.control._records import WorkerRecord
 from replicax._src.cluster.control._types import Message, sentence
-from replicax._src.cluster.control._worker_record import WorkerRecord
 
 # When workers disagree, the others may still come and be told, and their mistakes collected.
 _LATECOMERS_SECONDS = 2.0
@@ -20,6 +21,7 @@ _LATECOMERS_SECONDS = 2.0
 _MOST_VISITORS = 32
 
 
+@final
 class Reception:
     """Receives the workers of a job.
 
@@ -45,7 +47,7 @@ class Reception:
         on_complete: Callable[[], None],
         on_refused: Callable[[str, str], None],
     ) -> None:
-        self.meeting = Meeting(len(workers), list(names))
+        self.attendance = Attendance(len(workers), list(names))
         self._workers = workers
         self._key = key
         self._generation = generation
@@ -61,7 +63,7 @@ class Reception:
         self._deciding = False
 
     def hello(self, loop: MessageLoop, connection: Connection, message: Message) -> None:
-        """Somebody says who it is; ValueError if it does not."""
+        """Receives somebody who says who it is; ValueError if it does not."""
         hello = _checked(Hello.of(message))
         challenges = connection.challenge, str(message["challenge"])
         where = f"{loop.bound_address[0]}:{loop.port}"
@@ -85,17 +87,17 @@ class Reception:
             self._receive(loop, hello, connection)
 
     def left(self, connection: Connection) -> None:
-        """A connection has closed that may be one of those too many."""
+        """Notes that a connection has closed, which may be one of those too many."""
         if connection in self._visitors:
             self._visitors.remove(connection)
 
     def forget(self, worker: WorkerRecord) -> None:
-        """A worker has gone before the verdict: it may be started again."""
-        worker.hello = None
-        self.meeting.leave(worker.rank)
+        """Forgets a worker that has gone before the verdict: it may be started again."""
+        worker.pid = worker.host = None
+        self.attendance.leave(worker.rank)
 
     def refuse(self, kind: str, text: str) -> None:
-        """Nobody may start: one verdict for all who are there, and who come later."""
+        """Lets nobody start: one verdict for all who are there, and who come later."""
         if self._started or self._refusal is not None:
             return
         self._refusal = _refusal(kind, text)
@@ -109,14 +111,14 @@ class Reception:
         if not self._counting_down:
             self._counting_down = True
             loop.call_later(self._join_timeout, self._too_late)
-        is_new = hello.worker not in self.meeting.hellos
+        is_new = hello.worker not in self.attendance.hellos
         is_expected = is_new and hello.worker < len(self._workers)
         if not is_expected:
             self._visits += 1
             if self._visits > _MOST_VISITORS:
                 connection.close()
                 return
-        self.meeting.arrive(hello)
+        self.attendance.arrive(hello)
         if is_expected:
             connection.trust()
             worker = self._workers[hello.worker]
@@ -125,20 +127,20 @@ class Reception:
             self._on_arrived(hello)
         else:  # it stays a stranger, and is told within seconds
             self._visitors.append(connection)
-        problems = self.meeting.problems()
-        if problems and not self.meeting.complete:
+        problems = self.attendance.problems()
+        if problems and not self.attendance.complete:
             if not self._deciding:
                 self._deciding = True
                 loop.call_later(_LATECOMERS_SECONDS, self._decide)
         elif problems:
             self._decide()
-        elif self.meeting.complete and self._refusal is None:
+        elif self.attendance.complete and self._refusal is None:
             self._started = True
             self._on_complete()
 
     def _decide(self) -> None:
         self._deciding = False
-        problems = self.meeting.problems()
+        problems = self.attendance.problems()
         if problems and not self._started and self._refusal is None:
             text = " ".join(sentence(each) for each in problems)
             self.refuse("config", text)
@@ -146,16 +148,16 @@ class Reception:
 
     def _too_late(self) -> None:
         self._counting_down = False
-        if self._started or not self.meeting.hellos:
+        if self._started or not self.attendance.hellos:
             return
         self._decide()
         if self._refusal is None:
-            text = self.meeting.absent_text(self._join_timeout)
+            text = self.attendance.absent_text(self._join_timeout)
             self.refuse("missing", text)
             self._on_refused("missing", text)
 
     def _one_too_many(self, hello: Hello, where: str) -> str:
-        there = self.meeting.hellos.get(hello.worker)
+        there = self.attendance.hellos.get(hello.worker)
         return (
             f"the job at {where} is running already"
             + (f", and its worker {hello.worker} is {there.process}" if there else "")

@@ -9,35 +9,26 @@ leave in good order. Hardly anything goes through here: addresses when JAX start
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import selectors
 import socket
-import threading
-import time
+from collections.abc import Iterator
+from typing import final
+
+from replicax._src.cluster.control._loop_thread import LoopThread
 
 # How long JAX does not hear that its coordinator is gone. The control plane takes milliseconds.
 _HOLD_SECONDS = 10.0
+_CONNECT_SECONDS = 5.0
 _CHUNK = 1 << 16
 # JAX needs one connection, and perhaps another after it. Whoever else finds the port may not use up
 # the descriptors and memory of this worker, nor of worker 0.
 _MOST_CONNECTIONS = 8
-_MOST_WAITING = 16 << 20
 # When descriptors are used up, the listener stays readable.
 _REST_SECONDS = 0.1
 
 
-class _Pipe:
-    """One direction of one connection."""
-
-    def __init__(self, source: socket.socket, target: socket.socket, near: bool) -> None:
-        self.source = source
-        self.target = target
-        self.from_near = near
-        self.twin: _Pipe
-        self.waiting = bytearray()
-        self.ended = False
-
-
+@final
 class Relay:
     """Listens on a free port of 127.0.0.1 and passes on to `host:port`, in a thread of its own."""
 
@@ -46,111 +37,87 @@ class Relay:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setblocking(False)
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
-        self._held: list[tuple[float, socket.socket]] = []
-        self._passing = 0
-        self._waker, self._wakes = socket.socketpair()
-        self._selector.register(self._wakes, selectors.EVENT_READ, None)
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="replicax-relay", daemon=True)
+        self._sockets = {self._listener}
+        self._thread = LoopThread("replicax-relay", self._serve)
         self._thread.start()
 
     def stop(self) -> None:
         """Ends the thread and all connections."""
-        self._stopping = True
-        self._waker.send(b"x")
-        self._thread.join(5.0)
+        self._thread.stop()
         self.forget()
 
     def forget(self) -> None:
         """Gives up the descriptors: at the end, and in a forked child."""
-        with contextlib.suppress(OSError, KeyError, RuntimeError, ValueError, AttributeError):
-            for key in list(self._selector.get_map().values()):
-                key.fileobj.close()  # pyright: ignore[reportAttributeAccessIssue]
-            for _, near in self._held:
+        for each in list(self._sockets):
+            each.close()
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[None]] = set()
+        while True:
+            try:
+                near, _ = await loop.sock_accept(self._listener)
+            except OSError:
+                await asyncio.sleep(_REST_SECONDS)
+                continue
+            if len(tasks) >= _MOST_CONNECTIONS:
                 near.close()
-            self._waker.close()
-            self._selector.close()
+                continue
+            task = loop.create_task(self._relay(near))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
 
-    def _run(self) -> None:
-        while not self._stopping:
-            wait = max(0.0, self._held[0][0] - time.monotonic()) if self._held else None
-            for key, mask in self._selector.select(wait):
-                pipe: _Pipe | None = key.data
-                if pipe is None:
-                    if key.fileobj is self._listener:
-                        self._accept()
-                    continue
-                if mask & selectors.EVENT_WRITE and not pipe.ended:
-                    self._write(pipe.twin)
-                if mask & selectors.EVENT_READ and not pipe.ended:
-                    self._read(pipe)
-            while self._held and self._held[0][0] <= time.monotonic():
-                self._held.pop(0)[1].close()
+    async def _relay(self, near: socket.socket) -> None:
+        """Passes on in both directions until JAX or the coordinator closes its end."""
+        with self._kept(near):
+            try:
+                # It blocks the thread for a moment: JAX has no other connection that waits for it,
+                # and asyncio would look up names in further threads.
+                far = socket.create_connection(self._target, _CONNECT_SECONDS)
+            except OSError:
+                closed = set()
+            else:
+                with self._kept(far):
+                    closed = await _pass_on(near, far)
+            if near not in closed:  # it is the coordinator, which JAX is not to know yet
+                await asyncio.sleep(_HOLD_SECONDS)
 
-    def _accept(self) -> None:
+    @contextlib.contextmanager
+    def _kept(self, sock: socket.socket) -> Iterator[None]:
+        """Closes a socket after `with`; in it, `forget` does."""
+        self._sockets.add(sock)
         try:
-            near, _ = self._listener.accept()
-        except OSError:
-            time.sleep(_REST_SECONDS)
-            return
-        if self._passing + len(self._held) >= _MOST_CONNECTIONS:
-            near.close()
-            return
-        try:
-            far = socket.create_connection(self._target, 5.0)
-        except OSError:
-            self._hold(near)
-            return
-        outward, inward = _Pipe(near, far, near=True), _Pipe(far, near, near=False)
-        outward.twin, inward.twin = inward, outward
-        self._passing += 1
-        for pipe in (outward, inward):
-            pipe.source.setblocking(False)
-            pipe.source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._selector.register(pipe.source, selectors.EVENT_READ, pipe)
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            yield
+        finally:
+            self._sockets.discard(sock)
+            sock.close()
 
-    def _read(self, pipe: _Pipe) -> None:
+
+async def _pass_on(near: socket.socket, far: socket.socket) -> set[socket.socket]:
+    """Passes on what comes, both ways; returns the ends that have closed."""
+    copies = [asyncio.create_task(_copy(*ends)) for ends in ((near, far), (far, near))]
+    try:
+        done, _ = await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in copies:
+            each.cancel()
+        await asyncio.wait(copies)  # nobody waits for the sockets any more: they can be closed
+    return {each.result() for each in done}
+
+
+async def _copy(source: socket.socket, target: socket.socket) -> socket.socket:
+    """Passes on what comes from `source`; returns the end that has closed."""
+    loop = asyncio.get_running_loop()
+    while True:
         try:
-            data = pipe.source.recv(_CHUNK)
-        except BlockingIOError:
-            return
+            data = await loop.sock_recv(source, _CHUNK)
         except OSError:
             data = b""
         if not data:
-            self._end(pipe)
-            return
-        pipe.waiting += data
-        if len(pipe.waiting) > _MOST_WAITING:
-            self._end(pipe)
-        else:
-            self._write(pipe)
-
-    def _write(self, pipe: _Pipe) -> None:
-        """Passes on what it can, and the rest when there is room."""
+            return source
         try:
-            sent = pipe.target.send(pipe.waiting)
-        except BlockingIOError:
-            sent = 0
+            await loop.sock_sendall(target, data)
         except OSError:
-            self._end(pipe.twin)
-            return
-        del pipe.waiting[:sent]
-        room = selectors.EVENT_WRITE if pipe.waiting else 0
-        self._selector.modify(pipe.target, selectors.EVENT_READ | room, pipe.twin)
-
-    def _end(self, pipe: _Pipe) -> None:
-        """The source has closed: JAX itself, or the coordinator, which JAX is not to know yet."""
-        pipe.ended = pipe.twin.ended = True
-        self._passing -= 1
-        for each in (pipe.source, pipe.target):
-            self._selector.unregister(each)
-        pipe.source.close()
-        if pipe.from_near:
-            pipe.target.close()
-        else:
-            self._hold(pipe.target)
-
-    def _hold(self, near: socket.socket) -> None:
-        self._held.append((time.monotonic() + _HOLD_SECONDS, near))
+            return target

@@ -6,26 +6,25 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import final
 
 from replicax._src.cluster.control import _framing, _watchdog
-from replicax._src.cluster.control._call_logs import CallLogs
-from replicax._src.cluster.control._exchanges import Exchanges
+from replicax._src.cluster.control._attendance import Hello
 from replicax._src.cluster.control._loop import Connection, MessageLoop
-from replicax._src.cluster.control._meeting import Hello
 from replicax._src.cluster.control._reception import Reception
+from replicax._src.cluster.control._records import CallLogs, Exchanges, Key, WorkerRecord
 from replicax._src.cluster.control._sockets import joined
 from replicax._src.cluster.control._types import (
     RESTART_STATUS,
     Cause,
     Event,
+    EventKind,
     Message,
+    WorkerState,
     WorkerStatus,
     counted,
     how_it_ended,
 )
-from replicax._src.cluster.control._watch import Watch
-from replicax._src.cluster.control._worker_record import WorkerRecord
 
 # How long a closed connection waits for the exit status that explains it.
 _REAPING_SECONDS = 0.2
@@ -33,6 +32,7 @@ _REAPING_SECONDS = 0.2
 _ECHO_SECONDS = 0.4
 
 
+@final
 class ControlServer:
     """Serves one job (of one generation) in a thread of its own; see the package's docstring.
 
@@ -82,11 +82,11 @@ class ControlServer:
             self._start_job,
             self._refused,
         )
-        self._meeting = self._reception.meeting
+        self._attendance = self._reception.attendance
         self._exchanges = Exchanges(workers)
         self._call_logs = CallLogs(workers)
         self._started = False
-        self._watch: Watch | None = None
+        self._watch: _watchdog.Watch | None = None
         self._cause: Cause | None = None
         self._done = False
         self._loop: MessageLoop | None = None
@@ -117,7 +117,7 @@ class ControlServer:
         return self._running_loop.bound_address
 
     def environment(self) -> dict[str, str]:
-        """What a worker's environment must have to find it."""
+        """Returns what a worker's environment must have to find it."""
         return {
             "REPLICAX_CONTROL": self.address,
             "REPLICAX_JOB": self._key,
@@ -138,8 +138,8 @@ class ControlServer:
         self._running_loop.call(lambda: self._down("stopped", None, text))
 
     def status(self) -> list[WorkerStatus]:
-        """What is known of each worker now."""
-        return [each.public(self._meeting.short_name(each.rank)) for each in self._workers]
+        """Returns what is known of each worker now."""
+        return [each.public(self._attendance.short_name(each.rank)) for each in self._workers]
 
     def drain(self, timeout: float = 0.5) -> bool:
         """Waits until everything that was said has gone out."""
@@ -151,7 +151,7 @@ class ControlServer:
             self._loop.stop()
 
     def forget(self) -> None:
-        """In a forked child: gives up the descriptors."""
+        """Gives up the descriptors in a forked child."""
         if self._loop is not None:
             self._loop.forget()
 
@@ -167,7 +167,9 @@ class ControlServer:
     def _is_over(self) -> bool:
         return self._done or self._cause is not None
 
-    def _event(self, kind: str, worker: int | None = None, text: str = "", **details: Any) -> None:
+    def _event(
+        self, kind: EventKind, worker: int | None = None, text: str = "", **details: object
+    ) -> None:
         if self._on_event is not None:
             try:
                 self._on_event(Event(kind, worker, text, details))
@@ -195,12 +197,12 @@ class ControlServer:
         if worker is None or worker.connection is not connection:
             return
         worker.connection = None
-        if worker.state == "arrived":  # before the verdict: it may be started again
-            worker.state = "expected"
+        if worker.state is WorkerState.ARRIVED:  # before the verdict: it may be started again
+            worker.state = WorkerState.EXPECTED
             self._reception.forget(worker)
         elif worker.in_job and not self._is_over:
             text = "was killed or crashed: its connection closed"
-            if worker.state == "finished":
+            if worker.state is WorkerState.FINISHED:
                 text = "was killed or crashed while it waited for the others to finish"
             if reason and reason != "closed":
                 text += f" ({reason})"
@@ -219,7 +221,7 @@ class ControlServer:
 
     def _arrived(self, hello: Hello) -> None:
         self._event(
-            "arrived",
+            EventKind.ARRIVED,
             hello.worker,
             pid=hello.pid,
             host=hello.host,
@@ -229,9 +231,9 @@ class ControlServer:
         self._check_ended()
 
     def _refused(self, kind: str, text: str) -> None:
-        self._cause = Cause("refused", None, "", text)
-        self._event("refused", None, text, reason=kind)
-        self._event("down", None, text)
+        self._cause = Cause(EventKind.REFUSED, None, "", text)
+        self._event(EventKind.REFUSED, None, text, reason=kind)
+        self._event(EventKind.DOWN, None, text)
 
     def _start_job(self) -> None:
         self._started = True
@@ -240,20 +242,19 @@ class ControlServer:
             {
                 "op": "verdict",
                 "ok": True,
-                "coordinator": self._meeting.hellos[0].coordinator,
+                "coordinator": self._attendance.hellos[0].coordinator,
                 "stall": self._stall_timeout,
-                "names": self._meeting.names,
+                "names": self._attendance.names,
             }
         )
         for worker in self._workers:
-            worker.run()
-        self._event("started")
+            worker.run(self._attendance.name(worker.rank))
+        self._event(EventKind.STARTED)
         # One worker waits for nobody, and tells of nothing that it calls.
         if self._stall_timeout is not None and len(self._workers) > 1:
-            self._watch = Watch(
+            self._watch = _watchdog.Watch(
                 self._stall_timeout,
                 self._workers,
-                self._meeting.name,
                 self._running_loop,
                 self._broadcast,
                 self._stalled,
@@ -269,7 +270,7 @@ class ControlServer:
         worker.moved = worker.heard
         self._compare_calls(worker, message)
         self._event(
-            "status",
+            EventKind.STATUS,
             worker.rank,
             calls=worker.calls,
             phase=worker.phase,
@@ -309,9 +310,7 @@ class ControlServer:
         worker.waits_in = None
         self._unanswered(worker, key, self._exchanges.missing(key), gone=False)
 
-    def _unanswered(
-        self, worker: WorkerRecord, key: tuple[str, int], missing: list[int], gone: bool
-    ) -> None:
+    def _unanswered(self, worker: WorkerRecord, key: Key, missing: list[int], gone: bool) -> None:
         if worker.connection is not None:
             worker.connection.send(
                 {
@@ -320,7 +319,7 @@ class ControlServer:
                     "n": key[1],
                     "gone": gone,
                     "text": "; ".join(
-                        f"{self._meeting.name(each)}: {self._workers[each].view('').place}"
+                        f"{self._attendance.name(each)}: {self._workers[each].place}"
                         for each in missing
                     ),
                 }
@@ -331,17 +330,17 @@ class ControlServer:
     def _failed(self, worker: WorkerRecord, message: Message) -> None:
         text = f"{message['type']}: {message['message']}" if message["message"] else message["type"]
         text = (str(text).splitlines() or [""])[0][:500]
-        if self._is_over or worker.state == "failed":
+        if self._is_over or worker.state is WorkerState.FAILED:
             return
         if worker.departing:
             self._departed(worker, int(message["status"]))
             return
-        worker.state, worker.status = "failed", int(message["status"])
+        worker.state, worker.status = WorkerState.FAILED, int(message["status"])
 
         def tell() -> None:
             if self._cause is None:
                 self._event(
-                    "failed",
+                    EventKind.FAILED,
                     worker.rank,
                     text,
                     type=message["type"],
@@ -349,7 +348,7 @@ class ControlServer:
                     traceback=message["traceback"],
                     status=worker.status,
                 )
-                self._down("failed", worker, f"failed: {text}")
+                self._down(EventKind.FAILED, worker, f"failed: {text}")
 
         if message.get("doubtful"):
             self._running_loop.call_later(_ECHO_SECONDS, tell)
@@ -358,28 +357,30 @@ class ControlServer:
 
     def _finished(self, worker: WorkerRecord, message: Message) -> None:
         worker.calls, worker.status = int(message["calls"]), int(message["status"])
-        worker.state, worker.phase, worker.busy = "finished", "finished", False
+        worker.state, worker.phase, worker.busy = WorkerState.FINISHED, "finished", False
         worker.moved = worker.heard
         self._compare_calls(worker, message)
-        self._event("finished", worker.rank, calls=worker.calls, status=worker.status)
+        self._event(EventKind.FINISHED, worker.rank, calls=worker.calls, status=worker.status)
         self._broadcast(
             {
                 "op": "finished",
                 "worker": worker.rank,
                 "calls": worker.calls,
-                "name": self._meeting.name(worker.rank),
+                "name": worker.name,
             }
         )
         for key, waiting in self._exchanges.leave(worker.rank):
             for each in waiting:
                 self._unanswered(self._workers[each], key, [worker.rank], gone=True)
         self._check_finished()
-        if self._cause is None and all(each.state == "finished" for each in self._workers):
+        if self._cause is None and all(
+            each.state is WorkerState.FINISHED for each in self._workers
+        ):
             self._all_done()
 
     def _check_finished(self) -> None:
-        """A call needs all workers: one that has finished can never be waited for."""
-        finished = [each for each in self._workers if each.state == "finished"]
+        """Fails the job if a worker is in a call that needs one which has finished."""
+        finished = [each for each in self._workers if each.state is WorkerState.FINISHED]
         if not finished or self._cause is not None:
             return
         first = min(finished, key=lambda each: each.calls)
@@ -387,7 +388,7 @@ class ControlServer:
         if ahead.calls > first.calls:
             text = (
                 f"finished after {counted(first.calls, 'call')}, but "
-                f"{self._meeting.name(ahead.rank)} is in call {ahead.calls}, which needs all "
+                f"{ahead.name} is in call {ahead.calls}, which needs all "
                 "workers (give every worker the same number of steps)"
             )
             self._fail_job("EarlyExit", first, text)
@@ -397,7 +398,7 @@ class ControlServer:
         if found is None or self._is_over:
             return
         listing = "; ".join(
-            f"{self._meeting.name(rank)}: {what}" for rank, what in enumerate(found.called)
+            f"{each.name}: {what}" for each, what in zip(self._workers, found.called)
         )
         text = (
             f"Call {found.number} is not the same on all workers: {listing}. The n-th call of a "
@@ -408,7 +409,7 @@ class ControlServer:
         self._fail_job("Mismatch", None, text)
 
     def _check_waiting(self) -> None:
-        """Who waits for others in an exchange makes no call: they cannot be in a later one."""
+        """Fails the job if a worker waits in an exchange for one that is in a later call."""
         for waiting in self._workers:
             if waiting.waits_in is None or self._is_over:
                 continue
@@ -417,7 +418,7 @@ class ControlServer:
                 if other.calls > waiting.calls:
                     text = (
                         f"waits for all workers ({waiting.waits_in[0]}) after "
-                        f"{counted(waiting.calls, 'call')}, but {self._meeting.name(rank)} is in "
+                        f"{counted(waiting.calls, 'call')}, but {other.name} is in "
                         f"call {other.calls} ({other.phase}), which needs all workers as well. "
                         "Every worker must run the same program, `save` and the making of "
                         "variables included: look for an `if` that depends on the worker"
@@ -428,8 +429,8 @@ class ControlServer:
     def _fail_job(self, kind: str, worker: WorkerRecord | None, text: str) -> None:
         """Ends the job for something that no worker has reported itself."""
         rank = None if worker is None else worker.rank
-        self._event("failed", rank, text, type=kind, message=text, traceback="", status=1)
-        self._down("failed", worker, text)
+        self._event(EventKind.FAILED, rank, text, type=kind, message=text, traceback="", status=1)
+        self._down(EventKind.FAILED, worker, text)
 
     def _all_done(self) -> None:
         self._done = True
@@ -437,64 +438,64 @@ class ControlServer:
             self._watch.stop()
         self._broadcast({"op": "released"})
         preempted = any(each.status == RESTART_STATUS for each in self._workers)
-        self._event("done", None, status=RESTART_STATUS if preempted else 0)
+        self._event(EventKind.DONE, None, status=RESTART_STATUS if preempted else 0)
 
     def _departing(self, worker: WorkerRecord, message: Message) -> None:
         worker.departing = True
 
     def _departed(self, worker: WorkerRecord, status: int | None) -> None:
-        """It ended as it had said; the others do not follow."""
-        if worker.state == "running":
-            worker.state, worker.status = "finished", status or 0
-            self._event("finished", worker.rank, calls=worker.calls, status=worker.status)
-            if all(each.state == "finished" for each in self._workers):
+        """Notes that a worker has ended as it had said; the others do not follow."""
+        if worker.state is WorkerState.RUNNING:
+            worker.state, worker.status = WorkerState.FINISHED, status or 0
+            self._event(EventKind.FINISHED, worker.rank, calls=worker.calls, status=worker.status)
+            if all(each.state is WorkerState.FINISHED for each in self._workers):
                 self._all_done()
 
     def _lost(self, worker: WorkerRecord, text: str, status: int | None = None) -> None:
         if worker.departing:
             self._departed(worker, status)
         elif worker.in_job and not self._is_over:
-            worker.state, worker.status = "lost", status
-            self._event("lost", worker.rank, text, status=status)
-            self._down("lost", worker, text)
+            worker.state, worker.status = WorkerState.LOST, status
+            self._event(EventKind.LOST, worker.rank, text, status=status)
+            self._down(EventKind.LOST, worker, text)
 
     def _process_ended(self, worker: WorkerRecord, status: int) -> None:
-        if self._is_over or worker.state in ("failed", "lost"):
+        if self._is_over or worker.state in (WorkerState.FAILED, WorkerState.LOST):
             return
         text = how_it_ended(status)
         if worker.in_job:
             self._lost(worker, text, status)
             return
-        worker.state, worker.status = "ended", status
+        worker.state, worker.status = WorkerState.ENDED, status
         self._reception.forget(worker)
         if status != 0:
-            worker.state = "lost"
+            worker.state = WorkerState.LOST
             text += " before it joined the others"
-            self._event("lost", worker.rank, text, status=status)
-            self._down("lost", worker, text)
+            self._event(EventKind.LOST, worker.rank, text, status=status)
+            self._down(EventKind.LOST, worker, text)
         self._check_ended()
 
     def _check_ended(self) -> None:
         """Programs that never join are none of our business, unless others wait for them."""
-        ended = [each for each in self._workers if each.state == "ended"]
+        ended = [each for each in self._workers if each.state is WorkerState.ENDED]
         if self._cause is not None or not ended:
             return
         if len(ended) == len(self._workers):
             self._done = True
-            self._event("done", None, status=0)
-        elif self._meeting.hellos:
+            self._event(EventKind.DONE, None, status=0)
+        elif self._attendance.hellos:
             text = "exited with status 0 before it joined the others"
-            self._event("lost", ended[0].rank, text, status=0)
-            self._down("lost", ended[0], text)
+            self._event(EventKind.LOST, ended[0].rank, text, status=0)
+            self._down(EventKind.LOST, ended[0], text)
 
     def _down(self, kind: str, worker: WorkerRecord | None, text: str) -> None:
-        """The job is over: everybody is told once, with the first cause."""
+        """Ends the job: everybody is told once, with the first cause."""
         if self._is_over:
             return
         if self._watch is not None:
             self._watch.stop()
         rank = None if worker is None else worker.rank
-        name = "" if worker is None else self._meeting.name(worker.rank)
+        name = "" if worker is None else self._attendance.name(worker.rank)
         self._cause = cause = Cause(kind, rank, name, text)
         if self._started:
             self._broadcast(
@@ -502,7 +503,7 @@ class ControlServer:
             )
         else:
             self._reception.refuse("lost", cause.line)
-        self._event("down", rank, cause.line)
+        self._event(EventKind.DOWN, rank, cause.line)
 
     # Watching.
 
@@ -511,19 +512,18 @@ class ControlServer:
         if self._watch is not None:
             self._watch.answered()
 
-    def _stalled(self, views: list[_watchdog.View]) -> None:
-        timeout = self._stall_timeout or 0.0
-        found = _watchdog.suspects(views)
-        worker = self._workers[found[0].worker] if found else None
-        text = _watchdog.verdict(views, timeout)
+    def _stalled(self) -> None:
+        timeout, workers = self._stall_timeout or 0.0, self._workers
+        worker = next(iter(_watchdog.suspects(workers)), None)
+        text = _watchdog.verdict(workers, timeout)
         self._event(
-            "stalled",
+            EventKind.STALLED,
             None if worker is None else worker.rank,
-            text if worker is None else f"{self._meeting.name(worker.rank)} {text}",
-            report=_watchdog.report(views, timeout),
-            stacks={view.worker: view.stack for view in views},
+            text if worker is None else f"{worker.name} {text}",
+            report=_watchdog.report(workers, timeout),
+            stacks={each.rank: each.stack for each in workers},
         )
-        self._down("stalled", worker, text)
+        self._down(EventKind.STALLED, worker, text)
 
 
 _HANDLERS: dict[str, Callable[[ControlServer, WorkerRecord, Message], None]] = {

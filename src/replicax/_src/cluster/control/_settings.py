@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from typing import final
 
 from replicax._src._errors import ClusterConfigError
+from replicax._src.cluster._addresses import split_address
 
 DEFAULT_JOIN_TIMEOUT = 60.0
 # As patient as NCCL: the first worker may be evaluating while the others wait in the next step.
@@ -14,6 +16,7 @@ DEFAULT_STALL_TIMEOUT = 600.0
 DEFAULT_EXCHANGE_TIMEOUT = 1800.0
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """What the environment says.
@@ -96,10 +99,11 @@ def _address(name: str) -> str | None:
     text = os.environ.get(name)
     if not text:
         return None
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
+    try:
+        split_address(text)
+    except ClusterConfigError:
         raise ClusterConfigError(
             f"{name}={text!r} is not an address of the form host:port. It is set by "
             "`replicax launch`; unset it if there is no launcher."
-        )
+        ) from None
     return text

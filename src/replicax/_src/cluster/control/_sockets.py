@@ -76,13 +76,13 @@ def share(sock: socket.socket) -> None:
 
 
 def split(address: str) -> tuple[str, int]:
-    """Host and port of "host:port" or "[v6]:port"; the form has been checked before."""
+    """Returns host and port of "host:port" or "[v6]:port"; the form has been checked before."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def joined(host: str, port: int) -> str:
-    """The opposite of `split`."""
+    """Returns what `split` takes apart."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -107,7 +107,7 @@ def process_at_port(port: int) -> str | None:
 
 
 def process_state(pid: int) -> str | None:
-    """What the kernel says that a process of this machine is doing: "stopped", "running" ..."""
+    """Returns what the kernel says that a process of this machine does: "stopped", "running" ..."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="utf-8") as lines:
         for line in lines:
             if match := re.match(r"State:\s+(\S)\s*(?:\((.*)\))?", line):

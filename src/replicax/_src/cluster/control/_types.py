@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import signal
-from typing import Any
+from typing import Any, final
 
 # A worker that leaves because another is gone.
 LEFT_STATUS = 1
@@ -14,16 +15,48 @@ RESTART_STATUS = 42
 Message = dict[str, Any]
 
 
+class EventKind(enum.StrEnum):
+    """What the server notices; the package's docstring says what each means."""
+
+    ARRIVED = enum.auto()
+    STARTED = enum.auto()
+    REFUSED = enum.auto()
+    STATUS = enum.auto()
+    FAILED = enum.auto()
+    LOST = enum.auto()
+    FINISHED = enum.auto()
+    STALLED = enum.auto()
+    DOWN = enum.auto()
+    DONE = enum.auto()
+
+
+class WorkerState(enum.StrEnum):
+    """How far a worker has come in its life."""
+
+    EXPECTED = enum.auto()
+    ARRIVED = enum.auto()
+    """It has said who it is, and waits for the verdict."""
+    RUNNING = enum.auto()
+    FINISHED = enum.auto()
+    """It has come to its end, and waits for the others."""
+    FAILED = enum.auto()
+    LOST = enum.auto()
+    ENDED = enum.auto()
+    """Its process has ended, before it said anything."""
+
+
+@final
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """Something that the server noticed; the kinds are listed in the package's docstring."""
+    """Something that the server noticed."""
 
-    kind: str
+    kind: EventKind
     worker: int | None = None
     text: str = ""
     details: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class WorkerStatus:
     """What the server knows of a worker.
@@ -31,7 +64,7 @@ class WorkerStatus:
     Attributes:
       worker: Its rank.
       name: How to call it, with its address where that is known.
-      state: "expected", "arrived", "running", "finished", "failed" or "lost".
+      state: How far it has come.
       phase: What it says it is doing ("compiling step", "running step", "idle" ...).
       step: The step it says it is at.
       calls: How many collective programs it has launched.
@@ -43,7 +76,7 @@ class WorkerStatus:
 
     worker: int
     name: str
-    state: str
+    state: WorkerState
     phase: str = ""
     step: int = 0
     calls: int = 0
@@ -53,6 +86,7 @@ class WorkerStatus:
     silent_for: float | None = None
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Cause:
     """Why the job is over: the worker at fault (None: nobody in particular) and what it did.
@@ -82,16 +116,16 @@ def how_it_ended(status: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 call", "2 calls"."""
+    """Returns "1 call", "2 calls"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(items: list[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
+    """Returns "a", "a and b", "a, b and c"."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def sentence(text: str) -> str:
-    """The text with a capital at its beginning and a full stop at its end."""
+    """Returns the text with a capital at its beginning and a full stop at its end."""
     text = text[:1].upper() + text[1:]
     return text if text.endswith(".") else f"{text}."

@@ -1,76 +1,121 @@
 """The watchdog: when is a job stuck, who is to blame, and what to print about it.
 
-A pure function of what the server knows: it looks a few times a second and answers yes or no. A
-collective program ends for all workers or for none, so one stuck worker stops the progress of all:
-the job is stuck when nobody has moved for `timeout` seconds, while nobody is compiling or has asked
-to be left alone. A worker that has not been heard of for that long is stopped, whatever the others
-do: its heartbeat comes from a thread of its own.
+A collective program ends for all workers or for none, so one stuck worker stops the progress of
+all: the job is stuck when nobody has moved for `timeout` seconds, while nobody is compiling or has
+asked to be left alone. A worker that has not been heard of for that long is stopped, whatever the
+others do: its heartbeat comes from a thread of its own. `Watch` looks a few times a second; the
+functions decide from what the server knows.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import final
 
+from replicax._src.cluster.control._loop import MessageLoop
+from replicax._src.cluster.control._records import WorkerRecord
 from replicax._src.cluster.control._sockets import process_state
-from replicax._src.cluster.control._types import counted, listed
+from replicax._src.cluster.control._types import Message, WorkerState, listed
+
+_LOOK_SECONDS = 0.25
+_HEARTBEAT_SECONDS = 1.0
+# How long a worker may take to answer for its stacks before it counts as silent.
+_STACKS_SECONDS = 1.0
 
 
-@dataclasses.dataclass
-class View:
-    """A worker as the watchdog sees it; `heard` and `moved` are times of the monotonic clock."""
+@final
+class Watch:
+    """Looks after the workers of a job until it is stopped. Everything in the loop's thread.
 
-    worker: int
-    name: str
-    state: str
-    calls: int
-    phase: str
-    step: int
-    busy: bool
-    pid: int | None
-    host: str | None
-    heard: float
-    moved: float
-    stack: str | None = None
+    Args:
+      timeout: Seconds without progress after which the job is stuck.
+      workers: Whom to look after.
+      loop: For timers.
+      broadcast: Sends a message to all workers.
+      on_stalled: Called once: the job is stuck.
+    """
 
-    @property
-    def place(self) -> str:
-        """ "step 12, call 120, running step"; without the step where the program does not say."""
-        if self.state == "finished":
-            return f"finished after {counted(self.calls, 'call')}"
-        step = f"step {self.step}, " if self.step else ""
-        return f"{step}call {self.calls}, {self.phase}"
+    def __init__(
+        self,
+        timeout: float,
+        workers: Sequence[WorkerRecord],
+        loop: MessageLoop,
+        broadcast: Callable[[Message], None],
+        on_stalled: Callable[[], None],
+    ) -> None:
+        self.timeout = timeout
+        self._workers = workers
+        self._loop = loop
+        self._broadcast = broadcast
+        self._on_stalled = on_stalled
+        self._asking = False
+        self._stopped = False
+        self._beat()
+        self._look()
+
+    def stop(self) -> None:
+        """Ends the watch: the job is over."""
+        self._stopped = True
+
+    def answered(self) -> None:
+        """Notes that a worker has sent its stacks."""
+        if self._asking and all(each.stack is not None for each in self._workers):
+            self._tell()
+
+    def _beat(self) -> None:
+        if not self._stopped:  # the workers want to know, too, that the server is alive
+            self._broadcast({"op": "beat"})
+            self._loop.call_later(min(_HEARTBEAT_SECONDS, self.timeout / 3), self._beat)
+
+    def _look(self) -> None:
+        if self._stopped:
+            return
+        if is_stalled(self._workers, time.monotonic(), self.timeout):
+            self._asking = True
+            for worker in self._workers:
+                worker.stack = None
+            self._broadcast({"op": "stacks?"})
+            self._loop.call_later(_STACKS_SECONDS, self._tell)
+        else:
+            self._loop.call_later(min(_LOOK_SECONDS, self.timeout / 4), self._look)
+
+    def _tell(self) -> None:
+        if self._asking and not self._stopped:
+            self._asking = False
+            self._on_stalled()
 
 
-def is_stalled(views: list[View], now: float, timeout: float) -> bool:
+def is_stalled(workers: Sequence[WorkerRecord], now: float, timeout: float) -> bool:
     """Whether the job should be looked into."""
-    if any(now - view.heard > timeout for view in views):
+    if any(now - each.heard > timeout for each in workers):
         return True
-    running = [view for view in views if view.state != "finished"]
-    if not running or any(view.busy for view in running):
+    running = [each for each in workers if each.state is not WorkerState.FINISHED]
+    if not running or any(each.busy for each in running):
         return False
-    if len(running) < len(views):
+    if len(running) < len(workers):
         return False  # who has finished is not waited for: a last evaluation may take its time
-    return now - max(view.moved for view in views) > timeout
+    return now - max(each.moved for each in workers) > timeout
 
 
-def suspects(views: list[View]) -> list[View]:
-    """Who holds up the others: who does not answer; else who is behind; else nobody known."""
-    silent = [view for view in views if view.stack is None]
+def suspects(workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
+    """Returns who holds up the others: who does not answer; else who is behind; else nobody."""
+    silent = [each for each in workers if each.stack is None]
     if silent:
         return silent
-    running = [view for view in views if view.state != "finished"]
-    active = [view for view in running if not view.phase.startswith("waiting")]
+    running = [each for each in workers if each.state is not WorkerState.FINISHED]
+    active = [each for each in running if not each.phase.startswith("waiting")]
     if 0 < len(active) < len(running):
         return active
-    first = min((view.calls for view in running), default=0)
-    behind = [view for view in running if view.calls == first]
+    first = min((each.calls for each in running), default=0)
+    behind = [each for each in running if each.calls == first]
     return behind if len(behind) < len(running) or len(running) == 1 else []
 
 
-def verdict(views: list[View], timeout: float) -> str:
-    """The one line: what the suspects did, to be read after the name of the first."""
-    found = suspects(views)
+def verdict(workers: Sequence[WorkerRecord], timeout: float) -> str:
+    """Returns in one line what the suspects did, to be read after the name of the first."""
+    found = suspects(workers)
     if not found:
         return f"No worker has made progress for {timeout:g} s"
     first = found[0]
@@ -78,30 +123,30 @@ def verdict(views: list[View], timeout: float) -> str:
         state = state_of(first)
         text = f"does not answer{f' (its process is {state})' if state else ''}"
     else:
-        furthest = max(view.calls for view in views)
+        furthest = max(each.calls for each in workers)
         text = f"has made no progress for {timeout:g} s ({first.place})"
         if furthest > first.calls:
             text += f"; the others are at call {furthest}"
-    also = [view.name for view in found[1:]]
+    also = [each.name for each in found[1:]]
     return text + (f"; so with {listed(also)}" if also else "")
 
 
-def report(views: list[View], timeout: float) -> str:
-    """Many lines: step, phase and Python stack of each worker."""
+def report(workers: Sequence[WorkerRecord], timeout: float) -> str:
+    """Returns many lines: step, phase and Python stack of each worker."""
     blocks = [f"No progress for {timeout:g} s. What each worker was doing:"]
-    for view in views:
-        block = f"{view.name}: {view.place}"
-        if view.stack is None:
-            state = state_of(view)
+    for each in workers:
+        block = f"{each.name}: {each.place}"
+        if each.stack is None:
+            state = state_of(each)
             block += "\n  no answer" + (f"; its process is {state}" if state else "")
         else:
-            block += "\n" + "\n".join(f"  {line}" for line in view.stack.splitlines())
+            block += "\n" + "\n".join(f"  {line}" for line in each.stack.splitlines())
         blocks.append(block)
     return "\n".join(blocks)
 
 
-def state_of(view: View) -> str | None:
-    """What the kernel says about the process, if it is one of this machine."""
-    if view.pid is None or view.host != socket.gethostname():
+def state_of(worker: WorkerRecord) -> str | None:
+    """Returns what the kernel says about the process, if it is one of this machine."""
+    if worker.pid is None or worker.host != socket.gethostname():
         return None
-    return process_state(view.pid)
+    return process_state(worker.pid)

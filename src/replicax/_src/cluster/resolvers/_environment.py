@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 
 from replicax._src._errors import ClusterConfigError
+from replicax._src._typing import override
 from replicax._src.cluster._spec import ClusterSpec
 from replicax._src.cluster._tf_config import VARIABLE, task_index
 from replicax._src.cluster.resolvers._host_lists import expand_hostlist
@@ -94,5 +95,6 @@ class _Listed(SimpleClusterResolver):
     """A resolver whose messages name the variable."""
 
     @property
+    @override
     def _source(self) -> str:
         return "REPLICAX_WORKER_HOSTNAMES"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from replicax._src._typing import override
 from replicax._src.cluster._spec import ClusterSpec
 from replicax._src.cluster.resolvers._resolver import LookedUpCluster
 
@@ -39,7 +40,7 @@ class GCEClusterResolver(LookedUpCluster):
         task_type: str = "worker",
         task_id: int = 0,
         rpc_layer: str | None = "grpc",
-        credentials: Any = "default",
+        credentials: object = "default",
         service: Any = None,
     ) -> None:
         self._project = project
@@ -51,6 +52,7 @@ class GCEClusterResolver(LookedUpCluster):
         self._rpc_layer = rpc_layer
         self._service = _service(credentials) if service is None else service
 
+    @override
     def cluster_spec(self) -> ClusterSpec:
         """Returns the cluster as Compute Engine describes it now."""
         groups, instances = self._service.instanceGroups(), self._service.instances()
@@ -78,6 +80,7 @@ class GCEClusterResolver(LookedUpCluster):
         return ClusterSpec({self._task_type: sorted(addresses)})
 
     @property
+    @override
     def task_type(self) -> str | None:
         """The job that the machines are. It cannot be changed."""
         return self._task_type
@@ -90,7 +93,7 @@ class GCEClusterResolver(LookedUpCluster):
         )
 
 
-def _service(credentials: Any) -> Any:
+def _service(credentials: object) -> Any:
     try:
         discovery = importlib.import_module("googleapiclient.discovery")
     except ImportError:

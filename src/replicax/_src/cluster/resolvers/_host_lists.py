@@ -50,7 +50,7 @@ def expand_tasks_per_node(tasks_per_node: str) -> list[int]:
 
 
 def natural_order(name: str) -> list[tuple[int, str]]:
-    """A sort key that puts n2 before n10."""
+    """Returns a sort key that puts n2 before n10."""
     return [
         (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
     ]

@@ -10,6 +10,7 @@ import enum
 import importlib
 from typing import Any
 
+from replicax._src._typing import override
 from replicax._src.cluster._spec import ClusterSpec
 from replicax._src.cluster.resolvers._host_lists import natural_order
 from replicax._src.cluster.resolvers._resolver import LookedUpCluster
@@ -62,6 +63,7 @@ class KubernetesClusterResolver(LookedUpCluster):
         self._task_id = None
         self._rpc_layer = rpc_layer
 
+    @override
     def cluster_spec(self) -> ClusterSpec:
         """Returns the cluster as Kubernetes describes it now.
 

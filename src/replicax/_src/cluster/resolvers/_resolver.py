@@ -1,20 +1,33 @@
 """`ClusterResolver`: the interface between a strategy and whatever knows the cluster.
 
 The other files of this folder are one resolver each. They describe; nothing here connects to
-another worker, and JAX is loaded only to count accelerators.
+another worker, and JAX's devices are started only to count accelerators.
 """
 
 from __future__ import annotations
 
 import abc
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
 
+from replicax._src._typing import Device
 from replicax._src.cluster._spec import ClusterSpec, worker_tasks
-from replicax._src.cluster.resolvers._accelerators import count_accelerators, local_accelerators
+
+_KINDS = {"cuda": "GPU", "rocm": "GPU"}
 
 
 def format_master_url(master: str, rpc_layer: str | None = None) -> str:
     """Returns an address as TensorFlow's `master` shows it: with the protocol, if there is one."""
     return f"{rpc_layer}://{master}" if rpc_layer else master
+
+
+class Place(NamedTuple):
+    """What a source says of this process, where nobody has set it; None: it does not say."""
+
+    task_type: str | None = None
+    task_id: int | None = None
+    rpc_layer: str | None = None
 
 
 class ClusterResolver(abc.ABC):
@@ -38,7 +51,7 @@ class ClusterResolver(abc.ABC):
 
     @abc.abstractmethod
     def cluster_spec(self) -> ClusterSpec:
-        """Returns the cluster as it is now, asked anew each time."""
+        """Returns the cluster as it is now, asked again each time."""
 
     @abc.abstractmethod
     def master(
@@ -91,7 +104,8 @@ class ClusterResolver(abc.ABC):
     @property
     def task_type(self) -> str | None:
         """The job of this process ("chief", "worker", "ps" or "evaluator"); None if not known."""
-        return getattr(self, "_task_type", None)
+        own = getattr(self, "_task_type", None)
+        return self._place().task_type if own is None else own
 
     @task_type.setter
     def task_type(self, task_type: str | None) -> None:
@@ -100,7 +114,8 @@ class ClusterResolver(abc.ABC):
     @property
     def task_id(self) -> int | None:
         """The index of this process in its job; None if not known."""
-        return getattr(self, "_task_id", None)
+        own = getattr(self, "_task_id", None)
+        return self._place().task_id if own is None else own
 
     @task_id.setter
     def task_id(self, task_id: int | None) -> None:
@@ -109,7 +124,8 @@ class ClusterResolver(abc.ABC):
     @property
     def rpc_layer(self) -> str | None:
         """The protocol that TensorFlow would use, for `master`; None if not known."""
-        return getattr(self, "_rpc_layer", None)
+        own = getattr(self, "_rpc_layer", None)
+        return self._place().rpc_layer if own is None else own
 
     @rpc_layer.setter
     def rpc_layer(self, rpc_layer: str | None) -> None:
@@ -120,8 +136,12 @@ class ClusterResolver(abc.ABC):
         """What to call this source in messages."""
         return type(self).__name__
 
+    def _place(self) -> Place:
+        """Returns what the source says of this process; asked for what nobody has set."""
+        return Place()
+
     def _known_accelerators(self) -> dict[str, int] | None:
-        """What the source says of the accelerators of every worker; None: they are counted."""
+        """Returns what the source says of the accelerators of a worker; None: they are counted."""
         return None
 
     def _check(self) -> None:  # noqa: B027  # most sources have no form of their own to check
@@ -150,3 +170,22 @@ class LookedUpCluster(ClusterResolver):
             return ""
         address = self.cluster_spec().task_address(task_type, task_id)
         return format_master_url(address, rpc_layer or self.rpc_layer)
+
+
+def local_accelerators() -> dict[str, int]:
+    """Returns the number of this process's accelerators by kind, such as {"GPU": 8}."""
+    import jax
+
+    return _count(jax.local_devices())
+
+
+def count_accelerators(rank: int) -> dict[str, int]:
+    """Returns the same for one worker of the running job; {} if there is no such worker."""
+    import jax
+
+    return _count(device for device in jax.devices() if device.process_index == rank)
+
+
+def _count(devices: Iterable[Device]) -> dict[str, int]:
+    platforms = [str(device.platform) for device in devices]
+    return dict(Counter(_KINDS.get(each, each.upper()) for each in platforms if each != "cpu"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from replicax._src._typing import override
 from replicax._src.cluster._spec import ClusterSpec
-from replicax._src.cluster.resolvers._resolver import ClusterResolver, format_master_url
+from replicax._src.cluster.resolvers._resolver import ClusterResolver, Place, format_master_url
 
 
 class SimpleClusterResolver(ClusterResolver):
@@ -56,10 +57,12 @@ class SimpleClusterResolver(ClusterResolver):
         self._num_accelerators = num_accelerators
         self._rpc_layer = rpc_layer
 
+    @override
     def cluster_spec(self) -> ClusterSpec:
         """Returns the cluster that it was given."""
         return self._cluster_spec
 
+    @override
     def master(
         self,
         task_type: str | None = None,
@@ -78,10 +81,12 @@ class SimpleClusterResolver(ClusterResolver):
             master = self.cluster_spec().task_address(task_type, task_id)
         return format_master_url(master, rpc_layer or self._rpc_layer)
 
+    @override
     def _known_accelerators(self) -> dict[str, int]:
         return self._num_accelerators or {}
 
     @property
+    @override
     def environment(self) -> str:
         """What it was given."""
         return self._environment
@@ -110,7 +115,7 @@ class UnionResolver(ClusterResolver):
 
     # The names of the keywords are TensorFlow's, and so is their being in **kwargs.
     def __init__(self, *args: ClusterResolver, **kwargs: Any) -> None:
-        self._rpc_layer = kwargs.pop("rpc_layer", None)
+        self._rpc_layer = kwargs.pop("rpc_layer", None) or None
         self._task_type = kwargs.pop("task_type", None)
         self._task_id = kwargs.pop("task_id", None)
         if kwargs:
@@ -127,6 +132,7 @@ class UnionResolver(ClusterResolver):
                 )
         self._cluster_resolvers = args
 
+    @override
     def cluster_spec(self) -> ClusterSpec:
         """Returns all jobs of all resolvers in one cluster.
 
@@ -154,6 +160,7 @@ class UnionResolver(ClusterResolver):
                 job.update(new)
         return ClusterSpec(merged)
 
+    @override
     def master(
         self,
         task_type: str | None = None,
@@ -172,6 +179,7 @@ class UnionResolver(ClusterResolver):
             return format_master_url(address, rpc_layer or self._rpc_layer)
         return self._cluster_resolvers[0].master(rpc_layer=rpc_layer)
 
+    @override
     def num_accelerators(
         self,
         task_type: str | None = None,
@@ -188,40 +196,18 @@ class UnionResolver(ClusterResolver):
         return self._cluster_resolvers[0].num_accelerators(task_type, task_id, config_proto)
 
     @property
+    @override
     def environment(self) -> str | None:
         """The first resolver's."""
         return self._cluster_resolvers[0].environment
 
-    # TensorFlow asks `self._task_id or ...`, and so never lets a task id of 0 override another.
-    @property
-    def task_type(self) -> str | None:
-        """The job of this process: what was given here, or else the first resolver's."""
-        own = self._task_type
-        return self._cluster_resolvers[0].task_type if own is None else own
+    @override
+    def _place(self) -> Place:
+        # TensorFlow asks `self._task_id or ...`, and so never lets a task id of 0 override another.
+        first = self._cluster_resolvers[0]
+        return Place(first.task_type, first.task_id, first.rpc_layer)
 
-    @task_type.setter
-    def task_type(self, task_type: str | None) -> None:
-        self._task_type = task_type
-
-    @property
-    def task_id(self) -> int | None:
-        """The index of this process: what was given here, or else the first resolver's."""
-        own = self._task_id
-        return self._cluster_resolvers[0].task_id if own is None else own
-
-    @task_id.setter
-    def task_id(self, task_id: int | None) -> None:
-        self._task_id = task_id
-
-    @property
-    def rpc_layer(self) -> str | None:
-        """The protocol: what was given here, or else the first resolver's."""
-        return self._rpc_layer or self._cluster_resolvers[0].rpc_layer
-
-    @rpc_layer.setter
-    def rpc_layer(self, rpc_layer: str | None) -> None:
-        self._rpc_layer = rpc_layer
-
+    @override
     def _check(self) -> None:
         for resolver in self._cluster_resolvers:
             resolver._check()

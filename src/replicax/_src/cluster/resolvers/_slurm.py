@@ -13,6 +13,7 @@ import os
 import subprocess
 
 from replicax._src._errors import ClusterConfigError
+from replicax._src._typing import override
 from replicax._src.cluster._spec import ClusterSpec
 from replicax._src.cluster.resolvers._host_lists import (
     expand_hostlist,
@@ -94,6 +95,7 @@ class SlurmClusterResolver(LookedUpCluster):
                 f"{self._task_configuration}."
             )
 
+    @override
     def cluster_spec(self) -> ClusterSpec:
         """Returns the cluster; also sets `task_type` and `task_id`, and CUDA_VISIBLE_DEVICES.
 
@@ -131,6 +133,7 @@ class SlurmClusterResolver(LookedUpCluster):
         """Returns the job and the index of this process; None before the first `cluster_spec()`."""
         return self.task_type, self.task_id
 
+    @override
     def _known_accelerators(self) -> dict[str, int]:
         return {"GPU": self._gpus_per_task}
 

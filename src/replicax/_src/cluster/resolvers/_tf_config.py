@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from replicax._src._errors import ClusterConfigError
+from replicax._src._typing import override
 from replicax._src.cluster._spec import ClusterSpec
 from replicax._src.cluster._tf_config import EXAMPLE, read_tf_config, task_index
-from replicax._src.cluster.resolvers._resolver import ClusterResolver, format_master_url
+from replicax._src.cluster.resolvers._resolver import ClusterResolver, Place, format_master_url
 
 
 class TFConfigClusterResolver(ClusterResolver):
-    """A resolver that reads the environment variable TF_CONFIG, anew each time it is asked.
+    """A resolver that reads the environment variable TF_CONFIG, again each time it is asked.
 
     The variable is a JSON text: the cluster, and the place of this process in it.
 
@@ -47,10 +46,12 @@ class TFConfigClusterResolver(ClusterResolver):
         self._rpc_layer = rpc_layer
         self._environment = environment
 
+    @override
     def cluster_spec(self) -> ClusterSpec:
         """Returns the cluster in TF_CONFIG; an empty one if it has none."""
         return ClusterSpec(read_tf_config().get("cluster", {}))
 
+    @override
     def master(
         self,
         task_type: str | None = None,
@@ -84,46 +85,34 @@ class TFConfigClusterResolver(ClusterResolver):
         return format_master_url(cluster.task_address(task_type, task_id), rpc_layer)
 
     @property
+    @override
     def environment(self) -> str | None:
         """What it was given."""
         return self._environment
 
     @property
-    def task_type(self) -> str | None:
-        """The job of this process; None if TF_CONFIG does not say."""
-        found = self._task().get("type") if self._task_type is None else self._task_type
-        return None if found is None else str(found)
-
-    @task_type.setter
-    def task_type(self, task_type: str | None) -> None:
-        self._task_type = task_type
-
-    @property
+    @override
     def task_id(self) -> int | None:
         """The index of this process in its job; None if TF_CONFIG does not say."""
-        found = self._task().get("index") if self._task_id is None else self._task_id
+        found = super().task_id
         return None if found is None else task_index(found, "TF_CONFIG: the index of the task")
 
     @task_id.setter
     def task_id(self, task_id: int | None) -> None:
         self._task_id = task_id
 
-    @property
-    def rpc_layer(self) -> str | None:
-        """The protocol for `master`; None if TF_CONFIG does not say."""
-        return read_tf_config().get("rpc_layer") if self._rpc_layer is None else self._rpc_layer
-
-    @rpc_layer.setter
-    def rpc_layer(self, rpc_layer: str | None) -> None:
-        self._rpc_layer = rpc_layer
-
-    def _task(self) -> dict[str, Any]:
-        return read_tf_config().get("task", {})
+    @override
+    def _place(self) -> Place:
+        config = read_tf_config()
+        task = config.get("task", {})
+        return Place(task.get("type"), task.get("index"), config.get("rpc_layer"))
 
     @property
+    @override
     def _source(self) -> str:
         return "TF_CONFIG"
 
+    @override
     def _check(self) -> None:
         config = read_tf_config()
         trains = config.get("task", {}).get("type", "evaluator") != "evaluator"

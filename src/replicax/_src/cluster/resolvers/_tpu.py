@@ -11,11 +11,15 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from replicax._src._errors import ClusterConfigError
+from replicax._src._typing import override
 from replicax._src.cluster._addresses import split_address
 from replicax._src.cluster._spec import ClusterSpec
 from replicax._src.cluster._tf_config import task_index
-from replicax._src.cluster.resolvers._accelerators import local_accelerators
-from replicax._src.cluster.resolvers._resolver import ClusterResolver, format_master_url
+from replicax._src.cluster.resolvers._resolver import (
+    ClusterResolver,
+    format_master_url,
+    local_accelerators,
+)
 
 DEFAULT_PORT = 8888
 
@@ -89,8 +93,8 @@ class TPUClusterResolver(ClusterResolver):
         job_name: str = "worker",
         coordinator_name: str | None = None,
         coordinator_address: str | None = None,
-        credentials: Any = "default",
-        service: Any = None,
+        credentials: object = "default",
+        service: object = None,
         discovery_url: str | None = None,
     ) -> None:
         del zone, project, credentials, service, discovery_url
@@ -105,6 +109,7 @@ class TPUClusterResolver(ClusterResolver):
         self._task_id = index
         self._coordinator = (coordinator_name or "coordinator", coordinator_address)
 
+    @override
     def cluster_spec(self) -> ClusterSpec:
         """Returns the hosts of the pod; an empty cluster if there is only this host."""
         if not self._hosts:
@@ -116,6 +121,7 @@ class TPUClusterResolver(ClusterResolver):
             cluster[name] = [address]
         return ClusterSpec(cluster)
 
+    @override
     def master(
         self,
         task_type: str | None = None,
@@ -164,6 +170,7 @@ class TPUClusterResolver(ClusterResolver):
             devices=devices,
         )
 
+    @override
     def _known_accelerators(self) -> dict[str, int]:
         return {"TPU": local_accelerators().get("TPU", 0)}
 

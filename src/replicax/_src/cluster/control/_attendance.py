@@ -6,11 +6,15 @@ No sockets here: the server puts in what was said, and asks for the verdict.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, final
 
 from replicax._src.cluster.control._types import Message, counted, listed
 
+Value = TypeVar("Value")
 
+
+@final
 @dataclasses.dataclass(frozen=True)
 class Hello:
     """What a worker says when it arrives. Everybody must say the same in `same`."""
@@ -27,12 +31,12 @@ class Hello:
     coordinator: str | None
 
     def message(self) -> Message:
-        """For the wire."""
+        """Returns the message for the wire."""
         return {"op": "hello", **dataclasses.asdict(self)}
 
     @classmethod
     def of(cls, message: Message) -> Hello:
-        """From the wire; ValueError if a stranger made it up."""
+        """Returns what a message from the wire says; ValueError if a stranger made it up."""
         try:
             hello = cls(
                 worker=int(message["worker"]),
@@ -60,7 +64,8 @@ class Hello:
         return f"pid {self.pid} on {self.host}"
 
 
-class Meeting:
+@final
+class Attendance:
     """Collects the hellos of a job of `workers` workers."""
 
     def __init__(self, workers: int, names: list[str]) -> None:
@@ -91,11 +96,11 @@ class Meeting:
         self.hellos.pop(worker, None)
 
     def name(self, worker: int) -> str:
-        """ "worker 2 (host:port)", as far as that is known."""
+        """Returns "worker 2 (host:port)", as far as that is known."""
         return self.names[worker] if worker < len(self.names) else f"worker {worker}"
 
     def short_name(self, worker: int) -> str:
-        """The name without the address."""
+        """Returns the name without the address."""
         return self._short[worker] if worker < self.workers else f"worker {worker}"
 
     @property
@@ -109,7 +114,7 @@ class Meeting:
         return [worker for worker in range(self.workers) if worker not in self.hellos]
 
     def absent_text(self, seconds: float) -> str:
-        """The error if somebody did not come in time."""
+        """Returns the error if somebody did not come in time."""
         came = self.workers - len(self.missing)
         absent = listed([self.name(worker) for worker in self.missing])
         return (
@@ -119,7 +124,7 @@ class Meeting:
         )
 
     def problems(self) -> list[str]:
-        """A sentence for everything that is wrong with those who have come."""
+        """Returns a sentence for everything that is wrong with those who have come."""
         found = [*dict.fromkeys(self._twice)]
         found += self._different(
             lambda hello: hello.addresses,
@@ -160,8 +165,14 @@ class Meeting:
             )
         return found
 
-    def _different(self, of: Any, text: Any, what: str, fix: str) -> list[str]:
-        groups: dict[Any, list[int]] = {}
+    def _different(
+        self,
+        of: Callable[[Hello], Value | None],
+        text: Callable[[Value], str],
+        what: str,
+        fix: str,
+    ) -> list[str]:
+        groups: dict[Value, list[int]] = {}
         for worker in sorted(self.hellos):
             value = of(self.hellos[worker])
             if value is not None:
