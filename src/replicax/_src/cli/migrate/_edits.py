@@ -5,7 +5,7 @@ Places are those of libcst: lines from 1, columns from 0, in characters.
 
 import bisect
 import re
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")  # what Python takes for a line
 
@@ -17,6 +17,7 @@ def split_lines(text: str) -> list[str]:
     return _LINE.findall(text)
 
 
+@final
 class _Change(NamedTuple):
     start: Place
     order: int
@@ -26,6 +27,7 @@ class _Change(NamedTuple):
     text: str
 
 
+@final
 class Edits:
     """Changes to a text, collected in any order and applied together."""
 

@@ -1,6 +1,7 @@
 """What becomes of the imports of TensorFlow, and where those of replicax and JAX go."""
 
 from collections.abc import Iterator
+from typing import final
 
 import libcst as cst
 from libcst.metadata import GlobalScope
@@ -24,6 +25,7 @@ _LOCAL_NAMES = {
 _BACKEND = 'os.environ.setdefault("KERAS_BACKEND", "jax")'
 
 
+@final
 class Modules:
     """The modules that the changed lines need, and what they are called in this file."""
 
@@ -81,6 +83,7 @@ def full_module(name: str) -> str:
     return MODULES[first] + dot + rest
 
 
+@final
 class ImportStatement:
     """One import, and what is to become of its parts."""
 

@@ -12,7 +12,7 @@ import inspect
 import os
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from replicax._src._old_names import OLD_NAMES, OldName
 from replicax._src.cli.migrate import _table
@@ -50,6 +50,7 @@ _OTHER_PLACES_OF_KERAS = {
 _CLASSES_OF_KERAS = re.compile(r"tf\.(initializers|losses|metrics)\.[A-Z]")
 
 
+@final
 class Entry(NamedTuple):
     """A line of the table."""
 
@@ -58,6 +59,7 @@ class Entry(NamedTuple):
     advice: str = ""
 
 
+@final
 class Match(NamedTuple):
     """A line of the table that a name was found in."""
 
@@ -133,6 +135,7 @@ def lookup(name: str) -> Match:
     return Match(name, _UNKNOWN)
 
 
+@final
 class _Ours(NamedTuple):
     name: str
     """What replicax or Keras has in the same place."""
@@ -180,6 +183,14 @@ def other_names(name: str) -> list[str]:
             if form.startswith(place):
                 forms.append(other + form[len(place) :])
     return forms
+
+
+def remark(name: str, text: str) -> str:
+    """Returns what else is said of a name in a file with this text; "" if nothing."""
+    found = _table.REMARKS.get(name)
+    if found is None or not found.where.search(text):
+        return ""
+    return "" if found.unless is not None and found.unless.search(text) else found.text
 
 
 def _prefixes(name: str) -> Iterator[str]:
@@ -358,3 +369,37 @@ def signature(name: str) -> inspect.Signature | None:
     except (TypeError, ValueError):
         return None
     return inspect.Signature(list(found.parameters.values())[1:]) if is_method else found
+
+
+# --- where a name of Keras is not what a file needs -----------------------------------------------
+
+
+@final
+class WithReplicax:
+    """Says what takes the place of a name of Keras in a file with objects of replicax."""
+
+    def __init__(self, has_estimator: bool, trains_own_variables: bool) -> None:
+        """Prepares for a file.
+
+        Args:
+          has_estimator: it has an Estimator, which takes metrics of replicax.
+          trains_own_variables: its optimizers update Variables, which those of Keras do not.
+        """
+        self._has_estimator = has_estimator
+        self._trains_own_variables = trains_own_variables
+
+    def new_name(self, new: str) -> str | None:
+        """Returns the name to write for one of Keras; None if somebody has to think."""
+        if self._has_estimator and new.startswith("keras.metrics."):
+            return f"rx{new[5:]}" if exists(f"rx{new[5:]}") else None
+        if self._trains_own_variables and new.startswith("keras.optimizers."):
+            return None
+        return new
+
+    def advice(self, new: str) -> tuple[str, str]:
+        """Returns what to write, and why, where `new_name` knows none."""
+        if new.startswith("keras.metrics."):
+            return "", "rx.metrics, which an Estimator takes, does not have it"
+        optimizer = f"optax.{new.rpartition('.')[2].lower()}"  # optax.adamw is Keras's AdamW
+        found = f"rx.Optimizer({optimizer}(...))" if exists(optimizer) else "rx.Optimizer"
+        return found, "that of Keras trains Keras's variables"

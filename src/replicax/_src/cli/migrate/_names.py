@@ -6,7 +6,7 @@ parameter that happens to be called `tf` is not.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import libcst as cst
 from libcst.metadata import Assignment, BaseAssignment, GlobalScope, ImportAssignment
@@ -24,6 +24,7 @@ _ROOTS = {
 }
 
 
+@final
 @dataclasses.dataclass(eq=False)
 class Binding:
     """A line that gives something of TensorFlow a name in the file."""
@@ -42,6 +43,7 @@ class Binding:
         return self.alias is not None
 
 
+@final
 class Resolved(NamedTuple):
     """A chain of names that leads to TensorFlow."""
 
@@ -51,6 +53,7 @@ class Resolved(NamedTuple):
     """The lines that it may come from; they agree on what it is."""
 
 
+@final
 class Names:
     """Looks names up in a file."""
 

@@ -1,6 +1,7 @@
 """What was found in a file, and the marks that are left in it."""
 
 from collections.abc import Collection
+from typing import final
 
 import libcst as cst
 
@@ -10,6 +11,7 @@ from replicax._src.cli.migrate._source import Source
 from replicax._src.cli.migrate._verdict import MARK, Finding, Verdict
 
 
+@final
 class Notes:
     """Collects findings; what is to be done by hand is marked in the text."""
 

@@ -4,10 +4,13 @@ Good enough to tell `strategy.run` from `subprocess.run`: looks through assignme
 `self`, annotations, functions of the file that return something, and names like `my_strategy`.
 """
 
+from typing import final
+
 import libcst as cst
 import libcst.matchers as m
 from libcst.metadata import Assignment
 
+from replicax._src._typing import override
 from replicax._src.cli.migrate import _table
 from replicax._src.cli.migrate._lookup import lookup, other_names
 from replicax._src.cli.migrate._names import Names, assigned_in
@@ -27,6 +30,7 @@ _BY_NAME = {
 _ITERATORS = {"Dataset": "Iterator", "DistributedDataset": "InputIterator"}
 
 
+@final
 class Objects:
     """Tells what the expressions of a file are."""
 
@@ -195,23 +199,28 @@ def _returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
     return found.values
 
 
+@final
 class _Returns(cst.CSTVisitor):
     """The values that a function returns, without those of functions in it."""
 
     def __init__(self) -> None:
         self.values: list[cst.BaseExpression] = []
 
+    @override
     def visit_Return(self, node: cst.Return) -> None:
         if node.value is not None:
             self.values.append(node.value)
 
+    @override
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         return False
 
+    @override
     def visit_Lambda(self, node: cst.Lambda) -> bool:
         return False
 
 
+@final
 class Definitions(cst.CSTVisitor):
     """Functions of the file, and what is assigned to attributes anywhere in it, by name."""
 
@@ -221,10 +230,12 @@ class Definitions(cst.CSTVisitor):
         self.functions: dict[str, list[cst.FunctionDef]] = {}
         source.module.visit(self)
 
+    @override
     def visit_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:
             if isinstance(target.target, cst.Attribute):
                 self.attributes.setdefault(target.target.attr.value, []).append(node.value)
 
+    @override
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         self.functions.setdefault(node.name.value, []).append(node)

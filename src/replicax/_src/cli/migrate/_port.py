@@ -7,6 +7,7 @@ over its own result changes nothing more.
 import dataclasses
 import re
 from collections import defaultdict
+from typing import final
 
 import libcst as cst
 
@@ -20,18 +21,25 @@ from replicax._src.cli.migrate._imports import (
     is_of_tensorflow,
     remove_statement,
 )
-from replicax._src.cli.migrate._keras import WithReplicax, is_name_for_keras
-from replicax._src.cli.migrate._lookup import exists, for_numpy, is_module, lookup, lookup_method
+from replicax._src.cli.migrate._lookup import (
+    WithReplicax,
+    exists,
+    for_numpy,
+    is_module,
+    lookup,
+    lookup_method,
+    remark,
+)
 from replicax._src.cli.migrate._names import Binding, Names, imported
 from replicax._src.cli.migrate._notes import Notes
 from replicax._src.cli.migrate._reader import MethodUse, Reader, Use
-from replicax._src.cli.migrate._remarks import remark
 from replicax._src.cli.migrate._source import Source, dotted
 from replicax._src.cli.migrate._table import CLASSES, TELLING
 from replicax._src.cli.migrate._tapes import Tapes
 from replicax._src.cli.migrate._verdict import MARK, Finding, Verdict
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Ported:
     """A file, read and ported."""
@@ -74,6 +82,7 @@ def port(content: bytes) -> Ported:
     return _Port(Source(content)).result()
 
 
+@final
 class _Port:
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -109,7 +118,7 @@ class _Port:
                 if binding.target == "tf.keras" and statement.is_global and self._rebinds(binding):
                     self._modules.know("keras", binding.local)
         for use in self._reader.uses:
-            if is_name_for_keras(use) and self._new_name(use):
+            if use.names_keras and self._new_name(use):
                 self._modules.need("keras")
 
     def spelled(self, name: str) -> str:
@@ -210,7 +219,7 @@ class _Port:
             else:
                 self._by_hand(use, name)
             return
-        if is_name_for_keras(use):
+        if use.names_keras:
             self._remove(use)  # its import has this name
             return
         whole = ".".join(filter(None, [new, use.rest]))

@@ -1,10 +1,12 @@
 """Finds every use of TensorFlow in a file: names, methods of its objects, imports."""
 
 import dataclasses
+from typing import final
 
 import libcst as cst
 import libcst.matchers as m
 
+from replicax._src._typing import override
 from replicax._src.cli.migrate import _table
 from replicax._src.cli.migrate._lookup import Entry, Match, is_remark_on_all, lookup, lookup_method
 from replicax._src.cli.migrate._names import Binding, Names, Resolved
@@ -18,6 +20,7 @@ _TAKES_FUNCTION = ("map", "filter", "flat_map", "interleave", "reduce")
 _BESIDE_TENSORFLOW = ("Dataset", "Model", "Shape", "Tensor")
 
 
+@final
 @dataclasses.dataclass(eq=False)
 class Use:
     """A name of TensorFlow that is used: of `tf.distribute.ReduceOp.SUM`, all but the `SUM`."""
@@ -32,7 +35,14 @@ class Use:
     defines: Binding | None
     """The alias that this use is the right side of."""
 
+    @property
+    def names_keras(self) -> bool:
+        """Whether it is that of `keras = tf.keras`."""
+        binding = self.defines
+        return binding is not None and (binding.local, binding.target) == ("keras", "tf.keras")
 
+
+@final
 @dataclasses.dataclass(eq=False)
 class MethodUse:
     """A method or attribute of an object: `strategy.run`."""
@@ -50,6 +60,7 @@ class MethodUse:
         return f"{self.owner}.{self.node.attr.value}"
 
 
+@final
 class Reader(cst.CSTVisitor):
     """Walks over a file; afterwards `uses`, `methods` and the like have what was found."""
 
@@ -85,26 +96,32 @@ class Reader(cst.CSTVisitor):
         self.trains_own_variables = False
         """Whether an optimizer is given variables that are not Keras's."""
 
+    @override
     def visit_Import(self, node: cst.Import) -> bool:
         self.imports.append(node)
         return False
 
+    @override
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         self.imports.append(node)
         return False
 
+    @override
     def visit_SimpleString(self, node: cst.SimpleString) -> None:
         if node.value.strip("'\"") == "TF_CONFIG":
             self.cluster_variables.append(node)
         self.sets_backend |= node.value.strip("'\"") == "KERAS_BACKEND"
 
+    @override
     def visit_Comment(self, node: cst.Comment) -> None:
         if node.value.startswith(MARK):
             self.marks.append(node)
 
+    @override
     def visit_For(self, node: cst.For) -> None:
         self._loop(node.iter, "for")
 
+    @override
     def visit_CompFor(self, node: cst.CompFor) -> None:
         self._loop(node.iter, "for")
 
@@ -112,6 +129,7 @@ class Reader(cst.CSTVisitor):
         if self._certain.what_is(over) in ("Dataset", "DistributedDataset"):
             self.loops.append((over, name))
 
+    @override
     def visit_Call(self, node: cst.Call) -> None:
         if isinstance(node.func, cst.Name) and node.func.value == "iter" and node.args:
             self._loop(node.args[0].value, "iter")
@@ -123,6 +141,7 @@ class Reader(cst.CSTVisitor):
         if owner and (entry := lookup_method(owner, "()")):
             self.called.append((node, owner, entry))
 
+    @override
     def visit_Annotation(self, node: cst.Annotation) -> None:
         literals = m.findall(
             node, m.Subscript(m.Name("Literal") | m.Attribute(attr=m.Name("Literal")))
@@ -131,14 +150,17 @@ class Reader(cst.CSTVisitor):
         strings = (each for each in m.findall(node, m.SimpleString()) if each not in no_names)
         self.annotations += (each for each in strings if isinstance(each, cst.SimpleString))
 
+    @override
     def visit_Name(self, node: cst.Name) -> None:
         if self._source.is_read(node):
             self._chain(node)
 
+    @override
     def visit_Arg(self, node: cst.Arg) -> bool:
         node.value.visit(self)  # and not its keyword, which is no name of the file
         return False
 
+    @override
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if not self._chain(node):
             self._method(node)

@@ -6,6 +6,9 @@ as that of `tf`.
 `_lookup.py` reads the table. Older names of what replicax has are in `replicax/_src/_old_names.py`.
 """
 
+import re
+from typing import NamedTuple, final
+
 # --- names that are only spelled differently -----------------------------------------------------
 
 # Where replicax and Keras 3 have the same names. What is there is asked of them: `tf.data.Dataset`
@@ -787,3 +790,31 @@ UNSUPPORTED_METHODS: dict[str, str] = {
 }
 # Calls of the object itself carry over.
 CALLED = "Loss Model"
+
+
+# --- what else is said of a name that changes by itself ------------------------------------------
+
+
+@final
+class Remark(NamedTuple):
+    """What is said of a name where the rest of the file calls for it."""
+
+    text: str
+    where: re.Pattern[str]
+    """What the file has."""
+    unless: re.Pattern[str] | None = None
+    """What it does not have."""
+
+
+REMARKS: dict[str, Remark] = {
+    "tf.train.Checkpoint": Remark(
+        "a Keras model in it has to be made in a scope; that of "
+        'rx.distribute.OneDeviceStrategy("CPU:0") will do',
+        re.compile(r"\bkeras\b"),
+        re.compile(r"\.scope\("),
+    ),
+    "tf.train.CheckpointManager": Remark(
+        "all workers save to one folder, and the first writes: no temporary folders for the others",
+        re.compile(r"\b(task_id|is_chief)\b"),
+    ),
+}

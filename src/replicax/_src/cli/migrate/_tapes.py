@@ -4,6 +4,8 @@ Names that the tape's block gives, and that lines below it read, are local to th
 it has to return them beside the loss.
 """
 
+from typing import final
+
 import libcst as cst
 import libcst.matchers as m
 from libcst.metadata import Access
@@ -11,6 +13,7 @@ from libcst.metadata import Access
 from replicax._src.cli.migrate._source import Source
 
 
+@final
 class Tapes:
     """The tapes of a file, and what is computed under them."""
 
