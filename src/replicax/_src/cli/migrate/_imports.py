@@ -13,12 +13,15 @@ from replicax._src.cli.migrate._source import Source
 
 # By what name a module is imported where the file has no name for it yet; the first that is free.
 _LOCAL_NAMES = {
+    "glob": ("glob",),
     "jax": ("jax",),
     "jax.numpy": ("jnp", "jax_numpy"),
     "keras": ("keras",),
     "numpy": ("np", "numpy"),
     "optax": ("optax",),
+    "os": ("os",),
     "replicax": ("rx", "replicax"),
+    "shutil": ("shutil",),
 }
 
 # Before Keras is imported, which looks for it then.
@@ -29,8 +32,15 @@ _BACKEND = 'os.environ.setdefault("KERAS_BACKEND", "jax")'
 class Modules:
     """The modules that the changed lines need, and what they are called in this file."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, first_use: int) -> None:
+        """Begins with no module.
+
+        Args:
+          names: of the file.
+          first_use: the line that is the first to run; an import below it comes too late.
+        """
         self._names = names
+        self._first_use = first_use
         self._new: dict[str, str] = {}
         self._known: dict[str, str] = {}
 
@@ -49,7 +59,10 @@ class Modules:
             return name
         module = MODULES[first]
         local = self._new.get(module) or self._known.get(module)
-        local = local or self._names.import_name(module)
+        if local is None and (known := self._names.import_name(module)):
+            local, line = known
+            if line > self._first_use:
+                self._new[module] = local
         if local is None:
             free = [each for each in _LOCAL_NAMES[module] if not self._names.is_taken(each)]
             local = self._new[module] = (free or [f"_{_LOCAL_NAMES[module][-1]}"])[0]
@@ -194,7 +207,7 @@ class ImportStatement:
         if isinstance(self.node, cst.Import):
             names = [self._code(each) for each in kept]
             for alias, new in self._new.items():
-                local = self._code(alias).partition(" as ")[2]
+                local = self._code(alias).partition(" as ")[2] or self._code(alias)
                 names.append(_named(full_module(new), local))
             if names and not self.is_kept:
                 yield f"import {', '.join(names)}"

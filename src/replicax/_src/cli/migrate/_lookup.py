@@ -20,12 +20,15 @@ from replicax._src.cli.migrate._verdict import Verdict
 
 # What the first part of a name stands for.
 MODULES = {
+    "glob": "glob",
     "jax": "jax",
     "jnp": "jax.numpy",
     "keras": "keras",
     "np": "numpy",
     "optax": "optax",
+    "os": "os",
     "rx": "replicax",
+    "shutil": "shutil",
 }
 
 # Other places where TensorFlow has, or had, the same names.
@@ -97,9 +100,12 @@ def _entries() -> Iterator[tuple[str, Entry]]:
 
     for name, new in _table.MATHS.items():
         yield f"tf.{name}", Entry(Verdict.THOUGHT, new)
-        yield f"tf.math.{name}", Entry(Verdict.THOUGHT, new)
-    for name, new in _table.MORE_MATHS.items():
-        yield f"tf.{name}", Entry(Verdict.THOUGHT, new)
+        if "." not in name:
+            yield f"tf.math.{name}", Entry(Verdict.THOUGHT, new)
+    for name, _, new in call_lines(_table.CALLS):
+        function = "jnp.asarray" if new.startswith("cast(") else function_of(new)
+        said = _table.THOUGHT.get(f"tf.{name.rpartition('.')[2]}", "" if function else new)
+        yield name, Entry(Verdict.THOUGHT, "" if said else function, said)
     for name, new in _table.OLD_OPTIMIZERS.items():
         yield f"tf.train.{name}", Entry(Verdict.THOUGHT, f"rx.Optimizer({new}(...))")
     for place in ("keras.losses", "keras.metrics"):
@@ -109,6 +115,24 @@ def _entries() -> Iterator[tuple[str, Entry]]:
                 yield f"tf.{place}.{name.upper()}", changes(f"{place}.{new}")
 
 
+def call_lines(table: str) -> Iterator[tuple[str, str, str]]:
+    """Yields the names whose calls are rewritten, their parameters, and the new expression."""
+    for row in " ".join(table.split()).strip("; ").split(";"):
+        old, _, new = row.strip().partition(" -> ")
+        name, _, parameters = old.removesuffix(")").partition("(")
+        arguments = "" if parameters == "*" else parameters
+        new = new or f"jnp.{name}({arguments})"
+        yield f"tf.{name}", parameters, new
+        if "." not in name:
+            yield f"tf.math.{name}", parameters, new
+
+
+def function_of(expression: str) -> str:
+    """Returns the first function that an expression of the table calls; "" if it calls none."""
+    found = re.search(r"[\w.]+(?=\()", expression)
+    return found[0] if found is not None else ""
+
+
 def _old_rows() -> Iterator[OldName]:
     return (row for rows in OLD_NAMES.values() for row in rows)
 
@@ -116,6 +140,8 @@ def _old_rows() -> Iterator[OldName]:
 def lookup(name: str) -> Match:
     """Finds the longest part of a dotted name that is in the table."""
     forms = other_names(name)
+    if name in _table.NOT_NEEDED.split():
+        return Match(name, Entry(Verdict.CHANGES, advice=_table.THOUGHT.get(name, "")))
     for form in forms:
         for part in _prefixes(form):
             if entry := entries().get(part):
@@ -123,8 +149,6 @@ def lookup(name: str) -> Match:
     for form in forms:
         if new := _in_replicax(form):
             return Match(_without_last(name, new.unused), Entry(Verdict.CHANGES, new.name))
-    if name in _table.NOT_NEEDED.split():
-        return Match(name, Entry(Verdict.CHANGES))
     for form in forms:
         for part in _prefixes(form):
             if entry := entries().get(f"{part}.*"):

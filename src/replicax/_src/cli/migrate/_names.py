@@ -110,8 +110,8 @@ class Names:
         found = [each for each in scope[node.value] if hasattr(each, "node")]
         return sorted(found, key=lambda each: self._source.start(each.node))  # type: ignore
 
-    def import_name(self, module: str) -> str | None:
-        """The name by which the whole file has imported a module; None if it has not."""
+    def import_name(self, module: str) -> tuple[str, int] | None:
+        """The name by which the whole file has imported a module, and in which line it does so."""
         scope = self._source.scope(self._source.module)
         if not isinstance(scope, GlobalScope):
             return None
@@ -119,7 +119,7 @@ class Names:
             if isinstance(assignment, ImportAssignment):
                 for local, target, _ in imported(assignment.node):
                     if target == module and local == assignment.name:
-                        return local
+                        return local, self._source.start(assignment.node)[0]
         return None
 
     def imports_before(self, line: int, module: str) -> bool:

@@ -145,8 +145,11 @@ class Objects:
         statement = assigned_in(self._source, left) if isinstance(left, cst.Tuple) else None
         right = statement.value if statement is not None else None
         if not isinstance(left, cst.Tuple) or not isinstance(right, cst.Tuple):
-            # tfds.load gives data sets in tuples and dicts.
-            return right if right is not None and self.what_is(right) == "Dataset" else None
+            # tfds.load gives data sets in tuples and dicts, and what is known of them at the end.
+            is_info = isinstance(left, cst.Tuple) and element is left.elements[-1]
+            if right is None or self.what_is(right) != "Dataset" or (is_info and _has_info(right)):
+                return None
+            return right
         place = left.elements.index(element)
         return right.elements[place].value if place < len(right.elements) else None
 
@@ -176,6 +179,11 @@ class Objects:
                 found.add(self.what_is(node))
         found.discard(None)
         return found.pop() if len(found) == 1 else None
+
+
+def _has_info(node: cst.BaseExpression) -> bool:
+    """Whether it is `tfds.load(..., with_info=True)`."""
+    return bool(m.findall(node, m.Arg(keyword=m.Name("with_info"))))
 
 
 def _returned_by(name: str) -> str | None:
