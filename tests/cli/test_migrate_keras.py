@@ -206,3 +206,23 @@ def test_keras_is_told_to_run_on_jax(line: str):
     )
     late = f"import tensorflow as tf\n{head}{line.format(repr('jax'))}\nm = tf.keras.Model()\n"
     assert ported(late).new.startswith(f"import os\n{BACKEND}import keras\n")
+
+
+def test_models_of_ones_own_classes_are_built_by_a_call():
+    program = """\
+        import tensorflow as tf
+        class Net(tf.keras.Model):
+            def call(self, x):
+                return x
+        class Built(tf.keras.Model):
+            def build(self, shape):
+                pass
+        one, two, three = Net(), Built(), tf.keras.Sequential()
+        net = Net()
+        net.build((None, 3))
+        built = Built()
+        built.build((None, 3))
+        three.build((None, 3))
+        """
+    said = "makes no variables in Keras 3: call the model once, in the scope, on zeros"
+    assert advice(program) == {10: [f"Model.build: {said}"]}

@@ -102,7 +102,7 @@ def _entries() -> Iterator[tuple[str, Entry]]:
         yield f"tf.{name}", Entry(Verdict.THOUGHT, new)
         if "." not in name:
             yield f"tf.math.{name}", Entry(Verdict.THOUGHT, new)
-    for name, _, new in call_lines(_table.CALLS):
+    for name, _, new in reversed(list(call_lines(_table.CALLS))):  # the first form counts
         function = "jnp.asarray" if new.startswith("cast(") else function_of(new)
         said = _table.THOUGHT.get(f"tf.{name.rpartition('.')[2]}", "" if function else new)
         yield name, Entry(Verdict.THOUGHT, "" if said else function, said)

@@ -414,6 +414,10 @@ class _Port:
                 advice = self._tapes.gradient(use.call)
             self._notes.add(use.node.attr, entry.verdict, use.name, entry.new, advice)
             return
+        if use.name == "Model.build" and self._reader.is_of_own_class(use.node.value):
+            advice = "makes no variables in Keras 3: call the model once, in the scope, on zeros"
+            self._notes.add(use.node.attr, Verdict.THOUGHT, use.name, advice=advice)
+            return
         rule = _calls.rule_for(use.name)
         before = self.edits.changes
         if use.call is not None and rule is not None:

@@ -355,6 +355,17 @@ class Reader(cst.CSTVisitor):
             node.value.isupper() or self._is_always(node, self.is_number)
         )
 
+    def is_of_own_class(self, node: cst.BaseExpression) -> bool:
+        """Whether an object is of a class of the file, which does not say how it is built."""
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
+            found = [getattr(each, "node", None) for each in self._names.assignments(node.func)]
+            return any(
+                isinstance(each, cst.ClassDef)
+                and not m.findall(each, m.FunctionDef(name=m.Name("build")))
+                for each in found
+            )
+        return isinstance(node, cst.Name) and self._is_always(node, self.is_of_own_class)
+
     def stands_alone(self, call: cst.Call) -> bool:
         """Whether a call is no part of another expression: `x = f()`, `g(f())`."""
         parent = self._source.parent(call)
@@ -369,7 +380,7 @@ class Reader(cst.CSTVisitor):
             return node.attr.value in ("losses", "trainable_variables", "variables", "weights")
         return isinstance(node, cst.Name) and self._is_always(node, self.is_list)
 
-    def _is_always(self, node: cst.Name, is_one: Callable[[cst.CSTNode], bool]) -> bool:
+    def _is_always(self, node: cst.Name, is_one: Callable[[cst.BaseExpression], bool]) -> bool:
         """Whether everything that is assigned to a name is of a kind."""
         found = [
             assigned_in(self._source, getattr(each, "node", node))
