@@ -32,7 +32,7 @@ def write(folder: Path, **files: str) -> None:
 
 
 def test_report_is_line_by_line(project: Path, capsys: pytest.CaptureFixture[str]):
-    write(project, train=f"{BY_HAND}    v = tf.Variable(tf.cast(1, int))\nv.numpy()\n")
+    write(project, train=f"{BY_HAND}    v = tf.Variable(tf.random.normal([1]))\nv.numpy()\n")
     assert main(["migrate", "train.py"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "train.py",
@@ -43,9 +43,10 @@ def test_report_is_line_by_line(project: Path, capsys: pytest.CaptureFixture[str
         "    2  needs thought  with tf.GradientTape() as tape:",
         "                      "
         "tf.GradientTape: make the block a function, loss_fn, that returns the loss",
-        "    4  needs thought  v = tf.Variable(tf.cast(1, int))",
-        "                      v = rx.Variable(tf.cast(1, int))",
-        "                      tf.cast: x.astype(dtype), or float(n) for a Python number",
+        "    4  needs thought  v = tf.Variable(tf.random.normal([1]))",
+        "                      v = rx.Variable(tf.random.normal([1]))",
+        "                      "
+        "tf.random.normal: generator.normal(shape), with a rx.random.Generator made in the scope",
         "    5  carries over   v.numpy()",
         "       4 lines: 1 carries over, 1 changes, 2 need thought",
         "",

@@ -164,6 +164,15 @@ def test_optimizers_of_variables_of_ones_own_are_those_of_replicax():
         4: [f"tf.keras.optimizers.RMSprop -> rx.Optimizer(optax.rmsprop(...)): {said}"],
         6: [f"tf.optimizers.Ftrl -> rx.Optimizer: {said}"],
     }
+    for old, new in {
+        "SGD(0.1)": "sgd(0.1)",
+        "SGD(lr=0.1, momentum=0.9)": "sgd(0.1, momentum=0.9)",
+        "Adam()": "adam(0.001, eps=1e-07)",
+        "Adam(0.1, beta_1=0.8)": "adam(0.1, b1=0.8, eps=1e-07)",
+    }.items():
+        trains = program.replace("RMSprop(0.1)", old).replace("Ftrl", "SGD")
+        assert f"optimizer = rx.Optimizer(optax.{new})\n" in ported(trains).new
+        assert not ported(trains).left
 
 
 def test_metrics_of_estimators_are_those_of_replicax():
@@ -176,3 +185,44 @@ def test_metrics_of_estimators_are_those_of_replicax():
     assert advice(program) == {
         3: ["tf.keras.metrics.BinaryIoU: rx.metrics, which an Estimator takes, does not have it"]
     }
+
+
+def test_the_package_tf_keras_is_keras():
+    check(
+        "import tf_keras\nfrom tf_keras import layers\nm = tf_keras.Model, layers.Dense(1)\n",
+        f"import os\n{BACKEND}import keras as tf_keras\nfrom keras import layers\n"
+        "m = tf_keras.Model, layers.Dense(1)\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["os.environ['KERAS_BACKEND'] = {}", "os.environ.setdefault('KERAS_BACKEND', {})"]
+)
+def test_keras_is_told_to_run_on_jax(line: str):
+    head, model = "import os\n", "import keras\nm = keras.Model()\n"
+    check(
+        f"{head}{line.format('chr(39)')}\n{model}".replace("chr(39)", '"tensorflow"'),
+        f"{head}{line.format('chr(39)')}\n{model}".replace("chr(39)", '"jax"'),
+    )
+    late = f"import tensorflow as tf\n{head}{line.format(repr('jax'))}\nm = tf.keras.Model()\n"
+    assert ported(late).new.startswith(f"import os\n{BACKEND}import keras\n")
+
+
+def test_models_of_ones_own_classes_are_built_by_a_call():
+    program = """\
+        import tensorflow as tf
+        class Net(tf.keras.Model):
+            def call(self, x):
+                return x
+        class Built(tf.keras.Model):
+            def build(self, shape):
+                pass
+        one, two, three = Net(), Built(), tf.keras.Sequential()
+        net = Net()
+        net.build((None, 3))
+        built = Built()
+        built.build((None, 3))
+        three.build((None, 3))
+        """
+    said = "makes no variables in Keras 3: call the model once, in the scope, on zeros"
+    assert advice(program) == {10: [f"Model.build: {said}"]}

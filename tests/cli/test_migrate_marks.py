@@ -59,7 +59,7 @@ def test_comments_in_what_goes_are_kept():
                 tf.distribute.InputReplicationMode.PER_WORKER)
             print(x
                   .numpy(  # an array
-                  ), nn.relu)
+                  ), nn.conv2d)
         """,
         """\
         import numpy as np
@@ -71,9 +71,9 @@ def test_comments_in_what_goes_are_kept():
         if rx.Variable(s):
             # the mode
             x = iter(s.distribute_datasets_from_function(f))
-            # TODO(replicax): tf.nn.relu -> jax.nn.relu
+            # TODO(replicax): tf.nn.conv2d -> jax.lax.conv_general_dilated
             # an array
-            print(np.asarray(x), nn.relu)
+            print(np.asarray(x), nn.conv2d)
         """,
     )
 
@@ -126,42 +126,43 @@ def test_marks_stand_above_the_whole_statement():
         @first
         @tf.custom_gradient
         def f(
-            x=tf.cast(1, int),
+            x=tf.sort(1, direction=d),
         ):
             if x:
                 pass
-            elif tf.reduce_any(x): tf.print(x)
+            elif tf.map_fn(x): tf.as_string(x)
             s = '''
-            '''; tf.print(s)
+            '''; tf.as_string(s)
         """,
         """\
         import tensorflow as tf
         # TODO(replicax): tf.custom_gradient -> jax.custom_vjp
-        # TODO(replicax): tf.cast: x.astype(dtype), or float(n) for a Python number
+        # TODO(replicax): tf.sort -> jnp.sort: takes no direction=
         @first
         @tf.custom_gradient
         def f(
-            x=tf.cast(1, int),
+            x=tf.sort(1, direction=d),
         ):
             if x:
                 pass
-            # TODO(replicax): tf.reduce_any -> jnp.any
-            # TODO(replicax): tf.print: jax.debug.print("{}", x), or print outside of functions
-            elif tf.reduce_any(x): tf.print(x)
-            # TODO(replicax): tf.print: jax.debug.print("{}", x), or print outside of functions
+            # TODO(replicax): tf.map_fn -> jax.lax.map
+            # TODO(replicax): tf.as_string: str(x), outside compiled functions
+            elif tf.map_fn(x): tf.as_string(x)
+            # TODO(replicax): tf.as_string: str(x), outside compiled functions
             s = '''
-            '''; tf.print(s)
+            '''; tf.as_string(s)
         """,
     )
 
 
 def test_marks_that_are_left_are_work_that_is_left():
-    program = "import replicax as rx\n# TODO(replicax): tf.nn.relu -> jax.nn.relu\nx = rx.f()\n"
+    mark = "tf.nn.conv2d -> jax.lax.conv_general_dilated"
+    program = f"import replicax as rx\n# TODO(replicax): {mark}\nx = rx.f()\n"
     result = ported(program)
     assert [(each.line, each.verdict, each.advice) for each in result.findings] == [
-        (2, Verdict.THOUGHT, "tf.nn.relu -> jax.nn.relu")
+        (2, Verdict.THOUGHT, "tf.nn.conv2d -> jax.lax.conv_general_dilated")
     ]
-    marked = ported("import tensorflow as tf\ntf.nn.relu(1)\n")
+    marked = ported("import tensorflow as tf\ntf.nn.conv2d(1)\n")
     assert ported(marked.new).left == marked.left == 1
 
 
@@ -171,7 +172,7 @@ def test_findings_say_what_becomes_of_a_line():
         import tensorflow as tf
         strategy = tf.distribute.MirroredStrategy()
         with strategy.scope():
-            v = tf.Variable(tf.cast(1, tf.int32))
+            v = tf.Variable(tf.random.normal(1, dtype=tf.int32))
         tf.saved_model.save(v, "here")
         """
     )
@@ -184,7 +185,7 @@ def test_findings_say_what_becomes_of_a_line():
     assert result.new_lines == {
         1: "import tensorflow as tf\nimport jax.numpy as jnp\nimport replicax as rx",
         2: "strategy = rx.distribute.MirroredStrategy()",
-        4: "    v = rx.Variable(tf.cast(1, jnp.int32))",
+        4: "    v = rx.Variable(tf.random.normal(1, dtype=jnp.int32))",
     }
     assert result.left == 2
 
@@ -207,8 +208,8 @@ def test_annotations_in_strings_change_too():
             return rx.Variable(s)
         """,
     )
-    program = "import tensorflow as tf\ndef f(m: 'tf.nn.relu'): return tf.Variable(m)\n"
-    assert advice(program) == {2: ["tf.nn.relu: it is in a string"]}
+    program = "import tensorflow as tf\ndef f(m: 'tf.nn.conv2d'): return tf.Variable(m)\n"
+    assert advice(program) == {2: ["tf.nn.conv2d: it is in a string"]}
 
 
 @pytest.mark.parametrize(
@@ -246,7 +247,7 @@ SNIPPETS = [
     "alias = tf.distribute",
     "alias.Server(alias.get_strategy())",
     "tf.enable_eager_execution()",
-    "x = tfnn.relu(tf.constant(1))",
+    "x = tfnn.conv2d(tf.constant(1))",
     "with tf.GradientTape() as tape: y = model(x)",
     "model = tf.keras.Sequential()",
     "from tensorflow import keras",

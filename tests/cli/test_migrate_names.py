@@ -196,14 +196,14 @@ def test_the_import_stays_for_what_is_left():
         """\
         import tensorflow as tf  # version 2
         v = tf.Variable(1.0)
-        y = tf.nn.relu(v)
+        y = tf.nn.conv2d(v)
         """,
         """\
         import tensorflow as tf  # version 2
         import replicax as rx
         v = rx.Variable(1.0)
-        # TODO(replicax): tf.nn.relu -> jax.nn.relu
-        y = tf.nn.relu(v)
+        # TODO(replicax): tf.nn.conv2d -> jax.lax.conv_general_dilated
+        y = tf.nn.conv2d(v)
         """,
     )
 
@@ -233,7 +233,7 @@ def test_parts_of_an_import_go_their_own_ways():
         from tensorflow import data, keras, nn, Variable
         d = data.Dataset.range(3)
         k = keras.Sequential()
-        n = nn.relu(1.0), nn.compute_average_loss(x)
+        n = nn.conv2d(1.0), nn.compute_average_loss(x)
         v = Variable(1.0)
         """,
         """\
@@ -245,8 +245,8 @@ def test_parts_of_an_import_go_their_own_ways():
         import replicax as rx
         d = data.Dataset.range(3)
         k = keras.Sequential()
-        # TODO(replicax): tf.nn.relu -> jax.nn.relu
-        n = nn.relu(1.0), rx.nn.compute_average_loss(x)
+        # TODO(replicax): tf.nn.conv2d -> jax.lax.conv_general_dilated
+        n = nn.conv2d(1.0), rx.nn.compute_average_loss(x)
         v = Variable(1.0)
         """,
     )
@@ -296,10 +296,10 @@ def test_imports_in_functions_and_in_one_line():
         """,
     )
     check(
-        "if True: import tensorflow as tf; import os\nx = tf.Variable(tf.nn.relu(1.0))\n",
+        "if True: import tensorflow as tf; import os\nx = tf.Variable(tf.nn.conv2d(1.0))\n",
         "if True: import tensorflow as tf; import replicax as rx; import os\n"
-        "# TODO(replicax): tf.nn.relu -> jax.nn.relu\n"
-        "x = rx.Variable(tf.nn.relu(1.0))\n",
+        "# TODO(replicax): tf.nn.conv2d -> jax.lax.conv_general_dilated\n"
+        "x = rx.Variable(tf.nn.conv2d(1.0))\n",
     )
 
 
@@ -324,6 +324,29 @@ def test_an_import_that_nobody_uses_is_somebodys_decision():
     assert advice("from tensorflow import *\n") == {
         1: ["import *: name what is used: what comes from here is not looked at"]
     }
+
+
+def test_the_last_import_of_tensorflow_goes_from_a_file_that_has_been_ported():
+    check(
+        "import tensorflow as tf\nimport replicax as rx\nv = rx.Variable(1.0)\n",
+        "import replicax as rx\nv = rx.Variable(1.0)\n",
+    )
+
+
+def test_an_import_that_comes_too_late_is_made_earlier():
+    check(
+        """\
+        import tensorflow as tf
+        x = tf.constant(1.0).numpy()
+        import numpy as np
+        """,
+        """\
+        import numpy as np
+        import replicax as rx
+        x = np.asarray(rx.constant(1.0))
+        import numpy as np
+        """,
+    )
 
 
 def test_a_file_without_tensorflow_has_nothing_to_port():

@@ -4,7 +4,7 @@ Of a program there is `NAME_tensorflow.py`; the report on it, line by line, `NAM
 TensorFlow printed when it ran, `NAME_output.txt` (see `record.py`); and, if something is left to be
 done by hand, the finished port, `NAME_replicax.py`.
 
-A report that is meant to change is written anew, in `migrate_programs/`, with
+A report that is meant to change is written again, in `migrate_programs/`, with
 `replicax migrate NAME_tensorflow.py > NAME_report.txt`.
 """
 
@@ -57,7 +57,7 @@ def output_of(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_there_are_programs():
-    assert len(MECHANICAL) >= 3 and len(BY_HAND) >= 4
+    assert len(MECHANICAL) >= 5 and len(BY_HAND) >= 2
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -85,7 +85,7 @@ def test_every_line_with_tensorflow_is_in_the_report(name: str):
 def test_mechanical_program_runs_as_it_is_written(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    path = tmp_path / "program.py"
+    path = tmp_path / f"{name}.py"
     shutil.copy(program(name), path)
     assert main(["migrate", "--write", str(path)]) == 0
     assert "tensorflow" not in path.read_text(encoding="utf-8")
@@ -128,7 +128,7 @@ def test_the_page_shows_what_is_printed_and_written(
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "train.py"
     path.write_text(before, encoding="utf-8")
-    assert main(["migrate", "train.py"]) == 1
+    assert main(["migrate", "train.py"]) == 0
     assert capsys.readouterr().out == report
-    assert main(["migrate", "--write", "train.py"]) == 1
+    assert main(["migrate", "--write", "train.py"]) == 0
     assert step in path.read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple, TextIO, final
 
 from replicax._src.cli._log import colours_wanted
 from replicax._src.cli.migrate import _report
@@ -72,6 +72,7 @@ def run(
     return 2 if unreadable else 1 if left else 0
 
 
+@final
 class _Unreadable(NamedTuple):
     """A file that could not be read, ported or written, and why."""
 

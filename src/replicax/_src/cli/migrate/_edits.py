@@ -5,11 +5,12 @@ Places are those of libcst: lines from 1, columns from 0, in characters.
 
 import bisect
 import re
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")  # what Python takes for a line
 
 Place = tuple[int, int]
+Range = tuple[Place, Place]
 
 
 def split_lines(text: str) -> list[str]:
@@ -17,15 +18,18 @@ def split_lines(text: str) -> list[str]:
     return _LINE.findall(text)
 
 
+@final
 class _Change(NamedTuple):
     start: Place
     order: int
     """Of changes at one place: what ends there, then what begins there, then what is replaced."""
     nesting: int
     end: Place
-    text: str
+    parts: tuple["str | Range", ...]
+    """Text, and parts of the old text, which may change inside."""
 
 
+@final
 class Edits:
     """Changes to a text, collected in any order and applied together."""
 
@@ -48,19 +52,27 @@ class Edits:
             return ""
         return self._lines[number - 1].rstrip("\r\n")
 
-    def replace(self, start: Place, end: Place, text: str) -> None:
-        """Puts `text` in the place of what is between two places. Its comments are `dropped`."""
+    def replace(self, start: Place, end: Place, *parts: str | Range) -> None:
+        """Puts text in the place of what is between two places. Its comments are `dropped`.
+
+        Args:
+          start: where it begins.
+          end: where it ends.
+          *parts: text, and parts of what is replaced, which stay and may change inside.
+        """
+        old = [self._between(*part) if isinstance(part, tuple) else part for part in parts]
         comments = self._comments_between(start, end)
-        self.dropped += ((start[0], comment) for comment in comments if comment not in text)
-        self._changes.append(_Change(start, 2, 0, end, text))
+        kept = "".join(old)
+        self.dropped += ((start[0], comment) for comment in comments if comment not in kept)
+        self._changes.append(_Change(start, 2, 0, end, parts))
 
     def wrap(self, start: Place, end: Place, before: str, after: str) -> None:
         """Puts text around what is between two places, which may change inside."""
         width = (end[0] - start[0]) * 10_000 + end[1] - start[1]
         if after:  # what is inside ends first
-            self._changes.append(_Change(end, 0, width, end, after))
+            self._changes.append(_Change(end, 0, width, end, (after,)))
         if before:  # what is outside begins first
-            self._changes.append(_Change(start, 1, -width, start, before))
+            self._changes.append(_Change(start, 1, -width, start, (before,)))
 
     @property
     def changes(self) -> int:
@@ -139,26 +151,32 @@ class Edits:
         return self._parts
 
     def _applied(self) -> list[tuple[int, int, str]]:
-        changes = sorted(self._changes)
+        changes = sorted(self._changes, key=lambda change: change[:3])
         blocks: list[tuple[int, int, str]] = []
         number, position = 1, 0
         while number <= len(self._lines):
-            last = number
-            text: list[str] = []
-            at: Place = (number, 0)
+            first, last = position, number
             while position < len(changes) and changes[position].start[0] <= last:
-                change = changes[position]
+                last = max(last, changes[position].end[0])
                 position += 1
-                if change.start < at:
-                    continue  # in the middle of what is replaced
-                text += [self._between(at, change.start), change.text]
-                at = change.end
-                last = max(last, change.end[0])
-            text.append(self._between(at, (last, len(self._lines[last - 1]))))
-            joined = "".join(text)
-            blocks.append((number, last, joined))
+            whole = ((number, 0), (last, len(self._lines[last - 1])))
+            blocks.append((number, last, self._changed(whole, changes[first:position])))
             number = last + 1
         return blocks
+
+    def _changed(self, part: Range, changes: list[_Change]) -> str:
+        """A part of the text with the changes that are in it."""
+        at, end = part
+        text: list[str] = []
+        for change in changes:
+            if at <= change.start and change.end <= end:  # not in the middle of what is replaced
+                text.append(self._between(at, change.start))
+                text += (
+                    self._changed(each, changes) if isinstance(each, tuple) else each
+                    for each in change.parts
+                )
+                at = change.end
+        return "".join([*text, self._between(at, end)])
 
     def _between(self, start: Place, end: Place) -> str:
         if start[0] == end[0]:

@@ -1,6 +1,7 @@
 """What becomes of the imports of TensorFlow, and where those of replicax and JAX go."""
 
 from collections.abc import Iterator
+from typing import final
 
 import libcst as cst
 from libcst.metadata import GlobalScope
@@ -12,23 +13,34 @@ from replicax._src.cli.migrate._source import Source
 
 # By what name a module is imported where the file has no name for it yet; the first that is free.
 _LOCAL_NAMES = {
+    "glob": ("glob",),
     "jax": ("jax",),
     "jax.numpy": ("jnp", "jax_numpy"),
     "keras": ("keras",),
     "numpy": ("np", "numpy"),
     "optax": ("optax",),
+    "os": ("os",),
     "replicax": ("rx", "replicax"),
+    "shutil": ("shutil",),
 }
 
 # Before Keras is imported, which looks for it then.
 _BACKEND = 'os.environ.setdefault("KERAS_BACKEND", "jax")'
 
 
+@final
 class Modules:
     """The modules that the changed lines need, and what they are called in this file."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, first_use: int) -> None:
+        """Begins with no module.
+
+        Args:
+          names: of the file.
+          first_use: the line that is the first to run; an import below it comes too late.
+        """
         self._names = names
+        self._first_use = first_use
         self._new: dict[str, str] = {}
         self._known: dict[str, str] = {}
 
@@ -47,7 +59,10 @@ class Modules:
             return name
         module = MODULES[first]
         local = self._new.get(module) or self._known.get(module)
-        local = local or self._names.import_name(module)
+        if local is None and (known := self._names.import_name(module)):
+            local, line = known
+            if line > self._first_use:
+                self._new[module] = local
         if local is None:
             free = [each for each in _LOCAL_NAMES[module] if not self._names.is_taken(each)]
             local = self._new[module] = (free or [f"_{_LOCAL_NAMES[module][-1]}"])[0]
@@ -81,6 +96,7 @@ def full_module(name: str) -> str:
     return MODULES[first] + dot + rest
 
 
+@final
 class ImportStatement:
     """One import, and what is to become of its parts."""
 
@@ -191,7 +207,7 @@ class ImportStatement:
         if isinstance(self.node, cst.Import):
             names = [self._code(each) for each in kept]
             for alias, new in self._new.items():
-                local = self._code(alias).partition(" as ")[2]
+                local = self._code(alias).partition(" as ")[2] or self._code(alias)
                 names.append(_named(full_module(new), local))
             if names and not self.is_kept:
                 yield f"import {', '.join(names)}"

@@ -12,7 +12,7 @@ import inspect
 import os
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from replicax._src._old_names import OLD_NAMES, OldName
 from replicax._src.cli.migrate import _table
@@ -20,12 +20,15 @@ from replicax._src.cli.migrate._verdict import Verdict
 
 # What the first part of a name stands for.
 MODULES = {
+    "glob": "glob",
     "jax": "jax",
     "jnp": "jax.numpy",
     "keras": "keras",
     "np": "numpy",
     "optax": "optax",
+    "os": "os",
     "rx": "replicax",
+    "shutil": "shutil",
 }
 
 # Other places where TensorFlow has, or had, the same names.
@@ -50,6 +53,7 @@ _OTHER_PLACES_OF_KERAS = {
 _CLASSES_OF_KERAS = re.compile(r"tf\.(initializers|losses|metrics)\.[A-Z]")
 
 
+@final
 class Entry(NamedTuple):
     """A line of the table."""
 
@@ -58,6 +62,7 @@ class Entry(NamedTuple):
     advice: str = ""
 
 
+@final
 class Match(NamedTuple):
     """A line of the table that a name was found in."""
 
@@ -95,9 +100,12 @@ def _entries() -> Iterator[tuple[str, Entry]]:
 
     for name, new in _table.MATHS.items():
         yield f"tf.{name}", Entry(Verdict.THOUGHT, new)
-        yield f"tf.math.{name}", Entry(Verdict.THOUGHT, new)
-    for name, new in _table.MORE_MATHS.items():
-        yield f"tf.{name}", Entry(Verdict.THOUGHT, new)
+        if "." not in name:
+            yield f"tf.math.{name}", Entry(Verdict.THOUGHT, new)
+    for name, _, new in reversed(list(call_lines(_table.CALLS))):  # the first form counts
+        function = "jnp.asarray" if new.startswith("cast(") else function_of(new)
+        said = _table.THOUGHT.get(f"tf.{name.rpartition('.')[2]}", "" if function else new)
+        yield name, Entry(Verdict.THOUGHT, "" if said else function, said)
     for name, new in _table.OLD_OPTIMIZERS.items():
         yield f"tf.train.{name}", Entry(Verdict.THOUGHT, f"rx.Optimizer({new}(...))")
     for place in ("keras.losses", "keras.metrics"):
@@ -107,6 +115,24 @@ def _entries() -> Iterator[tuple[str, Entry]]:
                 yield f"tf.{place}.{name.upper()}", changes(f"{place}.{new}")
 
 
+def call_lines(table: str) -> Iterator[tuple[str, str, str]]:
+    """Yields the names whose calls are rewritten, their parameters, and the new expression."""
+    for row in " ".join(table.split()).strip("; ").split(";"):
+        old, _, new = row.strip().partition(" -> ")
+        name, _, parameters = old.removesuffix(")").partition("(")
+        arguments = "" if parameters == "*" else parameters
+        new = new or f"jnp.{name}({arguments})"
+        yield f"tf.{name}", parameters, new
+        if "." not in name:
+            yield f"tf.math.{name}", parameters, new
+
+
+def function_of(expression: str) -> str:
+    """Returns the first function that an expression of the table calls; "" if it calls none."""
+    found = re.search(r"[\w.]+(?=\()", expression)
+    return found[0] if found is not None else ""
+
+
 def _old_rows() -> Iterator[OldName]:
     return (row for rows in OLD_NAMES.values() for row in rows)
 
@@ -114,6 +140,8 @@ def _old_rows() -> Iterator[OldName]:
 def lookup(name: str) -> Match:
     """Finds the longest part of a dotted name that is in the table."""
     forms = other_names(name)
+    if name in _table.NOT_NEEDED.split():
+        return Match(name, Entry(Verdict.CHANGES, advice=_table.THOUGHT.get(name, "")))
     for form in forms:
         for part in _prefixes(form):
             if entry := entries().get(part):
@@ -121,8 +149,6 @@ def lookup(name: str) -> Match:
     for form in forms:
         if new := _in_replicax(form):
             return Match(_without_last(name, new.unused), Entry(Verdict.CHANGES, new.name))
-    if name in _table.NOT_NEEDED.split():
-        return Match(name, Entry(Verdict.CHANGES))
     for form in forms:
         for part in _prefixes(form):
             if entry := entries().get(f"{part}.*"):
@@ -133,6 +159,7 @@ def lookup(name: str) -> Match:
     return Match(name, _UNKNOWN)
 
 
+@final
 class _Ours(NamedTuple):
     name: str
     """What replicax or Keras has in the same place."""
@@ -180,6 +207,14 @@ def other_names(name: str) -> list[str]:
             if form.startswith(place):
                 forms.append(other + form[len(place) :])
     return forms
+
+
+def remark(name: str, text: str) -> str:
+    """Returns what else is said of a name in a file with this text; "" if nothing."""
+    found = _table.REMARKS.get(name)
+    if found is None or not found.where.search(text):
+        return ""
+    return "" if found.unless is not None and found.unless.search(text) else found.text
 
 
 def _prefixes(name: str) -> Iterator[str]:
@@ -358,3 +393,37 @@ def signature(name: str) -> inspect.Signature | None:
     except (TypeError, ValueError):
         return None
     return inspect.Signature(list(found.parameters.values())[1:]) if is_method else found
+
+
+# --- where a name of Keras is not what a file needs -----------------------------------------------
+
+
+@final
+class WithReplicax:
+    """Says what takes the place of a name of Keras in a file with objects of replicax."""
+
+    def __init__(self, has_estimator: bool, trains_own_variables: bool) -> None:
+        """Prepares for a file.
+
+        Args:
+          has_estimator: it has an Estimator, which takes metrics of replicax.
+          trains_own_variables: its optimizers update Variables, which those of Keras do not.
+        """
+        self._has_estimator = has_estimator
+        self._trains_own_variables = trains_own_variables
+
+    def new_name(self, new: str) -> str | None:
+        """Returns the name to write for one of Keras; None if somebody has to think."""
+        if self._has_estimator and new.startswith("keras.metrics."):
+            return f"rx{new[5:]}" if exists(f"rx{new[5:]}") else None
+        if self._trains_own_variables and new.startswith("keras.optimizers."):
+            return None
+        return new
+
+    def advice(self, new: str) -> tuple[str, str]:
+        """Returns what to write, and why, where `new_name` knows none."""
+        if new.startswith("keras.metrics."):
+            return "", "rx.metrics, which an Estimator takes, does not have it"
+        optimizer = f"optax.{new.rpartition('.')[2].lower()}"  # optax.adamw is Keras's AdamW
+        found = f"rx.Optimizer({optimizer}(...))" if exists(optimizer) else "rx.Optimizer"
+        return found, "that of Keras trains Keras's variables"

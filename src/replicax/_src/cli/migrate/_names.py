@@ -6,7 +6,7 @@ parameter that happens to be called `tf` is not.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import libcst as cst
 from libcst.metadata import Assignment, BaseAssignment, GlobalScope, ImportAssignment
@@ -24,6 +24,7 @@ _ROOTS = {
 }
 
 
+@final
 @dataclasses.dataclass(eq=False)
 class Binding:
     """A line that gives something of TensorFlow a name in the file."""
@@ -42,6 +43,7 @@ class Binding:
         return self.alias is not None
 
 
+@final
 class Resolved(NamedTuple):
     """A chain of names that leads to TensorFlow."""
 
@@ -51,6 +53,7 @@ class Resolved(NamedTuple):
     """The lines that it may come from; they agree on what it is."""
 
 
+@final
 class Names:
     """Looks names up in a file."""
 
@@ -107,8 +110,8 @@ class Names:
         found = [each for each in scope[node.value] if hasattr(each, "node")]
         return sorted(found, key=lambda each: self._source.start(each.node))  # type: ignore
 
-    def import_name(self, module: str) -> str | None:
-        """The name by which the whole file has imported a module; None if it has not."""
+    def import_name(self, module: str) -> tuple[str, int] | None:
+        """The name by which the whole file has imported a module, and in which line it does so."""
         scope = self._source.scope(self._source.module)
         if not isinstance(scope, GlobalScope):
             return None
@@ -116,7 +119,7 @@ class Names:
             if isinstance(assignment, ImportAssignment):
                 for local, target, _ in imported(assignment.node):
                     if target == module and local == assignment.name:
-                        return local
+                        return local, self._source.start(assignment.node)[0]
         return None
 
     def imports_before(self, line: int, module: str) -> bool:

@@ -1,6 +1,7 @@
 """What was found in a file, and the marks that are left in it."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import final
 
 import libcst as cst
 
@@ -10,22 +11,23 @@ from replicax._src.cli.migrate._source import Source
 from replicax._src.cli.migrate._verdict import MARK, Finding, Verdict
 
 
+@final
 class Notes:
     """Collects findings; what is to be done by hand is marked in the text."""
 
     def __init__(
-        self, source: Source, edits: Edits, map_functions: Collection[cst.CSTNode]
+        self, source: Source, edits: Edits, works_on_numpy: Callable[[cst.CSTNode], bool]
     ) -> None:
         """Begins with nothing.
 
         Args:
           source: the file.
           edits: where the marks go.
-          map_functions: functions of data sets, which work on NumPy arrays.
+          works_on_numpy: tells of a node whether it is in a function of a data set.
         """
         self._source = source
         self._edits = edits
-        self._map_functions = map_functions
+        self._works_on_numpy = works_on_numpy
         self._findings: dict[tuple[int, str], Finding] = {}
         self._seen_marks: set[int] = set()
 
@@ -33,7 +35,7 @@ class Notes:
         self, node: cst.CSTNode, verdict: Verdict, name: str, new: str = "", advice: str = ""
     ) -> None:
         """Notes what was found at a node. Of one name in one line, the worst is kept."""
-        if verdict.by_hand and self.is_in_map_function(node):
+        if verdict.by_hand and self._works_on_numpy(node):
             new = for_numpy(new)
         line, column = self._source.start(node)
         finding = Finding(line, column, verdict, name, new, advice)
@@ -70,13 +72,6 @@ class Notes:
     def findings(self) -> list[Finding]:
         """All findings, in the order of the file."""
         return sorted(self._findings.values(), key=lambda each: each[:2])
-
-    def is_in_map_function(self, node: cst.CSTNode) -> bool:
-        """Whether a node is in a function that a data set calls."""
-        at: cst.CSTNode | None = node
-        while at is not None and at not in self._map_functions:
-            at = self._source.parent(at)
-        return at is not None
 
     def _mark(self, line: int, mark: str) -> None:
         above = line - 1

@@ -4,10 +4,13 @@ Good enough to tell `strategy.run` from `subprocess.run`: looks through assignme
 `self`, annotations, functions of the file that return something, and names like `my_strategy`.
 """
 
+from typing import final
+
 import libcst as cst
 import libcst.matchers as m
 from libcst.metadata import Assignment
 
+from replicax._src._typing import override
 from replicax._src.cli.migrate import _table
 from replicax._src.cli.migrate._lookup import lookup, other_names
 from replicax._src.cli.migrate._names import Names, assigned_in
@@ -27,6 +30,7 @@ _BY_NAME = {
 _ITERATORS = {"Dataset": "Iterator", "DistributedDataset": "InputIterator"}
 
 
+@final
 class Objects:
     """Tells what the expressions of a file are."""
 
@@ -141,8 +145,11 @@ class Objects:
         statement = assigned_in(self._source, left) if isinstance(left, cst.Tuple) else None
         right = statement.value if statement is not None else None
         if not isinstance(left, cst.Tuple) or not isinstance(right, cst.Tuple):
-            # tfds.load gives data sets in tuples and dicts.
-            return right if right is not None and self.what_is(right) == "Dataset" else None
+            # tfds.load gives data sets in tuples and dicts, and what is known of them at the end.
+            is_info = isinstance(left, cst.Tuple) and element is left.elements[-1]
+            if right is None or self.what_is(right) != "Dataset" or (is_info and _has_info(right)):
+                return None
+            return right
         place = left.elements.index(element)
         return right.elements[place].value if place < len(right.elements) else None
 
@@ -174,6 +181,11 @@ class Objects:
         return found.pop() if len(found) == 1 else None
 
 
+def _has_info(node: cst.BaseExpression) -> bool:
+    """Whether it is `tfds.load(..., with_info=True)`."""
+    return bool(m.findall(node, m.Arg(keyword=m.Name("with_info"))))
+
+
 def _returned_by(name: str) -> str | None:
     """What a call of a name of TensorFlow, or of replicax, gives."""
     match = lookup(name)
@@ -195,23 +207,28 @@ def _returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
     return found.values
 
 
+@final
 class _Returns(cst.CSTVisitor):
     """The values that a function returns, without those of functions in it."""
 
     def __init__(self) -> None:
         self.values: list[cst.BaseExpression] = []
 
+    @override
     def visit_Return(self, node: cst.Return) -> None:
         if node.value is not None:
             self.values.append(node.value)
 
+    @override
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         return False
 
+    @override
     def visit_Lambda(self, node: cst.Lambda) -> bool:
         return False
 
 
+@final
 class Definitions(cst.CSTVisitor):
     """Functions of the file, and what is assigned to attributes anywhere in it, by name."""
 
@@ -221,10 +238,12 @@ class Definitions(cst.CSTVisitor):
         self.functions: dict[str, list[cst.FunctionDef]] = {}
         source.module.visit(self)
 
+    @override
     def visit_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:
             if isinstance(target.target, cst.Attribute):
                 self.attributes.setdefault(target.target.attr.value, []).append(node.value)
 
+    @override
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         self.functions.setdefault(node.name.value, []).append(node)

@@ -5,12 +5,15 @@ over its own result changes nothing more.
 """
 
 import dataclasses
+import functools
+import itertools
 import re
 from collections import defaultdict
+from typing import final
 
 import libcst as cst
 
-from replicax._src.cli.migrate import _calls
+from replicax._src.cli.migrate import _calls, _rewrites
 from replicax._src.cli.migrate._edits import Edits
 from replicax._src.cli.migrate._imports import (
     ImportStatement,
@@ -20,18 +23,28 @@ from replicax._src.cli.migrate._imports import (
     is_of_tensorflow,
     remove_statement,
 )
-from replicax._src.cli.migrate._keras import WithReplicax, is_name_for_keras
-from replicax._src.cli.migrate._lookup import exists, for_numpy, is_module, lookup, lookup_method
+from replicax._src.cli.migrate._lookup import (
+    WithReplicax,
+    exists,
+    for_numpy,
+    function_of,
+    is_module,
+    lookup,
+    lookup_method,
+    other_names,
+    remark,
+)
 from replicax._src.cli.migrate._names import Binding, Names, imported
 from replicax._src.cli.migrate._notes import Notes
 from replicax._src.cli.migrate._reader import MethodUse, Reader, Use
-from replicax._src.cli.migrate._remarks import remark
+from replicax._src.cli.migrate._rewrites import Library, Refused, Rewrite, name_in
 from replicax._src.cli.migrate._source import Source, dotted
-from replicax._src.cli.migrate._table import CLASSES, TELLING
-from replicax._src.cli.migrate._tapes import Tapes
+from replicax._src.cli.migrate._table import ACTIVATIONS, CLASSES, OWN_OPTIMIZERS, TELLING
+from replicax._src.cli.migrate._tapes import Tapes, Turned
 from replicax._src.cli.migrate._verdict import MARK, Finding, Verdict
 
 
+@final
 @dataclasses.dataclass(frozen=True)
 class Ported:
     """A file, read and ported."""
@@ -74,16 +87,18 @@ def port(content: bytes) -> Ported:
     return _Port(Source(content)).result()
 
 
+@final
 class _Port:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.edits = Edits(source.text)
         self._names = Names(source)
-        self._modules = Modules(self._names)
         self._reader = Reader(source, self._names)
         source.module.visit(self._reader)
-        self._notes = Notes(source, self.edits, self._reader.map_functions)
+        self._modules = Modules(self._names, self._reader.first_use)
+        self._notes = Notes(source, self.edits, self._reader.is_in_map_function)
         self._tapes = Tapes(source)
+        self._rewrites: dict[Use, Rewrite | Refused | None] = {}
         self._going: set[Use] = set()
         self._needed_by_methods: set[str] = set()
         self._uses: dict[Binding, list[Use]] = defaultdict(list)
@@ -109,7 +124,7 @@ class _Port:
                 if binding.target == "tf.keras" and statement.is_global and self._rebinds(binding):
                     self._modules.know("keras", binding.local)
         for use in self._reader.uses:
-            if is_name_for_keras(use) and self._new_name(use):
+            if use.names_keras and self._new_name(use):
                 self._modules.need("keras")
 
     def spelled(self, name: str) -> str:
@@ -140,6 +155,9 @@ class _Port:
             self._notes.add(node, entry.verdict, name[3:], entry.new, entry.advice)
         for word in self._reader.cluster_variables:
             self._notes.add(word, Verdict.SAME, "TF_CONFIG")
+        for word in self._reader.backends:  # "tensorflow", for Keras
+            self.edits.replace(self.source.start(word), self.source.end(word), '"jax"')
+            self._notes.add(word, Verdict.CHANGES, "KERAS_BACKEND")
         self._imports()
         self._notes.add_old_marks(self._reader.marks)
         self._notes.keep_comments()
@@ -167,7 +185,7 @@ class _Port:
             return None
         if use.rest and self._attribute_problem(use):
             return None
-        if self._notes.is_in_map_function(use.node):
+        if self._reader.is_in_map_function(use.node):
             return for_numpy(entry.new)
         return self._with_replicax.new_name(entry.new)
 
@@ -201,16 +219,23 @@ class _Port:
         name = ".".join(filter(None, [use.match.name, use.rest]))
         new = self._new_name(use)
         if new is None:
-            if self._goes(use):
+            if isinstance(rewrite := self._rewrite(use), Rewrite):
+                self._apply(rewrite, use, name)
+            elif tape := self._turned(use):
+                tape.write(
+                    self._loss_name, self.spelled("rx.value_and_grad"), self.source, self.edits
+                )
+                self._notes.add(use.node, Verdict.CHANGES, name, "rx.value_and_grad")
+            elif self._goes(use):
                 self._remove(use)
             elif use.defines is not None and self._uses[use.defines]:
                 self._notes.add(use.node, Verdict.SAME, name, advice="stays: other lines need it")
-            elif problem := use.rest and self._attribute_problem(use):
+            elif problem := use.rest and use.match.entry.new and self._attribute_problem(use):
                 self._notes.add(use.node, Verdict.THOUGHT, name, advice=problem)
             else:
                 self._by_hand(use, name)
             return
-        if is_name_for_keras(use):
+        if use.names_keras:
             self._remove(use)  # its import has this name
             return
         whole = ".".join(filter(None, [new, use.rest]))
@@ -228,7 +253,7 @@ class _Port:
         verdict = entry.verdict if entry.verdict.by_hand else Verdict.THOUGHT
         new, advice = entry.new, entry.advice
         if entry.verdict is Verdict.CHANGES and not entry.new:
-            advice = "leave it out"
+            advice = advice or "leave it out"
         if entry.verdict is Verdict.CHANGES and self._with_replicax.new_name(entry.new) is None:
             new, advice = self._with_replicax.advice(entry.new)
         if name.startswith("tf.keras") and all(map(self._rebinds, use.bindings)):
@@ -237,9 +262,8 @@ class _Port:
             advice = "the module itself is used here"
         elif name == "tf.GradientTape":
             advice = self._tapes.block(use.node) or advice
-        elif use.call is not None and entry.new == "jnp.arange":
-            if isinstance(self.source.parent(use.call), cst.For):
-                new, advice = "range", "or jax.lax.fori_loop, in a compiled function"
+        elif isinstance(problem := self._rewrite(use), Refused):
+            new, advice = problem.new or new, str(problem) if new else advice
         self._notes.add(use.node, verdict, name, new, advice)
 
     def _respell(self, node: cst.Name | cst.Attribute, new: str) -> None:
@@ -251,6 +275,83 @@ class _Port:
             rest.pop()
         start, end = self.source.start(part), self.source.end(part)
         self.edits.replace(start, end, ".".join(rest))
+
+    # --- calls that are rewritten -----------------------------------------------------------------
+
+    def _rewrite(self, use: Use) -> Rewrite | Refused | None:
+        """What takes the place of a use with its arguments; None if the table has no form of it."""
+        if use not in self._rewrites:
+            try:
+                self._rewrites[use] = self._found_rewrite(use)
+            except Refused as refused:
+                self._rewrites[use] = refused
+        return self._rewrites[use]
+
+    def _found_rewrite(self, use: Use) -> Rewrite | None:
+        names = other_names(".".join(filter(None, [use.match.name, use.rest])))
+        name = names[-1]
+        library = self._library(use.node)
+        if name in ("tf.VERSION", "tf.__version__", "tf.version.VERSION"):
+            return Rewrite("rx.__version__", []) if self._reader.is_shown(use.node) else None
+        if use.call is None and name.rpartition(".")[2] in ACTIVATIONS.split():
+            if self._reader.is_activation(use.node):
+                return Rewrite(f'"{name.rpartition(".")[2]}"', [])
+        if use.call is not None and name == "tf.print":
+            is_plain = library is Library.NUMPY or self._reader.runs_once(use.node)
+            parts = _rewrites.print_parts(use.call)
+            return Rewrite("print", []) if is_plain else Rewrite("jax.debug.print", parts)
+        table = _rewrites.forms()
+        if self._reader.trains_own_variables:
+            table = {**table, **_rewrites.forms(OWN_OPTIMIZERS)}
+        forms = next((found for each in names if (found := table.get(each))), None)
+        if forms is None or (name.startswith("tf.io.gfile") and "gs://" in self.source.text):
+            return None
+        if use.call is None:
+            is_plain = forms[0].is_plain and use.defines is None
+            return Rewrite(name_in(library, function_of(forms[0].new)), []) if is_plain else None
+        if self._reader.is_loop(use.call):
+            numbers = [each.value for each in use.call.args if not each.keyword and not each.star]
+            if len(numbers) == len(use.call.args) and all(map(self._reader.is_number, numbers)):
+                return Rewrite("range", [])
+            raise Refused("of a number that Python knows; the loop is compiled as often", "range")
+        if name == "tf.where" and len(use.call.args) == 1:
+            raise Refused("of one argument it is jnp.argwhere, outside compiled functions")
+        if name == "tf.shape" and not self._reader.is_taken_apart(use.call):
+            raise Refused("a tuple")
+        if name == "tf.clip_by_global_norm" and not self._reader.is_first_of_two(use.call):
+            return None
+        return _rewrites.rewrite(forms, use.call, library, self._reader)
+
+    def _turned(self, use: Use) -> Turned | None:
+        """What takes the place of a tape by itself."""
+        is_tape = other_names(use.match.name)[-1] == "tf.GradientTape" and not use.rest
+        return self._tapes.turned(use.node) if is_tape else None
+
+    @functools.cached_property
+    def _loss_name(self) -> str:
+        """A name for functions of the loss, which the file has not used."""
+        names = itertools.chain(["loss_fn"], (f"loss_fn_{n}" for n in itertools.count(2)))
+        return next(each for each in names if not self._names.is_taken(each))
+
+    def _library(self, node: cst.CSTNode) -> Library:
+        """Whose functions a line is to call."""
+        if self._reader.is_in_map_function(node):
+            return Library.NUMPY
+        return Library.KERAS if self._reader.has_models else Library.JAX
+
+    def _apply(self, rewrite: Rewrite, use: Use, name: str) -> None:
+        if not rewrite.parts:
+            self._respell(use.node, self.spelled(rewrite.function))
+        else:
+            assert use.call is not None
+            parts = [
+                _rewrites.spelled(part, self.spelled)
+                if isinstance(part, str)
+                else _calls.outside(part, self.source)
+                for part in rewrite.parts
+            ]
+            self.edits.replace(self.source.start(use.call), self.source.end(use.call), *parts)
+        self._notes.add(use.node, Verdict.CHANGES, name, rewrite.function)
 
     def _is_rebound(self, use: Use, new: str) -> bool:
         """Whether a use stays as it is written, because the line that gives it its name changes."""
@@ -277,7 +378,9 @@ class _Port:
 
     def _goes(self, use: Use) -> bool:
         """Whether nothing of a use is left that needs its import."""
-        if self._new_name(use) is not None:
+        if self._new_name(use) is not None or isinstance(self._rewrite(use), Rewrite):
+            return True
+        if self._turned(use):
             return True
         if use.defines is not None:  # tf = tf.compat.v1
             self._going.add(use)  # two such lines are uses of each other
@@ -293,7 +396,7 @@ class _Port:
         statement = self._statement_of(use)
         assert isinstance(statement, cst.BaseSmallStatement)
         remove_statement(statement, self.source, self.edits)
-        self._notes.add(use.node, Verdict.CHANGES, use.match.name)
+        self._notes.add(use.node, Verdict.CHANGES, use.match.name, advice=use.match.entry.advice)
 
     def _statement_of(self, use: Use) -> cst.CSTNode | None:
         return use.defines.statement if use.defines else self.source.parent(use.call or use.node)
@@ -305,8 +408,15 @@ class _Port:
         if entry.verdict.by_hand:
             advice = entry.advice
             if use.name == "GradientTape.gradient" and use.call is not None:
+                if self._tapes.is_turned(use.call):
+                    self._notes.add(use.node.attr, Verdict.CHANGES, use.name, "rx.value_and_grad")
+                    return
                 advice = self._tapes.gradient(use.call)
             self._notes.add(use.node.attr, entry.verdict, use.name, entry.new, advice)
+            return
+        if use.name == "Model.build" and self._reader.is_of_own_class(use.node.value):
+            advice = "makes no variables in Keras 3: call the model once, in the scope, on zeros"
+            self._notes.add(use.node.attr, Verdict.THOUGHT, use.name, advice=advice)
             return
         rule = _calls.rule_for(use.name)
         before = self.edits.changes
@@ -371,12 +481,14 @@ class _Port:
             missing = [each for each in missing if each not in everywhere]
             changing = [each for each in self._statements if self._has_changed_uses(each)]
             anchors = changing or self._statements
-        needs_backend = not self._reader.sets_backend
+        needs_backend = True
         for statement in self._statements:
             is_anchor = statement in anchors
             new = missing if is_anchor else []
-            if needs_backend and statement.imports_keras(new):
+            is_told = self._reader.backend_line < statement.line
+            if needs_backend and not is_told and statement.imports_keras(new):
                 statement.set_backend(has_os=self._names.imports_before(statement.line, "os"))
+                new = [each for each in new if each != "os"]  # it has imported it
                 needs_backend = not statement.is_first_of_all
             statement.write(new)
             if not statement.is_kept or (is_anchor and missing):
@@ -404,6 +516,8 @@ class _Port:
             elif uses or binding in self._fixed:
                 advice = "stays: lines below need it"
                 self._notes.add(statement.node, Verdict.SAME, name, advice=advice)
+            elif self._names.import_name("replicax") and statement.is_first_of_all:
+                statement.drop(binding.alias)  # what needed it has been ported
             else:
                 advice = "nothing in this file uses it: leave it out if nobody else does"
                 self._notes.add(statement.node, Verdict.THOUGHT, name, advice=advice)
@@ -418,7 +532,11 @@ class _Port:
 
     def _has_changed_uses(self, statement: ImportStatement) -> bool:
         uses = [use for binding in self._bindings_of(statement) for use in self._uses[binding]]
-        return any((new := self._new_name(use)) and not self._is_rebound(use, new) for use in uses)
+        return any(
+            (new and not self._is_rebound(use, new)) or isinstance(self._rewrite(use), Rewrite)
+            for use in uses
+            for new in [self._new_name(use)]
+        )
 
 
 def _whole_new_name(target: str) -> str | None:

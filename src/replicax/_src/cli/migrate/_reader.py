@@ -1,16 +1,25 @@
 """Finds every use of TensorFlow in a file: names, methods of its objects, imports."""
 
 import dataclasses
+import re
+import sys
+from collections.abc import Callable
+from typing import final
 
 import libcst as cst
 import libcst.matchers as m
+from libcst.metadata import GlobalScope
 
+from replicax._src._typing import override
 from replicax._src.cli.migrate import _table
 from replicax._src.cli.migrate._lookup import Entry, Match, is_remark_on_all, lookup, lookup_method
-from replicax._src.cli.migrate._names import Binding, Names, Resolved
+from replicax._src.cli.migrate._names import Binding, Names, Resolved, assigned_in
 from replicax._src.cli.migrate._objects import Definitions, Objects
 from replicax._src.cli.migrate._source import Source, dotted
 from replicax._src.cli.migrate._verdict import MARK, Verdict
+
+# What has variables of Keras.
+_MODELS = re.compile(r"(tf\.)?keras\.(Input|Layer|Model|Sequential|applications|layers|models)\b")
 
 _TAKES_FUNCTION = ("map", "filter", "flat_map", "interleave", "reduce")
 
@@ -18,6 +27,7 @@ _TAKES_FUNCTION = ("map", "filter", "flat_map", "interleave", "reduce")
 _BESIDE_TENSORFLOW = ("Dataset", "Model", "Shape", "Tensor")
 
 
+@final
 @dataclasses.dataclass(eq=False)
 class Use:
     """A name of TensorFlow that is used: of `tf.distribute.ReduceOp.SUM`, all but the `SUM`."""
@@ -32,7 +42,14 @@ class Use:
     defines: Binding | None
     """The alias that this use is the right side of."""
 
+    @property
+    def names_keras(self) -> bool:
+        """Whether it is that of `keras = tf.keras`."""
+        binding = self.defines
+        return binding is not None and (binding.local, binding.target) == ("keras", "tf.keras")
 
+
+@final
 @dataclasses.dataclass(eq=False)
 class MethodUse:
     """A method or attribute of an object: `strategy.run`."""
@@ -50,6 +67,7 @@ class MethodUse:
         return f"{self.owner}.{self.node.attr.value}"
 
 
+@final
 class Reader(cst.CSTVisitor):
     """Walks over a file; afterwards `uses`, `methods` and the like have what was found."""
 
@@ -80,31 +98,59 @@ class Reader(cst.CSTVisitor):
         """The words "TF_CONFIG"."""
         self.old_keras: list[tuple[cst.Name | cst.Attribute, str, Entry]] = []
         """What is used of Keras itself and has to be thought about."""
-        self.sets_backend = False
-        """Whether the file tells Keras on what to run."""
+        self.backends: list[cst.SimpleString] = []
+        """The words "tensorflow", where Keras is told to run on it."""
+        self.backend_line = sys.maxsize
+        """The first line that tells Keras on what to run."""
         self.trains_own_variables = False
         """Whether an optimizer is given variables that are not Keras's."""
+        self._has_models = self._has_optimizers = False
+        self.first_use = sys.maxsize
+        """The first line in which TensorFlow is used when the file is run."""
 
+    @property
+    def has_models(self) -> bool:
+        """Whether it has models, layers or optimizers of Keras, and so variables of Keras."""
+        return self._has_models or (self._has_optimizers and not self.trains_own_variables)
+
+    @override
     def visit_Import(self, node: cst.Import) -> bool:
         self.imports.append(node)
         return False
 
+    @override
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         self.imports.append(node)
         return False
 
+    @override
     def visit_SimpleString(self, node: cst.SimpleString) -> None:
         if node.value.strip("'\"") == "TF_CONFIG":
             self.cluster_variables.append(node)
-        self.sets_backend |= node.value.strip("'\"") == "KERAS_BACKEND"
+        if node.value.strip("'\"") == "KERAS_BACKEND":
+            self.backend_line = min(self.backend_line, self._source.start(node)[0])
+            statement = self._source.parent(node)
+            while statement is not None and not isinstance(statement, cst.BaseSmallStatement):
+                statement = self._source.parent(statement)
+            if isinstance(statement, cst.Assign | cst.Expr):
+                words = m.findall(statement.value, m.SimpleString())
+                self.backends += (
+                    each
+                    for each in words
+                    if isinstance(each, cst.SimpleString)
+                    and each.value.strip("'\"") == "tensorflow"
+                )
 
+    @override
     def visit_Comment(self, node: cst.Comment) -> None:
         if node.value.startswith(MARK):
             self.marks.append(node)
 
+    @override
     def visit_For(self, node: cst.For) -> None:
         self._loop(node.iter, "for")
 
+    @override
     def visit_CompFor(self, node: cst.CompFor) -> None:
         self._loop(node.iter, "for")
 
@@ -112,6 +158,7 @@ class Reader(cst.CSTVisitor):
         if self._certain.what_is(over) in ("Dataset", "DistributedDataset"):
             self.loops.append((over, name))
 
+    @override
     def visit_Call(self, node: cst.Call) -> None:
         if isinstance(node.func, cst.Name) and node.func.value == "iter" and node.args:
             self._loop(node.args[0].value, "iter")
@@ -123,6 +170,7 @@ class Reader(cst.CSTVisitor):
         if owner and (entry := lookup_method(owner, "()")):
             self.called.append((node, owner, entry))
 
+    @override
     def visit_Annotation(self, node: cst.Annotation) -> None:
         literals = m.findall(
             node, m.Subscript(m.Name("Literal") | m.Attribute(attr=m.Name("Literal")))
@@ -131,14 +179,17 @@ class Reader(cst.CSTVisitor):
         strings = (each for each in m.findall(node, m.SimpleString()) if each not in no_names)
         self.annotations += (each for each in strings if isinstance(each, cst.SimpleString))
 
+    @override
     def visit_Name(self, node: cst.Name) -> None:
         if self._source.is_read(node):
             self._chain(node)
 
+    @override
     def visit_Arg(self, node: cst.Arg) -> bool:
         node.value.visit(self)  # and not its keyword, which is no name of the file
         return False
 
+    @override
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if not self._chain(node):
             self._method(node)
@@ -153,6 +204,10 @@ class Reader(cst.CSTVisitor):
                 self.unclear.append((node, bindings))
             return False
         root = resolved.name.split(".")[0]
+        if self.runs_once(node):
+            self.first_use = min(self.first_use, self._source.start(node)[0])
+        self._has_models |= _MODELS.match(resolved.name) is not None
+        self._has_optimizers |= ".optimizers." in resolved.name
         if root in ("tf", "tfds"):
             self.uses.append(self._use(node, resolved))
         elif root == "keras":
@@ -221,18 +276,134 @@ class Reader(cst.CSTVisitor):
 
     def _take_function(self, node: cst.BaseExpression) -> None:
         """Notes the functions of the file that a data set is given: f, self.f, partial(f, 1)."""
-        if isinstance(node, cst.Name):
-            for assignment in self._names.assignments(node):
-                self.map_functions.add(getattr(assignment, "node", node))
-        elif isinstance(node, cst.Attribute):
-            self.map_functions.update(self._definitions.functions.get(node.attr.value, ()))
-        elif isinstance(node, cst.Lambda):
-            self.map_functions.add(node)
-            if isinstance(node.body, cst.Call):  # lambda x: f(x, 1)
-                self._take_function(node.body.func)
+        if isinstance(node, cst.Name | cst.Attribute | cst.Lambda):
+            self.map_functions.update((node, *self._functions_behind(node)))
         elif isinstance(node, cst.Call) and (dotted(node.func) or "").endswith("partial"):
             for argument in node.args[:1]:
                 self._take_function(argument.value)
+
+    def _functions_behind(self, node: cst.BaseExpression) -> list[cst.FunctionDef]:
+        """The functions of the file that a name may stand for."""
+        if isinstance(node, cst.Attribute):
+            return self._definitions.functions.get(node.attr.value, [])
+        if not isinstance(node, cst.Name):
+            return []
+        found = [getattr(each, "node", None) for each in self._names.assignments(node)]
+        return [each for each in found if isinstance(each, cst.FunctionDef)]
+
+    @override
+    def leave_Module(self, original_node: cst.Module) -> None:
+        """Finds helpers of functions of data sets: what only such functions call."""
+        calls: dict[cst.FunctionDef, list[cst.Call]] = {}
+        for call in m.findall(original_node, m.Call()):
+            assert isinstance(call, cst.Call)
+            for function in self._functions_behind(call.func):
+                calls.setdefault(function, []).append(call)
+        count = -1
+        while count != len(self.map_functions):
+            count = len(self.map_functions)
+            self.map_functions.update(
+                function
+                for function, callers in calls.items()
+                if all(map(self.is_in_map_function, callers))
+            )
+
+    def is_in_map_function(self, node: cst.CSTNode) -> bool:
+        """Whether a node is in a function that a data set calls."""
+        at: cst.CSTNode | None = node
+        while at is not None and at not in self.map_functions:
+            at = self._source.parent(at)
+        return at is not None
+
+    # --- what an expression is, by what is around it ----------------------------------------------
+
+    def runs_once(self, node: cst.CSTNode) -> bool:
+        """Whether a node is in no function: it runs when the file does."""
+        return isinstance(self._source.scope(node), GlobalScope)
+
+    def is_shown(self, node: cst.CSTNode) -> bool:
+        """Whether a value is only printed."""
+        at = self._source.parent(node)
+        while isinstance(at, cst.Arg | cst.FormattedString | cst.FormattedStringExpression):
+            at = self._source.parent(at)
+        return isinstance(at, cst.Call) and (dotted(at.func) or "") in ("print", "logging.info")
+
+    def is_activation(self, node: cst.CSTNode) -> bool:
+        """Whether a function is given to a layer of Keras, which knows it by its name."""
+        argument = self._source.parent(node)
+        if not isinstance(argument, cst.Arg):
+            return False
+        if argument.keyword is not None:
+            return argument.keyword.value.endswith("activation")
+        call = self._source.parent(argument)
+        return isinstance(call, cst.Call) and self._certain.what_is(call) == "Layer"
+
+    def is_loop(self, call: cst.Call) -> bool:
+        """Whether a loop runs over what is called."""
+        loop = self._source.parent(call)
+        return isinstance(loop, cst.For) and loop.iter is call
+
+    def is_number(self, node: cst.CSTNode) -> bool:
+        """Whether an expression is a number that Python knows, as far as can be seen."""
+        if isinstance(node, cst.Integer | cst.Attribute):
+            return True
+        if isinstance(node, cst.BinaryOperation):
+            return self.is_number(node.left) and self.is_number(node.right)
+        if isinstance(node, cst.Call):
+            return dotted(node.func) in ("int", "len")
+        return isinstance(node, cst.Name) and (
+            node.value.isupper() or self._is_always(node, self.is_number)
+        )
+
+    def is_of_own_class(self, node: cst.BaseExpression) -> bool:
+        """Whether an object is of a class of the file, which does not say how it is built."""
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
+            found = [getattr(each, "node", None) for each in self._names.assignments(node.func)]
+            return any(
+                isinstance(each, cst.ClassDef)
+                and not m.findall(each, m.FunctionDef(name=m.Name("build")))
+                for each in found
+            )
+        return isinstance(node, cst.Name) and self._is_always(node, self.is_of_own_class)
+
+    def stands_alone(self, call: cst.Call) -> bool:
+        """Whether a call is no part of another expression: `x = f()`, `g(f())`."""
+        parent = self._source.parent(call)
+        kinds = cst.Arg | cst.Assign | cst.AnnAssign | cst.AugAssign | cst.Element | cst.Return
+        return bool(call.lpar) or isinstance(parent, kinds | cst.ListComp | cst.GeneratorExp)
+
+    def is_list(self, node: cst.CSTNode) -> bool:
+        """Whether an expression is a list of arrays, as far as can be seen."""
+        if isinstance(node, cst.List | cst.ListComp | cst.Tuple | cst.GeneratorExp):
+            return True
+        if isinstance(node, cst.Attribute):
+            return node.attr.value in ("losses", "trainable_variables", "variables", "weights")
+        return isinstance(node, cst.Name) and self._is_always(node, self.is_list)
+
+    def _is_always(self, node: cst.Name, is_one: Callable[[cst.BaseExpression], bool]) -> bool:
+        """Whether everything that is assigned to a name is of a kind."""
+        found = [
+            assigned_in(self._source, getattr(each, "node", node))
+            for each in self._names.assignments(node)
+        ]
+        values = [each.value for each in found if each is not None and each.value is not None]
+        return len(found) == len(values) > 0 and all(map(is_one, values))
+
+    def is_taken_apart(self, call: cst.Call) -> bool:
+        """Whether one number is taken out of a shape, or it is unpacked."""
+        parent = self._source.parent(call)
+        if isinstance(parent, cst.Subscript) and len(parent.slice) == 1:
+            return isinstance(parent.slice[0].slice, cst.Index)
+        return isinstance(parent, cst.Assign) and isinstance(_only_target(parent), cst.Tuple)
+
+    def is_first_of_two(self, call: cst.Call) -> bool:
+        """Whether it is unpacked in two, of which nobody reads the second: `x, _ = f()`."""
+        statement = self._source.parent(call)
+        target = _only_target(statement) if isinstance(statement, cst.Assign) else None
+        return m.matches(
+            target or cst.Name("x"),
+            m.Tuple([m.Element(m.Name()), m.Element(m.Name("_"))]),
+        )
 
     def _call_of(self, node: cst.CSTNode) -> cst.Call | None:
         parent = self._source.parent(node)

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, final
 
 import libcst as cst
 from libcst.metadata import (
@@ -30,6 +30,7 @@ class Unreadable(Exception):
         self.line = line
 
 
+@final
 class Source:
     """A parsed file."""
 

@@ -6,6 +6,9 @@ as that of `tf`.
 `_lookup.py` reads the table. Older names of what replicax has are in `replicax/_src/_old_names.py`.
 """
 
+import re
+from typing import NamedTuple, final
+
 # --- names that are only spelled differently -----------------------------------------------------
 
 # Where replicax and Keras 3 have the same names. What is there is asked of them: `tf.data.Dataset`
@@ -56,9 +59,7 @@ RENAMED: dict[str, str] = {
     "tf.keras.losses.Reduction.SUM": '"sum"',
     "tf.keras.losses.Reduction.SUM_OVER_BATCH_SIZE": '"sum_over_batch_size"',
     "tf.newaxis": "None",
-    "tf.ones": "jnp.ones",
     "tf.ones_initializer": "keras.initializers.Ones",
-    "tf.ones_like": "jnp.ones_like",
     "tf.parse_example": "rx.io.parse_example",
     "tf.parse_single_example": "rx.io.parse_single_example",
     "tf.python_io.TFRecordOptions": "rx.io.TFRecordOptions",
@@ -77,9 +78,7 @@ RENAMED: dict[str, str] = {
     "tf.train.SessionRunValues": "rx.compat.v1.estimator.SessionRunValues",
     "tf.types.experimental.distributed.Mirrored": "rx.types.experimental.Mirrored",
     "tf.types.experimental.distributed.PerReplica": "rx.types.experimental.PerReplica",
-    "tf.zeros": "jnp.zeros",
     "tf.zeros_initializer": "keras.initializers.Zeros",
-    "tf.zeros_like": "jnp.zeros_like",
 }
 
 # tf.keras.losses.NAME and tf.keras.metrics.NAME: short names of functions, also in capitals.
@@ -105,8 +104,11 @@ LEFT_IN_KERAS: dict[str, str] = {
 
 # Calls that are not needed any more: the statement goes.
 NOT_NEEDED = """tf.compat.v1.enable_eager_execution tf.compat.v1.enable_resource_variables
-    tf.compat.v1.enable_v2_behavior tf.compat.v1.enable_v2_tensorshape tf.enable_eager_execution
-    tf.enable_resource_variables tf.enable_v2_behavior"""
+    tf.compat.v1.enable_v2_behavior tf.compat.v1.enable_v2_tensorshape
+    tf.compat.v1.logging.set_verbosity tf.config.experimental.set_memory_growth
+    tf.config.optimizer.set_jit
+    tf.config.set_soft_device_placement tf.enable_eager_execution tf.enable_resource_variables
+    tf.enable_v2_behavior tf.logging.set_verbosity"""
 
 # Keywords that have another name, by what is called.
 KEYWORDS: dict[str, dict[str, str]] = {
@@ -124,158 +126,214 @@ REFUSED: dict[str, dict[str, str]] = {
     "keras.optimizers.*": {"decay": "a rate of keras.optimizers.schedules.InverseTimeDecay"},
 }
 
+# --- calls that are rewritten with their arguments -----------------------------------------------
+
+# `old(parameters) -> new;`, or without an arrow where the function of `jnp` takes the same. A name
+# without a dot is that of `tf` and `tf.math`. A parameter has
+#   =None     where the new call leaves it out if the old one does; another value is written there
+#   |other    an older name
+#   :int      a number that is written out; `:axes`, numbers; `:array`, of which JAX takes no lists;
+#             `:True`, only this value
+#   _         in front: not to be had here.
+# Of several forms of a function, the first is taken that a call fits. `name=` is left out.
+CALLS = """
+    abs(x); add(x, y); angle(input); broadcast_to(input, shape); ceil(x); conj(x); cos(x); cosh(x);
+    divide(x, y); einsum(*); equal(x, y); exp(x); expm1(x); floor(x); greater(x, y);
+    greater_equal(x, y); imag(input); less(x, y); less_equal(x, y); linspace(start, stop, num);
+    log(x); log1p(x); logical_and(x, y); logical_not(x); logical_or(x, y); logical_xor(x, y);
+    matmul(a, b); maximum(x, y); meshgrid(*); minimum(x, y); mod(x, y); multiply(x, y);
+    negative(x); not_equal(x, y); real(input); reciprocal(x); reshape(tensor, shape);
+    roll(input, shift, axis); round(x); shape(input); sign(x); sin(x); sinh(x); size(input);
+    sqrt(x); square(x); subtract(x, y); tan(x); tanh(x); tensordot(a, b, axes);
+    tile(input, multiples); where(condition, x, y);
+    acos(x) -> jnp.arccos(x); acosh(x) -> jnp.arccosh(x); add_n(inputs) -> sum(inputs);
+    asin(x) -> jnp.arcsin(x); asinh(x) -> jnp.arcsinh(x); atan(x) -> jnp.arctan(x);
+    atan2(y, x) -> jnp.arctan2(y, x); atanh(x) -> jnp.arctanh(x); cast(x, dtype) -> cast(x, dtype);
+    digamma(x) -> jax.scipy.special.digamma(x); ensure_shape(x, shape) -> x;
+    erf(x) -> jax.scipy.special.erf(x); fill(dims, value) -> jnp.full(dims, value);
+    floordiv(x, y) -> jnp.floor_divide(x, y); floormod(x, y) -> jnp.mod(x, y);
+    identity(input) -> input; io.gfile.glob(pattern) -> glob.glob(pattern);
+    io.gfile.isdir(path) -> os.path.isdir(path); io.gfile.join(*) -> os.path.join();
+    io.gfile.listdir(path) -> os.listdir(path); io.gfile.mkdir(path) -> os.mkdir(path);
+    io.gfile.remove(path) -> os.remove(path); io.gfile.rmtree(path) -> shutil.rmtree(path);
+    is_finite(x) -> jnp.isfinite(x); is_inf(x) -> jnp.isinf(x); is_nan(x) -> jnp.isnan(x);
+    lgamma(x) -> jax.scipy.special.gammaln(x); linalg.det(input) -> jnp.linalg.det(input);
+    linalg.einsum(*) -> jnp.einsum(); linalg.inv(input) -> jnp.linalg.inv(input);
+    linalg.matmul(a, b) -> jnp.matmul(a, b); log_sigmoid(x) -> jax.nn.log_sigmoid(x);
+    name_scope(name) -> jax.named_scope(name); nn.bias_add(value, bias) -> value + bias;
+    nn.elu(features) -> jax.nn.elu(features); nn.l2_loss(t) -> jnp.sum(jnp.square(t)) / 2;
+    nn.relu(features) -> jax.nn.relu(features); nn.relu6(features) -> jax.nn.relu6(features);
+    nn.selu(features) -> jax.nn.selu(features); nn.sigmoid(x) -> jax.nn.sigmoid(x);
+    nn.silu(features) -> jax.nn.silu(features); nn.swish(features) -> jax.nn.silu(features);
+    nn.tanh(x) -> jnp.tanh(x); pow(x, y) -> jnp.power(x, y); rank(input) -> jnp.ndim(input);
+    realdiv(x, y) -> jnp.true_divide(x, y); rint(x) -> jnp.round(x); rsqrt(x) -> 1 / jnp.sqrt(x);
+    scalar_mul(scalar, x) -> scalar * x; sigmoid(x) -> jax.nn.sigmoid(x);
+    squared_difference(x, y) -> (x - y) ** 2; to_float(x) -> cast(x, jnp.float32);
+    to_int32(x) -> cast(x, jnp.int32); truediv(x, y) -> jnp.true_divide(x, y);
+    unstack(value) -> list(value);
+    argmax(input, axis|dimension=0) -> jnp.argmax(input, axis=axis);
+    argmin(input, axis|dimension=0) -> jnp.argmin(input, axis=axis);
+    argsort(values, axis=None, _direction) -> jnp.argsort(values, axis=axis);
+    argsort(values, axis=None, direction:"DESCENDING") -> jnp.argsort(-values, axis=axis);
+    clip_by_global_norm(t_list, clip_norm)
+        -> optax.clip_by_global_norm(clip_norm).update(t_list, optax.EmptyState());
+    clip_by_value(t, clip_value_min, clip_value_max) -> jnp.clip(t, clip_value_min, clip_value_max);
+    concat(values, axis|concat_dim) -> jnp.concatenate(values, axis=axis);
+    convert_to_tensor(value, dtype=None) -> jnp.asarray(value, dtype=dtype);
+    count_nonzero(input, axis:axes=None) -> jnp.count_nonzero(input, axis=axis);
+    cumprod(x, axis=0, _exclusive, _reverse) -> jnp.cumprod(x, axis=axis);
+    cumsum(x, axis=0, _exclusive, _reverse) -> jnp.cumsum(x, axis=axis);
+    expand_dims(input, axis|dim) -> jnp.expand_dims(input, axis);
+    eye(num_rows, num_columns=None) -> jnp.eye(num_rows, num_columns);
+    gather(params, indices:array, _validate_indices, axis=0, _batch_dims)
+        -> jnp.take(params, indices, axis=axis);
+    global_norm(t_list) -> optax.global_norm(t_list);
+    io.decode_raw(input_bytes, out_type) -> np.frombuffer(input_bytes, out_type);
+    io.gfile.GFile(name, mode=None) -> open(name, mode);
+    io.gfile.copy(src, dst) -> shutil.copy(src, dst);
+    io.gfile.exists(path) -> os.path.exists(path);
+    io.gfile.makedirs(path) -> os.makedirs(path, exist_ok=True);
+    io.gfile.rename(src, dst, _overwrite) -> os.rename(src, dst);
+    io.gfile.rename(src, dst, overwrite:True) -> os.replace(src, dst);
+    linalg.cholesky(input) -> jnp.linalg.cholesky(input);
+    linalg.eye(num_rows, num_columns=None) -> jnp.eye(num_rows, num_columns);
+    linalg.matmul(a, b, _transpose_a, transpose_b:True) -> jnp.matmul(a, jnp.swapaxes(b, -1, -2));
+    linalg.norm(tensor, _ord, axis:axes=None, keepdims=None)
+        -> jnp.linalg.norm(tensor, axis=axis, keepdims=keepdims);
+    log_softmax(logits, axis=None) -> jax.nn.log_softmax(logits, axis=axis);
+    matmul(a, b, _transpose_a, transpose_b:True) -> jnp.matmul(a, jnp.swapaxes(b, -1, -2));
+    matmul(a, b, transpose_a:True) -> jnp.matmul(jnp.swapaxes(a, -1, -2), b);
+    nn.embedding_lookup(params, ids) -> jnp.take(params, ids, axis=0);
+    nn.gelu(features, approximate=False) -> jax.nn.gelu(features, approximate=approximate);
+    nn.leaky_relu(features, alpha=0.2) -> jax.nn.leaky_relu(features, alpha);
+    nn.log_softmax(logits, axis=None) -> jax.nn.log_softmax(logits, axis=axis);
+    nn.sigmoid_cross_entropy_with_logits(labels, logits)
+        -> optax.sigmoid_binary_cross_entropy(logits, labels);
+    nn.softmax(logits, axis=None) -> jax.nn.softmax(logits, axis=axis);
+    nn.softmax_cross_entropy_with_logits(labels, logits)
+        -> optax.softmax_cross_entropy(logits, labels);
+    nn.softplus(features) -> jax.nn.softplus(features);
+    nn.softsign(features) -> jax.nn.soft_sign(features);
+    nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        -> optax.softmax_cross_entropy_with_integer_labels(logits, labels);
+    norm(tensor, _ord, axis:axes=None, keepdims=None)
+        -> jnp.linalg.norm(tensor, axis=axis, keepdims=keepdims);
+    one_hot(indices, depth, _on_value, _off_value, axis=None, dtype=None)
+        -> jax.nn.one_hot(indices, depth, axis=axis, dtype=dtype);
+    one_hot(indices, depth) -> np.eye(depth, dtype=np.float32)[indices];
+    ones(shape, dtype=None) -> jnp.ones(shape, dtype);
+    ones_like(input|tensor, dtype=None) -> jnp.ones_like(input, dtype=dtype);
+    pad(tensor, paddings, _mode, constant_values=None)
+        -> jnp.pad(tensor, paddings, constant_values=constant_values);
+    range(start, limit=None, delta=None, dtype=None)
+        -> jnp.arange(start, limit, delta, dtype=dtype);
+    reduce_euclidean_norm(input_tensor:array, axis:axes=None, keepdims=None)
+        -> jnp.linalg.norm(input_tensor, axis=axis, keepdims=keepdims);
+    reduce_logsumexp(input_tensor:array, axis:axes=None, keepdims=None)
+        -> jax.scipy.special.logsumexp(input_tensor, axis=axis, keepdims=keepdims);
+    repeat(input, repeats, axis=None) -> jnp.repeat(input, repeats, axis=axis);
+    reverse(tensor, axis:axes) -> jnp.flip(tensor, axis);
+    softmax(logits, axis=None) -> jax.nn.softmax(logits, axis=axis);
+    softplus(features) -> jax.nn.softplus(features);
+    softsign(features) -> jax.nn.soft_sign(features);
+    sort(values, axis=None, _direction) -> jnp.sort(values, axis=axis);
+    sort(values, axis=None, direction:"DESCENDING") -> -jnp.sort(-values, axis=axis);
+    split(value, num_or_size_splits:int, axis=0) -> jnp.split(value, num_or_size_splits, axis=axis);
+    squeeze(input, axis|squeeze_dims:axes=None) -> jnp.squeeze(input, axis=axis);
+    stack(values, axis=None) -> jnp.stack(values, axis=axis);
+    stop_gradient(input) -> jax.lax.stop_gradient(input);
+    train.AdamOptimizer(learning_rate=0.001, beta1=None, beta2=None, epsilon=None)
+        -> rx.Optimizer(optax.adam(learning_rate, b1=beta1, b2=beta2, eps=epsilon));
+    train.GradientDescentOptimizer(learning_rate) -> rx.Optimizer(optax.sgd(learning_rate));
+    train.MomentumOptimizer(learning_rate, momentum)
+        -> rx.Optimizer(optax.sgd(learning_rate, momentum=momentum));
+    transpose(a, perm=None) -> jnp.transpose(a, perm);
+    zeros(shape, dtype=None) -> jnp.zeros(shape, dtype);
+    zeros_like(input|tensor, dtype=None) -> jnp.zeros_like(input, dtype=dtype);
+"""
+CALLS += "".join(
+    f"reduce_{old}(input_tensor:array, axis|reduction_indices:axes=None, keepdims|keep_dims=None)"
+    f" -> jnp.{new}(input_tensor, axis=axis, keepdims=keepdims);"
+    for old, new in {
+        **{name: name for name in "all any max mean min prod std sum".split()},
+        "variance": "var",
+    }.items()
+)
+
+# Where they train variables that are not Keras's.
+OWN_OPTIMIZERS = """
+    keras.optimizers.SGD(learning_rate|lr=0.01, momentum=None, nesterov=None)
+        -> rx.Optimizer(optax.sgd(learning_rate, momentum=momentum, nesterov=nesterov));
+    keras.optimizers.Adam(learning_rate|lr=0.001, beta_1=None, beta_2=None, epsilon=1e-07)
+        -> rx.Optimizer(optax.adam(learning_rate, b1=beta_1, b2=beta_2, eps=epsilon));
+"""
+
+# Functions that `keras.ops` does not have, or that take no variables of Keras.
+NOT_OF_KERAS = """arange digamma eye float32 full gammaln int32 linspace named_scope ones zeros"""
+OTHERWISE_IN_KERAS: dict[str, str] = {"asarray": "convert_to_tensor", "soft_sign": "softsign"}
+
+# Names of activations, which layers of Keras take, and save, as texts.
+ACTIVATIONS = """elu gelu leaky_relu log_softmax relu relu6 selu sigmoid silu softmax softplus
+    softsign swish tanh"""
+
 # --- maths: a function of JAX does the same, but its arguments are its own -----------------------
 
-# tf.NAME and tf.math.NAME.
+# A name without a dot is that of `tf` and `tf.math`.
 MATHS: dict[str, str] = {
     **{
-        name: f"jnp.{name}"
-        for name in """abs add angle argmax argmin argsort bincount broadcast_to ceil conj cos cosh
-        count_nonzero cumprod cumsum divide einsum equal exp expand_dims expm1 eye floor greater
-        greater_equal imag less less_equal linspace log log1p logical_and logical_not logical_or
-        logical_xor matmul maximum meshgrid minimum mod multiply negative nextafter not_equal pad
-        polyval real repeat reshape roll searchsorted sign sin sinh size sort split sqrt square
-        squeeze stack subtract tan tanh tensordot tile transpose unravel_index where""".split()
+        f"linalg.{name}": f"jnp.linalg.{name}"
+        for name in "eigh pinv qr slogdet solve svd trace".split()
+    },
+    **{f"segment_{name}": f"jax.ops.segment_{name}" for name in "max min prod sum".split()},
+    **{
+        f"unsorted_segment_{name}": f"jax.ops.segment_{name}" for name in "max min prod sum".split()
     },
     **{
-        f"reduce_{old}": f"jnp.{new}"
-        for old, new in {
-            "all": "all",
-            "any": "any",
-            "euclidean_norm": "linalg.norm",
-            "max": "max",
-            "mean": "mean",
-            "min": "min",
-            "prod": "prod",
-            "std": "std",
-            "sum": "sum",
-            "variance": "var",
-        }.items()
+        name: f"jax.scipy.special.{name}"
+        for name in "betainc erfc erfinv polygamma xlog1py xlogy zeta".split()
     },
-    "acos": "jnp.arccos",
-    "acosh": "jnp.arccosh",
-    "asin": "jnp.arcsin",
-    "asinh": "jnp.arcsinh",
-    "atan": "jnp.arctan",
-    "atan2": "jnp.arctan2",
-    "atanh": "jnp.arctanh",
-    "bessel_i0": "jax.scipy.special.i0",
-    "bessel_i0e": "jax.scipy.special.i0e",
-    "bessel_i1": "jax.scipy.special.i1",
-    "bessel_i1e": "jax.scipy.special.i1e",
-    "betainc": "jax.scipy.special.betainc",
-    "clip_by_value": "jnp.clip",
-    "concat": "jnp.concatenate",
+    **{f"bessel_{name}": f"jax.scipy.special.{name}" for name in "i0 i0e i1 i1e".split()},
+    **{f"signal.{name}": f"jnp.fft.{name}" for name in "fft ifft irfft rfft".split()},
+    **{
+        f"random.stateless_{name}": f"jax.random.{name}"
+        for name in "normal truncated_normal uniform".split()
+    },
+    **{
+        f"nn.{name}": "jax.lax.conv_general_dilated"
+        for name in "conv1d conv2d conv3d convolution depthwise_conv2d".split()
+    },
+    **{
+        f"nn.{name}": "jax.lax.reduce_window"
+        for name in "avg_pool avg_pool2d max_pool max_pool2d".split()
+    },
+    "bincount": "jnp.bincount",
+    "complex": "jax.lax.complex",
     "cond": "jax.lax.cond",
-    "convert_to_tensor": "jnp.asarray",
     "custom_gradient": "jax.custom_vjp",
-    "digamma": "jax.scipy.special.digamma",
-    "erf": "jax.scipy.special.erf",
-    "erfc": "jax.scipy.special.erfc",
-    "erfinv": "jax.scipy.special.erfinv",
-    "floordiv": "jnp.floor_divide",
-    "floormod": "jnp.mod",
-    "gather": "jnp.take",
-    "global_norm": "optax.global_norm",
     "igamma": "jax.scipy.special.gammainc",
     "igammac": "jax.scipy.special.gammaincc",
     "invert_permutation": "jnp.argsort",
-    "is_finite": "jnp.isfinite",
-    "is_inf": "jnp.isinf",
-    "is_nan": "jnp.isnan",
-    "lgamma": "jax.scipy.special.gammaln",
-    "log_sigmoid": "jax.nn.log_sigmoid",
-    "log_softmax": "jax.nn.log_softmax",
-    "map_fn": "jax.lax.map",
-    "name_scope": "jax.named_scope",
-    "norm": "jnp.linalg.norm",
-    "one_hot": "jax.nn.one_hot",
-    "polygamma": "jax.scipy.special.polygamma",
-    "pow": "jnp.power",
-    "range": "jnp.arange",
-    "rank": "jnp.ndim",
-    "recompute_grad": "jax.checkpoint",
-    "reciprocal": "jnp.reciprocal",
-    "reduce_logsumexp": "jax.scipy.special.logsumexp",
-    "reverse": "jnp.flip",
-    "rint": "jnp.rint",
-    "round": "jnp.round",
-    "rsqrt": "jax.lax.rsqrt",
-    "complex": "jax.lax.complex",
-    "realdiv": "jnp.true_divide",
-    "truncatemod": "jnp.fmod",
-    "scan": "jax.lax.scan",
-    "segment_max": "jax.ops.segment_max",
-    "segment_min": "jax.ops.segment_min",
-    "segment_prod": "jax.ops.segment_prod",
-    "segment_sum": "jax.ops.segment_sum",
-    "shape": "jnp.shape",
-    "sigmoid": "jax.nn.sigmoid",
-    "softmax": "jax.nn.softmax",
-    "softplus": "jax.nn.softplus",
-    "softsign": "jax.nn.soft_sign",
-    "stop_gradient": "jax.lax.stop_gradient",
-    "switch_case": "jax.lax.switch",
-    "top_k": "jax.lax.top_k",
-    "truediv": "jnp.true_divide",
-    "unique": "jnp.unique",
-    "unsorted_segment_max": "jax.ops.segment_max",
-    "unsorted_segment_min": "jax.ops.segment_min",
-    "unsorted_segment_prod": "jax.ops.segment_prod",
-    "unsorted_segment_sum": "jax.ops.segment_sum",
-    "vectorized_map": "jax.vmap",
-    "while_loop": "jax.lax.while_loop",
-    "xlog1py": "jax.scipy.special.xlog1py",
-    "xlogy": "jax.scipy.special.xlogy",
-    "zeta": "jax.scipy.special.zeta",
-}
-
-# tf.NAME.
-MORE_MATHS: dict[str, str] = {
-    **{
-        f"nn.{name}": f"jax.nn.{name}"
-        for name in """elu gelu leaky_relu log_softmax relu relu6 selu sigmoid silu softmax softplus
-        swish""".split()
-    },
-    **{
-        f"linalg.{name}": f"jnp.linalg.{name}"
-        for name in "cholesky det eigh inv norm pinv qr slogdet solve svd trace".split()
-    },
     "linalg.diag": "jnp.diag",
     "linalg.diag_part": "jnp.diagonal",
-    "linalg.einsum": "jnp.einsum",
-    "linalg.eye": "jnp.eye",
-    "linalg.matmul": "jnp.matmul",
     "linalg.matvec": "jnp.matvec",
     "linalg.triangular_solve": "jax.scipy.linalg.solve_triangular",
-    "nn.avg_pool": "jax.lax.reduce_window",
-    "nn.avg_pool2d": "jax.lax.reduce_window",
-    "nn.conv1d": "jax.lax.conv_general_dilated",
-    "nn.conv2d": "jax.lax.conv_general_dilated",
-    "nn.conv3d": "jax.lax.conv_general_dilated",
-    "nn.convolution": "jax.lax.conv_general_dilated",
+    "map_fn": "jax.lax.map",
+    "nextafter": "jnp.nextafter",
     "nn.conv2d_transpose": "jax.lax.conv_transpose",
     "nn.ctc_loss": "optax.ctc_loss",
-    "nn.depthwise_conv2d": "jax.lax.conv_general_dilated",
-    "nn.embedding_lookup": "jnp.take",
-    "nn.max_pool": "jax.lax.reduce_window",
-    "nn.max_pool2d": "jax.lax.reduce_window",
-    "nn.sigmoid_cross_entropy_with_logits": "optax.sigmoid_binary_cross_entropy",
-    "nn.softmax_cross_entropy_with_logits": "optax.softmax_cross_entropy",
-    "nn.softsign": "jax.nn.soft_sign",
-    "nn.sparse_softmax_cross_entropy_with_logits": (
-        "optax.softmax_cross_entropy_with_integer_labels"
-    ),
-    "nn.tanh": "jnp.tanh",
     "nn.top_k": "jax.lax.top_k",
+    "polyval": "jnp.polyval",
     "random.fold_in": "jax.random.fold_in",
-    "random.stateless_normal": "jax.random.normal",
-    "random.stateless_truncated_normal": "jax.random.truncated_normal",
-    "random.stateless_uniform": "jax.random.uniform",
-    "signal.fft": "jnp.fft.fft",
-    "signal.ifft": "jnp.fft.ifft",
-    "signal.irfft": "jnp.fft.irfft",
-    "signal.rfft": "jnp.fft.rfft",
+    "recompute_grad": "jax.checkpoint",
+    "scan": "jax.lax.scan",
+    "searchsorted": "jnp.searchsorted",
+    "switch_case": "jax.lax.switch",
+    "top_k": "jax.lax.top_k",
+    "truncatemod": "jnp.fmod",
+    "unique": "jnp.unique",
+    "unravel_index": "jnp.unravel_index",
+    "vectorized_map": "jax.vmap",
+    "while_loop": "jax.lax.while_loop",
 }
 
 # The older tf.train.NAME(...) is rx.Optimizer(optax.NAME(...)).
@@ -297,7 +355,6 @@ THOUGHT: dict[str, str] = {
     "tf.UnconnectedGradients": "leave it out: gradients of what is not used are zeros",
     "tf.VERSION": "rx.__version__",
     "tf.__version__": "rx.__version__",
-    "tf.add_n": "sum(arrays)",
     "tf.as_dtype": "jnp.dtype",
     "tf.as_string": "str(x), outside compiled functions",
     "tf.assert_equal": "assert, outside compiled functions; jax.experimental.checkify there",
@@ -319,7 +376,6 @@ THOUGHT: dict[str, str] = {
     "tf.bitcast": "jax.lax.bitcast_convert_type",
     "tf.boolean_mask": "array[mask], outside compiled functions; jnp.where there",
     "tf.case": "jax.lax.switch",
-    "tf.cast": "x.astype(dtype), or float(n) for a Python number",
     "tf.clip_by_global_norm": (
         "gradients, _ = optax.clip_by_global_norm(limit).update(gradients, optax.EmptyState()) in "
         "the replica, as before; or global_clipnorm= of the optimizer, which clips the sum of the "
@@ -366,7 +422,6 @@ THOUGHT: dict[str, str] = {
     "tf.errors.*": "ValueError, TypeError or OSError; see rx.errors",
     "tf.executing_eagerly": "True outside compiled functions",
     "tf.experimental.dtensor.*": "rx.Variable(..., layout=...), or a rx.distribute.StateLayout",
-    "tf.fill": "jnp.full(shape, value)",
     "tf.foldl": "jax.lax.scan",
     "tf.gather_nd": "array[tuple(jnp.moveaxis(indices, -1, 0))]",
     "tf.get_logger": "Python's logging",
@@ -384,20 +439,7 @@ THOUGHT: dict[str, str] = {
     "tf.io.decode_image": "Pillow: np.asarray(Image.open(io.BytesIO(record)))",
     "tf.io.decode_jpeg": "Pillow: np.asarray(Image.open(io.BytesIO(record)))",
     "tf.io.decode_png": "Pillow: np.asarray(Image.open(io.BytesIO(record)))",
-    "tf.io.decode_raw": "np.frombuffer(record, dtype)",
     "tf.io.gfile.*": "open, os, glob and shutil",
-    "tf.io.gfile.GFile": "open(name, mode)",
-    "tf.io.gfile.copy": "shutil.copy(source, target)",
-    "tf.io.gfile.exists": "os.path.exists(path)",
-    "tf.io.gfile.glob": "glob.glob(pattern), or rx.data.Dataset.list_files(pattern)",
-    "tf.io.gfile.isdir": "os.path.isdir(path)",
-    "tf.io.gfile.join": "os.path.join(path, ...)",
-    "tf.io.gfile.listdir": "os.listdir(path)",
-    "tf.io.gfile.makedirs": "os.makedirs(path, exist_ok=True)",
-    "tf.io.gfile.mkdir": "os.mkdir(path)",
-    "tf.io.gfile.remove": "os.remove(path)",
-    "tf.io.gfile.rename": "os.rename(old, new)",
-    "tf.io.gfile.rmtree": "shutil.rmtree(path)",
     "tf.io.parse_tensor": "np.frombuffer(...).reshape(...)",
     "tf.io.read_file": 'open(name, "rb").read()',
     "tf.io.serialize_tensor": "array.tobytes()",
@@ -450,9 +492,7 @@ THOUGHT: dict[str, str] = {
     "tf.nest.pack_sequence_as": "jax.tree.unflatten(jax.tree.structure(structure), leaves)",
     "tf.nn.*": "see jax.nn and jnp",
     "tf.nn.batch_normalization": "(x - mean) * scale / jnp.sqrt(variance + epsilon) + offset",
-    "tf.nn.bias_add": "x + bias",
     "tf.nn.dropout": "jax.random.bernoulli(generator.next_key(), keep, x.shape) * x / keep",
-    "tf.nn.l2_loss": "jnp.sum(x ** 2) / 2",
     "tf.nn.l2_normalize": "x / jnp.linalg.norm(x, axis=axis, keepdims=True)",
     "tf.nn.moments": "jnp.mean and jnp.var",
     "tf.no_op": "leave it out",
@@ -472,7 +512,6 @@ THOUGHT: dict[str, str] = {
     "tf.random_uniform": "generator.uniform(shape), with a rx.random.Generator made in the scope",
     "tf.raw_ops.*": "functions of jnp and jax.lax",
     "tf.saturate_cast": "jnp.clip(x, jnp.iinfo(dtype).min, jnp.iinfo(dtype).max).astype(dtype)",
-    "tf.scalar_mul": "scalar * x",
     "tf.sequence_mask": "jnp.arange(maximum) < lengths[..., None]",
     "tf.strided_slice": "array[begin:end:strides]",
     "tf.scatter_nd": "jnp.zeros(shape).at[indices].add(updates)",
@@ -480,8 +519,6 @@ THOUGHT: dict[str, str] = {
     "tf.signal.*": "see jnp.fft",
     "tf.slice": "array[begin : begin + size]",
     "tf.sparse.*": "rx.io.SparseTensor has indices, values and dense_shape",
-    "tf.squared_difference": "(x - y) ** 2",
-    "tf.math.squared_difference": "(x - y) ** 2",
     "tf.strings.*": "methods of bytes, in dataset.map",
     "tf.summary.*": "rx.summary does not have it",
     "tf.tensor_scatter_nd_add": "array.at[indices].add(updates)",
@@ -491,8 +528,6 @@ THOUGHT: dict[str, str] = {
     "tf.tensor_scatter_nd_update": "array.at[indices].set(updates)",
     "tf.test.*": "unittest or pytest, and numpy.testing",
     "tf.timestamp": "time.time()",
-    "tf.to_float": "x.astype(jnp.float32)",
-    "tf.to_int32": "x.astype(jnp.int32)",
     "tf.tpu.XLAOptions": "leave it out",
     "tf.train.*": "see rx.train and optax",
     "tf.train.CheckpointOptions": "leave it out",
@@ -714,7 +749,6 @@ RENAMED_METHODS: dict[str, str] = {
     "Strategy.unwrap": "Strategy.experimental_local_results",
 }
 THOUGHT_METHODS: dict[str, str] = {
-    "Checkpoint.*": "rx.train.Checkpoint does not have it",
     "CheckpointManager.*": "rx.train.CheckpointManager does not have it",
     "Dataset.*": "rx.data.Dataset does not have it: see from_generator",
     "Dataset.bucket_by_sequence_length": "a generator of batches: rx.data.Dataset.from_generator",
@@ -787,3 +821,31 @@ UNSUPPORTED_METHODS: dict[str, str] = {
 }
 # Calls of the object itself carry over.
 CALLED = "Loss Model"
+
+
+# --- what else is said of a name that changes by itself ------------------------------------------
+
+
+@final
+class Remark(NamedTuple):
+    """What is said of a name where the rest of the file calls for it."""
+
+    text: str
+    where: re.Pattern[str]
+    """What the file has."""
+    unless: re.Pattern[str] | None = None
+    """What it does not have."""
+
+
+REMARKS: dict[str, Remark] = {
+    "tf.train.Checkpoint": Remark(
+        "a Keras model in it has to be made in a scope; that of "
+        'rx.distribute.OneDeviceStrategy("CPU:0") will do',
+        re.compile(r"\bkeras\b"),
+        re.compile(r"\.scope\("),
+    ),
+    "tf.train.CheckpointManager": Remark(
+        "all workers save to one folder, and the first writes: no temporary folders for the others",
+        re.compile(r"\b(task_id|is_chief)\b"),
+    ),
+}

@@ -1,12 +1,13 @@
 """What is said of a piece of TensorFlow code, and where."""
 
 import enum
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 MARK = "# TODO(replicax): "
 """How the comments begin that `--write` leaves above what has to be done by hand."""
 
 
+@final
 class Verdict(enum.Enum):
     """What becomes of a piece of code, from the best to the worst."""
 
@@ -26,6 +27,7 @@ class Verdict(enum.Enum):
         return list(Verdict).index(self)
 
 
+@final
 class Finding(NamedTuple):
     """One thing that was found in a line."""
 
