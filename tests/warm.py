@@ -149,6 +149,7 @@ def _become(request: dict[str, Any]) -> None:
             jax.config.update(name.lower(), kind(os.environ[name]))
     if (folder := os.environ.get(quick_compiles.FOLDER)) and _CACHE not in os.environ:
         quick_compiles.share_programs(folder)
+        quick_compiles.share_contexts()
     own = {str(Path(__file__).parent), str(ROOT / "src"), str(ROOT)}
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [*filter(None, given), *(path for path in sys.path if path not in own)]
