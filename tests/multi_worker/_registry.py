@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..parity._observation import Observation
-from ..parity._registry import Body, Difference
+from ..parity._registry import Body, Difference, differences_of
+from ..parity._registry import ours as ours
 from ._layout import LAYOUTS, Layout
 from ._worker import InJob
 
@@ -76,7 +77,7 @@ def scenario(
 
     def register(body: Body) -> Body:
         topic = body.__module__.rpartition(".")[2]
-        differences = tuple(_differences(body))
+        differences = tuple(differences_of(body))
         for values in itertools.product(*axes.values()):
             parameters = dict(zip(axes, values, strict=True))
             case = Scenario(
@@ -87,27 +88,6 @@ def scenario(
         return body
 
     return register
-
-
-def ours(reason: str, expected: Observation, **where: Any) -> Callable[[Body], Body]:
-    """Says what replicax does where it differs from TensorFlow on purpose; goes below `@scenario`.
-
-    Args:
-        reason: Why, in one line.
-        expected: What every worker observes, or a function that makes it from `layout`, `worker`
-            and the parameters.
-        **where: The parameter values (or `layout`; one, or a tuple of them) for which it holds.
-    """
-
-    def note(body: Body) -> Body:
-        _differences(body).insert(0, Difference(reason, expected, where))
-        return body
-
-    return note
-
-
-def _differences(body: Body) -> list[Difference]:
-    return body.__dict__.setdefault("differences", [])
 
 
 def all_scenarios() -> Iterator[Scenario]:

@@ -79,10 +79,10 @@ def scenario(
     def register(body: Body) -> Body:
         topic = body.__module__.rpartition(".")[2]
         table = {"strategy": strategies, **axes} if strategies else axes
-        unmatched = list(_differences(body))
+        unmatched = list(differences_of(body))
         for values in itertools.product(*table.values()):
             parameters = dict(zip(table, values, strict=True))
-            found = [each for each in _differences(body) if each.applies_to(parameters)]
+            found = [each for each in differences_of(body) if each.applies_to(parameters)]
             unmatched = [each for each in unmatched if each not in found]
             case = Scenario(topic, body, parameters, found[0] if found else None, eager_only)
             if _SCENARIOS.setdefault((topic, case.name), case) is not case:
@@ -99,18 +99,21 @@ def ours(reason: str, expected: Observation, **where: Any) -> Callable[[Body], B
 
     Args:
         reason: Why, in one line.
-        expected: The observation to expect, or a function that makes it from the parameters.
+        expected: The observation to expect, or a function that makes it from the parameters; of
+            many workers, what each observes, or a function that takes `layout` and `worker` too.
         **where: The parameter values (one, or a tuple of them) for which it holds; all if none.
+            Of many workers, `layout` is one of them.
     """
 
     def note(body: Body) -> Body:
-        _differences(body).insert(0, Difference(reason, expected, where))
+        differences_of(body).insert(0, Difference(reason, expected, where))
         return body
 
     return note
 
 
-def _differences(body: Body) -> list[Difference]:
+def differences_of(body: Body) -> list[Difference]:
+    """Returns the differences that are noted for a function; what is added to the list is kept."""
     return body.__dict__.setdefault("differences", [])
 
 
