@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..parity._observation import Observation
-from ..parity._registry import Body, Difference, differences_of
+from ..parity._registry import Body, Difference, take_differences
 from ..parity._registry import ours as ours
 from ._layout import LAYOUTS, Layout
 from ._worker import InJob
@@ -64,24 +64,30 @@ def scenario(
     layouts: Collection[str] = tuple(LAYOUTS),
     eager_only: str = "",
     not_in_tensorflow: str = "",
+    topic: str | None = None,
     **axes: tuple[Any, ...],
 ) -> Callable[[Body], Body]:
     """Registers a function of a library and a strategy, once for each combination of parameters.
+
+    What says the same of one process is written there, and registered here as well:
+
+        scenario(op=("SUM", "MEAN"))(one_process.reduce_matrices)
 
     Args:
         layouts: The names of the layouts in which it is played.
         eager_only: Why a compiled executor need not play it, if it need not.
         not_in_tensorflow: Why TensorFlow cannot play it, if it cannot.
+        topic: What it is about; by default, the name of the module that the function is in.
         **axes: The values of each parameter.
     """
 
     def register(body: Body) -> Body:
-        topic = body.__module__.rpartition(".")[2]
-        differences = tuple(differences_of(body))
+        subject = topic or body.__module__.rpartition(".")[2]
+        differences = tuple(take_differences(body))
         for values in itertools.product(*axes.values()):
             parameters = dict(zip(axes, values, strict=True))
             case = Scenario(
-                topic, body, parameters, layouts, differences, eager_only, not_in_tensorflow
+                subject, body, parameters, layouts, differences, eager_only, not_in_tensorflow
             )
             if _SCENARIOS.setdefault(case.name, case) is not case:
                 raise ValueError(f"two scenarios are called {case.name}; rename one")

@@ -79,10 +79,11 @@ def scenario(
     def register(body: Body) -> Body:
         topic = body.__module__.rpartition(".")[2]
         table = {"strategy": strategies, **axes} if strategies else axes
-        unmatched = list(differences_of(body))
+        differences = take_differences(body)
+        unmatched = list(differences)
         for values in itertools.product(*table.values()):
             parameters = dict(zip(table, values, strict=True))
-            found = [each for each in differences_of(body) if each.applies_to(parameters)]
+            found = [each for each in differences if each.applies_to(parameters)]
             unmatched = [each for each in unmatched if each not in found]
             case = Scenario(topic, body, parameters, found[0] if found else None, eager_only)
             if _SCENARIOS.setdefault((topic, case.name), case) is not case:
@@ -106,15 +107,15 @@ def ours(reason: str, expected: Observation, **where: Any) -> Callable[[Body], B
     """
 
     def note(body: Body) -> Body:
-        differences_of(body).insert(0, Difference(reason, expected, where))
+        body.__dict__.setdefault("differences", []).insert(0, Difference(reason, expected, where))
         return body
 
     return note
 
 
-def differences_of(body: Body) -> list[Difference]:
-    """Returns the differences that are noted for a function; what is added to the list is kept."""
-    return body.__dict__.setdefault("differences", [])
+def take_differences(body: Body) -> list[Difference]:
+    """Returns what `ours` has noted for a function, and forgets it for the next `scenario`."""
+    return body.__dict__.pop("differences", [])
 
 
 def all_scenarios() -> Iterator[Scenario]:
