@@ -45,9 +45,8 @@ def set_here() -> None:
         os.environ["XLA_FLAGS"] = f"{XLA_FLAGS} {given}".strip()
     if not _AS_USERS_DO:
         if FOLDER not in os.environ:  # the processes of pytest-xdist inherit it
-            os.environ[FOLDER] = str(_KEPT)
             os.environ[_FOLDER_OF_WORKERS] = _make_folder()
-            _limit(_KEPT)
+            os.environ[FOLDER] = str(_KEPT) if _limit(_KEPT) else os.environ[_FOLDER_OF_WORKERS]
         share_programs(os.environ[FOLDER])
         share_contexts()
 
@@ -102,11 +101,15 @@ def programs_of_this_run() -> dict[str, str]:
     }
 
 
-def _limit(folder: Path) -> None:
-    """Makes a folder, or begins it again when it has become too large."""
-    if folder.exists() and len(os.listdir(folder)) > _MOST:
-        shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
+def _limit(folder: Path, most: int = _MOST) -> bool:
+    """Makes a folder, or begins it again when it has become too large; False if it cannot be."""
+    try:
+        if folder.exists() and len(os.listdir(folder)) > most:
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
 
 
 def _make_folder() -> str:

@@ -71,7 +71,7 @@ ACROSS_FILES: dict[str, list[str]] = {
         "watching": "one_speaks summary",
         # What is beside the source, and what the tests themselves are made of.
         "": "api_review architecture benchmarks docs examples fuzz guards memory misuse not_here "
-        "notebook numerics pairs processes readme scripts",
+        "notebook numerics pairs processes quick_compiles readme scripts",
     }.items()
 }
 
