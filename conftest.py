@@ -7,6 +7,7 @@ The guards are written in `tests/guards.py`; fixtures that only tests need in `t
 import gc
 import os
 import signal
+from collections.abc import Generator
 
 import jax
 import pytest
@@ -40,6 +41,13 @@ settings.register_profile(
 settings.load_profile("replicax")
 
 _keeper = memory.Keeper()
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """Has one process more than cores: tests of processes wait, for each other and for limits."""
+    cores = yield
+    return cores if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else cores + 1
 
 
 def pytest_collection_finish() -> None:

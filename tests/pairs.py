@@ -19,7 +19,8 @@ def output_of_replicax(name: str, folder: Path) -> str:
     """What our side prints; of several workers, the first."""
     program = str(PAIRS / f"{name}_replicax.py")
     if not name.startswith("multi_worker"):
-        return _LOG.sub("", run_python([program], folder, warm=True))
+        keras = "import keras" in Path(program).read_text(encoding="utf-8")
+        return _LOG.sub("", run_python([program], folder, warm=True, keras=keras))
     launch = ["-m", "replicax", "launch", "--workers=2", "--devices-per-worker=1"]
     output = run_python([*launch, program, str(folder / "checkpoints")], folder)
     return "".join(f"{line}\n" for line in re.findall(r"^\[worker 0\] (.*)$", output, re.M))

@@ -2,16 +2,21 @@
 
 Compiling is more than half of what the tests take, and each program runs once or twice: code that
 is fast is worth nothing to them. Many tests compile the same programs, also in the other processes
-of a run: what one has compiled, the others read. `REPLICAX_TEST_OPTIMIZED=1` compiles as users do.
+of a run and in the next run: what one has compiled, the others read. JAX's keys have its version,
+the flags and the machine in them. `REPLICAX_TEST_OPTIMIZED=1` compiles as users do.
 """
 
 import atexit
 import os
 import shutil
 import tempfile
+import threading
 from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import jax
+from jax._src.interpreters import mlir
 
 from replicax._src import _jax_cache
 
@@ -21,7 +26,12 @@ if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):
     _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 
 FOLDER = "REPLICAX_TEST_PROGRAMS"
-"""The variable with the folder of the compiled programs of this run."""
+"""The variable with the folder of compiled programs, which stay for the next run."""
+
+_FOLDER_OF_WORKERS = "REPLICAX_TEST_PROGRAMS_OF_WORKERS"
+# Below pytest's cache, which `make clean` removes.
+_KEPT = Path(__file__).resolve().parent.parent / ".pytest_cache" / "programs"
+_MOST = 50_000  # programs that are kept, of about 5 kB each; a run of all tests compiles a quarter
 
 _AS_USERS_DO = "REPLICAX_TEST_OPTIMIZED" in os.environ or "REPLICAX_TEST_PLATFORM" in os.environ
 XLA_FLAGS = "" if _AS_USERS_DO else " ".join(_FLAGS)
@@ -34,7 +44,11 @@ def set_here() -> None:
     if XLA_FLAGS not in given:
         os.environ["XLA_FLAGS"] = f"{XLA_FLAGS} {given}".strip()
     if not _AS_USERS_DO:
-        share_programs(os.environ.get(FOLDER) or _make_folder())
+        if FOLDER not in os.environ:  # the processes of pytest-xdist inherit it
+            os.environ[_FOLDER_OF_WORKERS] = _make_folder()
+            os.environ[FOLDER] = str(_KEPT) if _limit(_KEPT) else os.environ[_FOLDER_OF_WORKERS]
+        share_programs(os.environ[FOLDER])
+        share_contexts()
 
 
 def share_programs(folder: str) -> None:
@@ -46,9 +60,39 @@ def share_programs(folder: str) -> None:
     _jax_cache.let_every_process_write()
 
 
+def share_contexts() -> None:
+    """Lets the programs of a thread be lowered in one context of MLIR after the other.
+
+    JAX makes one for each program, which takes longer than to lower a small one.
+    """
+    # Nothing public does it, and nothing is lost where a later JAX does it otherwise.
+    if make := getattr(mlir, "make_ir_context", None):
+        mlir.make_ir_context = _Contexts(make).get
+
+
+class _Contexts(threading.local):
+    """Contexts of MLIR, for one thread each."""
+
+    _PROGRAMS = 100  # in one context: it keeps their types and constants
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+        self._left = 0
+
+    def get(self) -> Any:
+        if self._left == 0:
+            self._context = self._make()
+            self._left = self._PROGRAMS
+        self._left -= 1
+        return self._context
+
+
 def programs_of_this_run() -> dict[str, str]:
-    """Returns variables for workers, which read and write whole entries once they have joined."""
-    if not (folder := os.environ.get(FOLDER)):
+    """Returns variables for workers, which read and write whole entries once they have joined.
+
+    One that is killed before may leave half an entry: theirs do not stay for the next run.
+    """
+    if not (folder := os.environ.get(_FOLDER_OF_WORKERS)):
         return {}
     return {
         "JAX_COMPILATION_CACHE_DIR": folder,
@@ -57,9 +101,20 @@ def programs_of_this_run() -> dict[str, str]:
     }
 
 
+def _limit(folder: Path, most: int = _MOST) -> bool:
+    """Makes a folder, or begins it again when it has become too large; False if it cannot be."""
+    try:
+        if folder.exists() and len(os.listdir(folder)) > most:
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
+
+
 def _make_folder() -> str:
-    """Makes a folder for this run of tests; the processes of pytest-xdist inherit its name."""
-    folder = os.environ[FOLDER] = tempfile.mkdtemp(prefix="replicax-test-programs-")
+    """Makes a folder for this run of tests alone."""
+    folder = tempfile.mkdtemp(prefix="replicax-test-programs-")
     maker = os.getpid()
 
     def remove() -> None:

@@ -11,12 +11,17 @@ from tests.warm import run as run_warm
 
 
 def run_python(
-    arguments: list[str], folder: Path, timeout: float = 250, *, warm: bool = False
+    arguments: list[str],
+    folder: Path,
+    timeout: float = 250,
+    *,
+    warm: bool = False,
+    keras: bool = False,
 ) -> str:
     """Returns what `python <arguments>` prints; fails with its whole output when it fails.
 
     The program finds eight virtual CPU devices, unless it asks for another number itself. `warm`
-    spares it the imports (see `tests/warm.py`).
+    spares it the imports (see `tests/warm.py`), with `keras` also that of Keras.
     """
     environment = {
         **os.environ,
@@ -28,7 +33,10 @@ def run_python(
     }
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "output"
-        status = run_warm(arguments, folder, environment, output, timeout) if warm else None
+        status = None
+        if warm:
+            imports = ("keras",) if keras else ()
+            status = run_warm(arguments, folder, environment, output, timeout, imports)
         if status is None:
             status = _run_cold(arguments, folder, environment, output, timeout)
         text = output.read_text(encoding="utf-8")

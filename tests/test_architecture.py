@@ -44,6 +44,38 @@ HEAVY = (
 )
 
 
+# Folders of tests that are no rooms: they look at the whole house.
+NO_ROOMS = "fuzz integrations_extra misuse multi_worker parity partitioned spec".split()
+
+# In rooms, tests of behaviour that many files have a part in; all others are named after a file.
+ACROSS_FILES: dict[str, list[str]] = {
+    room: names.split()
+    for room, names in {
+        "checkpoints": "damage hostile iterating kills many_workers only_ours orbax removal "
+        "restore round_trip two_programs workers",
+        "cluster": "bad_clusters own_address strangers",
+        "compat": "v1_mirrored_strategy_page v1_multiprocess v1_strategies",
+        "context": "context tasks",
+        "data": "against_tensorflow array_record corners errors files from_function grain "
+        "input_options iterables operations parquet passed_elements prefetch reading_ahead resume "
+        "shuffle spec state tf_data when_computed",
+        "executors": "collectives_from_threads concurrency interruptions",
+        "functions": "calls compiled_loops control_flow control_flow_gradients corners donation "
+        "interruptions results seen_late seen_late_in_odd_ways seen_late_in_runs types_for_users "
+        "uneven_calls uneven_steps variables",
+        "integrations": "equinox flax",
+        "records": "fixed lines recorded",
+        "strategies": "replica_structures",
+        "training": "compiled_loss",
+        "variable": "staging",
+        "watching": "one_speaks summary",
+        # What is beside the source, and what the tests themselves are made of.
+        "": "api_review architecture benchmarks docs examples fuzz guards memory misuse not_here "
+        "notebook numerics pairs processes quick_compiles readme scripts",
+    }.items()
+}
+
+
 def breaks_the_order(edge: Edge) -> str | None:
     """Returns why an edge is not allowed, or None."""
     importer, imported = room_of(edge.importer), room_of(edge.imported)
@@ -196,6 +228,45 @@ LIMITS = {
 @pytest.mark.parametrize("what", LIMITS)
 def test_counts_do_not_grow(what: str):
     assert counts.COUNTS[what]() <= LIMITS[what], "`python -m scripts.counts` prints them"
+
+
+def names_for_tests() -> dict[str, set[str]]:
+    """Returns what the files of each room, and the folders in it, are called; "" is no room."""
+    found: dict[str, set[str]] = {"": set()}
+    for path in (SOURCE / "_src").rglob("*.py"):
+        room, *inside = [part.strip("_") for part in path.relative_to(SOURCE / "_src").parts]
+        if inside:
+            found.setdefault(room, set()).update(part.removesuffix(".py") for part in inside)
+        else:
+            found[""].add(room.removesuffix(".py"))
+    return found
+
+
+def test_tests_mirror_the_source():
+    """`tests/ROOM/test_x.py` and `test_x_of_something.py` are about `_src/ROOM/.../_x.py`."""
+    lost = []
+    names = names_for_tests()
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        *folders, file = path.relative_to(ROOT / "tests").parts
+        room = folders[0] if folders else ""
+        subject = file.removeprefix("test_").removesuffix(".py")
+        if room in NO_ROOMS or subject in ACROSS_FILES.get(room, ()):
+            continue
+        if not any(f"{subject}_".startswith(f"{name}_") for name in names.get(room, ())):
+            lost.append(str(path.relative_to(ROOT)))
+    assert not lost, listing(["name it after a file of its room, or list it here", *lost])
+
+
+def test_tests_across_files_are_there():
+    gone = [
+        f"{room}/{name}"
+        for room, listed in ACROSS_FILES.items()
+        for name in listed
+        if not list(
+            (ROOT / "tests" / room).glob(f"**/test_{name}.py" if room else f"test_{name}.py")
+        )
+    ]
+    assert not gone, listing(gone)
 
 
 def test_no_file_of_tests_is_too_long_to_read():

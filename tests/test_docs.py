@@ -176,7 +176,9 @@ def test_code_in_page_runs(page: Path, tmp_path: Path):
     assert len(blocks) == page.read_text(encoding="utf-8").count("```python")
     (tmp_path / "blocks.json").write_text(json.dumps(blocks), encoding="utf-8")
     (tmp_path / "runner.py").write_text(RUNNER, encoding="utf-8")
-    run_python(["runner.py", "blocks.json", str(page.relative_to(ROOT))], tmp_path, warm=True)
+    keras = any("import keras" in code for _, _, code in blocks)
+    arguments = ["runner.py", "blocks.json", str(page.relative_to(ROOT))]
+    run_python(arguments, tmp_path, warm=True, keras=keras)
 
 
 # --- links ----------------------------------------------------------------------------------------

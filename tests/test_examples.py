@@ -48,7 +48,9 @@ SAME_LOSSES = {
 
 
 def run_example(name: str, folder: Path, *arguments: str) -> str:
-    return run_python([str(EXAMPLES / name), *arguments], folder, warm=True)
+    program = EXAMPLES / name
+    keras = "import keras" in program.read_text(encoding="utf-8")
+    return run_python([str(program), *arguments], folder, warm=True, keras=keras)
 
 
 def losses_in(output: str) -> list[float]:

@@ -3,16 +3,18 @@
 The imports take longer than most programs of pages and examples. JAX starts no thread before its
 devices are used, so that a fork has everything. A program sees what it would in a process of its
 own: its arguments, folder, variables and `__main__`. Only the seed of hashes is that of all others:
-programs of which one must understand the files of another are better run on their own.
+programs of which one must understand the files of another are better run on their own. For programs
+with Keras, whose import takes twice as long, there is another such process.
 
 As a program, this file is that process: it reads requests from its standard input, and answers on
-its standard output.
+its standard output. Its arguments are the modules that it imports besides.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import io
 import json
 import os
@@ -22,6 +24,7 @@ import subprocess
 import sys
 import time
 import types
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +39,23 @@ _SETTINGS = {
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": int,
 }
 _READ_BY_IMPORTS = ("JAX_", "PYTHON")
-_MAY_DIFFER = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
+_MAY_DIFFER = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS")
 
 
 # In the tests.
 
 
 def run(
-    arguments: list[str], folder: Path, environment: dict[str, str], output: Path, timeout: float
+    arguments: list[str],
+    folder: Path,
+    environment: dict[str, str],
+    output: Path,
+    timeout: float,
+    imports: tuple[str, ...] = (),
 ) -> int | None:
     """Runs `python <arguments>` in a fork of the warm process, which writes to the file `output`.
+
+    The process has `imports` behind it too, besides JAX and replicax.
 
     Returns:
       The exit status; None if it must be run in a process of its own.
@@ -61,22 +71,22 @@ def run(
         "output": str(output),
         "timeout": timeout,
     }
-    answer = _warm_process().ask(request)
+    answer = _warm_process(imports).ask(request)
     if "timeout" in answer:
         raise subprocess.TimeoutExpired([sys.executable, *arguments], timeout)
     return answer["status"]
 
 
 @functools.cache
-def _warm_process() -> _Client:
-    return _Client()
+def _warm_process(imports: tuple[str, ...]) -> _Client:
+    return _Client(imports)
 
 
 class _Client:
-    def __init__(self) -> None:
+    def __init__(self, imports: tuple[str, ...]) -> None:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(_READ_BY_IMPORTS)}
         self._process = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, __file__, *imports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**inherited, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
@@ -99,6 +109,9 @@ def _serve() -> dict[str, Any]:
     """Answers requests until there are no more; in a fork, returns the request to be met."""
     before = dict(os.environ)
     import tests.quick_compiles  # and replicax  # noqa: F401
+
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
 
     # What the imports have set, such as how much XLA says, they would set for the program too.
     added = {name: text for name, text in os.environ.items() if name not in before}
@@ -149,6 +162,9 @@ def _become(request: dict[str, Any]) -> None:
             jax.config.update(name.lower(), kind(os.environ[name]))
     if (folder := os.environ.get(quick_compiles.FOLDER)) and _CACHE not in os.environ:
         quick_compiles.share_programs(folder)
+        quick_compiles.share_contexts()
+    if options := os.environ.get("PYTHONWARNINGS"):
+        warnings._processoptions(options.split(","))  # pyright: ignore[reportAttributeAccessIssue]
     own = {str(Path(__file__).parent), str(ROOT / "src"), str(ROOT)}
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [*filter(None, given), *(path for path in sys.path if path not in own)]

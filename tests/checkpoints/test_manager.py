@@ -280,9 +280,9 @@ manager.save()
 
 def test_the_end_of_the_program_waits_and_tells(tmp_path: Path):
     (tmp_path / "program.py").write_text(AT_EXIT)
-    assert run_python(["program.py", "work"], tmp_path) == ""
+    assert run_python(["program.py", "work"], tmp_path, warm=True) == ""
     assert names(rx.train.list_checkpoints(tmp_path / "here")) == ["ckpt-1"]
-    output = run_python(["program.py", "fail"], tmp_path)
+    output = run_python(["program.py", "fail"], tmp_path, warm=True)
     assert "could not be saved in the background" in output and "Input/output error" in output
 
 

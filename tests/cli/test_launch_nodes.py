@@ -214,7 +214,10 @@ def test_job_goes_on_without_a_lost_node_and_takes_it_back(tmp_path: Path, numbe
 
 
 def test_another_node_leads_when_the_first_is_killed(tmp_path: Path):
-    """And the launcher of the first, started again, follows it."""
+    """And the launcher of the first, started again, follows it.
+
+    It takes long, because nobody leads before the first has been silent for 12 seconds.
+    """
     train = script(
         tmp_path,
         """

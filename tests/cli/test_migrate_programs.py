@@ -50,7 +50,8 @@ def output_of(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     # int64 becomes int32 on the devices, which is said, and right here.
     monkeypatch.setenv("PYTHONWARNINGS", "ignore::UserWarning")
     if not path.name.startswith("multi_worker"):
-        return run_python([str(path), str(folder)], folder)
+        keras = "import keras" in path.read_text(encoding="utf-8")
+        return run_python([str(path), str(folder)], folder, warm=True, keras=keras)
     launch = ["-m", "replicax", "launch", "--workers=2", "--devices-per-worker=1", str(path)]
     said = run_python([*launch, str(folder)], folder)
     return "".join(f"{line}\n" for line in re.findall(r"^\[worker 0\] (.*)$", said, re.M))

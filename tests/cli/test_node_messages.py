@@ -31,7 +31,7 @@ from replicax._src.cli._node_messages import (
     parsed,
 )
 from replicax._src.cli._options import LaunchOptions, Range
-from replicax._src.cli._other_nodes import OtherNode, OtherNodes
+from replicax._src.cli._other_nodes import OtherNodes
 from replicax._src.cluster.control import Link, dial, launcher_proof
 from tests.cli.launches import TIMEOUT, free_address
 
@@ -122,6 +122,19 @@ def test_only_variables_of_replicax_are_taken_from_node_0():
 # --- the launcher of node 0 -----------------------------------------------------------------------
 
 
+class OwnNode:
+    """The node of that launcher, which has no workers; at the end nobody waits for it."""
+
+    rank = 0
+    addresses: list[str] | None = ["host0:1234"]
+
+    def start(self, plan: NodePlan) -> None:
+        raise AssertionError("it has no workers")
+
+    def signal(self, number: int) -> None:
+        raise AssertionError("it has no workers")
+
+
 class Node0:
     """The part of a launcher that meets the others."""
 
@@ -134,8 +147,7 @@ class Node0:
         self.said: list[str] = []
         self.exits: list[tuple[int, int]] = []
         self.lost: list[int] = []
-        own = OtherNode(dataclasses.replace(ARRIVAL, rank=0), lambda _: None)
-        self.nodes: dict[int, JobNode] = {0: own}
+        self.nodes: dict[int, JobNode] = {0: OwnNode()}
         self.others = OtherNodes(self.options, loop, self.nodes, self)
 
     def note_exit(self, rank: int, status: int) -> None:

@@ -11,7 +11,7 @@ from tests.scripts import run_python
 
 def run(program: str, folder: Path) -> str:
     (folder / "program.py").write_text("import jax, replicax as rx\n" + program)
-    return run_python(["program.py"], folder)
+    return run_python(["program.py"], folder, warm=True)
 
 
 def test_virtual_devices_are_made_before_jax_starts(tmp_path: Path):

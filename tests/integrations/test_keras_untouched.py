@@ -49,7 +49,7 @@ print("the same")
 
 
 def test_a_plain_program_gives_the_same_numbers_after_a_scope(tmp_path: Path):
-    assert run_python(["-c", PROGRAM], tmp_path) == "the same\n"
+    assert run_python(["-c", PROGRAM], tmp_path, warm=True, keras=True) == "the same\n"
 
 
 LATE = """
@@ -67,7 +67,7 @@ with rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
 
 
 def test_keras_that_is_imported_inside_of_a_scope_gets_a_warning(tmp_path: Path):
-    first, second = run_python(["-c", LATE], tmp_path).splitlines()
+    first, second = run_python(["-c", LATE], tmp_path, warm=True).splitlines()
     assert "keras was imported inside of a strategy's scope" in first
     assert "Import it before" in first
     assert second == "Replicated"

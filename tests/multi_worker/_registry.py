@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..parity._observation import Observation
-from ..parity._registry import Body, Difference
+from ..parity._registry import Body, Difference, take_differences
+from ..parity._registry import ours as ours
 from ._layout import LAYOUTS, Layout
 from ._worker import InJob
 
@@ -63,51 +64,36 @@ def scenario(
     layouts: Collection[str] = tuple(LAYOUTS),
     eager_only: str = "",
     not_in_tensorflow: str = "",
+    topic: str | None = None,
     **axes: tuple[Any, ...],
 ) -> Callable[[Body], Body]:
     """Registers a function of a library and a strategy, once for each combination of parameters.
+
+    What says the same of one process is written there, and registered here as well:
+
+        scenario(op=("SUM", "MEAN"))(one_process.reduce_matrices)
 
     Args:
         layouts: The names of the layouts in which it is played.
         eager_only: Why a compiled executor need not play it, if it need not.
         not_in_tensorflow: Why TensorFlow cannot play it, if it cannot.
+        topic: What it is about; by default, the name of the module that the function is in.
         **axes: The values of each parameter.
     """
 
     def register(body: Body) -> Body:
-        topic = body.__module__.rpartition(".")[2]
-        differences = tuple(_differences(body))
+        subject = topic or body.__module__.rpartition(".")[2]
+        differences = tuple(take_differences(body))
         for values in itertools.product(*axes.values()):
             parameters = dict(zip(axes, values, strict=True))
             case = Scenario(
-                topic, body, parameters, layouts, differences, eager_only, not_in_tensorflow
+                subject, body, parameters, layouts, differences, eager_only, not_in_tensorflow
             )
             if _SCENARIOS.setdefault(case.name, case) is not case:
                 raise ValueError(f"two scenarios are called {case.name}; rename one")
         return body
 
     return register
-
-
-def ours(reason: str, expected: Observation, **where: Any) -> Callable[[Body], Body]:
-    """Says what replicax does where it differs from TensorFlow on purpose; goes below `@scenario`.
-
-    Args:
-        reason: Why, in one line.
-        expected: What every worker observes, or a function that makes it from `layout`, `worker`
-            and the parameters.
-        **where: The parameter values (or `layout`; one, or a tuple of them) for which it holds.
-    """
-
-    def note(body: Body) -> Body:
-        _differences(body).insert(0, Difference(reason, expected, where))
-        return body
-
-    return note
-
-
-def _differences(body: Body) -> list[Difference]:
-    return body.__dict__.setdefault("differences", [])
 
 
 def all_scenarios() -> Iterator[Scenario]:

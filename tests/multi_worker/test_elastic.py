@@ -11,6 +11,7 @@ from tests.multi_worker.programs.runs import EPOCHS, ROWS, finish, launched, qui
 
 @pytest.mark.timeout(600)
 def test_four_workers_then_three_then_four_again(tmp_path: Path):
+    """It takes long: eleven processes are started, and import JAX."""
     faults = [Fault("kill", 2, 8), Fault("raise", 0, 14)]
     options = ("--workers=2:4", "--max-restarts=2")
     with launched(tmp_path, *options, faults=faults) as job:

@@ -89,6 +89,7 @@ def test_ctrl_c(tmp_path: Path):
 
 
 def test_long_first_trace_does_not_trip_the_watchdog(tmp_path: Path):
+    """It takes long: the trace sleeps for 5 seconds, and the watchdog waits for 3."""
     with launched(
         tmp_path, "--workers=2", "--stall-timeout=3", program="slow_start.py", arguments=["5"]
     ) as job:

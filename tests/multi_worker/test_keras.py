@@ -17,7 +17,7 @@ from flax import nnx
 
 import replicax as rx
 
-from ..processes import result, run_workers, workers
+from ..processes import Worker, result, run_workers, workers
 
 ROWS = 22  # in batches of 8: the last one is not for the four replicas to divide
 
@@ -41,8 +41,24 @@ def _model() -> Any:
     return model
 
 
-def _train() -> None:
+def _program() -> None:
+    """What the two workers of both tests below do: the imports take longer than all of it."""
     strategy = rx.distribute.MultiWorkerMirroredStrategy()
+    _train(strategy)
+    for program in (_keras_with_state_by_replica, _module_and_tree):
+        result(program.__name__, [np.asarray(each).tolist() for each in program(strategy)])
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Worker, Worker]:
+    """The folder that the workers wrote to, and what each of them said."""
+    folder = tmp_path_factory.mktemp("written")
+    environment = {"FOLDER": str(folder), "KERAS_BACKEND": "jax"}
+    first, second = run_workers(_program, 2, devices=2, environment=environment)
+    return folder, first, second
+
+
+def _train(strategy: Any) -> None:
     worker = strategy.cluster_resolver.task_id
     folder = Path(os.environ["FOLDER"])
     x, y = _data()
@@ -64,15 +80,13 @@ def _train() -> None:
 
 
 @pytest.mark.timeout(180)
-def test_two_workers_train_as_one_process_does(tmp_path: Path):
-    first, second = run_workers(
-        _train, 2, devices=2, environment={"FOLDER": str(tmp_path), "KERAS_BACKEND": "jax"}
-    )
+def test_two_workers_train_as_one_process_does(job: tuple[Path, Worker, Worker]):
+    folder, first, second = job
     assert first.results == second.results
     assert "Epoch 1/2" in first.stdout and "saving model" in first.stdout
     assert "Epoch" not in second.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.csv", "model.keras"]
-    assert len((tmp_path / "log.csv").read_text().splitlines()) == 3
+    assert sorted(path.name for path in folder.iterdir()) == ["log.csv", "model.keras"]
+    assert len((folder / "log.csv").read_text().splitlines()) == 3
     strategy = rx.distribute.MirroredStrategy([f"CPU:{index}" for index in range(4)])
     with strategy.scope():
         model = _model()
@@ -146,17 +160,9 @@ def _module_and_tree(strategy: Any) -> list[Any]:
     return jax.tree.leaves((nnx.to_pure_dict(nnx.state(module, kinds)), rx.arrays(params)))
 
 
-def _state_by_replica() -> None:
-    strategy = rx.distribute.MultiWorkerMirroredStrategy()
-    for program in (_keras_with_state_by_replica, _module_and_tree):
-        result(program.__name__, [np.asarray(each).tolist() for each in program(strategy)])
-
-
 @pytest.mark.timeout(180)
-def test_state_that_each_replica_has_for_itself():
-    first, second = run_workers(
-        _state_by_replica, 2, devices=2, environment={"KERAS_BACKEND": "jax"}
-    )
+def test_state_that_each_replica_has_for_itself(job: tuple[Path, Worker, Worker]):
+    _, first, second = job
     assert first.results == second.results
     strategy = rx.distribute.MirroredStrategy([f"CPU:{index}" for index in range(4)])
     for program in (_keras_with_state_by_replica, _module_and_tree):

@@ -44,6 +44,7 @@ FAULTS = [
 
 @pytest.mark.timeout(600)
 def test_every_fault_in_turn(tmp_path: Path):
+    """It takes long: each of the eight is followed by two new processes, which import JAX."""
     arguments = ("--seed=3", "--noise")
     faults = [fault for fault, _ in FAULTS]
     # A few more than needed: a machine that is very busy may itself look stuck for so long.

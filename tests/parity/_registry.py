@@ -79,10 +79,11 @@ def scenario(
     def register(body: Body) -> Body:
         topic = body.__module__.rpartition(".")[2]
         table = {"strategy": strategies, **axes} if strategies else axes
-        unmatched = list(_differences(body))
+        differences = take_differences(body)
+        unmatched = list(differences)
         for values in itertools.product(*table.values()):
             parameters = dict(zip(table, values, strict=True))
-            found = [each for each in _differences(body) if each.applies_to(parameters)]
+            found = [each for each in differences if each.applies_to(parameters)]
             unmatched = [each for each in unmatched if each not in found]
             case = Scenario(topic, body, parameters, found[0] if found else None, eager_only)
             if _SCENARIOS.setdefault((topic, case.name), case) is not case:
@@ -99,19 +100,22 @@ def ours(reason: str, expected: Observation, **where: Any) -> Callable[[Body], B
 
     Args:
         reason: Why, in one line.
-        expected: The observation to expect, or a function that makes it from the parameters.
+        expected: The observation to expect, or a function that makes it from the parameters; of
+            many workers, what each observes, or a function that takes `layout` and `worker` too.
         **where: The parameter values (one, or a tuple of them) for which it holds; all if none.
+            Of many workers, `layout` is one of them.
     """
 
     def note(body: Body) -> Body:
-        _differences(body).insert(0, Difference(reason, expected, where))
+        body.__dict__.setdefault("differences", []).insert(0, Difference(reason, expected, where))
         return body
 
     return note
 
 
-def _differences(body: Body) -> list[Difference]:
-    return body.__dict__.setdefault("differences", [])
+def take_differences(body: Body) -> list[Difference]:
+    """Returns what `ours` has noted for a function, and forgets it for the next `scenario`."""
+    return body.__dict__.pop("differences", [])
 
 
 def all_scenarios() -> Iterator[Scenario]:

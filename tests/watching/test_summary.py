@@ -216,7 +216,7 @@ def test_a_writer_that_was_not_closed_is_closed_at_the_end_of_the_program(tmp_pa
         "rx.summary.create_file_writer('logs').set_as_default(step=3)\n"
         "rx.summary.scalar('x', jnp.float32(2))\n"
     )
-    run_python(["-c", program], tmp_path)
+    run_python(["-c", program], tmp_path, warm=True)
     assert scalars_in(tmp_path) == [("x", 3, 2.0)]
 
 

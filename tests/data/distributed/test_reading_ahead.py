@@ -289,5 +289,5 @@ def test_ctrl_c_interrupts_a_loop_that_waits_for_data(tmp_path: Path):
         "stop.set()\n"
         "print(next(iterator, 'the end'))\n"
     )
-    said = run_python(["program.py"], tmp_path)
+    said = run_python(["program.py"], tmp_path, warm=True)
     assert "interrupted True" in said and "the end" in said

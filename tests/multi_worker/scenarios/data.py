@@ -10,6 +10,7 @@ import numpy as np
 
 from ...parity._observation import Observation
 from ...parity._pipelines import distributed_rows, narrow, rows, with_policy
+from ...parity.scenarios import data_distributed as one_process
 from .._layout import Layout
 from .._registry import ours, scenario
 from .._worker import InJob
@@ -147,15 +148,7 @@ def ends(lib: InJob, strategy: Any) -> Any:
     }
 
 
-@scenario(eager_only=HOST)
-def iterated_twice(lib: InJob, strategy: Any) -> Any:
-    distributed = strategy.experimental_distribute_dataset(_range(lib, 7).batch(4))
-    first, second = iter(distributed), iter(distributed)
-    return {
-        "in turn": rows(lib, strategy, [next(first), next(second), next(first)]),
-        "afterwards": rows(lib, strategy, distributed),
-        "again": rows(lib, strategy, distributed),
-    }
+scenario(eager_only=HOST, topic="data")(one_process.iterated_twice)
 
 
 @scenario()

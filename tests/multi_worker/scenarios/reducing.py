@@ -8,6 +8,7 @@ import numpy as np
 
 from ...parity._expected import array, raises
 from ...parity._observation import Observation
+from ...parity.scenarios import reducing as one_process
 from .._layout import Layout
 from .._registry import ours, scenario
 from .._worker import InJob
@@ -71,17 +72,15 @@ def reduce_values_from_function(lib: InJob, strategy: Any, op: str) -> Any:
     }
 
 
-@scenario(op=OPS, axis=(None, 0))
-@ours(
-    "a plain array is no sum: it would count once for each worker, not for each replica",
-    raises("ValueError"),
-    layout="2x2",
-    op="SUM",
-    axis=None,
+scenario(op=OPS, axis=(None, 0))(
+    ours(
+        "a plain array is no sum: it would count once for each worker, not for each replica",
+        raises("ValueError"),
+        layout="2x2",
+        op="SUM",
+        axis=None,
+    )(one_process.reduce_a_plain_array)
 )
-def reduce_a_plain_array(lib: InJob, strategy: Any, op: str, axis: int | None) -> Any:
-    value = lib.constant([1.0, 2.0, 6.0])
-    return lib.outcome(lambda: strategy.reduce(op, value, axis=axis))
 
 
 @scenario(op=OPS)
@@ -122,13 +121,7 @@ def reduce_in_a_function(lib: InJob, strategy: Any) -> Any:
     return step()
 
 
-@scenario()
-def reduce_an_epoch(lib: InJob, strategy: Any) -> Any:
-    total = lib.constant(0.0)
-    for step in range(3):
-        losses = lib.run(strategy, lambda scale=step: lib.replica_number() * float(scale))
-        total += strategy.reduce("SUM", losses, axis=None)
-    return total
+scenario()(one_process.reduce_an_epoch)
 
 
 @scenario()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...parity._library import nothing
+from ...parity.scenarios import optimizers as one_process
 from .._registry import scenario
 from .._worker import InJob
 
@@ -101,13 +102,7 @@ def twenty_steps(lib: InJob, strategy: Any) -> Any:
     }
 
 
-@scenario()
-def replicas_with_the_same_gradient(lib: InJob, strategy: Any) -> Any:
-    with strategy.scope():
-        weight = lib.Variable(10.0)
-        made = lib.sgd(0.5)
-    lib.run(strategy, lambda: nothing(made.apply_gradients([(lib.constant(1.0), weight)])))
-    return weight
+scenario(topic="training")(one_process.replicas_with_the_same_gradient)
 
 
 @scenario()

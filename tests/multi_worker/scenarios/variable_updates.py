@@ -6,6 +6,7 @@ from typing import Any
 
 from ...parity._expected import array, raises
 from ...parity._library import AGGREGATIONS, nothing
+from ...parity.scenarios import variable_updates as one_process
 from .._layout import Layout
 from .._registry import ours, scenario
 from .._worker import InJob
@@ -173,20 +174,7 @@ def accumulate_on_read(lib: InJob, strategy: Any, aggregation: str) -> Any:
     return {"seen": seen, "cross_replica": cross_replica, "variable": variable}
 
 
-@scenario(eager_only="nothing runs on replicas", aggregation=REDUCED)
-def reset_on_read(lib: InJob, strategy: Any, aggregation: str) -> Any:
-    with strategy.scope():
-        variable = lib.variable(5.0, "ON_READ", aggregation)
-    before = lib.observe(variable.read_value())
-    variable.assign(0.0)
-    zero = lib.observe(variable)
-    variable.assign(6.0)
-    return {
-        "before": before,
-        "zero": zero,
-        "six": lib.observe(variable),
-        "read": variable.read_value(),
-    }
+scenario(eager_only="nothing runs on replicas", aggregation=REDUCED)(one_process.reset_on_read)
 
 
 @scenario()
