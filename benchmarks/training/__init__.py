@@ -1,0 +1,1 @@
+"""A training step that several benchmarks have in common: models, losses, and ways to write it."""
