@@ -64,8 +64,8 @@ BENCH_PEERS = $(if $(TENSORFLOW_PYTHON),--tensorflow-python $(TENSORFLOW_PYTHON)
 bench: $(VENV)/.ready-dev
 	$(PY) benchmarks run $(BENCH) $(BENCH_PEERS) $(BENCH_ARGS)
 
-bench-report:
-	@$(PYTHON) benchmarks page
+bench-report: $(VENV)/.ready-dev
+	@$(PY) benchmarks page
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .

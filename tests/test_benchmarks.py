@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.catalog import benchmarks, chapters
+from benchmarks.harness.command_line import parse_options
 from benchmarks.harness.page import compose, read_notes
 from benchmarks.harness.results import Result, load_all, store
-from benchmarks.harness.runs import RunFailed, Settings, make_run
+from benchmarks.harness.runs import RunFailed, make_run
 from tests.guards import ROOT
 from tests.scripts import run_python
 
@@ -40,8 +41,8 @@ def test_stored_results_say_where_when_and_with_which_versions():
 
 
 def test_every_folder_is_a_benchmark_that_says_what_it_measures():
-    folders = {path.parent.name for path in BENCHMARKS.glob("*/__init__.py")}
-    found = {type(each).__module__.partition(".")[2] for each in benchmarks().values()}
+    folders = {path.name for path in BENCHMARKS.iterdir() if list(path.glob("*.py"))}
+    found = {type(each).__module__.split(".")[1] for each in benchmarks().values()}
     assert folders - {"harness", "training"} == found
     for chapter in chapters().values():
         assert chapter.title and chapter.description(), chapter.name
@@ -53,7 +54,7 @@ def test_benchmark_of_the_readme_is_found_and_runs(tmp_path: Path):
     folder = tmp_path / "benchmarks"
     shutil.copytree(BENCHMARKS, folder, ignore=shutil.ignore_patterns("results"))
     (folder / "addition").mkdir()
-    (folder / "addition" / "__init__.py").write_text(code)
+    (folder / "addition" / "benchmark.py").write_text(code)
     output = run_python([str(folder), "addition", "--quick"], tmp_path)
     assert re.search(r"size +JAX +NumPy +JAX / NumPy\n10 ", output)
 
@@ -98,9 +99,9 @@ def stored(benchmark: str, measured: dict[str, Any]) -> Result:
 
 def test_result_without_a_peer_does_not_replace_one_with_it(tmp_path: Path):
     store(stored("step", {}), tmp_path)
-    settings = Settings(tmp_path, {}, no_peers=True, machine="3-cores")
+    given = ["run", "step", "--no-peers", "--machine", "3-cores", "--results", str(tmp_path)]
     with pytest.raises(RunFailed, match="has TensorFlow 2.21 beside us.*TENSORFLOW_PYTHON"):
-        make_run(benchmarks()["step"], settings)
+        make_run(benchmarks()["step"], parse_options(given))
 
 
 def test_measured_result_replaces_those_copied_from_an_older_page(tmp_path: Path):

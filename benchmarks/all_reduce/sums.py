@@ -1,19 +1,16 @@
 """Sums over the replicas of one process, or of several."""
 
-import json
-import os
-import time
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 import replicax as rx
-from benchmarks.harness import Side, Work
+from benchmarks.harness.sides import Side, Work, set_tf_config
 from benchmarks.training.jax_steps import use_cpu_devices
 
 # Sums that one program makes one after the other, so that the cost of a call hardly counts.
-SUMS_IN_A_PROGRAM = 20
+SUMS_IN_A_CALL = 20
 
 
 class Sums(Side):
@@ -31,14 +28,23 @@ class Sums(Side):
         if devices:
             use_cpu_devices(devices)
         if len(addresses) == 1:
-            strategy = rx.distribute.MirroredStrategy()
+            self.strategy = rx.distribute.MirroredStrategy()
         else:
-            os.environ["TF_CONFIG"] = json.dumps(
-                {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
-            )
-            strategy = rx.distribute.MultiWorkerMirroredStrategy()
-        self.strategy = strategy
-        self.work: dict[int, Work] = {}
+            set_tf_config(rank, addresses)
+            self.strategy = rx.distribute.MultiWorkerMirroredStrategy()
+
+    def replicas(self) -> int:
+        return self.strategy.num_replicas_in_sync
+
+    def sums_in_a_call(self) -> int:
+        return SUMS_IN_A_CALL
+
+    def prepare(self, size: int) -> Work:
+        distribute = self.strategy.experimental_distribute_values_from_function
+        total = self.strategy.reduce("SUM", distribute(lambda _: jnp.float32(1)), axis=None)
+        assert float(total) == self.replicas(), total
+        # Zeros: a sum of sums stays finite, and the devices do not know it beforehand.
+        zeros = distribute(lambda _: jnp.zeros(max(size // 4, 1), jnp.float32))
 
         @rx.function
         def many_sums(x):
@@ -48,38 +54,14 @@ class Sums(Side):
                     assert context is not None
                     return context.all_reduce("SUM", x)
 
-                return jax.lax.fori_loop(0, SUMS_IN_A_PROGRAM, one, x)
+                return jax.lax.fori_loop(0, SUMS_IN_A_CALL, one, x)
 
-            return strategy.run(replica_fn, args=(x,))
-
-        self.many_sums = many_sums
-
-    def prepare(self, size: int) -> Work:
-        # Zeros: a sum of sums stays finite, and the devices do not know it beforehand.
-        zeros = self.strategy.experimental_distribute_values_from_function(
-            lambda _: jnp.zeros(max(size // 4, 1), jnp.float32)
-        )
+            return self.strategy.run(replica_fn, args=(x,))
 
         def work(count: int) -> list[Any]:
             for _ in range(count):
-                sums = self.many_sums(zeros)
+                sums = many_sums(zeros)
                 jax.block_until_ready(self.strategy.experimental_local_results(sums))
             return []
 
         return work
-
-    def make(self, size: int) -> tuple[int, int]:
-        """Prepares sums of a size; returns how many replicas there are, and sums in a program."""
-        replicas = self.strategy.num_replicas_in_sync
-        ones = self.strategy.experimental_distribute_values_from_function(lambda _: jnp.float32(1))
-        total = self.strategy.reduce("SUM", ones, axis=None)
-        assert float(total) == replicas, total
-        self.work[size] = self.prepare(size)
-        self.work[size](1)
-        return replicas, SUMS_IN_A_PROGRAM
-
-    def seconds(self, size: int, calls: int) -> float:
-        """Returns the seconds of one sum, in the mean over some calls."""
-        begin = time.perf_counter()
-        self.work[size](calls)
-        return (time.perf_counter() - begin) / calls / SUMS_IN_A_PROGRAM

@@ -5,10 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 import replicax as rx
-from benchmarks.harness import Side, Work
+from benchmarks.harness.sides import Side, Work
 from benchmarks.training.jax_steps import adam, distributed_batch, mirrored
 from benchmarks.training.losses import cross_entropy
 from benchmarks.training.models import CLASSES, MODELS, Model, initial_weights, replica_batches
@@ -97,23 +96,3 @@ class EagerReplicax(Side):
             return total
 
         return lambda count: [step() for _ in range(count)]
-
-
-def reference_losses(name: str, idiom: str, steps: int) -> list[float]:
-    """Returns the losses of a plain JAX and optax loop on the whole batch, on one device."""
-    loss, transformation = make_loss(MODELS[name], idiom), adam()
-    weights = [jnp.asarray(weight) for weight in initial_weights(MODELS[name])]
-    state = transformation.init(weights)
-    ((inputs, labels),) = replica_batches(MODELS[name], 1)
-
-    @jax.jit
-    def step(weights, state):
-        value, gradients = jax.value_and_grad(loss)(weights, inputs, labels)
-        updates, state = transformation.update(gradients, state)
-        return value, optax.apply_updates(weights, updates), state
-
-    losses = []
-    for _ in range(steps):
-        value, weights, state = step(weights, state)
-        losses.append(float(value))
-    return losses

@@ -1,18 +1,23 @@
 """What a benchmark is: a chapter of the page, options of the command line, and what is measured."""
 
 import argparse
+import contextlib
 import importlib.util
 import inspect
 import os
 import platform
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from benchmarks.harness.tables import Cells, Row, Table
+import jax
+import optax
 
-Options = argparse.Namespace
+import replicax
+from benchmarks.harness.processes import Processes
+from benchmarks.harness.sides import AnySide, Options, Sides, Turns, start_alike, take_turns
+from benchmarks.harness.tables import Cells, Row, Table
 
 # The libraries that can be beside us: their modules, and what results call them.
 PEERS = {"tensorflow": "TensorFlow", "torch": "torch", "grain": "Grain"}
@@ -61,12 +66,58 @@ class Benchmark(Chapter):
     gpu: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {}
 
+    # Of the run, while it measures.
+    options: Options
+    report: "Report"
+
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Adds the options that only this benchmark has; `set_defaults` for what is no option."""
 
     @abstractmethod
-    def measure(self, options: Options, report: "Report") -> None:
+    def measure(self) -> None:
         """Measures, and adds the rows of the tables to the report."""
+
+    def run(self, arguments: Sequence[str]) -> "Report":
+        """Measures with the given options, and returns the report."""
+        self.options, self.report = self.parse(arguments), Report()
+        self.measure()
+        return self.report
+
+    @property
+    def unit(self) -> str:
+        """What the chosen clock measures."""
+        return "milliseconds" if self.options.clock == "wall" else "CPU milliseconds"
+
+    @contextlib.contextmanager
+    def beside_peers(self, sides: Sides, **peers: Sequence[Any]) -> Iterator[dict[str, AnySide]]:
+        """Yields the sides, and those of the peers that take part, in their interpreters.
+
+        Args:
+          sides: in this process.
+          peers: of each, the address of its side, and what that is constructed with.
+        """
+        everyone = dict(sides)
+        with contextlib.ExitStack() as stack:
+            for peer, (address, *given) in peers.items():
+                if python := self.options.pythons.get(peer):
+                    child = stack.enter_context(Processes(address, *given, python=python))
+                    self.report.versions[PEERS[peer]] = child.version
+                    everyone[peer] = child
+            yield everyone
+
+    def turns(self, sides: Sides, case: Sequence[Any], count: int, what: str, *check: Any) -> Turns:
+        """Starts a case on all sides, checks that they agree, and returns what their turns cost.
+
+        Args:
+          sides: that are compared.
+          case: what `Side.prepare` gets.
+          count: how often the work is done for the check.
+          what: the case, in words.
+          check: see `start_alike`.
+        """
+        self.report.progress(what)
+        start_alike(sides, case, count, what, *check)
+        return take_turns(sides, self.options)
 
     def parse(self, arguments: Sequence[str]) -> Options:
         """Returns the options, with `pythons`, the interpreter of each peer that takes part."""
@@ -128,12 +179,6 @@ class Report:
     """
 
     def __init__(self) -> None:
-        # Not above: pages are composed where there is no JAX.
-        import jax
-        import optax
-
-        import replicax
-
         self.versions = {
             "Python": platform.python_version(),
             "replicax": replicax.__version__,

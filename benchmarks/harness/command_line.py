@@ -21,7 +21,7 @@ from benchmarks.harness.benchmark import PEERS, Benchmark, Report
 from benchmarks.harness.catalog import benchmarks
 from benchmarks.harness.page import compose, read_notes
 from benchmarks.harness.results import FOLDER, load_all
-from benchmarks.harness.runs import RunFailed, Settings, make_run
+from benchmarks.harness.runs import RunFailed, make_run
 from benchmarks.harness.tables import format_table
 
 
@@ -43,13 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_benchmark(benchmark: Benchmark, arguments: Sequence[str]) -> None:
     """Measures one benchmark here, prints its tables, and writes them if there is a file for it."""
-    options = benchmark.parse(arguments)
-    report = Report()
-    benchmark.measure(options, report)
-    print_report(report, options.markdown)
-    if options.json:
+    report = benchmark.run(arguments)
+    print_report(report, benchmark.options.markdown)
+    if benchmark.options.json:
         about = {"versions": report.versions, "conditions": report.conditions}
-        Path(options.json).write_text(json.dumps(about | report.measured, indent=2) + "\n")
+        text = json.dumps(about | report.measured, indent=2) + "\n"
+        Path(benchmark.options.json).write_text(text)
 
 
 def print_report(report: Report, markdown: bool) -> None:
@@ -107,16 +106,6 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def run_all(options: argparse.Namespace) -> list[str]:
     """Makes the runs one after the other; returns a line for each that gave no result."""
-    pythons = {peer: getattr(options, f"{peer}_python") for peer in PEERS}
-    settings = Settings(
-        options.results,
-        {peer: python for peer, python in pythons.items() if python},
-        options.no_peers,
-        options.machine,
-        options.rounds,
-        options.quick,
-        options.replace,
-    )
     failed = []
     begin = time.monotonic()
     for name in options.runs:
@@ -125,7 +114,7 @@ def run_all(options: argparse.Namespace) -> list[str]:
         try:
             if left is not None and left <= 0:
                 raise RunFailed("there was no time left for it")
-            print(f"stored in {make_run(benchmarks()[name], settings, left)}\n", flush=True)
+            print(f"stored in {make_run(benchmarks()[name], options, left)}\n", flush=True)
         except RunFailed as error:
             failed.append(f"{name}: {error}.")
     return failed

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.harness.sides import Cost, Side
@@ -46,7 +47,7 @@ class Processes:
         workers: int | None = None,
         limit: float = 600,
         gpu: bool = False,
-        **variables: str,
+        variables: Mapping[str, str] = MappingProxyType({}),
     ):
         self._limit = limit
         given: list[Sequence[Any]] = [arguments]
@@ -54,7 +55,7 @@ class Processes:
             addresses = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
             given = [(*arguments, rank, addresses) for rank in range(workers)]
         hidden = {} if gpu else {"CUDA_VISIBLE_DEVICES": "-1"}
-        environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"} | hidden | variables
+        environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"} | hidden | dict(variables)
         self._processes = [_Process(python, side, each, environment) for each in given]
         self.version: str = self._answers()[0]
 

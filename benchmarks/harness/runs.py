@@ -9,59 +9,37 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness.benchmark import PEERS, Benchmark, core_count
 from benchmarks.harness.processes import FOLDER as BENCHMARKS
 from benchmarks.harness.results import Result, load, path_of, store
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How runs are made.
-
-    Args:
-      folder: of the results.
-      pythons: the interpreter of each peer that is named.
-      no_peers: whether even peers that this interpreter has are left out.
-      machine: the name of the machine; made from its cores or its GPU if empty.
-      rounds: turns that each side takes; as the benchmark has it if None.
-      quick: whether it is a trial run.
-      replace: whether a result may lose peers that the stored one has.
-    """
-
-    folder: Path
-    pythons: dict[str, str]
-    no_peers: bool = False
-    machine: str = ""
-    rounds: int | None = None
-    quick: bool = False
-    replace: bool = False
+from benchmarks.harness.sides import Options
 
 
 class RunFailed(Exception):
     """A run gave no result; the message says why."""
 
 
-def make_run(benchmark: Benchmark, settings: Settings, limit: float | None = None) -> Path:
+def make_run(benchmark: Benchmark, options: Options, limit: float | None = None) -> Path:
     """Runs a benchmark, stores its result, and returns the file.
 
     Args:
       benchmark: that is run.
-      settings: how.
+      options: of the command `run`.
       limit: seconds after which it is ended.
     """
     kind = _gpu_kind() if benchmark.gpu else ""
-    machine = settings.machine or kind.lower().replace(" ", "-") or f"{core_count()}-cores"
-    _refuse_to_lose_peers(path_of(settings.folder, machine, benchmark.name), benchmark, settings)
-    options = _options(benchmark, settings)
+    machine = options.machine or kind.lower().replace(" ", "-") or f"{core_count()}-cores"
+    given = _given(benchmark, options)
+    _refuse_to_lose_peers(path_of(options.results, machine, benchmark.name), benchmark, options)
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / "result.json"
-        _execute(benchmark, [*options, "--json", str(written)], limit)
+        _execute(benchmark, [*given, "--json", str(written)], limit)
         measured = json.loads(written.read_text())
     # Others have their interpreters elsewhere.
-    shown = ["PATH" if each in settings.pythons.values() else each for each in options]
+    pythons = {getattr(options, f"{peer}_python") for peer in PEERS}
+    shown = ["PATH" if each in pythons else each for each in given]
     result = Result(
         benchmark=benchmark.name,
         run=benchmark.name,
@@ -73,31 +51,33 @@ def make_run(benchmark: Benchmark, settings: Settings, limit: float | None = Non
         conditions=measured.pop("conditions"),
         measured=measured,
     )
-    return store(result, settings.folder)
+    return store(result, options.results)
 
 
-def _options(benchmark: Benchmark, settings: Settings) -> list[str]:
-    options = []
-    if settings.quick:
-        options.append("--quick")
-    elif settings.rounds is not None:
-        options += ["--rounds", str(settings.rounds)]
-    if settings.no_peers and benchmark.peers:
-        options.append("--no-peers")
-    for peer in benchmark.peers:
-        if peer in settings.pythons and not settings.no_peers:
-            options += [f"--{peer}-python", settings.pythons[peer]]
-    return options
+def _given(benchmark: Benchmark, options: Options) -> list[str]:
+    """Returns the options that the benchmark is given."""
+    given = []
+    if options.quick:
+        given.append("--quick")
+    elif options.rounds is not None:
+        given += ["--rounds", str(options.rounds)]
+    if options.no_peers:
+        given += ["--no-peers"] if benchmark.peers else []
+    else:
+        for peer in benchmark.peers:
+            if python := getattr(options, f"{peer}_python"):
+                given += [f"--{peer}-python", python]
+    return given
 
 
-def _refuse_to_lose_peers(path: Path, benchmark: Benchmark, settings: Settings) -> None:
+def _refuse_to_lose_peers(path: Path, benchmark: Benchmark, options: Options) -> None:
     """Raises where a table without a peer would take the place of one with it by accident."""
-    if settings.replace or not path.exists():
+    if options.replace or not path.exists():
         return
     stored = load(path)
     for peer in benchmark.peers:
-        has = peer in settings.pythons or importlib.util.find_spec(peer) is not None
-        if PEERS[peer] in stored.versions and (settings.no_peers or not has):
+        has = getattr(options, f"{peer}_python") or importlib.util.find_spec(peer)
+        if PEERS[peer] in stored.versions and (options.no_peers or not has):
             raise RunFailed(
                 f"the stored result has {PEERS[peer]} {stored.versions[PEERS[peer]]} beside us, "
                 f"this run would not. Name an interpreter with {peer.upper()}_PYTHON=..., or drop "

@@ -1,14 +1,20 @@
 """Sides do the same work in different ways. They take turns, and their costs are compared."""
 
+import argparse
+import json
+import os
 import statistics
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 if TYPE_CHECKING:
-    from benchmarks.harness.benchmark import Options
     from benchmarks.harness.processes import Processes
+
+Options = argparse.Namespace
 
 # Does the work so many times, waits until it is done, and returns numbers (losses, sums) that are
 # the same for all sides that do the same work.
@@ -69,7 +75,8 @@ class Side(ABC):
         self._work = None
 
 
-Sides = Mapping[str, "Side | Processes"]
+AnySide: TypeAlias = "Side | Processes"
+Sides = Mapping[str, AnySide]
 
 
 class Turns(dict[str, list[Cost]]):
@@ -90,7 +97,7 @@ class Turns(dict[str, list[Cost]]):
         return statistics.median(a / b for a, b in pairs)
 
     def row(
-        self, names: Sequence[str], scale: float, clock: str = "wall", **ratios: tuple[str, str]
+        self, names: Iterable[str], scale: float, clock: str = "wall", **ratios: tuple[str, str]
     ) -> dict[str, float | None]:
         """Returns the fields of a row: the median of each side, and the ratios of some pairs.
 
@@ -106,7 +113,7 @@ class Turns(dict[str, list[Cost]]):
         } | {field: self.ratio(*pair, clock) for field, pair in ratios.items()}
 
 
-def take_turns(sides: Sides, options: "Options", alike: bool = False) -> Turns:
+def take_turns(sides: Sides, options: Options, alike: bool = False) -> Turns:
     """Returns what the sides cost, which alternate so that a busy machine slows all of them.
 
     Args:
@@ -150,14 +157,12 @@ def start_alike(
     numbers = {name: side.start(case, count) for name, side in sides.items()}
     expected = numbers[reference] if isinstance(reference, str) else reference
     for name, computed in numbers.items():
-        most = tolerance if isinstance(tolerance, float) else tolerance.get(name, 1e-4)
+        most = tolerance.get(name, 1e-4) if isinstance(tolerance, Mapping) else tolerance
         check_equal(f"the numbers of {name} ({what})", computed, expected, most)
 
 
 def check_equal(what: str, computed: Any, expected: Any, tolerance: float) -> None:
     """Ends the program unless numbers are those of the others: wrong answers can be fast."""
-    import numpy as np  # pages are composed without it
-
     close = np.shape(computed) == np.shape(expected) and np.allclose(
         computed, expected, rtol=tolerance, atol=tolerance
     )
@@ -166,3 +171,9 @@ def check_equal(what: str, computed: Any, expected: Any, tolerance: float) -> No
             f"{what} are {np.asarray(computed).tolist()}, and should be "
             f"{np.asarray(expected).tolist()}. The times would not be comparable."
         )
+
+
+def set_tf_config(rank: int, addresses: Sequence[str]) -> None:
+    """Tells strategies of several workers in this process who they are."""
+    task = {"type": "worker", "index": rank}
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": task})

@@ -4,6 +4,7 @@ A benchmark prints such tables of what it measured, and the page is made of the 
 stored results. So nothing here needs JAX, or anything else that is measured.
 """
 
+import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ class Column:
     Args:
       heading: its first line.
       value: the field of a row, or a function that makes the value from a row; None as a value
-        means that nothing was measured.
+        means that nothing was measured. By default the heading, in lower case and with
+        underscores.
       form: how a number is written, as for `format`.
       peer: in a column of ratios, who we are compared with.
       faster: whether the ratio says how many times faster we are. If not, it is our time divided
@@ -33,14 +35,21 @@ class Column:
     """
 
     heading: str
-    value: str | Callable[[Row], Any]
+    value: str | Callable[[Row], Any] = ""
     form: str = ""
     peer: str = ""
     faster: bool = False
 
     def of(self, row: Row) -> Any:
         """Returns the value of a row."""
-        return self.value(row) if callable(self.value) else row.get(self.value)
+        if callable(self.value):
+            return self.value(row)
+        return row.get(self.value or self.heading.lower().replace(" ", "_"))
+
+
+def columns(form: str, *headings: str) -> tuple[Column, ...]:
+    """Returns columns of fields that are named as their headings."""
+    return tuple(Column(heading, form=form) for heading in headings)
 
 
 class Verdict(NamedTuple):
@@ -73,17 +82,21 @@ class Goal:
       text: the goal, in words.
       value: the heading of a column, or a function that makes the number from a row.
       bound: the most that it may be, or the least.
-      at_least: whether `bound` is the least.
-      mean: whether it is for the geometric mean. If not, for the worst row.
       only: which rows count.
+      mean: whether it is for the geometric mean. If not, for the worst row.
+      at_least: whether `bound` is the least.
     """
 
     text: str
     value: str | Callable[[Row], float | None]
     bound: float
-    at_least: bool = False
-    mean: bool = False
     only: Callable[[Row], bool] = always
+    mean: bool = False
+    at_least: bool = False
+
+
+at_most = Goal
+at_least = functools.partial(Goal, at_least=True)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from benchmarks.harness import Cells, Column, Comparison, Cost, Row, Table, Verdict
+from benchmarks.harness.sides import Cost
+from benchmarks.harness.tables import Cells, Column, Comparison, Row, Table, Verdict, columns
 
 OURS, LIMIT, TENSORFLOW = "replicax", "NumPy", "tf.data"
 OTHERS = ("Grain", "torch")
@@ -67,34 +67,28 @@ _FASTER = "times faster than "
 FED = "times the step on data on the devices"
 
 
+def finding(
+    case: str, what: str, goal: str, measured: str, wall: str, met: bool | None = None
+) -> Row:
+    """Returns a line of the table; `measured` is processor time, and `met` None without a goal."""
+    about = {"case": case, "what": what, "goal": goal}
+    return {**about, "measured": measured, "wall": wall, "met": met}
+
+
 def costs_finding(
     case: str, what: str, ours: Cost, theirs: Cost, most: float | None, digits: int = 2
 ) -> Row:
-    """Returns a line of the table: our cost divided by theirs, which should be at most so much."""
-    ratios = Cost(*(mine / other for mine, other in zip(ours, theirs)))
-    goal, met = ("", None) if most is None else (f"<= {most:g}", ratios.cpu <= most)
-    return _finding(case, what, goal, ratios, met, digits)
+    """Returns a line: our cost divided by theirs, which should be at most so much."""
+    wall, cpu = (mine / other for mine, other in zip(ours, theirs))
+    goal, met = ("", None) if most is None else (f"<= {most:g}", cpu <= most)
+    return finding(case, what, goal, f"{cpu:.{digits}f}", f"{wall:.{digits}f}", met)
 
 
 def faster_finding(case: str, peer: str, ours: Cost, theirs: Cost, least: float | None) -> Row:
-    """Returns a line of the table: how many times faster we are, at least so many times."""
-    ratios = Cost(*(other / mine for mine, other in zip(ours, theirs)))
-    goal, met = ("", None) if least is None else (f">= {least:g}", ratios.cpu >= least)
-    return _finding(case, _FASTER + peer, goal, ratios, met, 2)
-
-
-def _finding(
-    case: str, what: str, goal: str, ratios: Cost, met: bool | None, digits: int
-) -> dict[str, Any]:
-    measured, wall = (f"{ratio:.{digits}f}" for ratio in (ratios.cpu, ratios.wall))
-    return {
-        "case": case,
-        "what": what,
-        "goal": goal,
-        "measured": measured,
-        "wall": wall,
-        "met": met,
-    }
+    """Returns a line: how many times faster we are, which should be at least so many."""
+    wall, cpu = (other / mine for mine, other in zip(ours, theirs))
+    goal, met = ("", None) if least is None else (f">= {least:g}", cpu >= least)
+    return finding(case, _FASTER + peer, goal, f"{cpu:.2f}", f"{wall:.2f}", met)
 
 
 def stream_findings(costs: Costs) -> Iterator[Row]:
@@ -191,8 +185,7 @@ INPUT = Findings(
     "Processor time of all threads, the best turn of each side; all sides read the same rows.",
     (
         Column("case", lambda row: f"{row['case']}: {row['what']}"),
-        Column("goal", "goal"),
-        Column("measured", "measured"),
+        *columns("", "goal", "measured"),
         Column("by the wall", "wall"),
         Column("", lambda row: {True: "met", False: "MISSED", None: ""}[row["met"]]),
     ),

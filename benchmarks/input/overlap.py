@@ -7,16 +7,16 @@ the mean one, with all that others did on the machine in it; of all turns, the m
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 import replicax as rx
-from benchmarks.harness import Cells
+from benchmarks.harness.tables import Cells, Row
 from benchmarks.input.data import Rows
-from benchmarks.input.replicax_streams import shuffled
+from benchmarks.input.findings import finding
 
 HIDDEN_GOAL = 0.85
 SIDE = 64  # of the matrices of the real step: small, so that the step keeps to one core
@@ -35,39 +35,7 @@ class Turn(NamedTuple):
         return 1 - (self.both - self.alone) / self.input
 
 
-class Overlap(NamedTuple):
-    """The turns of one kind of step, by the median iteration and by the mean one."""
-
-    step: str
-    medians: Sequence[Turn]
-    means: Sequence[Turn]
-
-    @property
-    def hidden(self) -> float:
-        return statistics.median(turn.hidden for turn in self.medians)
-
-    def cells(self) -> Cells:
-        times = (f"{1e3 * statistics.median(each):.2f}" for each in zip(*self.medians))
-        by_means = statistics.median(turn.hidden for turn in self.means)
-        return self.step, *times, f"{self.hidden:.0%}", f"{by_means:.0%}"
-
-    def finding(self) -> dict[str, Any]:
-        """Returns the line of the table of goals."""
-        return {
-            "case": "prefetch",
-            "what": f"share of the input hidden under {self.step}",
-            "goal": f">= {HIDDEN_GOAL:g}",
-            "measured": "-",
-            "wall": f"{self.hidden:.2f}",
-            "met": self.hidden >= HIDDEN_GOAL,
-        }
-
-
 HEADINGS = ("step", "input", "step alone", "both", "of it waiting", "hidden", "hidden, by means")
-
-
-def sleeping(seconds: float) -> Callable[[Any], None]:
-    return lambda batch: time.sleep(seconds)
 
 
 def computing(rounds: int) -> Callable[[Any], None]:
@@ -95,11 +63,14 @@ def loop_times(
     return wholes, waits
 
 
-def measure_overlap(rows: Rows, count: int, repeats: int) -> list[Overlap]:
-    """Measures on one device; steps are as long as the input, and three times as long."""
+def measure_overlap(rows: Rows, count: int, repeats: int) -> tuple[list[Cells], list[Row]]:
+    """Measures on one device, with steps as long as the input, and three times as long.
+
+    Returns a table, and the lines of the table of goals.
+    """
     strategy = rx.distribute.OneDeviceStrategy("CPU:0")
-    dataset = shuffled(rows).batch(rows.batch)
-    iterator = iter(strategy.experimental_distribute_dataset(dataset))
+    dataset = rx.data.Dataset.from_tensor_slices(rows.columns).shuffle(rows.count).repeat()
+    iterator = iter(strategy.experimental_distribute_dataset(dataset.batch(rows.batch)))
 
     def draw() -> Any:
         return next(iterator)
@@ -112,12 +83,15 @@ def measure_overlap(rows: Rows, count: int, repeats: int) -> list[Overlap]:
     trial = computing(1000)
     trial(held)
     once = statistics.median(loop_times(lambda: held, trial, count)[0])
-    found = []
+    cells: list[Cells] = [HEADINGS]
+    lines = []
     for times in (1.1, 3):
-        rounds = max(round(1000 * times * draining / once), 1)
+        sleep = times * draining
         steps = {
-            f"a sleep of {times:g} times the input": sleeping(times * draining),
-            f"a jitted step of about {times:g} times the input": computing(rounds),
+            f"a sleep of {times:g} times the input": lambda batch, sleep=sleep: time.sleep(sleep),
+            f"a jitted step of about {times:g} times the input": computing(
+                max(round(1000 * sleep / once), 1)
+            ),
         }
         for name, step in steps.items():
             step(held)
@@ -129,5 +103,12 @@ def measure_overlap(rows: Rows, count: int, repeats: int) -> list[Overlap]:
                 turn = (drained, alone, both, wait)
                 medians.append(Turn(*map(statistics.median, turn)))
                 means.append(Turn(*map(statistics.mean, turn)))
-            found.append(Overlap(name, medians, means))
-    return found
+            hidden, by_means = (
+                statistics.median(turn.hidden for turn in turns) for turns in (medians, means)
+            )
+            milliseconds = (f"{1e3 * statistics.median(each):.2f}" for each in zip(*medians))
+            cells.append((name, *milliseconds, f"{hidden:.0%}", f"{by_means:.0%}"))
+            what, goal = f"share of the input hidden under {name}", f">= {HIDDEN_GOAL:g}"
+            met = hidden >= HIDDEN_GOAL
+            lines.append(finding("prefetch", what, goal, "-", f"{hidden:.2f}", met))
+    return cells, lines

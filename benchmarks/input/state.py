@@ -8,45 +8,31 @@ import itertools
 import json
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 import replicax as rx
-from benchmarks.harness import Cells
+from benchmarks.harness.tables import Cells, Row
+from benchmarks.input.chains import Chains
 from benchmarks.input.data import Data
-from benchmarks.input.replicax_streams import example_features, shuffled
+from benchmarks.input.findings import finding
 
 BYTES_GOAL = 1024
 COMPARED = 20  # batches
-
-
-class State(NamedTuple):
-    """The state of one pipeline; times in seconds."""
-
-    title: str
-    indexed: bool
-    size: int
-    save: float
-    restore: float  # up to the next batch
-    exact: bool
-
-    def cells(self) -> Cells:
-        times = (f"{1e6 * self.save:.0f} us", f"{1e3 * self.restore:.1f} ms")
-        return self.title, str(self.size), *times, "yes" if self.exact else "NO"
 
 
 HEADINGS = ("pipeline", "bytes", "save", "restore", "exact")
 
 
 def sources(data: Data, strategy: Any) -> dict[str, tuple[bool, int, Callable[[], Any]]]:
-    """Returns for each whether its elements have a number, batches of an epoch, and the pipeline."""
+    """Returns whether the elements of each are numbered, batches of an epoch, and the pipeline."""
     a, d, e = data.a, data.d, data.e
-    features = example_features(data)
+    chains = Chains(rx, data)
 
     def in_memory() -> Any:
-        return shuffled(a).batch(a.batch)
+        return chains.shuffled(a).batch(a.batch)
 
     def distributed() -> Any:
         return strategy.experimental_distribute_dataset(in_memory())
@@ -56,8 +42,7 @@ def sources(data: Data, strategy: Any) -> dict[str, tuple[bool, int, Callable[[]
         return rows.shuffle(max(a.count // 10, 1)).batch(a.batch)
 
     def records() -> Any:
-        dataset = rx.data.TFRecordDataset(d.paths(data.folder)).shuffle(1000).batch(d.batch)
-        return dataset.map(lambda some: rx.io.parse_example(some, features))
+        return chains.records().shuffle(1000).batch(d.batch).map(chains.parsed)
 
     def text() -> Any:
         return rx.data.TextLineDataset(e.paths(data.folder)).shuffle(1000).batch(e.batch)
@@ -79,8 +64,18 @@ def sources(data: Data, strategy: Any) -> dict[str, tuple[bool, int, Callable[[]
     }
 
 
-def measure_states(data: Data, strategy: Any) -> list[State]:
-    found = []
+def measure_states(
+    data: Data, strategy: Any, checkpoint: dict[str, Any] | None
+) -> tuple[list[Cells], list[Row]]:
+    """Returns a table of states, and the lines of the table of goals.
+
+    Args:
+      data: that is read.
+      strategy: that distributes it.
+      checkpoint: what the state of tf.data costs, if it takes part.
+    """
+    cells: list[Cells] = [HEADINGS]
+    sizes, restores, exact = {}, [], 0
     for title, (indexed, batches, make) in sources(data, strategy).items():
         iterator = iter(make())
         for _ in range(batches // 2):
@@ -93,36 +88,29 @@ def measure_states(data: Data, strategy: Any) -> list[State]:
         begin = time.perf_counter()
         again.set_state(json.loads(text))
         first = next(again)
-        restored = time.perf_counter() - begin
+        restores.append(time.perf_counter() - begin)
         theirs = itertools.islice(itertools.chain([first], again), COMPARED)
         pairs = zip(itertools.islice(iterator, COMPARED), theirs, strict=True)
-        exact = all(equal(one, other) for one, other in pairs)
-        found.append(State(title, indexed, len(text), saved, restored, exact))
-    return found
+        is_exact = all(equal(one, other) for one, other in pairs)
+        exact += is_exact
+        sizes[title] = len(text), indexed
+        times = f"{1e6 * saved:.0f} us", f"{1e3 * restores[-1]:.1f} ms"
+        cells.append((title, str(len(text)), *times, "yes" if is_exact else "NO"))
+    largest = max(size for size, indexed in sizes.values() if indexed)
+    what, goal = "bytes at worst, indexed pipelines", f"< {BYTES_GOAL}"
+    lines = [finding("state", what, goal, str(largest), "-", largest < BYTES_GOAL)]
+    what, goal = f"sources restored exactly, of {len(sizes)}", str(len(sizes))
+    lines.append(finding("state", what, goal, str(exact), "-", exact == len(sizes)))
+    if checkpoint is not None:
+        size, seconds = checkpoint["bytes"], checkpoint["restore"]
+        smaller, faster = size / next(iter(sizes.values()))[0], seconds / restores[0]
+        what = f"times smaller than tf.data's ({size / 1e6:.0f} MB)"
+        lines.append(finding("state", what, "", f"{smaller:.0f}", "-"))
+        what = f"times faster restored than tf.data's ({seconds:.2f} s)"
+        lines.append(finding("state", what, "", "-", f"{faster:.0f}"))
+    return cells, lines
 
 
 def equal(one: Any, other: Any) -> bool:
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     return all(np.array_equal(np.asarray(mine), np.asarray(theirs)) for mine, theirs in pairs)
-
-
-def state_findings(states: list[State], checkpoint: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Returns the lines of the table of goals; `checkpoint` is what tf.data's state costs."""
-    largest = max(state.size for state in states if state.indexed)
-    exact = sum(state.exact for state in states)
-
-    def finding(what: str, goal: str, measured: str, wall: str, met: bool | None) -> dict[str, Any]:
-        about = {"case": "state", "what": what, "goal": goal}
-        return {**about, "measured": measured, "wall": wall, "met": met}
-
-    what, goal = "bytes at worst, indexed pipelines", f"< {BYTES_GOAL}"
-    found = [finding(what, goal, str(largest), "-", largest < BYTES_GOAL)]
-    what, goal = f"sources restored exactly, of {len(states)}", str(len(states))
-    found.append(finding(what, goal, str(exact), "-", exact == len(states)))
-    if checkpoint is not None:
-        size, seconds = checkpoint["bytes"], checkpoint["restore"]
-        what = f"times smaller than tf.data's ({size / 1e6:.0f} MB)"
-        found.append(finding(what, "", f"{size / states[0].size:.0f}", "-", None))
-        what = f"times faster restored than tf.data's ({seconds:.2f} s)"
-        found.append(finding(what, "", "-", f"{seconds / states[0].restore:.0f}", None))
-    return found

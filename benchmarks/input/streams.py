@@ -3,13 +3,15 @@
 import itertools
 import resource
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from benchmarks.harness import Cost, Processes, Side, Work
+from benchmarks.harness.sides import AnySide, Cost, Side, Work
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 def cpu_seconds() -> float:
@@ -102,15 +104,17 @@ class Streams(Side):
     alone = True
 
     def prepare(self, name: str) -> Work:
-        self.pipeline, self.idle_since = self.pipelines[name](), None
-        return lambda count: self.pipeline.digest()
+        pipeline, self.idle_since = self.pipelines[name](), None
+        self.pipeline = pipeline
+        return lambda count: pipeline.digest()
 
     def turn(self, count: int) -> Cost:
         """Returns what one batch costs in a turn, whose length the pipeline has itself."""
-        begin = cpu_seconds()
-        cost = self.pipeline.turn()
-        if self.alone and self.pipeline.endless and self.idle_since is not None:
-            batches = self.pipeline.most or self.pipeline.batches or 1
+        pipeline, begin = self.pipeline, cpu_seconds()
+        assert pipeline is not None, "a case is started before its turns"
+        cost = pipeline.turn()
+        if self.alone and pipeline.endless and self.idle_since is not None:
+            batches = pipeline.most or pipeline.batches or 1
             cost = cost._replace(cpu=cost.cpu + (begin - self.idle_since) / batches)
         self.idle_since = cpu_seconds()
         return cost
@@ -120,9 +124,9 @@ class Streams(Side):
         self.pipeline = None
 
 
-def best_turns(sides: dict[str, Side | Processes], rounds: int) -> dict[str, Cost]:
+def best_turns(sides: Mapping[Key, AnySide], rounds: int) -> dict[Key, Cost]:
     """Returns the best turn of each side; they alternate."""
-    best: dict[str, Cost] = {}
+    best: dict[Key, Cost] = {}
     for _ in range(rounds):
         for name, side in sides.items():
             cost = side.turn(1)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 import replicax as rx
-from benchmarks.harness import Cost
+from benchmarks.harness.sides import Cost
 from benchmarks.input.streams import cost_of
 from benchmarks.training.jax_steps import Replicax, launching, mirrored
 from benchmarks.training.models import Dense, Model
@@ -15,7 +15,7 @@ EPOCH = 64  # batches
 
 
 def measure_training(model: Model, replicas: int, seconds: float, rounds: int) -> tuple[Cost, Cost]:
-    """Returns the best cost of a step that is fed, and of one whose data is there; both alternate."""
+    """Returns the best cost of a step that is fed, and of one whose data is there already."""
     assert isinstance(model.net, Dense)
     strategy = mirrored(jax.devices()[:replicas])
     fed, held = Replicax(model, strategy), Replicax(model, mirrored(jax.devices()[:replicas]))

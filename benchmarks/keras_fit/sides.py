@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from benchmarks.harness import Cost, Side, Work
+from benchmarks.harness.sides import Cost, Side, Work
 from benchmarks.keras_fit.models import CASES, compiled, data
 
 CHECKED_EPOCHS = 3

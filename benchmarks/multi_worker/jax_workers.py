@@ -1,6 +1,5 @@
 """A worker in JAX: with replicax, which saves too, and by hand."""
 
-import json
 import os
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ import jax
 import numpy as np
 
 import replicax as rx
-from benchmarks.harness import Side, Work
+from benchmarks.harness.sides import Side, Work, set_tf_config
 from benchmarks.training.jax_steps import (
     ByHand,
     Replicax,
@@ -60,9 +59,7 @@ class ReplicaxWorker(JaxWorker):
 
     def __init__(self, rank: int, addresses: list[str]):
         super().__init__()
-        os.environ["TF_CONFIG"] = json.dumps(
-            {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
-        )
+        set_tf_config(rank, addresses)
         self.rank, self.strategy = rank, rx.distribute.MultiWorkerMirroredStrategy()
 
     def prepare(self, name: str) -> Work:

@@ -1,8 +1,6 @@
 """A worker in TensorFlow: `MultiWorkerMirroredStrategy` in a `tf.function`."""
 
-import json
-import os
-
+from benchmarks.harness.sides import set_tf_config
 from benchmarks.training.tensorflow_steps import TensorFlow
 
 
@@ -10,9 +8,7 @@ class TensorFlowWorker(TensorFlow):
     """One of several workers, each with one replica."""
 
     def __init__(self, rank: int, addresses: list[str]):
-        os.environ["TF_CONFIG"] = json.dumps(
-            {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
-        )
+        set_tf_config(rank, addresses)
         import tensorflow as tf
 
         self.tf, self.strategy = tf, tf.distribute.MultiWorkerMirroredStrategy()

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.harness import Side, Work
+from benchmarks.harness.sides import Side, Work
 from benchmarks.training.models import (
     EPSILON,
     LEARNING_RATE,

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import replicax as rx
-from benchmarks.training.jax_steps import AXIS, PlainJax, Replicax, mirrored
+from benchmarks.training.jax_steps import AXIS, Device, PlainJax, Replicax, mirrored
 from benchmarks.training.losses import loss_and_statistics
 from benchmarks.training.models import Model, Transformer, initial_weights, replica_batches
 
@@ -29,7 +29,7 @@ TRANSFORMERS = {
 SMALLEST_CUT = 4096
 
 
-def in_layout(model: Model, devices: list[jax.Device], layout: str) -> Replicax:
+def in_layout(model: Model, devices: list[Device], layout: str) -> Replicax:
     """Returns our step."""
     state = rx.distribute.StateLayout(over_replicas=layout, min_size=SMALLEST_CUT)
     return Replicax(model, mirrored(devices, state_layout=state))

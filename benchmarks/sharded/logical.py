@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from benchmarks.training.jax_steps import PlainJax, Replicax, mirrored
+from benchmarks.training.jax_steps import Device, PlainJax, Replicax, mirrored
 from benchmarks.training.losses import loss_and_statistics
 from benchmarks.training.models import Conv, Model, initial_weights, replica_batches
 
@@ -29,7 +29,7 @@ AXES = ("data", "height", "width")
 class SplitReplicax(Replicax):
     """Ours: one line in the replica's step says how its images are split."""
 
-    def __init__(self, model: Model, devices: list[jax.Device]):
+    def __init__(self, model: Model, devices: list[Device]):
         super().__init__(model, mirrored(devices, logical_devices_per_replica=LOGICAL_DEVICES))
 
     def laid_out(self, inputs: jax.Array) -> jax.Array:
@@ -39,7 +39,7 @@ class SplitReplicax(Replicax):
 class SplitAnnotated(PlainJax):
     """`jax.jit` of the step for the whole batch, which is sharded over a mesh with three axes."""
 
-    def __init__(self, model: Model, devices: list[jax.Device]):
+    def __init__(self, model: Model, devices: list[Device]):
         replicas = len(devices) // LOGICAL_DEVICES
         mesh = Mesh(np.array(devices).reshape(replicas, *PARTS), AXES)
         whole, split, rows = (NamedSharding(mesh, spec) for spec in (P(), P(*AXES), P(AXES[0])))

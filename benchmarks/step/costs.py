@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import replicax as rx
-from benchmarks.harness import Side, Work
+from benchmarks.harness.sides import Side, Work
 from benchmarks.training.jax_steps import Replicax, launching, mirrored
 from benchmarks.training.models import MODELS
 

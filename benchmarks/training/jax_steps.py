@@ -6,7 +6,7 @@ A step holds its state, and is launched without waiting for it.
 import collections
 import gc
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import replicax as rx
-from benchmarks.harness import Side, Work
+from benchmarks.harness.sides import Side, Work, check_equal
 from benchmarks.training.losses import loss_and_statistics, moved
 from benchmarks.training.models import (
     EPSILON,
@@ -28,6 +28,7 @@ from benchmarks.training.models import (
     replica_batches,
 )
 
+Device = Any  # of JAX, whose class is no type for checkers
 AXIS = "data"
 IN_FLIGHT = 8
 
@@ -43,7 +44,7 @@ def use_cpu_devices(count: int) -> None:
     jax.config.update("jax_num_cpu_devices", count)
 
 
-def mirrored(devices: list[jax.Device], **options: Any) -> rx.distribute.MirroredStrategy:
+def mirrored(devices: list[Device], **options: Any) -> rx.distribute.MirroredStrategy:
     """Returns a strategy over the devices."""
     names = [f"{device.platform.upper()}:{device.id}" for device in devices]
     return rx.distribute.MirroredStrategy(names, **options)
@@ -166,7 +167,7 @@ class PlainJax(Step):
 class Replicated(PlainJax):
     """What the ways have in common in which every device has all state, and a part of the batch."""
 
-    def __init__(self, model: Model, devices: list[jax.Device]):
+    def __init__(self, model: Model, devices: list[Device]):
         self.model = model
         self.mesh = Mesh(np.array(devices), (AXIS,))
         self.whole, self.split = (NamedSharding(self.mesh, spec) for spec in (P(), P(AXIS)))
@@ -253,6 +254,16 @@ class JaxStep(Side):
             self.step = {"by_hand": ByHand, "sharded": Sharded}[self.way](model, found)
         return launching(self.step.launch)
 
+    def start(self, case: Sequence[Any], count: int) -> list[float]:
+        """Returns the losses; moving averages must be those of the step by hand too."""
+        losses = super().start(case, count)
+        if self.way != "by_hand" and (averages := self.step.averages()):
+            reference = JaxStep("by_hand")
+            reference.start(case, count)
+            for mine, expected in zip(averages, reference.step.averages()):
+                check_equal(f"the moving averages of {self.way}", mine, expected, 1e-4)
+        return losses
+
     def memory(self, name: str, devices: int, steps: int) -> dict[str, int]:
         """Returns the bytes of all live arrays after 2 steps and after `steps`, and the peak.
 
@@ -295,11 +306,11 @@ def wait_for_all() -> None:
     jax.block_until_ready(jax.live_arrays())
 
 
-def bytes_on_devices() -> dict[jax.Device, int]:
+def bytes_on_devices() -> dict[Device, int]:
     """Returns the bytes of live arrays on each device; buffers that arrays share count once."""
     gc.collect()
-    sizes: dict[jax.Device, int] = collections.defaultdict(int)
-    seen: set[tuple[jax.Device, int]] = set()
+    sizes: dict[Device, int] = collections.defaultdict(int)
+    seen: set[tuple[Device, int]] = set()
     for array in jax.block_until_ready(jax.live_arrays()):
         for shard in array.addressable_shards:
             buffer = shard.device, shard.data.unsafe_buffer_pointer()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.harness import Side, Work
+from benchmarks.harness.sides import Side, Work
 from benchmarks.training.models import (
     EPSILON,
     LEARNING_RATE,

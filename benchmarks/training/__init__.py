@@ -1,1 +1,0 @@
-"""A training step that several benchmarks have in common: models, losses, and ways to write it."""
