@@ -7,7 +7,7 @@ import inspect
 import os
 import platform
 import sys
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -41,7 +41,7 @@ class Chapter:
         return inspect.cleandoc(cls.__doc__ or "")
 
 
-class Benchmark(Chapter):
+class Benchmark(Chapter, ABC):
     """A benchmark. The class attributes say which options it has, and `measure` does the work.
 
     Attributes:
@@ -105,18 +105,18 @@ class Benchmark(Chapter):
                     everyone[peer] = child
             yield everyone
 
-    def turns(self, sides: Sides, case: Sequence[Any], count: int, what: str, *check: Any) -> Turns:
-        """Starts a case on all sides, checks that they agree, and returns what their turns cost.
-
-        Args:
-          sides: that are compared.
-          case: what `Side.prepare` gets.
-          count: how often the work is done for the check.
-          what: the case, in words.
-          check: see `start_alike`.
-        """
+    def turns(
+        self,
+        sides: Sides,
+        case: Sequence[Any],
+        count: int,
+        what: str,
+        reference: str | Sequence[float],
+        tolerance: float | Mapping[str, float] = 1e-4,
+    ) -> Turns:
+        """Starts a case on all sides as `start_alike` does, and returns what their turns cost."""
         self.report.progress(what)
-        start_alike(sides, case, count, what, *check)
+        start_alike(sides, case, count, what, reference, tolerance)
         return take_turns(sides, self.options)
 
     def parse(self, arguments: Sequence[str]) -> Options:
@@ -143,7 +143,7 @@ class Benchmark(Chapter):
         add = parser.add_argument
         if self.parts:
             chosen = list(self.chosen or self.parts)
-            text = f"what is measured (default: {'as listed' if self.chosen else 'all'})"
+            text = f"what is measured (default: {', '.join(chosen)})"
             add("--only", nargs="+", choices=self.parts, default=chosen, help=text)
         self.add_options(parser)
         add("--rounds", type=int, default=self.rounds, help="turns that each side takes")

@@ -13,9 +13,10 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import replicax as rx
-from benchmarks.training.jax_steps import AXIS, Device, PlainJax, Replicax, mirrored
+from benchmarks.training.jax_steps import AXIS, PlainJax, Replicax, mirrored
 from benchmarks.training.losses import loss_and_statistics
 from benchmarks.training.models import Model, Transformer, initial_weights, replica_batches
+from replicax._src._typing import Device
 
 TRANSFORMERS = {
     model.name: model
@@ -43,7 +44,7 @@ class ShardedByHand(PlainJax):
       specs: how the weights and the optimizer's state are cut between steps.
     """
 
-    def __init__(self, model: Model, devices: list[Any], layout: str):
+    def __init__(self, model: Model, devices: list[Device], layout: str):
         self.model, self.layout = model, layout
         self.mesh = Mesh(np.array(devices), (AXIS,))
         weights = initial_weights(model)

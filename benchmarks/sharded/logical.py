@@ -9,9 +9,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from benchmarks.training.jax_steps import Device, PlainJax, Replicax, mirrored
+from benchmarks.training.jax_steps import PlainJax, Replicax, mirrored
 from benchmarks.training.losses import loss_and_statistics
 from benchmarks.training.models import Conv, Model, initial_weights, replica_batches
+from replicax._src._typing import Device
 
 CONVS = {
     model.name: model

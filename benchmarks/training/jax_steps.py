@@ -27,8 +27,8 @@ from benchmarks.training.models import (
     initial_weights,
     replica_batches,
 )
+from replicax._src._typing import Device
 
-Device = Any  # of JAX, whose class is no type for checkers
 AXIS = "data"
 IN_FLIGHT = 8
 
@@ -184,6 +184,17 @@ class Replicated(PlainJax):
     def compiled(self) -> Callable[..., Any]:
         """Returns the program."""
 
+    def gradients(
+        self, weights: Any, inputs: jax.Array, labels: jax.Array, groups: int
+    ) -> tuple[jax.Array, list[jax.Array], Any]:
+        """Returns the loss, the statistics for moving averages, and the gradients."""
+
+        def loss_of(weights):
+            return loss_and_statistics(self.model, weights, inputs, labels, groups)
+
+        (loss, statistics), gradients = jax.value_and_grad(loss_of, has_aux=True)(weights)
+        return loss, statistics, gradients
+
     def averages(self) -> list[np.ndarray]:
         return [np.mean(each, axis=0) for each in self.state[2]]
 
@@ -194,11 +205,7 @@ class ByHand(Replicated):
     def compiled(self) -> Callable[..., Any]:
         def by_hand_step(all_state, inputs, labels):
             weights, state, averages = all_state
-
-            def loss_of(weights):
-                return loss_and_statistics(self.model, weights, inputs, labels)
-
-            (loss, statistics), gradients = jax.value_and_grad(loss_of, has_aux=True)(weights)
+            loss, statistics, gradients = self.gradients(weights, inputs, labels, groups=1)
             gradients = jax.tree.map(lambda gradient: jax.lax.psum(gradient, AXIS), gradients)
             weights, state = self.updated(gradients, weights, state)
             averages = jax.tree.map(moved, averages, statistics)
@@ -221,11 +228,8 @@ class Sharded(Replicated):
     def compiled(self) -> Callable[..., Any]:
         def sharded_step(all_state, inputs, labels):
             weights, state, averages = all_state
-
-            def loss_of(weights):
-                return loss_and_statistics(self.model, weights, inputs, labels, self.mesh.size)
-
-            (loss, statistics), gradients = jax.value_and_grad(loss_of, has_aux=True)(weights)
+            found = self.gradients(weights, inputs, labels, groups=self.mesh.size)
+            loss, statistics, gradients = found
             weights, state = self.updated(gradients, weights, state)
             return loss, (weights, state, jax.tree.map(moved, averages, statistics))
 
