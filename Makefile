@@ -63,10 +63,10 @@ BENCH_PEERS = $(if $(TENSORFLOW_PYTHON),--tensorflow-python $(TENSORFLOW_PYTHON)
   $(if $(TORCH_PYTHON),--torch-python $(TORCH_PYTHON)) $(if $(GRAIN_PYTHON),--grain-python $(GRAIN_PYTHON))
 
 bench: $(VENV)/.ready-dev
-	$(PY) benchmarks/report.py run $(BENCH) $(BENCH_PEERS) $(BENCH_ARGS)
+	$(PY) benchmarks run $(BENCH) $(BENCH_PEERS) $(BENCH_ARGS)
 
-bench-report:
-	@$(PYTHON) benchmarks/report.py page
+bench-report: $(VENV)/.ready-dev
+	@$(PY) benchmarks page
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .

@@ -28,5 +28,5 @@ case $kind in
 esac
 "$python" src/replicax/_src/records/_build.py || echo "(without the compiled helper for records)"
 # shellcheck disable=SC2086  # words
-exec "$python" benchmarks/report.py run $runs --no-peers --results "$out" \
+exec "$python" benchmarks run $runs --no-peers --results "$out" \
   --limit "${LIMIT:-540}" --rounds "${ROUNDS:-11}" ${ARGS:-}

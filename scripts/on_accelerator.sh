@@ -30,21 +30,21 @@ if wanted suite; then
 fi
 if wanted gpu; then
   echo "== a large compiled step, on the accelerator"
-  "$python" benchmarks/step.py --gpu --only steps --json "$results/gpu.json" || failed=1
+  "$python" benchmarks step_gpu --json "$results/gpu.json" || failed=1
 fi
 if wanted step; then
   echo "== compiled steps, on the CPU cores"
-  JAX_PLATFORMS=cpu "$python" benchmarks/step.py --no-tensorflow --json "$results/step.json" ||
+  JAX_PLATFORMS=cpu "$python" benchmarks step --no-tensorflow --json "$results/step.json" ||
     failed=1
 fi
 if wanted eager; then
   echo "== eager steps, on the CPU cores"
-  JAX_PLATFORMS=cpu "$python" benchmarks/eager.py --no-tensorflow --json "$results/eager.json" ||
+  JAX_PLATFORMS=cpu "$python" benchmarks eager --no-tensorflow --json "$results/eager.json" ||
     failed=1
 fi
 if wanted input; then
   echo "== input, on the CPU cores"
-  JAX_PLATFORMS=cpu "$python" benchmarks/input.py --no-peers --json "$results/input.json" ||
+  JAX_PLATFORMS=cpu "$python" benchmarks input --no-peers --json "$results/input.json" ||
     failed=1
 fi
 exit "$failed"

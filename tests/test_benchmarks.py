@@ -2,9 +2,9 @@
 
 import dataclasses
 import datetime
-import importlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,26 +12,24 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.catalog import benchmarks, chapters
+from benchmarks.harness.command_line import parse_options
+from benchmarks.harness.page import compose, read_notes
+from benchmarks.harness.results import Result, load_all, store
+from benchmarks.harness.runs import RunFailed, make_run
 from tests.guards import ROOT
 from tests.scripts import run_python
 
 BENCHMARKS = ROOT / "benchmarks"
 
 
-@pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module that composes the page; it needs neither JAX nor the libraries beside us."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module("report")
-
-
-def test_page_of_results_is_what_the_stored_results_and_notes_give(report: Any):
-    page = report.compose(report.load_all(), report.read_notes())
+def test_page_of_results_is_what_the_stored_results_and_notes_give():
+    page = compose(load_all(), read_notes())
     assert (BENCHMARKS / "RESULTS.md").read_text() == page, "run `make bench-report`"
 
 
-def test_stored_results_say_where_when_and_with_which_versions(report: Any):
-    results = report.load_all()
+def test_stored_results_say_where_when_and_with_which_versions():
+    results = load_all()
     assert results
     for result in results:
         assert (BENCHMARKS / "results" / result.machine / f"{result.run}.json").exists()
@@ -42,78 +40,87 @@ def test_stored_results_say_where_when_and_with_which_versions(report: Any):
         assert not re.search(r"\s/", result.command or "")
 
 
-def test_every_benchmark_is_run_and_has_a_chapter_and_notes(report: Any):
-    scripts = {path.name for path in BENCHMARKS.glob("[a-z]*.py")} - {"report.py"}
-    assert scripts == {run.script for run in report.RUNS.values()}
-    chapters = importlib.import_module("_chapters").CHAPTERS
-    assert report.RUNS.keys() <= chapters.keys()
-    assert report.read_notes().keys() == chapters.keys() | {"page", "glance", "slower"}
+def test_every_folder_is_a_benchmark_that_says_what_it_measures():
+    folders = {path.name for path in BENCHMARKS.iterdir() if list(path.glob("*.py"))}
+    found = {type(each).__module__.split(".")[1] for each in benchmarks().values()}
+    assert folders - {"harness", "training"} == found
+    for chapter in chapters().values():
+        assert chapter.title and chapter.description(), chapter.name
+    assert read_notes().keys() <= chapters().keys() | {"page", "glance", "slower"}
 
 
-def test_page_lists_every_ratio_above_one_as_slower_than_a_peer(report: Any):
+def test_benchmark_of_the_readme_is_found_and_runs(tmp_path: Path):
+    code = (BENCHMARKS / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    folder = tmp_path / "benchmarks"
+    shutil.copytree(BENCHMARKS, folder, ignore=shutil.ignore_patterns("results"))
+    (folder / "addition").mkdir()
+    (folder / "addition" / "benchmark.py").write_text(code)
+    output = run_python([str(folder), "addition", "--quick"], tmp_path)
+    assert re.search(r"size +JAX +NumPy +JAX / NumPy\n10 ", output)
+
+
+def test_page_lists_every_ratio_above_one_as_slower_than_a_peer():
     rows = [
         {"model": "m", "title": "slow beside TensorFlow", "devices": 2, "speedup": 0.5},
         {"model": "m", "title": "slow by hand", "devices": 4, "over_by_hand": 1.0004},
         {"model": "m", "title": "fast", "devices": 8, "speedup": 4.0, "over_by_hand": 0.25},
     ]
-    page = report.compose([stored("step", {"steps": rows})], {"step": "What it means."})
+    page = compose([stored("step", {"steps": rows})], {"step": "What it means."})
     glance, slower, chapter = page.split("\n## ")[1:]
     assert re.search(
         r"TensorFlow \(2\.21\) +\| 3 cores +\| .*\| 0\.71 \| +2\.00 \| +0 of 2", glance
     )
     assert "**2.00** slow beside TensorFlow, devices: 2." in slower
     assert "**1.0004** slow by hand, devices: 4." in slower and "fast" not in slower
-    assert "What it means." in chapter and "`python benchmarks/step.py`" in chapter
+    assert "What it means." in chapter and "`python benchmarks step`" in chapter
     assert "- MISSED: at least 1.25 times faster than TensorFlow" in chapter
     # Nobody measured this: no column for it.
-    assert "sharded" not in chapter
+    assert not re.search(r"\| +sharded|/ sharded", chapter)
 
 
-def test_page_has_a_table_of_a_benchmark_that_nobody_described(report: Any):
-    page = report.compose([stored("new", {"rows": [{"what": "a", "some_ratio": 1.23456}]})], {})
+def test_page_has_a_table_of_a_benchmark_that_nobody_described():
+    page = compose([stored("new", {"rows": [{"what": "a", "some_ratio": 1.23456}]})], {})
     assert re.search(r"## New\n.*\| what +\| some ratio \|.*\| a +\| +1\.23 \|", page, re.DOTALL)
 
 
-def stored(benchmark: str, measured: dict[str, Any]) -> Any:
-    return importlib.import_module("_results").Result(
+def stored(benchmark: str, measured: dict[str, Any]) -> Result:
+    return Result(
         benchmark=benchmark,
         run=benchmark,
         machine="3-cores",
         machine_title="3 cores",
         date="2026-01-02",
-        command=f"python benchmarks/{benchmark}.py",
+        command=f"python benchmarks {benchmark}",
         versions={"JAX": "0.10", "TensorFlow": "2.21"},
         conditions={},
         measured=measured,
     )
 
 
-def test_result_without_a_peer_does_not_replace_one_with_it(report: Any, tmp_path: Path):
-    runs, results = (importlib.import_module(name) for name in ("_runs", "_results"))
-    results.store(stored("step", {}), tmp_path)
-    settings = runs.Settings(tmp_path, {}, no_peers=True, machine="3-cores")
-    with pytest.raises(runs.RunFailed, match="has TensorFlow 2.21 beside us.*TENSORFLOW_PYTHON"):
-        runs.make_run("step", settings)
+def test_result_without_a_peer_does_not_replace_one_with_it(tmp_path: Path):
+    store(stored("step", {}), tmp_path)
+    given = ["run", "step", "--no-peers", "--machine", "3-cores", "--results", str(tmp_path)]
+    with pytest.raises(RunFailed, match="has TensorFlow 2.21 beside us.*TENSORFLOW_PYTHON"):
+        make_run(benchmarks()["step"], parse_options(given))
 
 
-def test_measured_result_replaces_those_copied_from_an_older_page(report: Any, tmp_path: Path):
-    results = importlib.import_module("_results")
+def test_measured_result_replaces_those_copied_from_an_older_page(tmp_path: Path):
     copied = dataclasses.replace(stored("step", {}), run="step-again", transcribed=True)
-    results.store(copied, tmp_path)
-    results.store(stored("step", {}), tmp_path)
-    assert [result.run for result in results.load_all(tmp_path)] == ["step"]
+    store(copied, tmp_path)
+    store(stored("step", {}), tmp_path)
+    assert [result.run for result in load_all(tmp_path)] == ["step"]
 
 
 def test_eager_benchmark_is_run_stored_and_shown_on_the_page(tmp_path: Path):
     # The script fails if the losses of a variant differ from those of plain JAX.
     output = run_python(
-        [str(BENCHMARKS / "report.py"), "run", "eager", "--quick", "--no-peers"]
+        [str(BENCHMARKS), "run", "eager", "--quick", "--no-peers"]
         + ["--results", "results", "--machine", "here"],
         tmp_path,
     )
     assert "the losses of all variants agree" in output
     result = json.loads((tmp_path / "results" / "here" / "eager.json").read_text())
-    assert result["command"] == "python benchmarks/eager.py --quick --no-tensorflow"
+    assert result["command"] == "python benchmarks eager --quick --no-peers"
     assert result["versions"].keys() == {"Python", "replicax", "JAX", "optax"}
     rows = result["measured"]["rows"]
     assert [row["replicas"] for row in rows] == [1, 2]
@@ -128,7 +135,7 @@ def test_eager_benchmark_is_run_stored_and_shown_on_the_page(tmp_path: Path):
 
 def test_run_that_fails_is_named_and_keeps_the_page(tmp_path: Path):
     found = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "report.py"), "run", "eager", "--quick"]
+        [sys.executable, str(BENCHMARKS), "run", "eager", "--quick"]
         + ["--results", str(tmp_path), "--limit", "0"],
         capture_output=True,
         text=True,
@@ -141,7 +148,7 @@ def test_run_that_fails_is_named_and_keeps_the_page(tmp_path: Path):
 def test_step_benchmark_prints_tables_of_variants_with_equal_losses(tmp_path: Path):
     # The script fails if the losses or moving averages of a variant differ from those by hand.
     output = run_python(
-        [str(ROOT / "benchmarks" / "step.py"), "--quick", "--no-tensorflow", "--markdown"]
+        [str(BENCHMARKS), "step", "--quick", "--no-tensorflow", "--markdown"]
         + ["--json", "step.json"],
         tmp_path,
     )
@@ -162,7 +169,7 @@ def test_step_benchmark_prints_tables_of_variants_with_equal_losses(tmp_path: Pa
 
 def test_step_benchmark_of_a_bfloat16_transformer_runs_on_one_device(tmp_path: Path):
     output = run_python(
-        [str(ROOT / "benchmarks" / "step.py"), "--only", "steps", "--no-tensorflow", "--quick"]
+        [str(BENCHMARKS), "step", "--only", "steps", "--no-tensorflow", "--quick"]
         + ["--models", "tiny_large", "--devices", "1"],
         tmp_path,
     )
@@ -172,8 +179,8 @@ def test_step_benchmark_of_a_bfloat16_transformer_runs_on_one_device(tmp_path: P
 def test_input_benchmark_measures_every_case_of_data_that_all_read_alike(tmp_path: Path):
     # The script fails if a side reads other rows or other numbers than the data set.
     output = run_python(
-        [str(ROOT / "benchmarks" / "input.py"), "--quick", "--no-peers"]
-        + ["--markdown", "input.md", "--json", "input.json"],
+        [str(BENCHMARKS), "input", "--quick", "--no-peers"]
+        + ["--markdown", "--json", "input.json"],
         tmp_path,
     )
     assert "goals are met" in output
@@ -183,13 +190,12 @@ def test_input_benchmark_measures_every_case_of_data_that_all_read_alike(tmp_pat
         assert any(case.startswith(beginning) for case in cases), beginning
     exact = [each for each in findings if each["what"].startswith("sources restored exactly")]
     assert [each["met"] for each in exact] == [True]
-    tables = (tmp_path / "input.md").read_text()
-    assert "| (d) batch.map(parse_example) " in tables
+    assert "| (d) batch.map(parse_example) " in output
 
 
 def test_input_benchmark_runs_one_case_alone(tmp_path: Path):
     output = run_python(
-        [str(ROOT / "benchmarks" / "input.py"), "--quick", "--no-peers", "--only", "e"], tmp_path
+        [str(BENCHMARKS), "input", "--quick", "--no-peers", "--only", "e"], tmp_path
     )
     assert "lines of text" in output and "training" not in output
 
@@ -197,7 +203,7 @@ def test_input_benchmark_runs_one_case_alone(tmp_path: Path):
 def test_multi_worker_benchmark_measures_steps_saves_and_starts_of_real_processes(tmp_path: Path):
     # The script fails if the losses of replicax differ from those by hand.
     output = run_python(
-        [str(ROOT / "benchmarks" / "multi_worker.py"), "--quick", "--no-peers", "--markdown"]
+        [str(BENCHMARKS), "multi_worker", "--quick", "--no-peers", "--markdown"]
         + ["--json", "multi_worker.json"],
         tmp_path,
     )
@@ -217,8 +223,7 @@ def test_multi_worker_benchmark_measures_steps_saves_and_starts_of_real_processe
 def test_sharded_benchmark_measures_state_steps_and_split_images(tmp_path: Path):
     # The script fails if the losses of replicax differ from those by hand.
     output = run_python(
-        [str(ROOT / "benchmarks" / "sharded.py"), "--quick", "--markdown"]
-        + ["--json", "sharded.json"],
+        [str(BENCHMARKS), "sharded", "--quick", "--markdown"] + ["--json", "sharded.json"],
         tmp_path,
         timeout=300,
     )
@@ -242,7 +247,7 @@ def test_sharded_benchmark_measures_state_steps_and_split_images(tmp_path: Path)
 def test_keras_benchmark_trains_alike_with_replicax_and_with_data_parallel(tmp_path: Path):
     # The script fails if the losses differ, or if DataParallel trained on fewer devices.
     output = run_python(
-        [str(ROOT / "benchmarks" / "keras_fit.py"), "--quick", "--no-tensorflow", "--markdown"]
+        [str(BENCHMARKS), "keras_fit", "--quick", "--no-tensorflow", "--markdown"]
         + ["--json", "keras_fit.json"],
         tmp_path,
     )
@@ -259,7 +264,7 @@ def test_keras_benchmark_trains_alike_with_replicax_and_with_data_parallel(tmp_p
 def test_all_reduce_benchmark_measures_sums_over_devices_and_workers(tmp_path: Path):
     # The script fails if a sum is wrong.
     run_python(
-        [str(BENCHMARKS / "all_reduce.py"), "--quick", "--only", "devices", "workers"]
+        [str(BENCHMARKS), "all_reduce", "--quick", "--only", "devices", "workers"]
         + ["--json", "all_reduce.json"],
         tmp_path,
     )
@@ -270,6 +275,6 @@ def test_all_reduce_benchmark_measures_sums_over_devices_and_workers(tmp_path: P
 
 def test_first_call(tmp_path: Path):
     output = run_python(
-        [str(BENCHMARKS / "first_call.py"), "--quick", "--no-tensorflow", "--markdown"], tmp_path
+        [str(BENCHMARKS), "first_call", "--quick", "--no-tensorflow", "--markdown"], tmp_path
     )
     assert re.search(r"\| devices \| replicax \| by hand \| replicax / by hand \|", output)

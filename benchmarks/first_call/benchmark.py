@@ -1,0 +1,84 @@
+"""How long does the first call of a compiled step take, which traces and compiles it?"""
+
+import argparse
+import statistics
+import sys
+
+from benchmarks.harness.benchmark import Benchmark
+from benchmarks.harness.processes import Processes
+from benchmarks.harness.sides import check_equal
+from benchmarks.harness.tables import Column, Row, Table, columns
+from benchmarks.training.models import MODELS
+
+
+def _speedup(row: Row) -> float | None:
+    return row.get("tensorflow") and row["tensorflow"] / row["replicax"]
+
+
+FIRST_CALL = Table(
+    "first_call",
+    "Seconds of the first call, which traces and compiles.",
+    (
+        Column("devices"),
+        *columns(".2f", "replicax", "by hand", "TensorFlow"),
+        Column(
+            "replicax / by hand", lambda row: row["replicax"] / row["by_hand"], ".2f", "JAX by hand"
+        ),
+        Column("TensorFlow / replicax", _speedup, ".2f", "TensorFlow", faster=True),
+    ),
+    what="the first call of a step",
+)
+
+
+class FirstCall(Benchmark):
+    """Seconds of the first step of fifty layers, 16 wide, with Adam: a hundred variables. The
+    median over turns, each in a new process without any cache of programs: ours in an
+    `rx.function`, *by hand* with `jax.jit` and `jax.shard_map`, and *TensorFlow* in a
+    `tf.function`.
+    """
+
+    name, title, tables = "first_call", "The first call of a step", (FIRST_CALL,)
+    peers = ("tensorflow",)
+    rounds = 3
+    quick = {"devices": [2], "rounds": 1, "model": "tiny"}
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--model", choices=MODELS, default="deep_narrow")
+        parser.add_argument("--devices", nargs="+", type=int, default=[1, 2, 4])
+
+    def measure(self) -> None:
+        self.report.add(FIRST_CALL, [self._row(count) for count in self.options.devices])
+
+    def _row(self, devices: int) -> Row:
+        self.report.progress(f"{self.options.model}, devices: {devices}")
+        sides: dict[str, tuple[str, str | int, str]] = {
+            "replicax": ("jax_steps:JaxStep", "replicax", sys.executable),
+            "by_hand": ("jax_steps:JaxStep", "by_hand", sys.executable),
+        }
+        if python := self.options.pythons.get("tensorflow"):
+            sides["tensorflow"] = ("tensorflow_steps:TensorFlow", devices, python)
+        seconds: dict[str, list[float]] = {name: [] for name in sides}
+        losses = []
+        for _ in range(self.options.rounds):
+            for name, (side, argument, python) in sides.items():
+                with Processes(
+                    f"benchmarks.training.{side}",
+                    argument,
+                    python=python,
+                    variables={
+                        "JAX_PLATFORMS": "cpu",
+                        "JAX_NUM_CPU_DEVICES": str(devices),
+                        "JAX_ENABLE_COMPILATION_CACHE": "false",
+                    },
+                ) as process:
+                    ((took, loss),) = process.ask("first_turn", (self.options.model, devices))
+                    if name == "tensorflow":
+                        self.report.versions["TensorFlow"] = process.version
+                seconds[name].append(took)
+                losses.append(loss)
+        check_equal("the losses of all sides", losses, [losses[0]] * len(losses), 1e-4)
+        medians = {name: statistics.median(times) for name, times in seconds.items()}
+        return {"devices": devices, **medians}
+
+
+BENCHMARKS = (FirstCall,)
