@@ -13,6 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from typing import final
 
 from replicax._src.checkpoints import _manifest
 from replicax._src.checkpoints._leftovers import require_replaceable, settle
@@ -27,6 +28,7 @@ _READ_SIZE = 8 << 20
 # --- writing --------------------------------------------------------------------------------------
 
 
+@final
 class PartialFolder:
     """A checkpoint in the making, which no other process takes for an abandoned one."""
 

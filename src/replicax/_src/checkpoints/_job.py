@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 from replicax._src._errors import CheckpointError
 from replicax._src.cluster import current_membership
@@ -22,7 +22,7 @@ class Job(Protocol):
     worker: int
     workers: int
 
-    def exchange(self, topic: str, payload: Any, timeout: float | None = None) -> list[Any]:
+    def exchange(self, topic: str, payload: object, timeout: float | None = None) -> list[Any]:
         """What each worker gave, in their order; `payload` is made of numbers, texts, lists."""
         ...
 
@@ -31,13 +31,14 @@ class Job(Protocol):
         ...
 
 
+@final
 class OneWorker:
     """A job of this process alone."""
 
     worker = 0
     workers = 1
 
-    def exchange(self, topic: str, payload: Any, timeout: float | None = None) -> list[Any]:
+    def exchange(self, topic: str, payload: object, timeout: float | None = None) -> list[Any]:
         return [payload]
 
     def phase(self, phase: str, busy: bool | None = None) -> contextlib.AbstractContextManager[Any]:

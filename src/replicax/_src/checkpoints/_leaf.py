@@ -5,19 +5,20 @@ from __future__ import annotations
 import base64
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from replicax._src.checkpoints._graph import ARRAY, VARIABLE, Node
+from replicax._src.checkpoints._graph import Kind, Node
 from replicax._src.context import require_threads
 from replicax._src.variable import UPDATING, DistributedVariable, Variable
 
 _SHARED_OUT = 1 << 20  # bytes; larger copies are made by several threads
 
 
+@final
 @dataclasses.dataclass
 class ArrayLook:
     """What an array is like: enough to tell whether a saved one fits."""
@@ -31,7 +32,7 @@ class ArrayLook:
         return f"{kind}[{','.join(map(str, self.shape))}]"
 
 
-def look_of(value: Any) -> ArrayLook:
+def look_of(value: Variable | jax.Array | np.ndarray) -> ArrayLook:
     """What a variable or array is like."""
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         array = value._whole if isinstance(value, Variable) else value
@@ -42,21 +43,21 @@ def look_of(value: Any) -> ArrayLook:
 # --- to the host ----------------------------------------------------------------------------------
 
 
-def differing_copies(variable: Any) -> list[Any]:
+def differing_copies(variable: object) -> list[Any]:
     """The copies of this worker, for variables whose copies differ."""
     if isinstance(variable, DistributedVariable) and variable._copies_differ:
         return list(variable.values)
     return []
 
 
-def lies_on_all_workers(variable: Any) -> bool:
+def lies_on_all_workers(variable: object) -> bool:
     """Whether no worker has the whole of a variable: all must take part to read it."""
     if not isinstance(variable, DistributedVariable):
         return False
     return variable._layout.replica_dim is not None and variable._stored.mesh.spans_workers
 
 
-def has_parts_elsewhere(variable: Any) -> bool:
+def has_parts_elsewhere(variable: object) -> bool:
     """Whether other workers may have something of a variable that this one has not."""
     return bool(differing_copies(variable)) or lies_on_all_workers(variable)
 
@@ -77,9 +78,9 @@ def host_copies(nodes: list[Node]) -> list[np.ndarray]:
         return _copied(arrays)
 
 
-def _on_device(node: Node) -> Any:
+def _on_device(node: Node) -> jax.Array | np.ndarray:
     value = node.value
-    if node.kind == ARRAY:
+    if node.kind == Kind.ARRAY:
         return value
     if not isinstance(value, DistributedVariable):
         return value._whole
@@ -97,7 +98,7 @@ def host_copy(variable: Variable) -> np.ndarray:
     return _copied([_bits(variable.read_value())])[0]
 
 
-def _bits(array: Any) -> Any:
+def _bits(array: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
     is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
     return jax.random.key_data(array) if is_key else array
 
@@ -129,9 +130,9 @@ def as_saved(array: np.ndarray, look: ArrayLook) -> Any:
     return value
 
 
-def put_value(node: Node, value: Any, copies: list[Any] | None = None) -> None:
+def put_value(node: Node, value: object, copies: list[Any] | None = None) -> None:
     """Gives a variable or array of the program a restored value."""
-    if node.kind == VARIABLE:
+    if node.kind == Kind.VARIABLE:
         mine = differing_copies(node.value)
         if copies is not None and len(copies) == len(mine):
             for part, copy in zip(mine, copies, strict=True):
@@ -150,7 +151,7 @@ def put_value(node: Node, value: Any, copies: list[Any] | None = None) -> None:
 # --- numbers and states as JSON -------------------------------------------------------------------
 
 
-def number_to_json(value: Any) -> Any:
+def number_to_json(value: object) -> Any:
     """A number, such that it comes back with its type and all its bits."""
     if isinstance(value, np.generic):
         raw = base64.b64encode(value.tobytes()).decode()
@@ -160,7 +161,7 @@ def number_to_json(value: Any) -> Any:
     return value
 
 
-def number_from_json(value: Any) -> Any:
+def number_from_json(value: object) -> Any:
     if not isinstance(value, dict):
         return value
     if "complex" in value:
@@ -168,7 +169,7 @@ def number_from_json(value: Any) -> Any:
     return np.frombuffer(base64.b64decode(value["bytes"]), np.dtype(value["numpy"]))[0]
 
 
-def state_to_json(value: Any) -> Any:
+def state_to_json(value: object) -> Any:
     """A state as JSON: also with bytes, tuples and NumPy numbers."""
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
@@ -191,7 +192,7 @@ def state_to_json(value: Any) -> Any:
     )
 
 
-def state_from_json(value: Any) -> Any:
+def state_from_json(value: object) -> Any:
     if isinstance(value, list):
         return [state_from_json(each) for each in value]
     if isinstance(value, dict):

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import stat
-from typing import Any, NamedTuple
+from typing import NamedTuple, final
 
 from replicax._src.checkpoints._names import MANIFEST
 from replicax._src.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
@@ -21,6 +21,7 @@ _MOST_BYTES = 64 << 20  # a manifest of half a million files
 _LARGEST = 1 << 63
 
 
+@final
 class Manifest(NamedTuple):
     """What a checkpoint says about itself."""
 
@@ -71,15 +72,15 @@ def read_manifest(path: str) -> Manifest | None:
     return Manifest(content["sequence"], content["time"], content["workers"], files)
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < _LARGEST
 
 
-def _is_time(value: Any) -> bool:
+def _is_time(value: object) -> bool:
     return _is_count(value) or type(value) is float and math.isfinite(value)
 
 
-def _is_list_of_files(value: Any) -> bool:
+def _is_list_of_files(value: object) -> bool:
     return isinstance(value, dict) and all(
         isinstance(entry, list) and len(entry) == 2 and all(map(_is_count, entry))
         for entry in value.values()

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from replicax._src.checkpoints._background import finish_all
-from replicax._src.checkpoints._graph import NUMBER
+from replicax._src.checkpoints._graph import Kind
 from replicax._src.checkpoints._latest import latest_checkpoint, list_checkpoints
 from replicax._src.checkpoints._leaf import number_from_json
 from replicax._src.checkpoints._names import MANIFEST
@@ -31,7 +31,7 @@ class CheckpointReader:
         self._saved = Saved(path, verified)
         objects = enumerate(self._saved.objects)
         self._found = {
-            each["path"]: i for i, each in objects if "shape" in each or each["kind"] == NUMBER
+            each["path"]: i for i, each in objects if "shape" in each or each["kind"] == Kind.NUMBER
         }
 
     def has_tensor(self, tensor_str: str) -> bool:
@@ -67,7 +67,7 @@ class CheckpointReader:
         return {name: self._dtype(index) for name, index in sorted(self._found.items())}
 
     def _is_number(self, index: int) -> bool:
-        return self._saved.objects[index]["kind"] == NUMBER
+        return self._saved.objects[index]["kind"] == Kind.NUMBER
 
     def _dtype(self, index: int) -> Any:
         if self._is_number(index):

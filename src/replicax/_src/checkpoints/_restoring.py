@@ -8,20 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
+from typing import Any, final
 
 from replicax._src import _errors
 from replicax._src.checkpoints import _folder, _job
 from replicax._src.checkpoints._arrays import read_arrays
-from replicax._src.checkpoints._graph import (
-    ARRAY,
-    CALL_COUNTER,
-    NUMBER,
-    OBJECT,
-    STATE,
-    VARIABLE,
-    Node,
-)
+from replicax._src.checkpoints._graph import CALL_COUNTER, Kind, Node
 from replicax._src.checkpoints._leaf import (
     ArrayLook,
     as_saved,
@@ -41,6 +33,7 @@ from replicax._src.training import Optimizer
 _LISTED = 40  # how many differences an error shows
 
 
+@final
 class Saved:
     """A checkpoint on the disk."""
 
@@ -93,17 +86,18 @@ class Saved:
         return ArrayLook(each["dtype"], tuple(each["shape"]), each["keys"])
 
     def leaves(self) -> list[int]:
-        return [i for i, each in enumerate(self.objects) if each["kind"] != OBJECT]
+        return [i for i, each in enumerate(self.objects) if each["kind"] != Kind.OBJECT]
 
     def describe(self, index: int) -> str:
         each = self.objects[index]
-        if each["kind"] in (VARIABLE, ARRAY):
+        if each["kind"] in (Kind.VARIABLE, Kind.ARRAY):
             return str(self.look(index))
-        if each["kind"] == NUMBER:
+        if each["kind"] == Kind.NUMBER:
             return f"the number {number_from_json(each['value'])!r}"
-        return "the position of an iterator" if each["kind"] == STATE else "an object"
+        return "the position of an iterator" if each["kind"] == Kind.STATE else "an object"
 
 
+@final
 @dataclasses.dataclass
 class Match:
     """How the program and a checkpoint go together."""
@@ -199,9 +193,9 @@ def difference(node: Node, saved: Saved, target: int) -> str | None:
     """In what a thing of the program and a saved one differ."""
     theirs = saved.objects[target]["kind"]
     mine = describe(node)
-    same_kind = node.kind == theirs or {node.kind, theirs} <= {VARIABLE, ARRAY}
+    same_kind = node.kind == theirs or {node.kind, theirs} <= {Kind.VARIABLE, Kind.ARRAY}
     if same_kind and (
-        node.kind not in (VARIABLE, ARRAY) or look_of(node.value) == saved.look(target)
+        node.kind not in (Kind.VARIABLE, Kind.ARRAY) or look_of(node.value) == saved.look(target)
     ):
         return None
     return f"{node.path}: saved {saved.describe(target)}, wanted {mine}"
@@ -209,9 +203,9 @@ def difference(node: Node, saved: Saved, target: int) -> str | None:
 
 def describe(node: Node) -> str:
     """What the program has there, for messages."""
-    if node.kind in (VARIABLE, ARRAY):
+    if node.kind in (Kind.VARIABLE, Kind.ARRAY):
         return str(look_of(node.value))
-    if node.kind == NUMBER:
+    if node.kind == Kind.NUMBER:
         return f"a number (now {node.value!r})"
     return "the position of an iterator"
 
@@ -251,7 +245,7 @@ def require_own_strategy(nodes: list[Node]) -> None:
     if not has_strategy():
         return
     for node in nodes:
-        strategy = node.kind == VARIABLE and node.value.distribute_strategy
+        strategy = node.kind == Kind.VARIABLE and node.value.distribute_strategy
         if strategy and strategy is not get_strategy():
             raise _errors.WrongContextError(
                 f"The checkpoint holds {node.path}, a variable of {strategy!r}, and cannot be "
@@ -259,6 +253,7 @@ def require_own_strategy(nodes: list[Node]) -> None:
             )
 
 
+@final
 class Prepared:
     """Everything is read, and positions are set, which are the only ones that may refuse."""
 
@@ -268,15 +263,15 @@ class Prepared:
         self._numbers = [
             (n.put, number_from_json(saved.objects[i]["value"]))
             for n, i in pairs
-            if n.kind == NUMBER and n.put is not None
+            if n.kind == Kind.NUMBER and n.put is not None
         ]
-        self._in_arrays = [(n, i) for n, i in pairs if n.kind in (VARIABLE, ARRAY)]
+        self._in_arrays = [(n, i) for n, i in pairs if n.kind in (Kind.VARIABLE, Kind.ARRAY)]
         self._values = saved.arrays(sorted({index for _, index in self._in_arrays}))
         self._copies = saved.copies(
             job.worker,
             [i for n, i in self._in_arrays if _same_copies(n, saved.objects[i], job.workers)],
         )
-        self._before = _set_states([(n, i) for n, i in pairs if n.kind == STATE], saved, job)
+        self._before = _set_states([(n, i) for n, i in pairs if n.kind == Kind.STATE], saved, job)
 
     def commit(self) -> None:
         """Sets the things of the program."""
@@ -293,7 +288,7 @@ class Prepared:
 
 def _same_copies(node: Node, saved: dict[str, Any], workers: int) -> bool:
     """Whether each copy can have its own value again: the replicas are those of the save."""
-    mine = len(differing_copies(node.value)) if node.kind == VARIABLE else 0
+    mine = len(differing_copies(node.value)) if node.kind == Kind.VARIABLE else 0
     return mine > 0 and saved.get("copies") == [mine] * workers
 
 

@@ -15,13 +15,13 @@ import shutil
 import traceback
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from replicax._src.checkpoints import _folder, _job
 from replicax._src.checkpoints._arrays import write_arrays
-from replicax._src.checkpoints._graph import ARRAY, NUMBER, STATE, VARIABLE, Node
+from replicax._src.checkpoints._graph import Kind, Node
 from replicax._src.checkpoints._leaf import (
     differing_copies,
     has_parts_elsewhere,
@@ -38,6 +38,7 @@ from replicax._src.checkpoints._together import save_needs_all
 _PATIENCE_SECONDS = 7 * 24 * 3600.0
 
 
+@final
 class Save:
     """A checkpoint on its way to the disk. Making one takes the values; `finish` writes them."""
 
@@ -94,7 +95,7 @@ class Save:
 
     def _take(self, nodes: list[Node]) -> None:
         """Copies the values to the host, and describes them."""
-        leaves = [node for node in nodes if node.kind in (VARIABLE, ARRAY)]
+        leaves = [node for node in nodes if node.kind in (Kind.VARIABLE, Kind.ARRAY)]
         # What the workers have parts of, all take part to combine; the rest is the same everywhere.
         read = [n for n in leaves if self._job.worker == 0 or has_parts_elsewhere(n.value)]
         values = host_copies(read)
@@ -111,7 +112,7 @@ class Save:
             found["children"] = node.children
         if node.slots:
             found["slots"] = [[s.owner, s.position, s.label, s.node] for s in node.slots]
-        if node.kind in (VARIABLE, ARRAY):
+        if node.kind in (Kind.VARIABLE, Kind.ARRAY):
             look = look_of(node.value)
             found |= {"dtype": look.dtype, "shape": list(look.shape), "keys": look.keys}
             copies = differing_copies(node.value)
@@ -119,9 +120,9 @@ class Save:
                 found["copies"] = [len(copies)] * self._job.workers
                 for index, copy in enumerate(copies):
                     self._copies[f"{node.path}/{index}"] = host_copy(copy)
-        elif node.kind == NUMBER:
+        elif node.kind == Kind.NUMBER:
             found["value"] = number_to_json(node.value)
-        elif node.kind == STATE:
+        elif node.kind == Kind.STATE:
             self._states[node.path] = state_to_json(node.value.get_state())
         return found
 
@@ -139,7 +140,7 @@ class Save:
                 "place of the same program, with a checkpoint of the same things."
             )
         for each in self._objects:
-            if each["kind"] == STATE:
+            if each["kind"] == Kind.STATE:
                 states = [given["states"][each["path"]] for given in all_of_them]
                 same = all(state == states[0] for state in states)
                 each["states"] = states[:1] if same else states

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, final
+
+import jax
 
 from replicax._src.checkpoints import _restoring
-from replicax._src.checkpoints._graph import VARIABLE, Node, walk
+from replicax._src.checkpoints._graph import Kind, Node, walk
 from replicax._src.checkpoints._late import LateValues
 from replicax._src.checkpoints._leaf import look_of
 from replicax._src.checkpoints._problems import UnmatchedError
 from replicax._src.training import Optimizer
 from replicax._src.variable import Variable, outside_of_everything
+
+if TYPE_CHECKING:
+    from replicax._src.checkpoints._checkpoint import Checkpoint
 
 
 class CheckpointLoadStatus:
@@ -19,7 +24,7 @@ class CheckpointLoadStatus:
     The errors are `rx.errors.CheckpointError`, and `AssertionError` as in TensorFlow.
     """
 
-    def __init__(self, root: Any, saved: _restoring.Saved, partial: bool):
+    def __init__(self, root: Checkpoint, saved: _restoring.Saved, partial: bool):
         self._root = root
         self._saved = saved
         self._partial = partial
@@ -115,12 +120,13 @@ class CheckpointLoadStatus:
         self._partial = True
         return self
 
-    def initialize_or_restore(self, session: Any = None) -> None:
+    def initialize_or_restore(self, session: object = None) -> None:
         """Kept for ported code; everything is restored already."""
 
     run_restore_ops = initialize_or_restore
 
 
+@final
 class _Prepared:
     """What is to be restored, all of it at hand."""
 
@@ -158,7 +164,7 @@ class InitializationOnlyStatus:
         """Does nothing."""
         return self
 
-    def initialize_or_restore(self, session: Any = None) -> None:
+    def initialize_or_restore(self, session: object = None) -> None:
         """Kept for ported code."""
 
     run_restore_ops = initialize_or_restore
@@ -167,6 +173,7 @@ class InitializationOnlyStatus:
         return []
 
 
+@final
 class _DeferredSlots:
     """The saved state of an optimizer, for when it makes its own."""
 
@@ -177,7 +184,9 @@ class _DeferredSlots:
         self._table = _restoring.slot_table(slots)
         self._values = values
 
-    def __call__(self, owner: Variable | None, position: int | None, label: str, new: Any) -> Any:
+    def __call__(
+        self, owner: Variable | None, position: int | None, label: str, new: jax.Array
+    ) -> Any:
         """The value that a new slot starts from."""
         bound = self._status._found.bound
         if owner is not None and id(owner) not in bound:
@@ -213,4 +222,4 @@ class _DeferredSlots:
 
 def _key(node: Node) -> Any:
     """What tells things of the program apart: identity, or for immutable ones the place."""
-    return id(node.value) if node.kind == VARIABLE else node.path
+    return id(node.value) if node.kind == Kind.VARIABLE else node.path

@@ -3,7 +3,7 @@
 They are by construction, until a program changes one copy alone, workers run programs that are not
 the same, or memory or a link is faulty. Then training goes on with wrong numbers, and nothing says
 so. The work is done on the devices, in `_fingerprints.py`; here is what is compared, and what is
-said. In this room because it finds variables as a checkpoint does.
+said. Variables are found as a checkpoint finds them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import jax
 import numpy as np
 
 from replicax._src._errors import ReplicaMismatchError
-from replicax._src.checkpoints._graph import VARIABLE, walk
+from replicax._src.checkpoints._graph import Kind, walk
 from replicax._src.cluster import current_membership
 from replicax._src.context import get_strategy, require_between_steps
 from replicax._src.devices import ReplicaMesh, replica_mesh, short_name
 from replicax._src.divergence._fingerprints import Difference, differences, fingerprints
+from replicax._src.strategies import Strategy
 from replicax._src.variable import UPDATING, ComponentVariable, DistributedVariable, Variable
 
 _NAMED = 8  # so many variables, or replicas, are named in a text
@@ -48,7 +49,7 @@ class ReplicaCheck:
 
 
 def check_replicas(
-    *variables_or_objects: Any, strategy: Any = None, plain: bool = False
+    *variables_or_objects: object, strategy: Strategy | None = None, plain: bool = False
 ) -> ReplicaCheck:
     """Checks that the copies of mirrored variables are equal, bit by bit, on all replicas.
 
@@ -121,13 +122,17 @@ class check_replicas_every:
 
     Args:
       n: the number of calls from one check to the next.
-      *variables_or_objects: as for `check_replicas`. They are looked through anew at each check.
+      *variables_or_objects: as for `check_replicas`. They are looked through again at each check.
       strategy: likewise.
       plain: likewise.
     """
 
     def __init__(
-        self, n: int, *variables_or_objects: Any, strategy: Any = None, plain: bool = False
+        self,
+        n: int,
+        *variables_or_objects: object,
+        strategy: Strategy | None = None,
+        plain: bool = False,
     ):
         if not isinstance(n, int) or n < 1:
             raise ValueError(
@@ -156,7 +161,7 @@ def _require_outside() -> None:
 
 
 def _variables_in(objects: tuple[Any, ...]) -> list[Variable]:
-    found = [node.value for node in walk(list(objects)) if node.kind == VARIABLE]
+    found = [node.value for node in walk(list(objects)) if node.kind == Kind.VARIABLE]
     if not found:
         given = ", ".join(type(each).__name__ for each in objects) or "nothing"
         raise ValueError(
@@ -166,7 +171,7 @@ def _variables_in(objects: tuple[Any, ...]) -> list[Variable]:
     return found
 
 
-def _mesh_of_workers(strategy: Any, found: list[Variable]) -> ReplicaMesh:
+def _mesh_of_workers(strategy: Strategy | None, found: list[Variable]) -> ReplicaMesh:
     for each in (strategy, get_strategy(), *(each.distribute_strategy for each in found)):
         mesh = None if each is None else replica_mesh(each.extended._replica_devices)
         if mesh is not None and mesh.spans_workers:

@@ -123,12 +123,12 @@ def _words(array: jax.Array) -> jax.Array:
     return array.astype(jnp.uint32).reshape(-1)
 
 
-def _bits(dtype: Any) -> int:
+def _bits(dtype: np.dtype) -> int:
     info = jnp.finfo if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo
     return info(dtype).bits
 
 
-def _texts(words: np.ndarray, expected: np.ndarray, dtype: Any) -> tuple[str, str]:
+def _texts(words: np.ndarray, expected: np.ndarray, dtype: np.dtype) -> tuple[str, str]:
     """Two elements; with their bits where these alone tell them apart."""
     texts = _text(words, dtype), _text(expected, dtype)
     if texts[0] != texts[1]:
@@ -136,7 +136,7 @@ def _texts(words: np.ndarray, expected: np.ndarray, dtype: Any) -> tuple[str, st
     return f"{texts[0]} ({_hex(words)})", f"{texts[1]} ({_hex(expected)})"
 
 
-def _text(words: np.ndarray, dtype: Any) -> str:
+def _text(words: np.ndarray, dtype: np.dtype) -> str:
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return _hex(words)
     if jnp.issubdtype(dtype, jnp.integer) and _bits(dtype) < 8:
