@@ -1,6 +1,9 @@
 """Values that have one component per replica."""
 
 from replicax._src.values._access import buffers_of as buffers_of
+from replicax._src.values._access import component_looks as component_looks
+from replicax._src.values._access import first_component as first_component
+from replicax._src.values._access import is_being_computed as is_being_computed
 from replicax._src.values._access import set_uneven as set_uneven
 from replicax._src.values._access import value_of_buffers as value_of_buffers
 from replicax._src.values._array_like import ArrayLike as ArrayLike

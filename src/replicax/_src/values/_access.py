@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from replicax._src.values._buffers import ReplicaBuffers
 from replicax._src.values._distributed import DistributedValues
@@ -24,3 +25,18 @@ def value_of_buffers(kind: type[V], buffers: ReplicaBuffers) -> V:
 def set_uneven(value: PerReplica) -> None:
     """Notes that the components differ in shape, here or on other workers."""
     value._is_uneven = True
+
+
+def first_component(value: DistributedValues) -> Any:
+    """Returns what the first replica of this process has."""
+    return value._component(0)
+
+
+def component_looks(value: DistributedValues) -> Sequence[Any]:
+    """Returns something with the shape and dtype of each component here; takes nothing apart."""
+    return [value._buffers.look] * value._count if value._values is None else value._values
+
+
+def is_being_computed(value: DistributedValues) -> bool:
+    """Returns whether a program that computes the value is being traced."""
+    return value._is_traced
