@@ -132,7 +132,7 @@ def _size_and_checksum(folder: str, name: str, sync: bool = False) -> tuple[int,
 
 
 def read_manifest(path: str) -> Manifest:
-    """The manifest of a checkpoint, checked; `verify` looks at the rest."""
+    """Returns the manifest of a checkpoint, checked; `verify` looks at the rest."""
     manifest = _manifest.read_manifest(path)
     if manifest is None:
         raise CheckpointNotFoundError(_not_found(path))
@@ -140,7 +140,7 @@ def read_manifest(path: str) -> Manifest:
 
 
 def mark_of(path: str) -> str | None:
-    """A text that is different for different checkpoints; None where there is none."""
+    """Returns a text that is different for different checkpoints; None where there is none."""
     try:
         content = _manifest.manifest_content(path)
     except (DamagedCheckpointError, OSError):
@@ -149,7 +149,7 @@ def mark_of(path: str) -> str | None:
 
 
 def verify(path: str) -> Manifest:
-    """The manifest of a checkpoint, of which every byte is as it was written."""
+    """Returns the manifest of a checkpoint, of which every byte is as it was written."""
     manifest = read_manifest(path)
     sizes = _sizes(path)
     for name, (size, checksum) in manifest.files.items():
@@ -163,7 +163,7 @@ def verify(path: str) -> Manifest:
 
 
 def _sizes(path: str) -> dict[str, int]:
-    """The size of each file in a folder; `DamagedCheckpointError` for links, pipes and devices."""
+    """Returns the size of each file in a folder; refuses links, pipes and devices."""
     found: dict[str, int] = {}
     for root, folders, names in os.walk(path):
         for name in (*folders, *names):
@@ -196,7 +196,7 @@ def _not_found(path: str) -> str:
 
 
 def checkpoints_in(directory: str) -> list[tuple[str, Manifest]]:
-    """The checkpoints of a directory, earliest first; those with an unreadable manifest are not."""
+    """Returns the checkpoints of a directory with readable manifests, earliest first."""
     found = []
     for path in folders_in(directory):
         with contextlib.suppress(CheckpointNotFoundError, DamagedCheckpointError, OSError):
@@ -227,5 +227,5 @@ def keep(path: str) -> None:
 
 
 def is_kept(path: str) -> bool:
-    """Whether a checkpoint is kept for good."""
+    """Returns whether a checkpoint is kept for good."""
     return os.path.exists(os.path.join(path, KEPT))

@@ -20,8 +20,7 @@ import jax
 import numpy as np
 
 from replicax._src._arrays import is_number
-from replicax._src.training import Optimizer
-from replicax._src.training._metrics import Metric
+from replicax._src.training import Metric, Optimizer, slots_of
 from replicax._src.variable import Variable
 
 _OPAQUE = frozenset(sys.stdlib_module_names) | {
@@ -71,7 +70,7 @@ class Node:
 
 
 def walk(root: object) -> list[Node]:
-    """The nodes reachable from `root`, which is the first; nearer ones before farther ones."""
+    """Returns the nodes reachable from `root`, which is the first; nearer ones come first."""
     nodes = [Node(Kind.OBJECT, root, "")]
     known: dict[int, int] = {id(root): 0}
     alive: list[Any] = []  # what was made on the way keeps its identity until we are done
@@ -103,8 +102,13 @@ def walk(root: object) -> list[Node]:
     return _without_empty_branches(nodes)
 
 
+def variables_in(root: object) -> list[Variable]:
+    """Returns the variables that a checkpoint of `root` would save."""
+    return [node.value for node in walk(root) if node.kind == Kind.VARIABLE]
+
+
 def children_of(value: object) -> Iterator[tuple[str, Any, Callable[[Any], None] | None]]:
-    """What is directly below an object: name, child, and how to put another in its place."""
+    """Yields what is directly below an object: name, child, how to put another in its place."""
     own = getattr(type(value), "_checkpoint_children", None)
     if own is not None:
         put = getattr(type(value), "_checkpoint_put", setattr)
@@ -142,7 +146,7 @@ def _attributes(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def kind_of(value: object, plain: bool) -> Kind | None:
-    """What a value is to a checkpoint; None if there is nothing to save in it."""
+    """Returns what a value is to a checkpoint; None if there is nothing to save in it."""
     if isinstance(value, Variable):
         return Kind.VARIABLE
     if isinstance(value, jax.Array | np.ndarray):
@@ -159,13 +163,13 @@ def kind_of(value: object, plain: bool) -> Kind | None:
 
 
 def has_state(value: object) -> bool:
-    """Whether an object says its state itself, as iterators over data sets do."""
+    """Returns whether an object says its state itself, as iterators over data sets do."""
     kind = type(value)
     return callable(getattr(kind, "get_state", None)) and callable(getattr(kind, "set_state", None))
 
 
 def is_trackable(value: object) -> bool:
-    """Whether a value can be given to a checkpoint."""
+    """Returns whether a value can be given to a checkpoint."""
     return kind_of(value, True) is not None
 
 
@@ -188,7 +192,7 @@ def _escaped(name: str) -> str:
 
 def _add_slots(nodes: list[Node], known: dict[int, int]) -> None:
     for node in [each for each in nodes if isinstance(each.value, Optimizer)]:
-        for owner, position, label, variable in node.value._slots():
+        for owner, position, label, variable in slots_of(node.value):
             owned_by = None if owner is None else known.get(id(owner))
             named = position if owned_by is None else nodes[owned_by].path
             path = f"{node.path}/{label}" + ("" if named is None else f"/{named}")

@@ -23,7 +23,7 @@ class Job(Protocol):
     workers: int
 
     def exchange(self, topic: str, payload: object, timeout: float | None = None) -> list[Any]:
-        """What each worker gave, in their order; `payload` is made of numbers, texts, lists."""
+        """Returns what each worker gave, in their order: `payload`, of numbers, texts, lists."""
         ...
 
     def phase(self, phase: str, busy: bool | None = None) -> contextlib.AbstractContextManager[Any]:
@@ -51,12 +51,12 @@ _counters: weakref.WeakKeyDictionary[Job, Any] = weakref.WeakKeyDictionary()  # 
 
 
 def current_job() -> Job:
-    """The job that this process belongs to."""
+    """Returns the job that this process belongs to."""
     return _source() or ALONE
 
 
 def topic(job: Job) -> str:
-    """A name for one meeting; the same on all workers if they call the same things in order.
+    """Returns a name for one meeting: the same on all workers that call the same things in order.
 
     A name of its own for each, because saves of two managers may be under way at once.
     """
@@ -64,7 +64,7 @@ def topic(job: Job) -> str:
 
 
 def told_by_first(job: Job, what: str, find: Callable[[], Any]) -> Any:
-    """What the first worker finds; its error is raised on all."""
+    """Returns what the first worker finds; its error is raised on all."""
     value, error = None, None
     if job.worker == 0:
         try:

@@ -15,7 +15,7 @@ from replicax._src.checkpoints import _restoring
 from replicax._src.checkpoints._graph import Kind, Node, children_of, kind_of, walk
 from replicax._src.checkpoints._problems import UnmatchedError
 from replicax._src.training import Optimizer
-from replicax._src.variable import Variable, late_value_sources
+from replicax._src.variable import Variable, late_value_sources, stop_looking
 
 if TYPE_CHECKING:
     from replicax._src.checkpoints._checkpoint import Checkpoint
@@ -105,9 +105,9 @@ class LateValues:
                 fitting.append((node, index))
             elif variable is used:
                 raise UnmatchedError(_does_not_fit(difference, self._saved.path))
-        _restoring.Prepared(fitting, self._saved).commit()
+        _restoring.PreparedValues(fitting, self._saved).commit()
         for node, index in fitting:
-            node.value._looks_left = 0
+            stop_looking(node.value)
             if status is not None:
                 status._note(node.value, index)
         placed = {index for _, index in fitting}
@@ -116,7 +116,7 @@ class LateValues:
             self.await_all_but(everything - self._awaited | placed)
 
     def _top(self) -> dict[str, Any] | None:
-        """What the checkpoint holds, by name; None if all of it is gone."""
+        """Returns what the checkpoint holds, by name; None if all of it is gone."""
         checkpoint = self._checkpoint()
         if checkpoint is not None:
             return checkpoint._checkpoint_children()
@@ -131,7 +131,7 @@ class LateValues:
     def _found_below(
         self, top: dict[str, Any], used: object
     ) -> tuple[list[tuple[Variable, int]], list[Any]]:
-        """Variables that are awaited, with their saved objects; and optimizers on the way."""
+        """Returns awaited variables with their saved objects, and optimizers on the way."""
         pairs: list[tuple[Variable, int]] = []
         optimizers: list[Any] = []
         seen = {0}

@@ -19,7 +19,7 @@ _told: set[str] = set()  # the damaged checkpoints that users know of
 
 
 def latest_whole(directory: str, prefix: str | None = None) -> str | None:
-    """The path of the latest checkpoint, every byte of which is as it was written.
+    """Returns the path of the latest checkpoint, every byte of which is as it was written.
 
     Damaged ones are passed over, each with a warning that says which and why.
     """
@@ -60,7 +60,7 @@ def _tell(path: str, reason: object) -> None:
 def latest_checkpoint(
     checkpoint_dir: str | os.PathLike[str], latest_filename: str | None = None
 ) -> str | None:
-    """The path of the latest checkpoint in a directory; None if there is none.
+    """Returns the path of the latest checkpoint in a directory; None if there is none.
 
     What this process is still writing in the background is waited for. Damaged checkpoints are
     passed over, with a warning.
@@ -75,7 +75,7 @@ def latest_checkpoint(
 
 
 def list_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
-    """The paths of all checkpoints in a directory, earliest first; none that is half-written.
+    """Returns the paths of the checkpoints in a directory, earliest first; none half-written.
 
     What this process is still writing in the background is waited for.
 

@@ -20,7 +20,7 @@ _SHARED_OUT = 1 << 20  # bytes; larger copies are made by several threads
 
 @final
 @dataclasses.dataclass
-class ArrayLook:
+class ArraySpec:
     """What an array is like: enough to tell whether a saved one fits."""
 
     dtype: str
@@ -32,38 +32,38 @@ class ArrayLook:
         return f"{kind}[{','.join(map(str, self.shape))}]"
 
 
-def look_of(value: Variable | jax.Array | np.ndarray) -> ArrayLook:
-    """What a variable or array is like."""
+def spec_of(value: Variable | jax.Array | np.ndarray) -> ArraySpec:
+    """Returns what a variable or array is like."""
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         array = value._whole if isinstance(value, Variable) else value
-        return ArrayLook("key", tuple(value.shape), str(jax.random.key_impl(array)))
-    return ArrayLook(str(np.dtype(value.dtype)), tuple(value.shape))
+        return ArraySpec("key", tuple(value.shape), str(jax.random.key_impl(array)))
+    return ArraySpec(str(np.dtype(value.dtype)), tuple(value.shape))
 
 
 # --- to the host ----------------------------------------------------------------------------------
 
 
 def differing_copies(variable: object) -> list[Any]:
-    """The copies of this worker, for variables whose copies differ."""
+    """Returns the copies of this worker, for variables whose copies differ."""
     if isinstance(variable, DistributedVariable) and variable._copies_differ:
         return list(variable.values)
     return []
 
 
 def lies_on_all_workers(variable: object) -> bool:
-    """Whether no worker has the whole of a variable: all must take part to read it."""
+    """Returns whether no worker has the whole of a variable: all must take part to read it."""
     if not isinstance(variable, DistributedVariable):
         return False
     return variable._layout.replica_dim is not None and variable._stored.mesh.spans_workers
 
 
 def has_parts_elsewhere(variable: object) -> bool:
-    """Whether other workers may have something of a variable that this one has not."""
+    """Returns whether other workers may have something of a variable that this one has not."""
     return bool(differing_copies(variable)) or lies_on_all_workers(variable)
 
 
 def host_copies(nodes: list[Node]) -> list[np.ndarray]:
-    """The values of variables and arrays, on the host, where no later update reaches them.
+    """Returns the values of variables and arrays, on the host, where no later update reaches them.
 
     Compiled steps write their results into the buffers of the variables, so these cannot just be
     held. Nor are the variables read in the usual way, after which the next step would have to copy
@@ -94,7 +94,7 @@ def _on_device(node: Node) -> jax.Array | np.ndarray:
 
 
 def host_copy(variable: Variable) -> np.ndarray:
-    """The value of one copy of a variable."""
+    """Returns the value of one copy of a variable."""
     return _copied([_bits(variable.read_value())])[0]
 
 
@@ -118,15 +118,15 @@ def _copied(arrays: list[Any]) -> list[np.ndarray]:
 # --- from the host --------------------------------------------------------------------------------
 
 
-def as_saved(array: np.ndarray, look: ArrayLook) -> Any:
-    """A stored array, as what it was before; `ValueError` if it cannot have been that."""
-    if look.keys is not None:
-        value = jax.random.wrap_key_data(jnp.asarray(array), impl=look.keys)
+def as_saved(array: np.ndarray, spec: ArraySpec) -> Any:
+    """Returns a stored array, as what it was before; `ValueError` if it cannot have been that."""
+    if spec.keys is not None:
+        value = jax.random.wrap_key_data(jnp.asarray(array), impl=spec.keys)
     else:
-        dtype = np.dtype(look.dtype)
+        dtype = np.dtype(spec.dtype)
         value = array if array.dtype == dtype else array.view(dtype)
-    if value.shape != look.shape:
-        raise ValueError(f"an array of the shape {list(value.shape)} is said to be {look}")
+    if value.shape != spec.shape:
+        raise ValueError(f"an array of the shape {list(value.shape)} is said to be {spec}")
     return value
 
 
@@ -152,7 +152,7 @@ def put_value(node: Node, value: object, copies: list[Any] | None = None) -> Non
 
 
 def number_to_json(value: object) -> Any:
-    """A number, such that it comes back with its type and all its bits."""
+    """Returns a number, such that it comes back with its type and all its bits."""
     if isinstance(value, np.generic):
         raw = base64.b64encode(value.tobytes()).decode()
         return {"numpy": str(value.dtype), "bytes": raw}
@@ -170,7 +170,7 @@ def number_from_json(value: object) -> Any:
 
 
 def state_to_json(value: object) -> Any:
-    """A state as JSON: also with bytes, tuples and NumPy numbers."""
+    """Returns a state as JSON: also with bytes, tuples and NumPy numbers."""
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, tuple):

@@ -25,7 +25,7 @@ _HOUR = 3600.0
 
 
 def _whole_number(given: object, what: str) -> int:
-    """The number in an integer, or in a variable or array of one."""
+    """Returns the number in an integer, or in a variable or array of one."""
     value: Any = _on_host(given)
     try:
         return operator.index(value)
@@ -36,7 +36,7 @@ def _whole_number(given: object, what: str) -> int:
 
 
 def _on_host(given: object) -> object:
-    """The value of a variable or array; anything else as it is."""
+    """Returns the value of a variable or array; anything else as it is."""
     read = getattr(given, "numpy", None)
     return given if read is None else read()
 

@@ -19,7 +19,7 @@ from replicax._src.checkpoints._names import OBJECTS
 
 
 def read_objects(path: str) -> list[dict[str, Any]]:
-    """The objects of the checkpoint at `path`; the first is the root.
+    """Returns the objects of the checkpoint at `path`; the first is the root.
 
     Raises:
       DamagedCheckpointError: they are not of the form that a save gives them.

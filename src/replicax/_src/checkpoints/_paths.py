@@ -8,7 +8,7 @@ _ADDRESSES = ("gs://", "s3://", "http://", "https://")
 
 
 def as_path(given: object, what: str) -> str:
-    """The path that was given as text.
+    """Returns the path that was given as text.
 
     Args:
       given: by the user.
@@ -32,7 +32,7 @@ def as_path(given: object, what: str) -> str:
 
 
 def as_target(given: object, what: str) -> str:
-    """The path of a checkpoint that is to be written, or the beginning of that path."""
+    """Returns the path of a checkpoint that is to be written, or the beginning of that path."""
     path = as_path(given, what)
     if not path or os.path.basename(path) in (".", ".."):
         raise ValueError(

@@ -15,12 +15,12 @@ from replicax._src.checkpoints import _folder, _job
 from replicax._src.checkpoints._arrays import read_arrays
 from replicax._src.checkpoints._graph import CALL_COUNTER, Kind, Node
 from replicax._src.checkpoints._leaf import (
-    ArrayLook,
+    ArraySpec,
     as_saved,
     differing_copies,
-    look_of,
     number_from_json,
     put_value,
+    spec_of,
     state_from_json,
 )
 from replicax._src.checkpoints._manifest import damaged
@@ -50,12 +50,12 @@ class Saved:
         self.objects = read_objects(path)
 
     def arrays(self, indices: list[int]) -> dict[int, Any]:
-        """The values of arrays, by object."""
+        """Returns the values of arrays, by object."""
         names = {index: [self.objects[index]["path"]] for index in indices}
         return {index: value for index, (value,) in self._read(ARRAYS, names).items()}
 
     def copies(self, worker: int, indices: list[int]) -> dict[int, list[Any]]:
-        """The copies that a worker had, by object."""
+        """Returns the copies that a worker had, by object."""
         names = {
             index: [
                 f"{self.objects[index]['path']}/{copy}"
@@ -66,7 +66,7 @@ class Saved:
         return self._read(COPIES.format(worker), names)
 
     def _read(self, part: str, names: dict[int, list[str]]) -> dict[int, list[Any]]:
-        """Arrays of a part, by object: each is what the object says that it is."""
+        """Returns arrays of a part, by object: each is what the object says that it is."""
         if not names:
             return {}
         files = self.manifest.files.items()
@@ -75,15 +75,15 @@ class Saved:
         try:
             stored = read_arrays(os.path.join(self.path, part), wanted, size)
             return {
-                index: [as_saved(stored[name], self.look(index)) for name in each]
+                index: [as_saved(stored[name], self.spec(index)) for name in each]
                 for index, each in names.items()
             }
         except Exception as error:  # TensorStore's are of many kinds
             raise damaged(self.path, f"{part} cannot be read: {error}") from error
 
-    def look(self, index: int) -> ArrayLook:
+    def spec(self, index: int) -> ArraySpec:
         each = self.objects[index]
-        return ArrayLook(each["dtype"], tuple(each["shape"]), each["keys"])
+        return ArraySpec(each["dtype"], tuple(each["shape"]), each["keys"])
 
     def leaves(self) -> list[int]:
         return [i for i, each in enumerate(self.objects) if each["kind"] != Kind.OBJECT]
@@ -91,7 +91,7 @@ class Saved:
     def describe(self, index: int) -> str:
         each = self.objects[index]
         if each["kind"] in (Kind.VARIABLE, Kind.ARRAY):
-            return str(self.look(index))
+            return str(self.spec(index))
         if each["kind"] == Kind.NUMBER:
             return f"the number {number_from_json(each['value'])!r}"
         return "the position of an iterator" if each["kind"] == Kind.STATE else "an object"
@@ -154,7 +154,7 @@ def match(nodes: list[Node], saved: Saved) -> Match:
 
 
 def is_counter(path: str) -> bool:
-    """Whether it is one of our own counts, which a checkpoint may be without.
+    """Returns whether it is one of our own counts, which a checkpoint may be without.
 
     Of the saves: `write` may come before there is one. Of the calls: there may have been no
     `PreemptionCheckpointHandler`.
@@ -180,7 +180,7 @@ def _match_slots(
 
 
 def slot_table(slots: list[list[Any]]) -> dict[tuple[Any, ...], int]:
-    """The saved slots: by owner and label, and by the owner's position and label."""
+    """Returns the saved slots: by owner and label, and by the owner's position and label."""
     table: dict[tuple[Any, ...], int] = {}
     for owner, position, label, node in slots:
         table[None, position, label] = node
@@ -195,16 +195,16 @@ def difference(node: Node, saved: Saved, target: int) -> str | None:
     mine = describe(node)
     same_kind = node.kind == theirs or {node.kind, theirs} <= {Kind.VARIABLE, Kind.ARRAY}
     if same_kind and (
-        node.kind not in (Kind.VARIABLE, Kind.ARRAY) or look_of(node.value) == saved.look(target)
+        node.kind not in (Kind.VARIABLE, Kind.ARRAY) or spec_of(node.value) == saved.spec(target)
     ):
         return None
     return f"{node.path}: saved {saved.describe(target)}, wanted {mine}"
 
 
 def describe(node: Node) -> str:
-    """What the program has there, for messages."""
+    """Returns what the program has there, for messages."""
     if node.kind in (Kind.VARIABLE, Kind.ARRAY):
-        return str(look_of(node.value))
+        return str(spec_of(node.value))
     if node.kind == Kind.NUMBER:
         return f"a number (now {node.value!r})"
     return "the position of an iterator"
@@ -254,7 +254,7 @@ def require_own_strategy(nodes: list[Node]) -> None:
 
 
 @final
-class Prepared:
+class PreparedValues:
     """Everything is read, and positions are set, which are the only ones that may refuse."""
 
     def __init__(self, pairs: list[tuple[Node, int]], saved: Saved):
@@ -287,7 +287,7 @@ class Prepared:
 
 
 def _same_copies(node: Node, saved: dict[str, Any], workers: int) -> bool:
-    """Whether each copy can have its own value again: the replicas are those of the save."""
+    """Returns whether each copy can have its own value: the replicas are those of the save."""
     mine = len(differing_copies(node.value)) if node.kind == Kind.VARIABLE else 0
     return mine > 0 and saved.get("copies") == [mine] * workers
 

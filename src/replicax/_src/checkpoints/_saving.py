@@ -27,8 +27,8 @@ from replicax._src.checkpoints._leaf import (
     has_parts_elsewhere,
     host_copies,
     host_copy,
-    look_of,
     number_to_json,
+    spec_of,
     state_to_json,
 )
 from replicax._src.checkpoints._names import ARRAYS, COPIES, OBJECTS, PARTIAL
@@ -113,8 +113,8 @@ class Save:
         if node.slots:
             found["slots"] = [[s.owner, s.position, s.label, s.node] for s in node.slots]
         if node.kind in (Kind.VARIABLE, Kind.ARRAY):
-            look = look_of(node.value)
-            found |= {"dtype": look.dtype, "shape": list(look.shape), "keys": look.keys}
+            spec = spec_of(node.value)
+            found |= {"dtype": spec.dtype, "shape": list(spec.shape), "keys": spec.keys}
             copies = differing_copies(node.value)
             if len(copies) * self._job.workers > 1:
                 found["copies"] = [len(copies)] * self._job.workers
@@ -127,9 +127,9 @@ class Save:
         return found
 
     def _summary(self) -> int:
-        """A number that is the same on all workers, unless their programs differ."""
-        looks = [{k: v for k, v in each.items() if k != "value"} for each in self._objects]
-        return zlib.crc32(json.dumps(looks, sort_keys=True).encode())
+        """Returns a number that is the same on all workers, unless their programs differ."""
+        described = [{k: v for k, v in each.items() if k != "value"} for each in self._objects]
+        return zlib.crc32(json.dumps(described, sort_keys=True).encode())
 
     def _merge(self, all_of_them: list[dict[str, Any]]) -> None:
         strange = [i for i, each in enumerate(all_of_them) if each["objects"] != self._summary()]
@@ -221,7 +221,7 @@ class Save:
                 raise SaveFailedError(self._failure(f"worker {worker} failed: {each['error']}"))
 
     def _told(self, error: BaseException | None) -> str | None:
-        """What the other workers hear of an error here."""
+        """Returns what the other workers hear of an error here."""
         return None if error is None else f"{type(error).__name__}: {error}{self._advice(error)}"
 
     def _failure(self, reason: str) -> str:
