@@ -221,11 +221,7 @@ class Checkpoint:
         return self._restore(path, partial, counts=True)
 
     def read(
-        self,
-        save_path: str | os.PathLike[str],
-        options: object = None,
-        *,
-        partial: bool = False,
+        self, save_path: str | os.PathLike[str], options: object = None, *, partial: bool = False
     ) -> CheckpointLoadStatus | InitializationOnlyStatus:
         """As `restore`, for what `write` has written: without the counter of saves."""
         return self._restore(as_path(save_path, "save_path"), partial)

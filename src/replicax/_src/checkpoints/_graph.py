@@ -87,9 +87,8 @@ def walk(root: object) -> list[Node]:
             if kind == Kind.VARIABLE:
                 child = child._root
             identity = id(child)
-            one_of_many = kind == Kind.NUMBER or isinstance(
-                child, jax.Array
-            )  # immutable: no identity
+            # What cannot be changed has no identity.
+            one_of_many = kind == Kind.NUMBER or isinstance(child, jax.Array)
             if one_of_many or identity not in known:
                 path = f"{parent.path}/{_escaped(name)}" if parent.path else _escaped(name)
                 known[identity] = len(nodes)

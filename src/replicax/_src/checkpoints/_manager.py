@@ -202,10 +202,7 @@ class CheckpointManager:
     # ------------------------------------------------------------------ saving
 
     def save(
-        self,
-        checkpoint_number: object = None,
-        check_interval: bool = True,
-        options: object = None,
+        self, checkpoint_number: object = None, check_interval: bool = True, options: object = None
     ) -> str | None:
         """Saves, and returns the path; None if it is too early by `checkpoint_interval`.
 

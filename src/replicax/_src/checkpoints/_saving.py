@@ -68,11 +68,7 @@ class Save:
         try:
             with self.phase("saving", True):
                 self._take(nodes)
-                mine = {
-                    "path": self.path,
-                    "states": self._states,
-                    "objects": self._summary(),
-                }
+                mine = {"path": self.path, "states": self._states, "objects": self._summary()}
                 if self._job.worker == 0:
                     self._partial = _folder.PartialFolder(self.path)
         except Exception as failure:

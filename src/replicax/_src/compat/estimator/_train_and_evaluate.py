@@ -82,11 +82,7 @@ def train_and_evaluate(
       What the last evaluation gave, or None if there was none; and an empty list, in the place of
       TensorFlow's exports.
     """
-    for value, kind in (
-        (estimator, Estimator),
-        (train_spec, TrainSpec),
-        (eval_spec, EvalSpec),
-    ):
+    for value, kind in ((estimator, Estimator), (train_spec, TrainSpec), (eval_spec, EvalSpec)):
         if not isinstance(value, kind):
             raise TypeError(
                 "train_and_evaluate takes an Estimator, a TrainSpec and an EvalSpec; got "

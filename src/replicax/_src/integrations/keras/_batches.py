@@ -97,10 +97,8 @@ class Sharing:
 
     def _cut(self, array: np.ndarray, whole: bool) -> list[np.ndarray]:
         """Returns the parts of this worker's replicas."""
-        count, first = (
-            self.layout.local_replicas,
-            self.layout.worker * self.layout.local_replicas,
-        )
+        count = self.layout.local_replicas
+        first = self.layout.worker * count
         if whole:
             return [array] * count
         size = array.shape[0] // self.layout.replicas

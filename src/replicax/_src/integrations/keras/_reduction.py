@@ -282,10 +282,7 @@ def moments(
 
 
 def masked_moments(
-    original: Original,
-    layer: BatchNormalization,
-    inputs: jax.Array,
-    mask: ArrayLike | None,
+    original: Original, layer: BatchNormalization, inputs: jax.Array, mask: ArrayLike | None
 ) -> Any:
     """Returns those of a `BatchNormalization` whose input has a mask: of the rows that count."""
     context = current_replica() if layer.synchronized and mask is not None else None
