@@ -28,7 +28,6 @@ from tests.guards import ROOT
 
 # Imports of our own package inside a function, each with the reason why it cannot be at the top.
 LOCAL_IMPORTS_WITH_A_REASON: dict[str, str] = {
-    "replicax._src.watching._surfaces": "the part that it imports needs rich, which is an extra",
     "replicax._src.integrations.keras": "what it imports needs Keras to run on JAX",
     "replicax._src.cli._migrate": "the part that it imports needs libcst, which is an extra",
 }
@@ -276,3 +275,13 @@ def test_no_file_of_tests_is_too_long_to_read():
     }
     long = [f"{path}: {length} lines" for path, length in lengths.items() if length > 600]
     assert not long, listing(["at most 600 lines; split it along its subjects", *long])
+
+
+def test_the_estimator_is_a_wing_that_nothing_else_needs():
+    wing, door = "replicax._src.compat.estimator", "replicax.compat."
+    inside = [
+        str(edge)
+        for edge in EDGES
+        if edge.imported.startswith(wing) and not edge.importer.startswith((wing, door))
+    ]
+    assert not inside, listing(inside)

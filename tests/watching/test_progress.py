@@ -339,7 +339,7 @@ def test_values_that_are_not_computed_are_not_waited_for(
         clock.pass_(1.0)
         devices.ready = set(range(step - 1))  # two steps behind
         bar.show(loss=jnp.int32(step))
-        seen.append(bar._walk._texts.get("loss"))
+        seen.append(bar._loop._texts.get("loss"))
     # Step 0 is awaited until it is there, at step 2; then what was the newest at that time.
     assert seen == [None, None, "0", "0", "2", "2"]
     (line,) = screen_of(output_of(console))
@@ -363,7 +363,7 @@ def test_variables_and_metrics_are_not_waited_for(
             shown.reset_state()
             shown.update_state(float(step))
         bar.show(value=shown)
-        text = bar._walk._texts.get("value")
+        text = bar._loop._texts.get("value")
         seen.append(None if text is None else float(text))
     assert seen == [None, 0, 1, 2]
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import replicax as rx
-from replicax._src.watching import _event_file
+from replicax._src.watching._summary_writer import tensorboardx
 from tests.scripts import run_python
 from tests.under_test import Executor
 
@@ -187,7 +187,7 @@ def test_numbers_are_waited_for_by_flush_and_when_there_are_many(tmp_path: Path)
 
 
 def _nothing() -> Any:
-    return _event_file.scalar_summary("x", 0.0)
+    return tensorboardx().summary.scalar("x", 0.0)
 
 
 def test_flush_brings_everything_onto_the_disk(writer: Any, tmp_path: Path):
@@ -307,7 +307,7 @@ def test_wrong_uses_say_what_to_write(writer: Any, tmp_path: Path):
             with pytest.raises(TypeError, match=r"scalar\('x'\) takes a number; got "):
                 rx.summary.scalar("x", wrong)
         with pytest.raises(TypeError, match="`step` must be a whole number; got 'first'"):
-            rx.summary.scalar("x", 1.0, step="first")
+            rx.summary.scalar("x", 1.0, step="first")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="`name` must be a text"):
             rx.summary.scalar("", 1.0)
         with pytest.raises(ValueError, match="`buckets` must be at least 1"):

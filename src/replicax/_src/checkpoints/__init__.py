@@ -1,7 +1,8 @@
 """Checkpoints: what a program has to remember, on the disk and back."""
 
 from replicax._src.checkpoints._checkpoint import Checkpoint as Checkpoint
-from replicax._src.checkpoints._iterating import checkpoints_iterator as checkpoints_iterator
+from replicax._src.checkpoints._graph import variables_in as variables_in
+from replicax._src.checkpoints._latest import checkpoints_iterator as checkpoints_iterator
 from replicax._src.checkpoints._latest import latest_checkpoint as latest_checkpoint
 from replicax._src.checkpoints._latest import list_checkpoints as list_checkpoints
 from replicax._src.checkpoints._manager import CheckpointManager as CheckpointManager

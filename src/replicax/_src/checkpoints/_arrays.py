@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def _context() -> Any:
 
 
 def _spec(folder: str, name: str) -> dict[str, Any]:
-    base = f"file://{_quoted(os.path.abspath(folder))}/"
+    base = f"file://{quote(os.path.abspath(folder))}/"
     return {
         "driver": "zarr",
         "kvstore": {"driver": "ocdbt", "base": base, "path": f"{name}/"},
@@ -37,14 +38,8 @@ def _spec(folder: str, name: str) -> dict[str, Any]:
     }
 
 
-def _quoted(path: str) -> str:
-    from urllib.parse import quote
-
-    return quote(path)
-
-
 def _pieces(array: np.ndarray) -> list[int]:
-    """How long a piece is along each dimension: whole, but for the first that can be cut."""
+    """Returns the size of a piece in each dimension: whole, but for the first that can be cut."""
     shape = list(array.shape)
     size = array.nbytes
     for dim, length in enumerate(shape):
@@ -122,7 +117,7 @@ def _require_room(stores: list[Any], size: int) -> None:
 
 
 def _storable(array: np.ndarray) -> np.ndarray:
-    """The array, or its bits as numbers where TensorStore does not have its dtype."""
+    """Returns the array, or its bits as numbers where TensorStore does not have its dtype."""
     import tensorstore
 
     try:
@@ -133,7 +128,7 @@ def _storable(array: np.ndarray) -> np.ndarray:
 
 
 def _orbax_metadata(names: Iterable[str]) -> dict[str, Any]:
-    """What Orbax wants to know: a dictionary with these keys, all of them arrays."""
+    """Returns what Orbax wants to know: a dictionary with these keys, all of them arrays."""
     return {
         "tree_metadata": {
             str((name,)): {

@@ -8,8 +8,10 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable
+from typing import final
 
 
+@final
 class Background:
     """Runs one task at a time in a thread of its own; whoever waits gets its error."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from replicax._src._errors import CheckpointError
 from replicax._src.checkpoints import _job, _restoring
 from replicax._src.checkpoints._background import finish_all
-from replicax._src.checkpoints._graph import OBJECT, VARIABLE, Node, is_trackable, kind_of, walk
+from replicax._src.checkpoints._graph import Kind, Node, is_trackable, kind_of, walk
 from replicax._src.checkpoints._paths import as_path, as_target, require_below
 from replicax._src.checkpoints._saving import Save
 from replicax._src.checkpoints._status import CheckpointLoadStatus, InitializationOnlyStatus
@@ -47,12 +47,12 @@ class Checkpoint:
 
     _is_checkpoint = True
 
-    def __init__(self, root: Any = None, **kwargs: Any):
+    def __init__(self, root: object = None, **kwargs: object):
         object.__setattr__(self, "_tracked", {})
         object.__setattr__(self, "_status", None)
         object.__setattr__(self, "_counter", None)
         object.__setattr__(self, "_unfinished", None)
-        if root is not None and kind_of(root, True) != OBJECT:
+        if root is not None and kind_of(root, True) != Kind.OBJECT:
             raise ValueError(
                 f"`root` must be an object with attributes, a dictionary or a list; got {root!r}. "
                 "Give anything else a name: rx.train.Checkpoint(step=...)."
@@ -67,7 +67,7 @@ class Checkpoint:
                 )
             setattr(self, name, value)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in _OWN_NAMES or hasattr(type(self), name):
             raise ValueError(f"A checkpoint cannot hold something named {name!r}: choose another.")
         if not is_trackable(value):
@@ -76,7 +76,7 @@ class Checkpoint:
         if self._status is not None and self._status._awaits(name):
             self._status._update()
 
-    def _put(self, name: str, value: Any) -> None:
+    def _put(self, name: str, value: object) -> None:
         self._tracked[name] = value
         object.__setattr__(self, name, value)
 
@@ -96,7 +96,7 @@ class Checkpoint:
         found |= self._tracked
         return found | ({} if self._counter is None else {"save_counter": self._counter})
 
-    def _checkpoint_put(self, name: str, value: Any) -> None:
+    def _checkpoint_put(self, name: str, value: object) -> None:
         """Sets what was restored, here or in the root."""
         root = self._checkpoint_root
         if name in self._tracked or root is None:
@@ -124,7 +124,7 @@ class Checkpoint:
 
     # ------------------------------------------------------------------ saving
 
-    def save(self, file_prefix: str | os.PathLike[str], options: Any = None) -> str:
+    def save(self, file_prefix: str | os.PathLike[str], options: object = None) -> str:
         """Saves to `{file_prefix}-{n}`, where n counts the saves; returns that path.
 
         In a job of many workers all call it, and the first one writes. It needs the others only if
@@ -141,7 +141,7 @@ class Checkpoint:
         self.save_counter.assign_add(1)
         return self._written(f"{prefix}-{int(self.save_counter.numpy())}")
 
-    def write(self, file_prefix: str | os.PathLike[str], options: Any = None) -> str:
+    def write(self, file_prefix: str | os.PathLike[str], options: object = None) -> str:
         """Saves to this very path, and does not count; returns the path.
 
         Args:
@@ -168,7 +168,7 @@ class Checkpoint:
 
     def _require_restored(self, nodes: list[Node]) -> None:
         for node in nodes:
-            if node.kind == VARIABLE:
+            if node.kind == Kind.VARIABLE:
                 catch_up(node.value)  # made after restoring, and not used so far
         late = [] if self._status is None else self._status._late(nodes)
         if late:
@@ -189,7 +189,7 @@ class Checkpoint:
     def restore(
         self,
         save_path: str | os.PathLike[str] | None,
-        options: Any = None,
+        options: object = None,
         *,
         partial: bool = False,
     ) -> CheckpointLoadStatus | InitializationOnlyStatus:
@@ -221,11 +221,7 @@ class Checkpoint:
         return self._restore(path, partial, counts=True)
 
     def read(
-        self,
-        save_path: str | os.PathLike[str],
-        options: Any = None,
-        *,
-        partial: bool = False,
+        self, save_path: str | os.PathLike[str], options: object = None, *, partial: bool = False
     ) -> CheckpointLoadStatus | InitializationOnlyStatus:
         """As `restore`, for what `write` has written: without the counter of saves."""
         return self._restore(as_path(save_path, "save_path"), partial)
@@ -285,7 +281,7 @@ class Checkpoint:
 _OWN_NAMES = frozenset({"save", "write", "restore", "read", "sync", "save_counter"})
 
 
-def _not_trackable(name: str, value: Any) -> str:
+def _not_trackable(name: str, value: object) -> str:
     return (
         f"`Checkpoint` cannot save {name}={value!r}, of type {type(value).__name__}. It takes "
         "variables, optimizers, iterators, metrics, random generators, arrays and numbers, and "

@@ -13,6 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from typing import final
 
 from replicax._src.checkpoints import _manifest
 from replicax._src.checkpoints._leftovers import require_replaceable, settle
@@ -27,6 +28,7 @@ _READ_SIZE = 8 << 20
 # --- writing --------------------------------------------------------------------------------------
 
 
+@final
 class PartialFolder:
     """A checkpoint in the making, which no other process takes for an abandoned one."""
 
@@ -130,7 +132,7 @@ def _size_and_checksum(folder: str, name: str, sync: bool = False) -> tuple[int,
 
 
 def read_manifest(path: str) -> Manifest:
-    """The manifest of a checkpoint, checked; `verify` looks at the rest."""
+    """Returns the manifest of a checkpoint, checked; `verify` looks at the rest."""
     manifest = _manifest.read_manifest(path)
     if manifest is None:
         raise CheckpointNotFoundError(_not_found(path))
@@ -138,7 +140,7 @@ def read_manifest(path: str) -> Manifest:
 
 
 def mark_of(path: str) -> str | None:
-    """A text that is different for different checkpoints; None where there is none."""
+    """Returns a text that is different for different checkpoints; None where there is none."""
     try:
         content = _manifest.manifest_content(path)
     except (DamagedCheckpointError, OSError):
@@ -147,7 +149,7 @@ def mark_of(path: str) -> str | None:
 
 
 def verify(path: str) -> Manifest:
-    """The manifest of a checkpoint, of which every byte is as it was written."""
+    """Returns the manifest of a checkpoint, of which every byte is as it was written."""
     manifest = read_manifest(path)
     sizes = _sizes(path)
     for name, (size, checksum) in manifest.files.items():
@@ -161,7 +163,7 @@ def verify(path: str) -> Manifest:
 
 
 def _sizes(path: str) -> dict[str, int]:
-    """The size of each file in a folder; `DamagedCheckpointError` for links, pipes and devices."""
+    """Returns the size of each file in a folder; refuses links, pipes and devices."""
     found: dict[str, int] = {}
     for root, folders, names in os.walk(path):
         for name in (*folders, *names):
@@ -194,7 +196,7 @@ def _not_found(path: str) -> str:
 
 
 def checkpoints_in(directory: str) -> list[tuple[str, Manifest]]:
-    """The checkpoints of a directory, earliest first; those with an unreadable manifest are not."""
+    """Returns the checkpoints of a directory with readable manifests, earliest first."""
     found = []
     for path in folders_in(directory):
         with contextlib.suppress(CheckpointNotFoundError, DamagedCheckpointError, OSError):
@@ -225,5 +227,5 @@ def keep(path: str) -> None:
 
 
 def is_kept(path: str) -> bool:
-    """Whether a checkpoint is kept for good."""
+    """Returns whether a checkpoint is kept for good."""
     return os.path.exists(os.path.join(path, KEPT))

@@ -9,18 +9,18 @@ two names is one object.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, final
 
 import jax
 import numpy as np
 
 from replicax._src._arrays import is_number
-from replicax._src.training import Optimizer
-from replicax._src.training._metrics import Metric
+from replicax._src.training import Metric, Optimizer, slots_of
 from replicax._src.variable import Variable
 
 _OPAQUE = frozenset(sys.stdlib_module_names) | {
@@ -28,9 +28,20 @@ _OPAQUE = frozenset(sys.stdlib_module_names) | {
 }
 
 CALL_COUNTER = "checkpointed_runs"  # of preemption handlers; TensorFlow's name in a checkpoint
-OBJECT, VARIABLE, ARRAY, NUMBER, STATE = "object", "variable", "array", "number", "state"
 
 
+@final
+class Kind(enum.StrEnum):
+    """What a thing is to a checkpoint; the texts are in `objects.json`."""
+
+    OBJECT = "object"  # leads to others, and has no value of its own
+    VARIABLE = "variable"
+    ARRAY = "array"
+    NUMBER = "number"
+    STATE = "state"  # that of an object with `get_state` and `set_state`, such as an iterator
+
+
+@final
 @dataclasses.dataclass
 class Slot:
     """A variable of an optimizer's state."""
@@ -41,25 +52,26 @@ class Slot:
     node: int
 
 
+@final
 @dataclasses.dataclass
 class Node:
     """An object of the program, or something in it that has a value."""
 
-    kind: str
+    kind: Kind
     value: Any
     path: str
     children: dict[str, int] = dataclasses.field(default_factory=dict)
     slots: list[Slot] = dataclasses.field(default_factory=list)
-    put: Callable[[Any], None] | None = None  # sets it anew where it cannot be changed itself
+    put: Callable[[Any], None] | None = None  # sets another where it cannot be changed itself
 
     @property
     def is_leaf(self) -> bool:
-        return self.kind != OBJECT
+        return self.kind != Kind.OBJECT
 
 
-def walk(root: Any) -> list[Node]:
-    """The nodes reachable from `root`, which is the first; nearer ones before farther ones."""
-    nodes = [Node(OBJECT, root, "")]
+def walk(root: object) -> list[Node]:
+    """Returns the nodes reachable from `root`, which is the first; nearer ones come first."""
+    nodes = [Node(Kind.OBJECT, root, "")]
     known: dict[int, int] = {id(root): 0}
     alive: list[Any] = []  # what was made on the way keeps its identity until we are done
     # `plain`: only dictionaries and lists lie between the checkpoint and here.
@@ -72,15 +84,16 @@ def walk(root: Any) -> list[Node]:
             if kind is None:
                 continue
             alive.append(child)
-            if kind == VARIABLE:
+            if kind == Kind.VARIABLE:
                 child = child._root
             identity = id(child)
-            one_of_many = kind == NUMBER or isinstance(child, jax.Array)  # immutable: no identity
+            # What cannot be changed has no identity.
+            one_of_many = kind == Kind.NUMBER or isinstance(child, jax.Array)
             if one_of_many or identity not in known:
                 path = f"{parent.path}/{_escaped(name)}" if parent.path else _escaped(name)
                 known[identity] = len(nodes)
                 nodes.append(Node(kind, child, path, put=put))
-                if kind == OBJECT:
+                if kind == Kind.OBJECT:
                     inner = plain and isinstance(child, dict | list) or _is_checkpoint(child)
                     queue.append((known[identity], inner))
             parent.children[name] = known[identity]
@@ -88,8 +101,13 @@ def walk(root: Any) -> list[Node]:
     return _without_empty_branches(nodes)
 
 
-def children_of(value: Any) -> Iterator[tuple[str, Any, Callable[[Any], None] | None]]:
-    """What is directly below an object: name, child, and how to put another in its place."""
+def variables_in(root: object) -> list[Variable]:
+    """Returns the variables that a checkpoint of `root` would save."""
+    return [node.value for node in walk(root) if node.kind == Kind.VARIABLE]
+
+
+def children_of(value: object) -> Iterator[tuple[str, Any, Callable[[Any], None] | None]]:
+    """Yields what is directly below an object: name, child, how to put another in its place."""
     own = getattr(type(value), "_checkpoint_children", None)
     if own is not None:
         put = getattr(type(value), "_checkpoint_put", setattr)
@@ -117,7 +135,7 @@ def children_of(value: Any) -> Iterator[tuple[str, Any, Callable[[Any], None] | 
             yield name, child, lambda new, name=name: setattr(value, name, new)
 
 
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(value: object) -> Iterator[tuple[str, Any]]:
     yield from list(getattr(value, "__dict__", {}).items())
     for cls in type(value).__mro__:
         slots = cls.__dict__.get("__slots__", ())
@@ -126,35 +144,35 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
                 yield name, getattr(value, name)
 
 
-def kind_of(value: Any, plain: bool) -> str | None:
-    """What a value is to a checkpoint; None if there is nothing to save in it."""
+def kind_of(value: object, plain: bool) -> Kind | None:
+    """Returns what a value is to a checkpoint; None if there is nothing to save in it."""
     if isinstance(value, Variable):
-        return VARIABLE
+        return Kind.VARIABLE
     if isinstance(value, jax.Array | np.ndarray):
-        return ARRAY if plain and (isinstance(value, jax.Array) or is_number(value)) else None
+        return Kind.ARRAY if plain and (isinstance(value, jax.Array) or is_number(value)) else None
     if is_number(value):
-        return NUMBER if plain else None
+        return Kind.NUMBER if plain else None
     if has_state(value):
-        return STATE
+        return Kind.STATE
     if isinstance(value, dict | list | tuple | Optimizer | Metric | types.SimpleNamespace):
-        return OBJECT
+        return Kind.OBJECT
     if hasattr(type(value), "_checkpoint_children"):
-        return OBJECT
-    return OBJECT if _is_users(value) else None
+        return Kind.OBJECT
+    return Kind.OBJECT if _is_users(value) else None
 
 
-def has_state(value: Any) -> bool:
-    """Whether an object says its state itself, as iterators over data sets do."""
+def has_state(value: object) -> bool:
+    """Returns whether an object says its state itself, as iterators over data sets do."""
     kind = type(value)
     return callable(getattr(kind, "get_state", None)) and callable(getattr(kind, "set_state", None))
 
 
-def is_trackable(value: Any) -> bool:
-    """Whether a value can be given to a checkpoint."""
+def is_trackable(value: object) -> bool:
+    """Returns whether a value can be given to a checkpoint."""
     return kind_of(value, True) is not None
 
 
-def _is_users(value: Any) -> bool:
+def _is_users(value: object) -> bool:
     kind = type(value)
     if isinstance(value, type | types.ModuleType):
         return False
@@ -163,7 +181,7 @@ def _is_users(value: Any) -> bool:
     return hasattr(value, "__dict__") or hasattr(kind, "__slots__")
 
 
-def _is_checkpoint(value: Any) -> bool:
+def _is_checkpoint(value: object) -> bool:
     return bool(getattr(type(value), "_is_checkpoint", False))
 
 
@@ -173,13 +191,13 @@ def _escaped(name: str) -> str:
 
 def _add_slots(nodes: list[Node], known: dict[int, int]) -> None:
     for node in [each for each in nodes if isinstance(each.value, Optimizer)]:
-        for owner, position, label, variable in node.value._slots():
+        for owner, position, label, variable in slots_of(node.value):
             owned_by = None if owner is None else known.get(id(owner))
             named = position if owned_by is None else nodes[owned_by].path
             path = f"{node.path}/{label}" + ("" if named is None else f"/{named}")
             slot = known.setdefault(id(variable), len(nodes))
             if slot == len(nodes):
-                nodes.append(Node(VARIABLE, variable, path))
+                nodes.append(Node(Kind.VARIABLE, variable, path))
             node.slots.append(Slot(owned_by, position, label, slot))
 
 

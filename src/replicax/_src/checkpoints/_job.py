@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 from replicax._src._errors import CheckpointError
 from replicax._src.cluster import current_membership
@@ -22,8 +22,8 @@ class Job(Protocol):
     worker: int
     workers: int
 
-    def exchange(self, topic: str, payload: Any, timeout: float | None = None) -> list[Any]:
-        """What each worker gave, in their order; `payload` is made of numbers, texts, lists."""
+    def exchange(self, topic: str, payload: object, timeout: float | None = None) -> list[Any]:
+        """Returns what each worker gave, in their order: `payload`, of numbers, texts, lists."""
         ...
 
     def phase(self, phase: str, busy: bool | None = None) -> contextlib.AbstractContextManager[Any]:
@@ -31,13 +31,14 @@ class Job(Protocol):
         ...
 
 
+@final
 class OneWorker:
     """A job of this process alone."""
 
     worker = 0
     workers = 1
 
-    def exchange(self, topic: str, payload: Any, timeout: float | None = None) -> list[Any]:
+    def exchange(self, topic: str, payload: object, timeout: float | None = None) -> list[Any]:
         return [payload]
 
     def phase(self, phase: str, busy: bool | None = None) -> contextlib.AbstractContextManager[Any]:
@@ -50,12 +51,12 @@ _counters: weakref.WeakKeyDictionary[Job, Any] = weakref.WeakKeyDictionary()  # 
 
 
 def current_job() -> Job:
-    """The job that this process belongs to."""
+    """Returns the job that this process belongs to."""
     return _source() or ALONE
 
 
 def topic(job: Job) -> str:
-    """A name for one meeting; the same on all workers if they call the same things in order.
+    """Returns a name for one meeting: the same on all workers that call the same things in order.
 
     A name of its own for each, because saves of two managers may be under way at once.
     """
@@ -63,7 +64,7 @@ def topic(job: Job) -> str:
 
 
 def told_by_first(job: Job, what: str, find: Callable[[], Any]) -> Any:
-    """What the first worker finds; its error is raised on all."""
+    """Returns what the first worker finds; its error is raised on all."""
     value, error = None, None
     if job.worker == 0:
         try:

@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, final
 
 from replicax._src.checkpoints import _restoring
-from replicax._src.checkpoints._graph import OBJECT, VARIABLE, Node, children_of, kind_of, walk
+from replicax._src.checkpoints._graph import Kind, Node, children_of, kind_of, walk
 from replicax._src.checkpoints._problems import UnmatchedError
 from replicax._src.training import Optimizer
-from replicax._src.variable import Variable, late_value_sources
+from replicax._src.variable import Variable, late_value_sources, stop_looking
+
+if TYPE_CHECKING:
+    from replicax._src.checkpoints._checkpoint import Checkpoint
+    from replicax._src.checkpoints._status import CheckpointLoadStatus
 
 _MISSING = object()
 
 
+@final
 class LateValues:
     """The saved values of one restored checkpoint that have no variable yet."""
 
-    def __init__(self, root: Any, status: Any, saved: _restoring.Saved):
+    def __init__(self, root: Checkpoint, status: CheckpointLoadStatus, saved: _restoring.Saved):
         """
         Args:
           root: the `Checkpoint` that was restored.
@@ -38,7 +43,7 @@ class LateValues:
         self._children = {
             name: _weak(child)
             for name, child in root._tracked.items()
-            if kind_of(child, False) == OBJECT
+            if kind_of(child, False) == Kind.OBJECT
         }
         self._awaited: set[int] = set()
         self._on_the_way: set[int] = set()
@@ -50,7 +55,7 @@ class LateValues:
         self._awaited = {
             index
             for index, each in enumerate(objects)
-            if each["kind"] == VARIABLE
+            if each["kind"] == Kind.VARIABLE
             and not (index in placed or index in slots or _restoring.is_counter(each["path"]))
         }
         self._on_the_way = set(self._awaited)
@@ -73,7 +78,7 @@ class LateValues:
         if self in late_value_sources:
             late_value_sources.remove(self)
 
-    def __call__(self, used: Any) -> None:
+    def __call__(self, used: object) -> None:
         """Gives their saved values to the variables that have a place by now.
 
         Args:
@@ -94,15 +99,15 @@ class LateValues:
             return
         fitting = []
         for variable, index in pairs:
-            node = Node(VARIABLE, variable, self._saved.objects[index]["path"])
+            node = Node(Kind.VARIABLE, variable, self._saved.objects[index]["path"])
             difference = _restoring.difference(node, self._saved, index)
             if difference is None:
                 fitting.append((node, index))
             elif variable is used:
                 raise UnmatchedError(_does_not_fit(difference, self._saved.path))
-        _restoring.Prepared(fitting, self._saved).commit()
+        _restoring.PreparedValues(fitting, self._saved).commit()
         for node, index in fitting:
-            node.value._looks_left = 0
+            stop_looking(node.value)
             if status is not None:
                 status._note(node.value, index)
         placed = {index for _, index in fitting}
@@ -111,7 +116,7 @@ class LateValues:
             self.await_all_but(everything - self._awaited | placed)
 
     def _top(self) -> dict[str, Any] | None:
-        """What the checkpoint holds, by name; None if all of it is gone."""
+        """Returns what the checkpoint holds, by name; None if all of it is gone."""
         checkpoint = self._checkpoint()
         if checkpoint is not None:
             return checkpoint._checkpoint_children()
@@ -124,9 +129,9 @@ class LateValues:
         return {name: nodes[index].value for name, index in nodes[0].children.items()} | alive
 
     def _found_below(
-        self, top: dict[str, Any], used: Any
+        self, top: dict[str, Any], used: object
     ) -> tuple[list[tuple[Variable, int]], list[Any]]:
-        """Variables that are awaited, with their saved objects; and optimizers on the way."""
+        """Returns awaited variables with their saved objects, and optimizers on the way."""
         pairs: list[tuple[Variable, int]] = []
         optimizers: list[Any] = []
         seen = {0}
@@ -142,7 +147,7 @@ class LateValues:
                 if isinstance(child, Optimizer):
                     optimizers.append(child)
                 elif target not in self._awaited:
-                    if kind_of(child, False) == OBJECT:
+                    if kind_of(child, False) == Kind.OBJECT:
                         queue.append((child, target))
                 elif isinstance(child, Variable):
                     pairs.append((child._root, target))
@@ -159,15 +164,16 @@ def _does_not_fit(difference: str, path: str) -> str:
     )
 
 
-def _not_of_a_strategy(used: Any, saved: _restoring.Saved, target: int) -> str:
+def _not_of_a_strategy(used: object, saved: _restoring.Saved, target: int) -> str:
+    name = getattr(used, "path", used)
     return (
         f"{saved.objects[target]['path']} of the checkpoint {saved.path} was to be restored when "
-        f"the model makes it; but {used.path!r} was made outside of a strategy's scope. Make the "
+        f"the model makes it; but {name!r} was made outside of a strategy's scope. Make the "
         "model inside `with strategy.scope():` (rx.distribute.OneDeviceStrategy will do)."
     )
 
 
-def _weak(value: Any) -> Callable[[], Any]:
+def _weak(value: object) -> Callable[[], Any]:
     try:
         return weakref.ref(value)
     except TypeError:  # dictionaries, lists: these are found while the checkpoint itself exists

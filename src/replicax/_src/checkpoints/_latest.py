@@ -1,8 +1,10 @@
-"""The latest checkpoint of a directory that is whole."""
+"""The latest checkpoint of a directory that is whole, once or again and again."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable, Iterator
 
 from replicax._src import _warnings
 from replicax._src.checkpoints import _folder
@@ -12,11 +14,12 @@ from replicax._src.checkpoints._objects import read_objects
 from replicax._src.checkpoints._paths import as_path
 from replicax._src.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
 
+_POLL_SECONDS = 1.0  # how often to look for a newer checkpoint
 _told: set[str] = set()  # the damaged checkpoints that users know of
 
 
 def latest_whole(directory: str, prefix: str | None = None) -> str | None:
-    """The path of the latest checkpoint, every byte of which is as it was written.
+    """Returns the path of the latest checkpoint, every byte of which is as it was written.
 
     Damaged ones are passed over, each with a warning that says which and why.
     """
@@ -57,7 +60,7 @@ def _tell(path: str, reason: object) -> None:
 def latest_checkpoint(
     checkpoint_dir: str | os.PathLike[str], latest_filename: str | None = None
 ) -> str | None:
-    """The path of the latest checkpoint in a directory; None if there is none.
+    """Returns the path of the latest checkpoint in a directory; None if there is none.
 
     What this process is still writing in the background is waited for. Damaged checkpoints are
     passed over, with a warning.
@@ -72,7 +75,7 @@ def latest_checkpoint(
 
 
 def list_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
-    """The paths of all checkpoints in a directory, earliest first; none that is half-written.
+    """Returns the paths of the checkpoints in a directory, earliest first; none half-written.
 
     What this process is still writing in the background is waited for.
 
@@ -82,3 +85,45 @@ def list_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
     directory = as_path(checkpoint_dir, "checkpoint_dir")
     finish_all()
     return [path for path, _ in _folder.checkpoints_in(os.path.abspath(directory))]
+
+
+def checkpoints_iterator(
+    checkpoint_dir: str | os.PathLike[str],
+    min_interval_secs: float = 0,
+    timeout: float | None = None,
+    timeout_fn: Callable[[], bool] | None = None,
+) -> Iterator[str]:
+    """Yields the path of the latest checkpoint, again whenever there is a newer one.
+
+    Those that come while the user is busy are passed over, but for the last.
+
+    Args:
+      checkpoint_dir: where another program saves.
+      min_interval_secs: how long to wait at least between two of them.
+      timeout: seconds to wait for a newer one; None: forever.
+      timeout_fn: called after each `timeout`; the end if it returns True. Without it, the end.
+    """
+    directory = as_path(checkpoint_dir, "checkpoint_dir")
+    last: str | None = None
+    while True:
+        began = time.monotonic()
+        path = _next(directory, last, timeout)
+        if path is None:
+            if timeout_fn is None or timeout_fn():
+                return
+            continue
+        last = path
+        yield path
+        time.sleep(max(0.0, min_interval_secs - (time.monotonic() - began)))
+
+
+def _next(directory: str, last: str | None, timeout: float | None) -> str | None:
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        path = latest_checkpoint(directory) if os.path.isdir(directory) else None
+        if path is not None and path != last:
+            return path
+        left = _POLL_SECONDS if deadline is None else deadline - time.monotonic()
+        if left <= 0:
+            return None
+        time.sleep(min(_POLL_SECONDS, left))

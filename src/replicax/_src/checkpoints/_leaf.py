@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from replicax._src.checkpoints._graph import ARRAY, VARIABLE, Node
+from replicax._src.checkpoints._graph import Kind, Node
 from replicax._src.context import require_threads
 from replicax._src.variable import (
     UPDATING,
@@ -26,8 +26,9 @@ from replicax._src.variable import (
 _SHARED_OUT = 1 << 20  # bytes; larger copies are made by several threads
 
 
+@final
 @dataclasses.dataclass
-class ArrayLook:
+class ArraySpec:
     """What an array is like: enough to tell whether a saved one fits."""
 
     dtype: str
@@ -39,31 +40,33 @@ class ArrayLook:
         return f"{kind}[{','.join(map(str, self.shape))}]"
 
 
-def look_of(value: Any) -> ArrayLook:
-    """What a variable or array is like."""
+def spec_of(value: Variable | jax.Array | np.ndarray) -> ArraySpec:
+    """Returns what a variable or array is like."""
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         array = whole_of(value) if isinstance(value, Variable) else value
-        return ArrayLook("key", tuple(value.shape), str(jax.random.key_impl(array)))
-    return ArrayLook(str(np.dtype(value.dtype)), tuple(value.shape))
+        return ArraySpec("key", tuple(value.shape), str(jax.random.key_impl(array)))
+    return ArraySpec(str(np.dtype(value.dtype)), tuple(value.shape))
 
 
 # --- to the host ----------------------------------------------------------------------------------
 
 
-def differing_copies(variable: Any) -> list[Any]:
-    """The copies of this worker, for variables whose copies differ."""
+def differing_copies(variable: object) -> list[Any]:
+    """Returns the copies of this worker, for variables whose copies differ."""
     if isinstance(variable, DistributedVariable) and copies_differ(variable):
         return list(variable.values)
     return []
 
 
-def has_parts_elsewhere(variable: Any) -> bool:
-    """Whether other workers may have something of a variable that this one has not."""
-    return bool(differing_copies(variable)) or own_storage(variable).has_parts_elsewhere
+def has_parts_elsewhere(variable: object) -> bool:
+    """Returns whether other workers may have something of a variable that this one has not."""
+    return bool(differing_copies(variable)) or (
+        isinstance(variable, Variable) and own_storage(variable).has_parts_elsewhere
+    )
 
 
 def host_copies(nodes: list[Node]) -> list[np.ndarray]:
-    """The values of variables and arrays, on the host, where no later update reaches them.
+    """Returns the values of variables and arrays, on the host, where no later update reaches them.
 
     Compiled steps write their results into the buffers of the variables, so these cannot just be
     held. Nor are the variables read in the usual way, after which the next step would have to copy
@@ -78,9 +81,9 @@ def host_copies(nodes: list[Node]) -> list[np.ndarray]:
         return _copied(arrays)
 
 
-def _on_device(node: Node) -> Any:
+def _on_device(node: Node) -> jax.Array | np.ndarray:
     value = node.value
-    if node.kind == ARRAY:
+    if node.kind == Kind.ARRAY:
         return value
     if not isinstance(value, DistributedVariable):
         return whole_of(value)
@@ -90,11 +93,11 @@ def _on_device(node: Node) -> Any:
 
 
 def host_copy(variable: Variable) -> np.ndarray:
-    """The value of one copy of a variable."""
+    """Returns the value of one copy of a variable."""
     return _copied([_bits(variable.read_value())])[0]
 
 
-def _bits(array: Any) -> Any:
+def _bits(array: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
     is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
     return jax.random.key_data(array) if is_key else array
 
@@ -114,21 +117,21 @@ def _copied(arrays: list[Any]) -> list[np.ndarray]:
 # --- from the host --------------------------------------------------------------------------------
 
 
-def as_saved(array: np.ndarray, look: ArrayLook) -> Any:
-    """A stored array, as what it was before; `ValueError` if it cannot have been that."""
-    if look.keys is not None:
-        value = jax.random.wrap_key_data(jnp.asarray(array), impl=look.keys)
+def as_saved(array: np.ndarray, spec: ArraySpec) -> Any:
+    """Returns a stored array, as what it was before; `ValueError` if it cannot have been that."""
+    if spec.keys is not None:
+        value = jax.random.wrap_key_data(jnp.asarray(array), impl=spec.keys)
     else:
-        dtype = np.dtype(look.dtype)
+        dtype = np.dtype(spec.dtype)
         value = array if array.dtype == dtype else array.view(dtype)
-    if value.shape != look.shape:
-        raise ValueError(f"an array of the shape {list(value.shape)} is said to be {look}")
+    if value.shape != spec.shape:
+        raise ValueError(f"an array of the shape {list(value.shape)} is said to be {spec}")
     return value
 
 
-def put_value(node: Node, value: Any, copies: list[Any] | None = None) -> None:
+def put_value(node: Node, value: object, copies: list[Any] | None = None) -> None:
     """Gives a variable or array of the program a restored value."""
-    if node.kind == VARIABLE:
+    if node.kind == Kind.VARIABLE:
         mine = differing_copies(node.value)
         if copies is not None and len(copies) == len(mine):
             for part, copy in zip(mine, copies, strict=True):
@@ -147,8 +150,8 @@ def put_value(node: Node, value: Any, copies: list[Any] | None = None) -> None:
 # --- numbers and states as JSON -------------------------------------------------------------------
 
 
-def number_to_json(value: Any) -> Any:
-    """A number, such that it comes back with its type and all its bits."""
+def number_to_json(value: object) -> Any:
+    """Returns a number, such that it comes back with its type and all its bits."""
     if isinstance(value, np.generic):
         raw = base64.b64encode(value.tobytes()).decode()
         return {"numpy": str(value.dtype), "bytes": raw}
@@ -157,7 +160,7 @@ def number_to_json(value: Any) -> Any:
     return value
 
 
-def number_from_json(value: Any) -> Any:
+def number_from_json(value: object) -> Any:
     if not isinstance(value, dict):
         return value
     if "complex" in value:
@@ -165,8 +168,8 @@ def number_from_json(value: Any) -> Any:
     return np.frombuffer(base64.b64decode(value["bytes"]), np.dtype(value["numpy"]))[0]
 
 
-def state_to_json(value: Any) -> Any:
-    """A state as JSON: also with bytes, tuples and NumPy numbers."""
+def state_to_json(value: object) -> Any:
+    """Returns a state as JSON: also with bytes, tuples and NumPy numbers."""
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, tuple):
@@ -188,7 +191,7 @@ def state_to_json(value: Any) -> Any:
     )
 
 
-def state_from_json(value: Any) -> Any:
+def state_from_json(value: object) -> Any:
     if isinstance(value, list):
         return [state_from_json(each) for each in value]
     if isinstance(value, dict):

@@ -29,7 +29,7 @@ _BEGINNINGS = {MANIFEST: b'{"format": "replicax checkpoint"', OBJECTS: b'{"objec
 
 
 def why_not_ours(path: str) -> str | None:
-    """What is at a path, if it may not be removed; None for a checkpoint, or if nothing is lost."""
+    """Returns what is at a path if it may not be removed; None for a checkpoint or nothing."""
     if os.path.islink(path):
         return f"a symbolic link to {os.readlink(path)}"
     if not os.path.lexists(path):
@@ -44,7 +44,7 @@ def why_not_ours(path: str) -> str | None:
 
 
 def _stranger_in(path: str) -> str | None:
-    """What is in a folder and in no checkpoint, if there is anything; links are not followed."""
+    """Returns something in a folder that is in no checkpoint; links are not followed."""
     for root, folders, files in os.walk(path):
         for name in sorted((*folders, *files)):
             inside = os.path.relpath(os.path.join(root, name), path)

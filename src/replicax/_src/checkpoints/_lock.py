@@ -9,10 +9,12 @@ import contextlib
 import fcntl
 import os
 import socket
+from typing import final
 
 from replicax._src.checkpoints._names import LOCK
 
 
+@final
 class PathLock:
     """Held while a checkpoint is made at a path, or what was left there is put in order."""
 

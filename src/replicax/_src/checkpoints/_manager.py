@@ -7,7 +7,8 @@ import operator
 import os
 import time
 from collections.abc import Callable
-from typing import Any, Self
+from types import TracebackType
+from typing import Any, Self, SupportsInt
 
 from replicax._src._errors import add_note
 from replicax._src.checkpoints import _folder, _job
@@ -23,9 +24,9 @@ from replicax._src.checkpoints._together import Restoring
 _HOUR = 3600.0
 
 
-def _whole_number(given: Any, what: str) -> int:
-    """The number in an integer, or in a variable or array of one."""
-    value = given.numpy() if hasattr(given, "numpy") else given
+def _whole_number(given: object, what: str) -> int:
+    """Returns the number in an integer, or in a variable or array of one."""
+    value: Any = _on_host(given)
     try:
         return operator.index(value)
     except TypeError:
@@ -34,7 +35,13 @@ def _whole_number(given: Any, what: str) -> int:
         ) from None
 
 
-def _checkpoint_number(given: Any) -> int:
+def _on_host(given: object) -> object:
+    """Returns the value of a variable or array; anything else as it is."""
+    read = getattr(given, "numpy", None)
+    return given if read is None else read()
+
+
+def _checkpoint_number(given: object) -> int:
     number = _whole_number(given, "checkpoint_number")
     if number < 0:
         raise ValueError(
@@ -44,7 +51,7 @@ def _checkpoint_number(given: Any) -> int:
     return number
 
 
-def _require_hours(hours: Any) -> None:
+def _require_hours(hours: object) -> None:
     if hours is None:
         return
     if not isinstance(hours, int | float):
@@ -100,7 +107,7 @@ class CheckpointManager:
         max_to_keep: int | None = 5,
         keep_checkpoint_every_n_hours: float | None = None,
         checkpoint_name: str = "ckpt",
-        step_counter: Any = None,
+        step_counter: SupportsInt | None = None,
         checkpoint_interval: int | None = None,
         init_fn: Callable[[], Any] | None = None,
         last_checkpoint_step: int | None = None,
@@ -195,10 +202,7 @@ class CheckpointManager:
     # ------------------------------------------------------------------ saving
 
     def save(
-        self,
-        checkpoint_number: Any = None,
-        check_interval: bool = True,
-        options: Any = None,
+        self, checkpoint_number: object = None, check_interval: bool = True, options: object = None
     ) -> str | None:
         """Saves, and returns the path; None if it is too early by `checkpoint_interval`.
 
@@ -239,10 +243,11 @@ class CheckpointManager:
         self._verified = save.path
 
     def _step(self) -> int:
-        counter = self._step_counter
-        if counter is None:
-            counter = getattr(self._checkpoint, "step")  # noqa: B009  # named by the user
-        return int(counter.numpy() if hasattr(counter, "numpy") else counter)
+        given = self._step_counter
+        if given is None:
+            given = getattr(self._checkpoint, "step")  # noqa: B009  # named by the user
+        step: Any = _on_host(given)
+        return int(step)
 
     def _sweep(self) -> None:
         if self._max_to_keep is not None:
@@ -273,7 +278,12 @@ class CheckpointManager:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             self.close()
         except BaseException as failure:

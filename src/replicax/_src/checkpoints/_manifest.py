@@ -10,7 +10,7 @@ import json
 import math
 import os
 import stat
-from typing import Any, NamedTuple
+from typing import NamedTuple, final
 
 from replicax._src.checkpoints._names import MANIFEST
 from replicax._src.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
@@ -21,6 +21,7 @@ _MOST_BYTES = 64 << 20  # a manifest of half a million files
 _LARGEST = 1 << 63
 
 
+@final
 class Manifest(NamedTuple):
     """What a checkpoint says about itself."""
 
@@ -31,21 +32,21 @@ class Manifest(NamedTuple):
 
 
 def checksum_of(data: bytes | memoryview, start: int = 0) -> int:
-    """The checksum of some bytes; `start` is that of the bytes before them."""
+    """Returns the checksum of some bytes; `start` is that of the bytes before them."""
     from crc32c import crc32c  # loaded with the first checkpoint
 
     return crc32c(data, start)
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
-    """The content of the file."""
+    """Returns the content of the file."""
     content = {"format": _FORMAT, "version": _VERSION, **manifest._asdict()}
     body = json.dumps(content).encode()
     return body + b"\n%08x\n" % checksum_of(body)
 
 
 def read_manifest(path: str) -> Manifest | None:
-    """The manifest of the checkpoint at `path`, checked; None if there is none."""
+    """Returns the manifest of the checkpoint at `path`, checked; None if there is none."""
     data = manifest_content(path)
     if data is None:
         return None
@@ -71,15 +72,15 @@ def read_manifest(path: str) -> Manifest | None:
     return Manifest(content["sequence"], content["time"], content["workers"], files)
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < _LARGEST
 
 
-def _is_time(value: Any) -> bool:
+def _is_time(value: object) -> bool:
     return _is_count(value) or type(value) is float and math.isfinite(value)
 
 
-def _is_list_of_files(value: Any) -> bool:
+def _is_list_of_files(value: object) -> bool:
     return isinstance(value, dict) and all(
         isinstance(entry, list) and len(entry) == 2 and all(map(_is_count, entry))
         for entry in value.values()
@@ -96,7 +97,7 @@ _FIELDS = {
 
 
 def manifest_content(path: str) -> bytes | None:
-    """The bytes of the manifest of the checkpoint at `path`; None if there is none."""
+    """Returns the bytes of the manifest of the checkpoint at `path`; None if there is none."""
     try:
         descriptor = open_regular(path, MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
@@ -117,7 +118,7 @@ def open_regular(path: str, name: str) -> int:
 
 
 def damaged(path: str, reason: str) -> DamagedCheckpointError:
-    """An error to raise: what is wrong with the checkpoint, and what to do."""
+    """Returns an error to raise: what is wrong with the checkpoint, and what to do."""
     return DamagedCheckpointError(
         f"The checkpoint {path} is damaged: {reason}. Restore an earlier one: "
         "rx.train.latest_checkpoint(directory) and CheckpointManager.restore_or_initialize() take "

@@ -24,10 +24,10 @@ _FILES = re.compile(
 
 
 def is_of_a_checkpoint(name: str) -> bool:
-    """Whether a checkpoint has a file or folder of this name, as seen from the checkpoint's."""
+    """Returns whether a checkpoint has a file or folder of this name, relative to its own."""
     return _FILES.fullmatch(name) is not None
 
 
 def is_numbered(name: str, prefix: str) -> bool:
-    """Whether a name is one that a manager gives: "ckpt-12", and not "ckpt-best-12"."""
+    """Returns whether a name is one that a manager gives: "ckpt-12", and not "ckpt-best-12"."""
     return re.fullmatch(rf"{re.escape(prefix)}-\d+", name) is not None

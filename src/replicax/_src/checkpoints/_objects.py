@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from replicax._src._arrays import is_number
-from replicax._src.checkpoints._graph import ARRAY, NUMBER, OBJECT, STATE, VARIABLE
+from replicax._src.checkpoints._graph import Kind
 from replicax._src.checkpoints._leaf import number_from_json, state_from_json
 from replicax._src.checkpoints._manifest import damaged, open_regular
 from replicax._src.checkpoints._names import OBJECTS
 
 
 def read_objects(path: str) -> list[dict[str, Any]]:
-    """The objects of the checkpoint at `path`; the first is the root.
+    """Returns the objects of the checkpoint at `path`; the first is the root.
 
     Raises:
       DamagedCheckpointError: they are not of the form that a save gives them.
@@ -40,10 +40,10 @@ def read_objects(path: str) -> list[dict[str, Any]]:
     return objects
 
 
-def _has_a_name(each: Any, objects: list[Any]) -> bool:
+def _has_a_name(each: object, objects: list[Any]) -> bool:
     if not isinstance(each, dict) or not isinstance(each.get("path"), str):
         return False
-    return each.get("kind") in (OBJECT, VARIABLE, ARRAY, NUMBER, STATE)
+    return each.get("kind") in tuple(Kind)
 
 
 def _has_sound_links(each: dict[str, Any], objects: list[dict[str, Any]]) -> bool:
@@ -56,7 +56,7 @@ def _has_sound_links(each: dict[str, Any], objects: list[dict[str, Any]]) -> boo
     )
 
 
-def _is_slot(slot: Any, objects: list[dict[str, Any]]) -> bool:
+def _is_slot(slot: object, objects: list[dict[str, Any]]) -> bool:
     if not isinstance(slot, list) or len(slot) != 4:
         return False
     owner, position, label, node = slot
@@ -65,18 +65,18 @@ def _is_slot(slot: Any, objects: list[dict[str, Any]]) -> bool:
         and (position is None or _is_below(position, 1 << 63))
         and isinstance(label, str)
         and _is_below(node, len(objects))
-        and objects[node]["kind"] == VARIABLE
+        and objects[node]["kind"] == Kind.VARIABLE
     )
 
 
 def _has_a_sound_value(each: dict[str, Any], objects: list[dict[str, Any]]) -> bool:
     kind = each["kind"]
     try:
-        if kind in (VARIABLE, ARRAY):
+        if kind in (Kind.VARIABLE, Kind.ARRAY):
             return _is_array(each)
-        if kind == NUMBER:
+        if kind == Kind.NUMBER:
             return is_number(number_from_json(each["value"]))
-        if kind == STATE:
+        if kind == Kind.STATE:
             return isinstance(each["states"], list) and bool(state_from_json(each["states"]))
     except Exception:  # whatever base64, NumPy and the rest of them find wrong
         return False
@@ -92,9 +92,9 @@ def _is_array(each: dict[str, Any]) -> bool:
     return has_dtype and _are_counts(each["shape"]) and _are_counts(each.get("copies", []))
 
 
-def _are_counts(value: Any) -> bool:
+def _are_counts(value: object) -> bool:
     return isinstance(value, list) and all(_is_below(count, 1 << 63) for count in value)
 
 
-def _is_below(value: Any, limit: int) -> bool:
+def _is_below(value: object, limit: int) -> bool:
     return type(value) is int and 0 <= value < limit

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 _ADDRESSES = ("gs://", "s3://", "http://", "https://")
 
 
-def as_path(given: Any, what: str) -> str:
-    """The path that was given as text.
+def as_path(given: object, what: str) -> str:
+    """Returns the path that was given as text.
 
     Args:
       given: by the user.
@@ -32,8 +31,8 @@ def as_path(given: Any, what: str) -> str:
     return path
 
 
-def as_target(given: Any, what: str) -> str:
-    """The path of a checkpoint that is to be written, or the beginning of that path."""
+def as_target(given: object, what: str) -> str:
+    """Returns the path of a checkpoint that is to be written, or the beginning of that path."""
     path = as_path(given, what)
     if not path or os.path.basename(path) in (".", ".."):
         raise ValueError(
@@ -56,7 +55,7 @@ def require_below(path: str) -> None:
         )
 
 
-def require_plain_name(name: Any) -> None:
+def require_plain_name(name: object) -> None:
     """`checkpoint_name` of a manager must be a name, and not a path."""
     if not isinstance(name, str):
         raise TypeError(f'`checkpoint_name` must be a text, as "ckpt"; got {name!r}.')

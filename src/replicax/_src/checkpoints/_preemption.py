@@ -10,6 +10,7 @@ answer is given by another thread.
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import queue
 import signal
@@ -17,7 +18,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import FrameType
+from typing import Any, ParamSpec, TypeVar, final
 
 from replicax._src._errors import WorkersMissingError
 from replicax._src.checkpoints._checkpoint import Checkpoint
@@ -31,7 +33,27 @@ from replicax._src.data import PositionedIterator, positions_now
 _POLL_SECONDS = 1.0  # how often a watcher function is asked
 _PATIENCE_SECONDS = 600.0  # for the other workers' answers
 _TO_SPARE_SECONDS = 5.0  # of a grace period
-_FIRST, _SECOND = 1, 2  # notices: that the end is near; that the grace period is over
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@final
+class _Notice(enum.IntEnum):
+    """What a worker is told, the later ones larger; the numbers travel to the other workers."""
+
+    NONE = 0
+    END_IS_NEAR = 1
+    GRACE_PERIOD_IS_OVER = 2
+
+
+@final
+class _Event(enum.Enum):
+    """What the thread that watches for notices is woken for."""
+
+    SIGNAL = enum.auto()  # a notice has come
+    NEW_TIME = enum.auto()  # there is another time to look at
+    NEW_ROUND = enum.auto()  # all have saved and go on
 
 
 class TerminationConfig:
@@ -85,7 +107,7 @@ class PreemptionCheckpointHandler:
 
     def __init__(
         self,
-        cluster_resolver: Any,
+        cluster_resolver: object,
         checkpoint_or_checkpoint_manager: Checkpoint | CheckpointManager,
         checkpoint_dir: str | os.PathLike[str] | None = None,
         termination_config: TerminationConfig | None = None,
@@ -110,7 +132,9 @@ class PreemptionCheckpointHandler:
         """How many calls of `run` have ended, with those before the restored checkpoint."""
         return self._earlier_calls + self._calls
 
-    def run(self, distributed_train_function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def run(
+        self, distributed_train_function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         """Calls the function, after saving and leaving if a notice has come.
 
         Args:
@@ -142,7 +166,7 @@ class PreemptionCheckpointHandler:
         while notice := self._notice_to_save_for():
             self._save_and_leave(notice)
 
-    def _notice_to_save_for(self) -> int:
+    def _notice_to_save_for(self) -> _Notice:
         return self._agreement.notice_to_save_for(self._calls, self._watch.is_told)
 
     def _count_call(self) -> None:
@@ -153,7 +177,7 @@ class PreemptionCheckpointHandler:
         if self._membership is not None:
             self._membership.progress.step = self.total_run_calls
 
-    def _save_and_leave(self, notice: int, *args: Any, **kwargs: Any) -> None:
+    def _save_and_leave(self, notice: _Notice, *args: Any, **kwargs: Any) -> None:
         with contextlib.ExitStack() as stack:
             for node in walk(self._manager.checkpoint):
                 if isinstance(node.value, PositionedIterator):
@@ -171,8 +195,8 @@ class PreemptionCheckpointHandler:
                 f"after {self.total_run_calls} calls.",
                 file=sys.stderr,
             )
-        if notice == _FIRST and self._grace_period > 0:  # there is time to go on
-            self._agreement.saved(_FIRST)
+        if notice == _Notice.END_IS_NEAR and self._grace_period > 0:  # there is time to go on
+            self._agreement.saved(notice)
             self._watch.ask_again_in(self._grace_period - _TO_SPARE_SECONDS)
             return
         # Further notices, which schedulers send, change nothing: they may not end the process
@@ -180,11 +204,11 @@ class PreemptionCheckpointHandler:
         if (membership := current_membership()) is not None:
             membership.depart()  # whatever status the function ends with, nobody follows
         self._exit()
-        self._agreement.begin_anew()
-        self._watch.begin_anew()
+        self._agreement.begin_round()
+        self._watch.begin_round()
 
 
-def _as_manager(given: Any, directory: Any) -> CheckpointManager:
+def _as_manager(given: object, directory: str | os.PathLike[str] | None) -> CheckpointManager:
     if isinstance(given, CheckpointManager):
         return given
     if not isinstance(given, Checkpoint):
@@ -197,6 +221,7 @@ def _as_manager(given: Any, directory: Any) -> CheckpointManager:
     return CheckpointManager(given, directory, max_to_keep=1)
 
 
+@final
 class _Agreement:
     """On which step to save. Without other workers, on the next one."""
 
@@ -205,14 +230,14 @@ class _Agreement:
         self._changed = threading.Condition()
         self._begun = 0  # calls of `run` that this worker has begun
         self._round = 0  # how many times all have saved and the exit function came back
-        self._asked = 0  # the latest notice of this round
-        self._saved = 0  # the latest that a checkpoint was saved for
+        self._asked = _Notice.NONE  # the latest notice of this round
+        self._saved = _Notice.NONE  # the latest that a checkpoint was saved for
         self._answers: dict[int, int] = {}
         if membership is not None:
             membership.subscribe("preemption", self._hear_of_notice)
             membership.subscribe("preemption answer", self._hear_answer)
 
-    def ask_all(self, notice: int) -> None:
+    def ask_all(self, notice: _Notice) -> None:
         """A notice has come to this worker."""
         if self._membership is not None:
             self._membership.publish("preemption", [self._round, notice])
@@ -223,7 +248,7 @@ class _Agreement:
             self._changed.notify_all()
 
     def _hear_of_notice(self, said: list[int], worker: int) -> None:
-        number, notice = said
+        number, notice = said[0], _Notice(said[1])
         with self._changed:
             if number != self._round or notice <= self._asked:
                 return  # several workers have noticed, or the same one has several times
@@ -239,8 +264,8 @@ class _Agreement:
             self._answers[worker] = begun
             self._changed.notify_all()
 
-    def notice_to_save_for(self, calls: int, is_told: bool) -> int:
-        """Before a call: the notice to save for now; 0 if there is none, and the call has begun.
+    def notice_to_save_for(self, calls: int, is_told: bool) -> _Notice:
+        """Before a call: the notice to save for now; NONE if there is none, and the call has begun.
 
         `is_told`: this worker itself has a notice, which is on its way to all: no call before it.
         """
@@ -252,7 +277,7 @@ class _Agreement:
                 if calls >= max(self._answers.values()):
                     return self._asked
             self._begun = calls + 1
-            return 0
+            return _Notice.NONE
 
     def ended(self, calls: int) -> None:
         """A call has ended: who does not use `run` has begun none."""
@@ -277,26 +302,27 @@ class _Agreement:
                     "PreemptionCheckpointHandler."
                 )
 
-    def saved(self, notice: int) -> None:
+    def saved(self, notice: _Notice) -> None:
         """A checkpoint was saved for a notice."""
         with self._changed:
             self._saved = notice
 
-    def begin_anew(self) -> None:
+    def begin_round(self) -> None:
         """The training goes on; what was said so far is settled."""
         with self._changed:
             self._round += 1
-            self._asked = self._saved = 0
+            self._asked = self._saved = _Notice.NONE
 
 
+@final
 class _Watch:
     """A thread that waits for the notice, and passes it on."""
 
-    def __init__(self, watcher_fn: Callable[[], bool] | None, on_notice: Callable[[int], None]):
+    def __init__(self, watcher_fn: Callable[[], bool] | None, on_notice: Callable[[_Notice], None]):
         self._watcher_fn = watcher_fn
         self._on_notice = on_notice
         # Any lock may be held by what a signal interrupts; putting into this needs none.
-        self._told: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._told: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._again_at: float | None = None
         self._has_notice = False
         self.is_told = False  # by a signal
@@ -305,36 +331,36 @@ class _Watch:
         thread = threading.Thread(target=self._loop, name="rx.preemption", daemon=True)
         thread.start()
 
-    def _on_sigterm(self, number: int, frame: Any) -> None:
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         self.is_told = True
-        self._told.put("notice")
+        self._told.put(_Event.SIGNAL)
 
     def ask_again_in(self, seconds: float) -> None:
         """After the first save of a grace period; it counts on the worker that had the notice."""
         self._again_at = time.monotonic() + max(0.0, seconds)
-        self._told.put("wake")
+        self._told.put(_Event.NEW_TIME)
 
-    def begin_anew(self) -> None:
+    def begin_round(self) -> None:
         """All have saved, and go on: the next notice is a new one."""
         self._again_at = None
         self.is_told = False
-        self._told.put("anew")
+        self._told.put(_Event.NEW_ROUND)
 
     def _loop(self) -> None:
         while True:
             try:
                 told = self._told.get(timeout=self._pause())
             except queue.Empty:
-                told = ""
-            if told == "anew":
+                told = None
+            if told is _Event.NEW_ROUND:
                 self._has_notice = False
             elif self._has_notice:
                 if self._again_at is not None and time.monotonic() >= self._again_at:
                     self._again_at = None
-                    self._on_notice(_SECOND)
-            elif told == "notice" or (self._watcher_fn is not None and self._watcher_fn()):
+                    self._on_notice(_Notice.GRACE_PERIOD_IS_OVER)
+            elif told is _Event.SIGNAL or (self._watcher_fn is not None and self._watcher_fn()):
                 self._has_notice = True
-                self._on_notice(_FIRST)
+                self._on_notice(_Notice.END_IS_NEAR)
 
     def _pause(self) -> float | None:
         if self._has_notice:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from replicax._src.checkpoints._background import finish_all
-from replicax._src.checkpoints._graph import NUMBER
+from replicax._src.checkpoints._graph import Kind
 from replicax._src.checkpoints._latest import latest_checkpoint, list_checkpoints
 from replicax._src.checkpoints._leaf import number_from_json
 from replicax._src.checkpoints._names import MANIFEST
@@ -31,15 +31,15 @@ class CheckpointReader:
         self._saved = Saved(path, verified)
         objects = enumerate(self._saved.objects)
         self._found = {
-            each["path"]: i for i, each in objects if "shape" in each or each["kind"] == NUMBER
+            each["path"]: i for i, each in objects if "shape" in each or each["kind"] == Kind.NUMBER
         }
 
     def has_tensor(self, tensor_str: str) -> bool:
-        """Whether something of this name is saved."""
+        """Returns whether something of this name is saved."""
         return _plain(tensor_str) in self._found
 
     def get_tensor(self, tensor_str: str) -> np.ndarray:
-        """The value of this name; of random keys their numbers, as `jax.random.key_data` gives."""
+        """Returns the value of this name; of random keys what `jax.random.key_data` gives."""
         name = _plain(tensor_str)
         if name not in self._found:
             raise KeyError(
@@ -50,12 +50,12 @@ class CheckpointReader:
         if self._is_number(index):
             return np.asarray(number_from_json(self._saved.objects[index]["value"]))
         (value,) = self._saved.arrays([index]).values()
-        if self._saved.look(index).keys is not None:
+        if self._saved.spec(index).keys is not None:
             value = jax.random.key_data(value)
         return np.asarray(value)
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
-        """The shapes, by name."""
+        """Returns the shapes, by name."""
         objects = self._saved.objects
         return {
             name: list(objects[index].get("shape", ()))
@@ -63,17 +63,17 @@ class CheckpointReader:
         }
 
     def get_variable_to_dtype_map(self) -> dict[str, Any]:
-        """The dtypes, by name; "key" for random keys."""
+        """Returns the dtypes, by name; "key" for random keys."""
         return {name: self._dtype(index) for name, index in sorted(self._found.items())}
 
     def _is_number(self, index: int) -> bool:
-        return self._saved.objects[index]["kind"] == NUMBER
+        return self._saved.objects[index]["kind"] == Kind.NUMBER
 
     def _dtype(self, index: int) -> Any:
         if self._is_number(index):
             return np.asarray(number_from_json(self._saved.objects[index]["value"])).dtype
-        look = self._saved.look(index)
-        return look.dtype if look.keys is not None else np.dtype(look.dtype)
+        spec = self._saved.spec(index)
+        return spec.dtype if spec.keys is not None else np.dtype(spec.dtype)
 
 
 def _plain(name: str) -> str:
@@ -83,7 +83,7 @@ def _plain(name: str) -> str:
 
 
 def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReader:
-    """A reader of the values in a checkpoint.
+    """Returns a reader of the values in a checkpoint.
 
     >>> import tempfile
     >>> import replicax as rx
@@ -112,7 +112,7 @@ def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReade
 
 
 def load_variable(ckpt_dir_or_file: str | os.PathLike[str], name: str) -> np.ndarray:
-    """The value of this name in a checkpoint.
+    """Returns the value of this name in a checkpoint.
 
     Args:
       ckpt_dir_or_file: the path of a checkpoint, or a directory, for the latest one in it.
@@ -122,7 +122,7 @@ def load_variable(ckpt_dir_or_file: str | os.PathLike[str], name: str) -> np.nda
 
 
 def list_variables(ckpt_dir_or_file: str | os.PathLike[str]) -> list[tuple[str, list[int]]]:
-    """The names and shapes of what is saved in a checkpoint.
+    """Returns the names and shapes of what is saved in a checkpoint.
 
     Args:
       ckpt_dir_or_file: the path of a checkpoint, or a directory, for the latest one in it.
@@ -146,7 +146,7 @@ class CheckpointState:
 def get_checkpoint_state(
     checkpoint_dir: str | os.PathLike[str], latest_filename: str | None = None
 ) -> CheckpointState | None:
-    """The checkpoints of a directory; None if there are none.
+    """Returns the checkpoints of a directory; None if there are none.
 
     Args:
       checkpoint_dir: where checkpoints were saved.

@@ -8,27 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
+from typing import Any, final
 
 from replicax._src import _errors
 from replicax._src.checkpoints import _folder, _job
 from replicax._src.checkpoints._arrays import read_arrays
-from replicax._src.checkpoints._graph import (
-    ARRAY,
-    CALL_COUNTER,
-    NUMBER,
-    OBJECT,
-    STATE,
-    VARIABLE,
-    Node,
-)
+from replicax._src.checkpoints._graph import CALL_COUNTER, Kind, Node
 from replicax._src.checkpoints._leaf import (
-    ArrayLook,
+    ArraySpec,
     as_saved,
     differing_copies,
-    look_of,
     number_from_json,
     put_value,
+    spec_of,
     state_from_json,
 )
 from replicax._src.checkpoints._manifest import damaged
@@ -41,6 +33,7 @@ from replicax._src.training import Optimizer
 _LISTED = 40  # how many differences an error shows
 
 
+@final
 class Saved:
     """A checkpoint on the disk."""
 
@@ -57,12 +50,12 @@ class Saved:
         self.objects = read_objects(path)
 
     def arrays(self, indices: list[int]) -> dict[int, Any]:
-        """The values of arrays, by object."""
+        """Returns the values of arrays, by object."""
         names = {index: [self.objects[index]["path"]] for index in indices}
         return {index: value for index, (value,) in self._read(ARRAYS, names).items()}
 
     def copies(self, worker: int, indices: list[int]) -> dict[int, list[Any]]:
-        """The copies that a worker had, by object."""
+        """Returns the copies that a worker had, by object."""
         names = {
             index: [
                 f"{self.objects[index]['path']}/{copy}"
@@ -73,7 +66,7 @@ class Saved:
         return self._read(COPIES.format(worker), names)
 
     def _read(self, part: str, names: dict[int, list[str]]) -> dict[int, list[Any]]:
-        """Arrays of a part, by object: each is what the object says that it is."""
+        """Returns arrays of a part, by object: each is what the object says that it is."""
         if not names:
             return {}
         files = self.manifest.files.items()
@@ -82,28 +75,29 @@ class Saved:
         try:
             stored = read_arrays(os.path.join(self.path, part), wanted, size)
             return {
-                index: [as_saved(stored[name], self.look(index)) for name in each]
+                index: [as_saved(stored[name], self.spec(index)) for name in each]
                 for index, each in names.items()
             }
         except Exception as error:  # TensorStore's are of many kinds
             raise damaged(self.path, f"{part} cannot be read: {error}") from error
 
-    def look(self, index: int) -> ArrayLook:
+    def spec(self, index: int) -> ArraySpec:
         each = self.objects[index]
-        return ArrayLook(each["dtype"], tuple(each["shape"]), each["keys"])
+        return ArraySpec(each["dtype"], tuple(each["shape"]), each["keys"])
 
     def leaves(self) -> list[int]:
-        return [i for i, each in enumerate(self.objects) if each["kind"] != OBJECT]
+        return [i for i, each in enumerate(self.objects) if each["kind"] != Kind.OBJECT]
 
     def describe(self, index: int) -> str:
         each = self.objects[index]
-        if each["kind"] in (VARIABLE, ARRAY):
-            return str(self.look(index))
-        if each["kind"] == NUMBER:
+        if each["kind"] in (Kind.VARIABLE, Kind.ARRAY):
+            return str(self.spec(index))
+        if each["kind"] == Kind.NUMBER:
             return f"the number {number_from_json(each['value'])!r}"
-        return "the position of an iterator" if each["kind"] == STATE else "an object"
+        return "the position of an iterator" if each["kind"] == Kind.STATE else "an object"
 
 
+@final
 @dataclasses.dataclass
 class Match:
     """How the program and a checkpoint go together."""
@@ -160,7 +154,7 @@ def match(nodes: list[Node], saved: Saved) -> Match:
 
 
 def is_counter(path: str) -> bool:
-    """Whether it is one of our own counts, which a checkpoint may be without.
+    """Returns whether it is one of our own counts, which a checkpoint may be without.
 
     Of the saves: `write` may come before there is one. Of the calls: there may have been no
     `PreemptionCheckpointHandler`.
@@ -186,7 +180,7 @@ def _match_slots(
 
 
 def slot_table(slots: list[list[Any]]) -> dict[tuple[Any, ...], int]:
-    """The saved slots: by owner and label, and by the owner's position and label."""
+    """Returns the saved slots: by owner and label, and by the owner's position and label."""
     table: dict[tuple[Any, ...], int] = {}
     for owner, position, label, node in slots:
         table[None, position, label] = node
@@ -199,19 +193,19 @@ def difference(node: Node, saved: Saved, target: int) -> str | None:
     """In what a thing of the program and a saved one differ."""
     theirs = saved.objects[target]["kind"]
     mine = describe(node)
-    same_kind = node.kind == theirs or {node.kind, theirs} <= {VARIABLE, ARRAY}
+    same_kind = node.kind == theirs or {node.kind, theirs} <= {Kind.VARIABLE, Kind.ARRAY}
     if same_kind and (
-        node.kind not in (VARIABLE, ARRAY) or look_of(node.value) == saved.look(target)
+        node.kind not in (Kind.VARIABLE, Kind.ARRAY) or spec_of(node.value) == saved.spec(target)
     ):
         return None
     return f"{node.path}: saved {saved.describe(target)}, wanted {mine}"
 
 
 def describe(node: Node) -> str:
-    """What the program has there, for messages."""
-    if node.kind in (VARIABLE, ARRAY):
-        return str(look_of(node.value))
-    if node.kind == NUMBER:
+    """Returns what the program has there, for messages."""
+    if node.kind in (Kind.VARIABLE, Kind.ARRAY):
+        return str(spec_of(node.value))
+    if node.kind == Kind.NUMBER:
         return f"a number (now {node.value!r})"
     return "the position of an iterator"
 
@@ -251,7 +245,7 @@ def require_own_strategy(nodes: list[Node]) -> None:
     if not has_strategy():
         return
     for node in nodes:
-        strategy = node.kind == VARIABLE and node.value.distribute_strategy
+        strategy = node.kind == Kind.VARIABLE and node.value.distribute_strategy
         if strategy and strategy is not get_strategy():
             raise _errors.WrongContextError(
                 f"The checkpoint holds {node.path}, a variable of {strategy!r}, and cannot be "
@@ -259,7 +253,8 @@ def require_own_strategy(nodes: list[Node]) -> None:
             )
 
 
-class Prepared:
+@final
+class PreparedValues:
     """Everything is read, and positions are set, which are the only ones that may refuse."""
 
     def __init__(self, pairs: list[tuple[Node, int]], saved: Saved):
@@ -268,15 +263,15 @@ class Prepared:
         self._numbers = [
             (n.put, number_from_json(saved.objects[i]["value"]))
             for n, i in pairs
-            if n.kind == NUMBER and n.put is not None
+            if n.kind == Kind.NUMBER and n.put is not None
         ]
-        self._in_arrays = [(n, i) for n, i in pairs if n.kind in (VARIABLE, ARRAY)]
+        self._in_arrays = [(n, i) for n, i in pairs if n.kind in (Kind.VARIABLE, Kind.ARRAY)]
         self._values = saved.arrays(sorted({index for _, index in self._in_arrays}))
         self._copies = saved.copies(
             job.worker,
             [i for n, i in self._in_arrays if _same_copies(n, saved.objects[i], job.workers)],
         )
-        self._before = _set_states([(n, i) for n, i in pairs if n.kind == STATE], saved, job)
+        self._before = _set_states([(n, i) for n, i in pairs if n.kind == Kind.STATE], saved, job)
 
     def commit(self) -> None:
         """Sets the things of the program."""
@@ -292,8 +287,8 @@ class Prepared:
 
 
 def _same_copies(node: Node, saved: dict[str, Any], workers: int) -> bool:
-    """Whether each copy can have its own value again: the replicas are those of the save."""
-    mine = len(differing_copies(node.value)) if node.kind == VARIABLE else 0
+    """Returns whether each copy can have its own value: the replicas are those of the save."""
+    mine = len(differing_copies(node.value)) if node.kind == Kind.VARIABLE else 0
     return mine > 0 and saved.get("copies") == [mine] * workers
 
 

@@ -15,20 +15,20 @@ import shutil
 import traceback
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from replicax._src.checkpoints import _folder, _job
 from replicax._src.checkpoints._arrays import write_arrays
-from replicax._src.checkpoints._graph import ARRAY, NUMBER, STATE, VARIABLE, Node
+from replicax._src.checkpoints._graph import Kind, Node
 from replicax._src.checkpoints._leaf import (
     differing_copies,
     has_parts_elsewhere,
     host_copies,
     host_copy,
-    look_of,
     number_to_json,
+    spec_of,
     state_to_json,
 )
 from replicax._src.checkpoints._names import ARRAYS, COPIES, OBJECTS, PARTIAL
@@ -38,6 +38,7 @@ from replicax._src.checkpoints._together import save_needs_all
 _PATIENCE_SECONDS = 7 * 24 * 3600.0
 
 
+@final
 class Save:
     """A checkpoint on its way to the disk. Making one takes the values; `finish` writes them."""
 
@@ -67,11 +68,7 @@ class Save:
         try:
             with self.phase("saving", True):
                 self._take(nodes)
-                mine = {
-                    "path": self.path,
-                    "states": self._states,
-                    "objects": self._summary(),
-                }
+                mine = {"path": self.path, "states": self._states, "objects": self._summary()}
                 if self._job.worker == 0:
                     self._partial = _folder.PartialFolder(self.path)
         except Exception as failure:
@@ -94,7 +91,7 @@ class Save:
 
     def _take(self, nodes: list[Node]) -> None:
         """Copies the values to the host, and describes them."""
-        leaves = [node for node in nodes if node.kind in (VARIABLE, ARRAY)]
+        leaves = [node for node in nodes if node.kind in (Kind.VARIABLE, Kind.ARRAY)]
         # What the workers have parts of, all take part to combine; the rest is the same everywhere.
         read = [n for n in leaves if self._job.worker == 0 or has_parts_elsewhere(n.value)]
         values = host_copies(read)
@@ -111,24 +108,24 @@ class Save:
             found["children"] = node.children
         if node.slots:
             found["slots"] = [[s.owner, s.position, s.label, s.node] for s in node.slots]
-        if node.kind in (VARIABLE, ARRAY):
-            look = look_of(node.value)
-            found |= {"dtype": look.dtype, "shape": list(look.shape), "keys": look.keys}
+        if node.kind in (Kind.VARIABLE, Kind.ARRAY):
+            spec = spec_of(node.value)
+            found |= {"dtype": spec.dtype, "shape": list(spec.shape), "keys": spec.keys}
             copies = differing_copies(node.value)
             if len(copies) * self._job.workers > 1:
                 found["copies"] = [len(copies)] * self._job.workers
                 for index, copy in enumerate(copies):
                     self._copies[f"{node.path}/{index}"] = host_copy(copy)
-        elif node.kind == NUMBER:
+        elif node.kind == Kind.NUMBER:
             found["value"] = number_to_json(node.value)
-        elif node.kind == STATE:
+        elif node.kind == Kind.STATE:
             self._states[node.path] = state_to_json(node.value.get_state())
         return found
 
     def _summary(self) -> int:
-        """A number that is the same on all workers, unless their programs differ."""
-        looks = [{k: v for k, v in each.items() if k != "value"} for each in self._objects]
-        return zlib.crc32(json.dumps(looks, sort_keys=True).encode())
+        """Returns a number that is the same on all workers, unless their programs differ."""
+        described = [{k: v for k, v in each.items() if k != "value"} for each in self._objects]
+        return zlib.crc32(json.dumps(described, sort_keys=True).encode())
 
     def _merge(self, all_of_them: list[dict[str, Any]]) -> None:
         strange = [i for i, each in enumerate(all_of_them) if each["objects"] != self._summary()]
@@ -139,7 +136,7 @@ class Save:
                 "place of the same program, with a checkpoint of the same things."
             )
         for each in self._objects:
-            if each["kind"] == STATE:
+            if each["kind"] == Kind.STATE:
                 states = [given["states"][each["path"]] for given in all_of_them]
                 same = all(state == states[0] for state in states)
                 each["states"] = states[:1] if same else states
@@ -220,7 +217,7 @@ class Save:
                 raise SaveFailedError(self._failure(f"worker {worker} failed: {each['error']}"))
 
     def _told(self, error: BaseException | None) -> str | None:
-        """What the other workers hear of an error here."""
+        """Returns what the other workers hear of an error here."""
         return None if error is None else f"{type(error).__name__}: {error}{self._advice(error)}"
 
     def _failure(self, reason: str) -> str:

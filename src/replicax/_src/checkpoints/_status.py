@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, final
+
+import jax
 
 from replicax._src.checkpoints import _restoring
-from replicax._src.checkpoints._graph import VARIABLE, Node, walk
+from replicax._src.checkpoints._graph import Kind, Node, walk
 from replicax._src.checkpoints._late import LateValues
-from replicax._src.checkpoints._leaf import look_of
+from replicax._src.checkpoints._leaf import spec_of
 from replicax._src.checkpoints._problems import UnmatchedError
-from replicax._src.training import Optimizer
+from replicax._src.training import Optimizer, reset_slots, slots_of, start_slots_from
 from replicax._src.variable import Variable, outside_of_everything
+
+if TYPE_CHECKING:
+    from replicax._src.checkpoints._checkpoint import Checkpoint
 
 
 class CheckpointLoadStatus:
@@ -19,7 +24,7 @@ class CheckpointLoadStatus:
     The errors are `rx.errors.CheckpointError`, and `AssertionError` as in TensorFlow.
     """
 
-    def __init__(self, root: Any, saved: _restoring.Saved, partial: bool):
+    def __init__(self, root: Checkpoint, saved: _restoring.Saved, partial: bool):
         self._root = root
         self._saved = saved
         self._partial = partial
@@ -28,7 +33,7 @@ class CheckpointLoadStatus:
         nodes = walk(root)
         self._found = _restoring.match(nodes, saved)
         _restoring.require_fit(self._found, saved, partial)
-        self._prepared = _Prepared(self, self._found)
+        self._prepared = _PreparedRestore(self, self._found)
 
     def _commit(self) -> None:
         """Restores; nothing but positions has been changed before."""
@@ -52,7 +57,7 @@ class CheckpointLoadStatus:
         found.reset = []
         known = {id(optimizer) for optimizer, _ in self._found.unbuilt}
         found.unbuilt = [pair for pair in found.unbuilt if id(pair[0]) not in known]
-        _Prepared(self, found).commit()
+        _PreparedRestore(self, found).commit()
         found.unbuilt += self._found.unbuilt
         self._found = found
         self._late_values.await_all_but(found.used)
@@ -64,12 +69,12 @@ class CheckpointLoadStatus:
         self._found.used.add(index)
 
     def _awaits(self, name: str) -> bool:
-        """Whether the checkpoint has something of this name that has no place in the program."""
+        """Returns whether the checkpoint has something of this name without a place here."""
         index = self._saved.objects[0].get("children", {}).get(name)
         return index is not None and index not in self._found.used
 
     def _late(self, nodes: list[Node]) -> list[str]:
-        """Variables that were made after restoring and have not got their saved values."""
+        """Returns variables that were made after restoring and have not got their saved values."""
         if self._partial:
             return []
         late = [
@@ -78,7 +83,7 @@ class CheckpointLoadStatus:
         return [node.path for node in late if not _restoring.is_counter(node.path)]
 
     def assert_consumed(self) -> Self:
-        """Everything in the checkpoint has been restored, and everything in the program was."""
+        """Requires that all of the checkpoint, and all of the program, was restored."""
         self.assert_existing_objects_matched()
         unused = [i for i in self._saved.leaves() if i not in self._found.used]
         unused = [i for i in unused if not _restoring.is_counter(self._saved.objects[i]["path"])]
@@ -92,7 +97,7 @@ class CheckpointLoadStatus:
         return self
 
     def assert_existing_objects_matched(self) -> Self:
-        """Everything that the program has by now was in the checkpoint.
+        """Requires that everything that the program has by now was in the checkpoint.
 
         What the program has made since `restore` is restored first.
         """
@@ -101,7 +106,7 @@ class CheckpointLoadStatus:
         return self
 
     def assert_nontrivial_match(self) -> Self:
-        """At least something was restored, apart from the save counter."""
+        """Requires that something was restored, apart from the save counter."""
         self._update()
         if all(_restoring.is_counter(node.path) for node, _ in self._found.pairs):
             raise UnmatchedError(
@@ -115,13 +120,14 @@ class CheckpointLoadStatus:
         self._partial = True
         return self
 
-    def initialize_or_restore(self, session: Any = None) -> None:
+    def initialize_or_restore(self, session: object = None) -> None:
         """Kept for ported code; everything is restored already."""
 
     run_restore_ops = initialize_or_restore
 
 
-class _Prepared:
+@final
+class _PreparedRestore:
     """What is to be restored, all of it at hand."""
 
     def __init__(self, status: CheckpointLoadStatus, found: _restoring.Match):
@@ -129,14 +135,14 @@ class _Prepared:
         done = status._done
         self._fresh = [(node, index) for node, index in found.pairs if _key(node) not in done]
         self._deferred = [(each, status._slots_of(index)) for each, index in found.unbuilt]
-        self._values = _restoring.Prepared(self._fresh, status._saved)
+        self._values = _restoring.PreparedValues(self._fresh, status._saved)
 
     def commit(self) -> None:
         self._values.commit()
         for optimizer in self._found.reset:
-            optimizer._reset_slots()
+            reset_slots(optimizer)
         for optimizer, slots in self._deferred:
-            optimizer._initial_slots = slots
+            start_slots_from(optimizer, slots)
         for node, _ in self._fresh:
             self._status._done[_key(node)] = node.value
 
@@ -158,7 +164,7 @@ class InitializationOnlyStatus:
         """Does nothing."""
         return self
 
-    def initialize_or_restore(self, session: Any = None) -> None:
+    def initialize_or_restore(self, session: object = None) -> None:
         """Kept for ported code."""
 
     run_restore_ops = initialize_or_restore
@@ -167,6 +173,7 @@ class InitializationOnlyStatus:
         return []
 
 
+@final
 class _DeferredSlots:
     """The saved state of an optimizer, for when it makes its own."""
 
@@ -177,8 +184,10 @@ class _DeferredSlots:
         self._table = _restoring.slot_table(slots)
         self._values = values
 
-    def __call__(self, owner: Variable | None, position: int | None, label: str, new: Any) -> Any:
-        """The value that a new slot starts from."""
+    def __call__(
+        self, owner: Variable | None, position: int | None, label: str, new: jax.Array
+    ) -> Any:
+        """Returns the value that a new slot starts from."""
         bound = self._status._found.bound
         if owner is not None and id(owner) not in bound:
             with outside_of_everything():  # it may be a program that is being traced
@@ -194,23 +203,23 @@ class _DeferredSlots:
                 return new
             raise UnmatchedError(
                 f"The checkpoint {saved.path} has no {what}, which the optimizer wants as "
-                f"{look_of(new)}. It was saved with another optimizer or other variables. To start "
+                f"{spec_of(new)}. It was saved with another optimizer or other variables. To start "
                 "that anew, write restore(path, partial=True)."
             )
-        if saved.look(index) != look_of(new):
+        if saved.spec(index) != spec_of(new):
             raise UnmatchedError(
                 f"The checkpoint {saved.path} does not fit the optimizer: {what}: saved "
-                f"{saved.describe(index)}, wanted {look_of(new)}."
+                f"{saved.describe(index)}, wanted {spec_of(new)}."
             )
         return self._values[index]
 
     def made(self, optimizer: Optimizer) -> None:
         """The optimizer has its state; it counts as restored."""
         self._values = {}
-        for _, _, _, variable in optimizer._slots():
+        for _, _, _, variable in slots_of(optimizer):
             self._status._done[id(variable)] = variable
 
 
 def _key(node: Node) -> Any:
-    """What tells things of the program apart: identity, or for immutable ones the place."""
-    return id(node.value) if node.kind == VARIABLE else node.path
+    """Returns what tells things of the program apart: identity, or for immutable ones the place."""
+    return id(node.value) if node.kind == Kind.VARIABLE else node.path

@@ -8,33 +8,34 @@ them do it or none.
 from __future__ import annotations
 
 import os
+from typing import final
 
 from replicax._src import _warnings
 from replicax._src._errors import CheckpointError
 from replicax._src.checkpoints import _folder, _job
-from replicax._src.checkpoints._graph import CALL_COUNTER, STATE, VARIABLE, Node
+from replicax._src.checkpoints._graph import CALL_COUNTER, Kind, Node
 from replicax._src.checkpoints._leaf import has_parts_elsewhere
 from replicax._src.data.distributed import DistributedIterator
-from replicax._src.devices import replica_mesh
+from replicax._src.strategies import replica_mesh_of
 
 
 def save_needs_all(nodes: list[Node]) -> bool:
-    """Whether a checkpoint of these things has parts that only other workers have."""
+    """Returns whether a checkpoint of these things has parts that only other workers have."""
     return any(_differs_over_workers(node) for node in nodes)
 
 
 def _differs_over_workers(node: Node) -> bool:
-    if node.kind == STATE:
+    if node.kind == Kind.STATE:
         # Where every worker takes its part of global batches, all are at the same place.
         is_global = isinstance(node.value, DistributedIterator)
         return not is_global or "workers" in node.value.tied_to()
     if node.path == CALL_COUNTER:
         return True  # a save before all leave: nobody may go while another one writes
-    return node.kind == VARIABLE and has_parts_elsewhere(node.value)
+    return node.kind == Kind.VARIABLE and has_parts_elsewhere(node.value)
 
 
 def restore_needs_all(nodes: list[Node]) -> bool:
-    """Whether these things must be the same on all workers.
+    """Returns whether these things must be the same on all workers.
 
     Plain variables need not: a worker may restore a model of its own, to look at it. Where there is
     nothing yet, a model is built later.
@@ -44,13 +45,13 @@ def restore_needs_all(nodes: list[Node]) -> bool:
 
 
 def _belongs_to_all(node: Node) -> bool:
-    if node.kind != VARIABLE:
-        return node.kind == STATE
+    if node.kind != Kind.VARIABLE:
+        return node.kind == Kind.STATE
     strategy = node.value.distribute_strategy
-    mesh = None if strategy is None else replica_mesh(strategy.extended._replica_devices)
-    return mesh is not None and mesh.spans_workers
+    return strategy is not None and replica_mesh_of(strategy).spans_workers
 
 
+@final
 class Restoring:
     """One `restore` of a job: the workers agree on what, and whether it went well."""
 
@@ -59,7 +60,7 @@ class Restoring:
         self._topic = _job.topic(job)
 
     def chosen(self, path: str | None) -> str | None:
-        """What to restore: what the first worker was told to, or an equal copy of it here."""
+        """Returns what to restore: what the first worker was told to, or its equal here."""
         path = None if path is None else os.path.abspath(path)
         mark = None if path is None else _folder.mark_of(path)
         words = self._job.exchange(f"{self._topic}-restore", [path, mark])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import Any, Self, final
 
 import jax
 
 from replicax._src import _old_names
+from replicax._src._typing import PyTree
 from replicax._src.data import INFINITE, Dataset, Optional, refuse_in_trace
 from replicax._src.data.distributed import DistributedIterator, InputContext
 from replicax._src.strategies import Strategy
@@ -17,7 +18,7 @@ from replicax._src.strategies import Strategy
 class InputIterator:
     """What `make_dataset_iterator` and `make_input_fn_iterator` of a strategy return.
 
-    It can be read at once, and `initialize()` begins anew. Pass it to `strategy.experimental_run`,
+    It can be read at once, and `initialize()` begins again. Pass it to `strategy.experimental_run`,
     or what `get_next()` gives to `strategy.run`.
     """
 
@@ -26,7 +27,7 @@ class InputIterator:
         self._iterator = begin()
 
     def initialize(self) -> None:
-        """Begins anew. There are no operations to run: it has happened when this returns."""
+        """Begins again. There are no operations to run: it has happened when this returns."""
         _old_names.warn_of("InputIterator.initialize")
         self._iterator.close()
         self._iterator = self._begin()
@@ -37,11 +38,11 @@ class InputIterator:
         return self.initialize()
 
     def get_next(self) -> Any:
-        """The next value for the replicas; raises `rx.errors.OutOfRangeError` at the end."""
+        """Returns the next value for the replicas; `rx.errors.OutOfRangeError` at the end."""
         return self._iterator.get_next()
 
     def get_next_as_optional(self) -> Optional:
-        """The same as an `rx.experimental.Optional`, without a value at the end."""
+        """Returns the same as an `rx.experimental.Optional`, without a value at the end."""
         return self._iterator.get_next_as_optional()
 
     @property
@@ -68,6 +69,7 @@ class InputIterator:
         return next(self._iterator)
 
 
+@final
 class ReturnedValues:
     """What a function returns that is called once for each replica, as an iterator."""
 
@@ -99,14 +101,14 @@ class ReturnedValues:
         pass
 
 
-def dataset_iterator(strategy: Strategy, dataset: Any) -> InputIterator:
-    """The iterator over shares of the batches of `dataset`."""
+def dataset_iterator(strategy: Strategy, dataset: Iterable[Any]) -> InputIterator:
+    """Returns the iterator over shares of the batches of `dataset`."""
     inputs = strategy.experimental_distribute_dataset(dataset)
     return InputIterator(lambda: iter(inputs))
 
 
 def input_fn_iterator(strategy: Strategy, input_fn: Callable[[InputContext], Any]) -> InputIterator:
-    """The iterator over what `input_fn` makes: a data set, or a function that returns values."""
+    """Returns the iterator over what `input_fn` makes: a data set, or a function."""
     replicas = len(strategy.extended.worker_devices)  # of this worker
     functions: list[Callable[[], Any]] = []
 
@@ -125,7 +127,7 @@ def input_fn_iterator(strategy: Strategy, input_fn: Callable[[InputContext], Any
 
 
 def whole_steps(batches: Dataset, replicas: int) -> Dataset:
-    """The batches without those at the end that are not enough for all replicas.
+    """Returns the batches without those at the end that are not enough for all replicas.
 
     So it is in TensorFlow's iterators; a distributed data set hands them to the first replicas.
     """
@@ -137,8 +139,8 @@ def whole_steps(batches: Dataset, replicas: int) -> Dataset:
     return batches.window(replicas, drop_remainder=True).flat_map(_joined)
 
 
-def _joined(*windows: Any) -> Dataset:
-    """The elements of a window, which has a data set for each part of the elements."""
+def _joined(*windows: PyTree) -> Dataset:
+    """Returns the elements of a window, which has a data set for each part of the elements."""
     if len(windows) == 1 and isinstance(windows[0], Dataset):
         return windows[0]
     return Dataset.zip(*windows)

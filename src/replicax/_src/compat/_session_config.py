@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import MutableSequence
+from typing import Any, Protocol, TypeVar
 
 from replicax._src.cluster import ClusterSpec
+from replicax._src.cluster.resolvers import ClusterResolver
 from replicax._src.collectives import CommunicationImplementation
 
 _ON = 1  # of the switches in `RewriterConfig`
 
 
-def copied(config: Any) -> Any:
-    """A copy, if it is a configuration of sessions."""
+class SessionConfig(Protocol):
+    """What is set of a `tf.compat.v1.ConfigProto`, or an `rx.compat.v1.ConfigProto`."""
+
+    isolate_session_state: bool
+    graph_options: Any
+    experimental: Any
+    cluster_def: Any
+
+    @property
+    def device_filters(self) -> MutableSequence[str]:
+        """The names of the devices that a session sees."""
+        ...
+
+
+Config = TypeVar("Config")  # messages of protocol buffers, whose fields checkers do not know
+
+
+def copied(config: Config) -> Config:
+    """Returns a copy, if it is a configuration of sessions."""
     if not hasattr(config, "isolate_session_state") or isinstance(config, type):
         raise TypeError(
             "update_config_proto takes a tf.compat.v1.ConfigProto, or rx.compat.v1.ConfigProto() "
@@ -21,13 +40,15 @@ def copied(config: Any) -> Any:
     return copy.deepcopy(config)
 
 
-def isolate(config: Any) -> None:
+def isolate(config: SessionConfig) -> None:
     """Sessions of the same target do not share variables."""
     config.isolate_session_state = True
 
 
 def use_collectives(
-    config: Any, implementation: CommunicationImplementation, cluster_resolver: Any
+    config: SessionConfig,
+    implementation: CommunicationImplementation,
+    cluster_resolver: ClusterResolver,
 ) -> None:
     """Small all-reduces are joined; in a cluster, a worker sees its own devices and the leader."""
     rewriting = config.graph_options.rewrite_options
@@ -44,7 +65,7 @@ def use_collectives(
     _replace(config.device_filters, task)
 
 
-def name_hosts(config: Any, cluster: ClusterSpec) -> None:
+def name_hosts(config: SessionConfig, cluster: ClusterSpec) -> None:
     """The hosts of a TPU."""
     jobs = config.cluster_def.job
     if cluster.as_dict():
@@ -55,7 +76,7 @@ def name_hosts(config: Any, cluster: ClusterSpec) -> None:
             tasks[index] = address
 
 
-def _replace(items: Any, value: str) -> None:
+def _replace(items: MutableSequence[str], value: str) -> None:
     """Makes `value` the only item of a repeated field, which cannot be assigned."""
     del items[:]
     items.append(value)

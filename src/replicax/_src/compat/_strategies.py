@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from replicax._src import strategies
+from replicax._src._typing import Device, override
+from replicax._src.cluster.resolvers import ClusterResolver
 from replicax._src.collectives import (
     CommunicationImplementation,
     CommunicationOptions,
     CrossDeviceOps,
 )
 from replicax._src.compat import _session_config
+from replicax._src.compat._session_config import SessionConfig
 from replicax._src.compat._strategy import Strategy
+from replicax._src.devices import DeviceAssignment
 
 
 class MirroredStrategy(Strategy, strategies.MirroredStrategy):
@@ -25,12 +29,13 @@ class MirroredStrategy(Strategy, strategies.MirroredStrategy):
 
     def __init__(
         self,
-        devices: Sequence[Any] | None = None,
+        devices: Sequence[str | Device] | None = None,
         cross_device_ops: CrossDeviceOps | None = None,
     ):
         super().__init__(devices, cross_device_ops)
 
-    def _adapt(self, config: Any) -> None:
+    @override
+    def _adapt(self, config: SessionConfig) -> None:
         _session_config.isolate(config)
 
 
@@ -41,9 +46,6 @@ class OneDeviceStrategy(Strategy, strategies.OneDeviceStrategy):
       device: a device name such as `"GPU:0"`.
     """
 
-    def __init__(self, device: Any):
-        super().__init__(device)
-
 
 class CentralStorageStrategy(Strategy, strategies.CentralStorageStrategy):
     """`rx.distribute.experimental.CentralStorageStrategy` with the methods of TensorFlow 1.
@@ -53,10 +55,8 @@ class CentralStorageStrategy(Strategy, strategies.CentralStorageStrategy):
       parameter_device: where variables live; by default the only compute device, else the CPU.
     """
 
-    def __init__(self, compute_devices: Sequence[Any] | None = None, parameter_device: Any = None):
-        super().__init__(compute_devices, parameter_device)
-
-    def _adapt(self, config: Any) -> None:
+    @override
+    def _adapt(self, config: SessionConfig) -> None:
         _session_config.isolate(config)
 
 
@@ -70,14 +70,16 @@ class MultiWorkerMirroredStrategy(Strategy, strategies.MultiWorkerMirroredStrate
 
     def __init__(
         self,
-        communication: Any = CommunicationImplementation.AUTO,
-        cluster_resolver: Any = None,
+        communication: CommunicationImplementation | str = CommunicationImplementation.AUTO,
+        cluster_resolver: ClusterResolver | None = None,
     ):
-        options = CommunicationOptions(implementation=communication)
+        chosen: Any = communication  # it takes names, too
+        options = CommunicationOptions(implementation=chosen)
         self._communication = options.implementation
         super().__init__(cluster_resolver, options)
 
-    def _adapt(self, config: Any) -> None:
+    @override
+    def _adapt(self, config: SessionConfig) -> None:
         _session_config.use_collectives(config, self._communication, self.cluster_resolver)
 
 
@@ -92,9 +94,9 @@ class TPUStrategy(Strategy, strategies.TPUStrategy):
 
     def __init__(
         self,
-        tpu_cluster_resolver: Any = None,
+        tpu_cluster_resolver: ClusterResolver | None = None,
         steps_per_run: int | None = None,
-        device_assignment: Any = None,
+        device_assignment: DeviceAssignment | None = None,
     ):
         self._steps_per_run = 1 if steps_per_run is None else steps_per_run
         super().__init__(tpu_cluster_resolver, device_assignment)
@@ -104,6 +106,7 @@ class TPUStrategy(Strategy, strategies.TPUStrategy):
         """What was given; 1 by default."""
         return self._steps_per_run
 
-    def _adapt(self, config: Any) -> None:
+    @override
+    def _adapt(self, config: SessionConfig) -> None:
         _session_config.isolate(config)
         _session_config.name_hosts(config, self.cluster_resolver.cluster_spec())

@@ -1,16 +1,24 @@
-"""`rx.compat.v1.distribute.Strategy`: the current one, with the methods of TensorFlow 1."""
+"""`rx.compat.v1.distribute.Strategy`: the current one, with the methods of TensorFlow 1.
+
+And `get_loss_reduction`, which says how the losses of its replicas are combined.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 from replicax._src import _old_names, strategies
+from replicax._src._typing import PyTree, override
+from replicax._src.collectives import ReduceOp
 from replicax._src.compat._input_iterator import InputIterator, dataset_iterator, input_fn_iterator
-from replicax._src.compat._session_config import copied
+from replicax._src.compat._session_config import Config, SessionConfig, copied
 from replicax._src.data import Dataset
 from replicax._src.data.distributed import InputContext, InputReplicationMode
+from replicax._src.variable import Variable
 
 
 class Strategy(strategies.Strategy):
@@ -53,8 +61,8 @@ class Strategy(strategies.Strategy):
             args = () if input_iterator is None else (input_iterator.get_next(),)
         return self.run(fn, args=args)
 
-    def make_dataset_iterator(self, dataset: Any) -> InputIterator:
-        """An iterator over `dataset`, of which every replica gets its share of each batch.
+    def make_dataset_iterator(self, dataset: Iterable[Any]) -> InputIterator:
+        """Returns an iterator over `dataset`, of which every replica gets its share of each batch.
 
         Args:
           dataset: batched by the *global* batch size.
@@ -67,7 +75,7 @@ class Strategy(strategies.Strategy):
         input_fn: Callable[[InputContext], Any],
         replication_mode: InputReplicationMode = InputReplicationMode.PER_WORKER,
     ) -> InputIterator:
-        """An iterator over what `input_fn` makes; replicas take successive batches of it.
+        """Returns an iterator over what `input_fn` makes; replicas take successive batches of it.
 
         Batches at the end that are not enough for all replicas are left out.
 
@@ -92,8 +100,11 @@ class Strategy(strategies.Strategy):
             )
         return input_fn_iterator(self, input_fn)
 
-    def experimental_make_numpy_dataset(self, numpy_input: Any, session: Any = None) -> Dataset:
-        """A data set of the rows of arrays.
+    @override
+    def experimental_make_numpy_dataset(
+        self, numpy_input: PyTree, session: object = None
+    ) -> Dataset:
+        """Returns a data set of the rows of arrays.
 
         Args:
           numpy_input: a structure of arrays; lists of arrays are stacked.
@@ -101,7 +112,10 @@ class Strategy(strategies.Strategy):
         """
         return super().experimental_make_numpy_dataset(numpy_input)
 
-    def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
+    @override
+    def reduce(
+        self, reduce_op: ReduceOp | str, value: PyTree, axis: int | tuple[int, ...] | None = None
+    ) -> Any:
         """Combines a per-replica value into one array; by default over the replicas only.
 
         Args:
@@ -111,8 +125,8 @@ class Strategy(strategies.Strategy):
         """
         return super().reduce(reduce_op, value, axis)
 
-    def update_config_proto(self, config_proto: Any) -> Any:
-        """A copy of `config_proto`, with what TensorFlow's strategy of this name sets in it.
+    def update_config_proto(self, config_proto: Config) -> Config:
+        """Returns a copy of `config_proto` with what TensorFlow's strategy of this name sets.
 
         Nothing here reads it.
 
@@ -120,17 +134,17 @@ class Strategy(strategies.Strategy):
           config_proto: a `tf.compat.v1.ConfigProto`, or an `rx.compat.v1.ConfigProto`.
         """
         _old_names.warn_of("Strategy.update_config_proto")
-        config = copied(config_proto)
+        config: Any = copied(config_proto)
         self._adapt(config)
         return config
 
-    def _adapt(self, config: Any) -> None:
+    def _adapt(self, config: SessionConfig) -> None:
         """Sets in a configuration what the strategy needs."""
 
     def configure(
         self,
         session_config: Any = None,
-        cluster_spec: Any = None,
+        cluster_spec: object = None,
         task_type: str | None = None,
         task_id: int | None = None,
     ) -> None:
@@ -153,7 +167,7 @@ class Strategy(strategies.Strategy):
         if session_config is not None:
             self._adapt(session_config)
 
-    def colocate_vars_with(self, colocate_with_variable: Any) -> AbstractContextManager[None]:
+    def colocate_vars_with(self, colocate_with_variable: Variable) -> AbstractContextManager[None]:
         """The older place of `extended.colocate_vars_with`.
 
         Args:
@@ -162,13 +176,35 @@ class Strategy(strategies.Strategy):
         _old_names.warn_of("Strategy.colocate_vars_with")
         return self.extended.colocate_vars_with(colocate_with_variable)
 
-    def unwrap(self, value: Any) -> tuple[Any, ...]:
+    def unwrap(self, value: PyTree) -> tuple[Any, ...]:
         """The older name of `experimental_local_results`."""
         _old_names.warn_of("Strategy.unwrap")
         return self.experimental_local_results(value)
 
-    def group(self, value: Any, name: str | None = None) -> Any:
+    def group(self, value: PyTree, name: str | None = None) -> Any:
         """Kept for ported code: what `value` depends on has been done. None, or the only value."""
         _old_names.warn_of("Strategy.group")
         results = self.experimental_local_results(value)
         return results[0] if len(results) == 1 else None
+
+
+_are_averaged = contextvars.ContextVar("losses_are_averaged", default=False)
+
+
+def get_loss_reduction() -> ReduceOp:
+    """`ReduceOp.SUM`: gradients are summed, so a loss is divided by the global batch size.
+
+    In the `model_fn` of an `Estimator` it is MEAN, as the estimator averages over the replicas.
+    """
+    _old_names.warn_of("rx.compat.v1.distribute.get_loss_reduction")
+    return ReduceOp.MEAN if _are_averaged.get() else ReduceOp.SUM
+
+
+@contextlib.contextmanager
+def averaged_losses() -> Iterator[None]:
+    """Inside, losses are the means over the rows of one replica."""
+    token = _are_averaged.set(True)
+    try:
+        yield
+    finally:
+        _are_averaged.reset(token)

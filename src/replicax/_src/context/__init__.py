@@ -33,6 +33,7 @@ from replicax._src.context._stack import fill_default_slot as fill_default_slot
 from replicax._src.context._stack import fill_world_slot as fill_world_slot
 from replicax._src.context._stack import first_of as first_of
 from replicax._src.context._stack import is_compiling as is_compiling
+from replicax._src.context._stack import joining_hooks as joining_hooks
 from replicax._src.context._stack import let_libraries_join as let_libraries_join
 from replicax._src.context._stack import thread_state as thread_state
 from replicax._src.context._stack import top as current_frame  # noqa: F401

@@ -3,7 +3,7 @@
 They are by construction, until a program changes one copy alone, workers run programs that are not
 the same, or memory or a link is faulty. Then training goes on with wrong numbers, and nothing says
 so. The work is done on the devices, in `_fingerprints.py`; here is what is compared, and what is
-said. In this room because it finds variables as a checkpoint does.
+said. Variables are found as a checkpoint finds them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import jax
 import numpy as np
 
 from replicax._src._errors import ReplicaMismatchError
-from replicax._src.checkpoints._graph import VARIABLE, walk
+from replicax._src.checkpoints import variables_in
 from replicax._src.cluster import current_membership
 from replicax._src.context import get_strategy, require_between_steps
-from replicax._src.devices import ReplicaMesh, replica_mesh
+from replicax._src.devices import ReplicaMesh
 from replicax._src.divergence._fingerprints import Difference, differences, fingerprints
+from replicax._src.strategies import Strategy, replica_mesh_of
 from replicax._src.variable import (
     UPDATING,
     ComponentVariable,
@@ -57,7 +58,7 @@ class ReplicaCheck:
 
 
 def check_replicas(
-    *variables_or_objects: Any, strategy: Any = None, plain: bool = False
+    *variables_or_objects: object, strategy: Strategy | None = None, plain: bool = False
 ) -> ReplicaCheck:
     """Checks that the copies of mirrored variables are equal, bit by bit, on all replicas.
 
@@ -87,7 +88,11 @@ def check_replicas(
       rx.errors.ReplicaMismatchError: some copy is not the same. The text names the first variable,
         the replicas, and the elements.
     """
-    _require_outside()
+    require_between_steps(
+        "check_replicas was called",
+        "It compares the copies of all replicas: call it between the steps, outside of "
+        "strategy.run and rx.function.",
+    )
     membership = current_membership()
     workers = 1 if membership is None else membership.workers
     groups: dict[ReplicaMesh, list[Variable]] = collections.defaultdict(list)
@@ -130,13 +135,17 @@ class check_replicas_every:
 
     Args:
       n: the number of calls from one check to the next.
-      *variables_or_objects: as for `check_replicas`. They are looked through anew at each check.
+      *variables_or_objects: as for `check_replicas`. They are looked through again at each check.
       strategy: likewise.
       plain: likewise.
     """
 
     def __init__(
-        self, n: int, *variables_or_objects: Any, strategy: Any = None, plain: bool = False
+        self,
+        n: int,
+        *variables_or_objects: object,
+        strategy: Strategy | None = None,
+        plain: bool = False,
     ):
         if not isinstance(n, int) or n < 1:
             raise ValueError(
@@ -156,16 +165,8 @@ class check_replicas_every:
         return check_replicas(*self._objects, **self._options)
 
 
-def _require_outside() -> None:
-    require_between_steps(
-        "check_replicas was called",
-        "It compares the copies of all replicas: call it between the steps, outside of "
-        "strategy.run and rx.function.",
-    )
-
-
 def _variables_in(objects: tuple[Any, ...]) -> list[Variable]:
-    found = [node.value for node in walk(list(objects)) if node.kind == VARIABLE]
+    found = variables_in(list(objects))
     if not found:
         given = ", ".join(type(each).__name__ for each in objects) or "nothing"
         raise ValueError(
@@ -175,9 +176,9 @@ def _variables_in(objects: tuple[Any, ...]) -> list[Variable]:
     return found
 
 
-def _mesh_of_workers(strategy: Any, found: list[Variable]) -> ReplicaMesh:
+def _mesh_of_workers(strategy: Strategy | None, found: list[Variable]) -> ReplicaMesh:
     for each in (strategy, get_strategy(), *(each.distribute_strategy for each in found)):
-        mesh = None if each is None else replica_mesh(each.extended._replica_devices)
+        mesh = None if each is None else replica_mesh_of(each)
         if mesh is not None and mesh.spans_workers:
             return mesh
     raise ValueError(
@@ -220,15 +221,15 @@ def _laid_out(mesh: ReplicaMesh, variable: Variable) -> jax.Array:
 
 
 def _summary(variables: list[Variable]) -> str:
-    """What is compared, in a line that is the same if and only if the programs are."""
-    looks = [f"{each.name} {each.dtype}{list(each.shape)}" for each in variables]
-    rest = hashlib.sha256("\n".join(looks).encode()).hexdigest()[:8]
-    more = f", ... ({rest})" if looks[_NAMED:] else ""
-    return f"check_replicas of {len(looks)} variables: {', '.join(looks[:_NAMED])}{more}"
+    """Returns what is compared, in a line that is the same if and only if the programs are."""
+    described = [f"{each.name} {each.dtype}{list(each.shape)}" for each in variables]
+    rest = hashlib.sha256("\n".join(described).encode()).hexdigest()[:8]
+    more = f", ... ({rest})" if described[_NAMED:] else ""
+    return f"check_replicas of {len(described)} variables: {', '.join(described[:_NAMED])}{more}"
 
 
 def _most_common(marks: np.ndarray) -> int:
-    """The first replica whose copy most replicas have; the first of all if there is no telling."""
+    """Returns the first replica whose copy most replicas have; of equals, the first."""
     kinds = [tuple(mark) for mark in marks.tolist()]
     (kind, _), *_ = collections.Counter(kinds).most_common(1)  # of equals, the first to appear
     return kinds.index(kind)

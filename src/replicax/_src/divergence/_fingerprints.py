@@ -35,13 +35,13 @@ class Difference:
 
 
 def fingerprints(mesh: ReplicaMesh, arrays: Sequence[jax.Array]) -> np.ndarray:
-    """Two numbers for each replica of all workers and each array: `[replica, array, 2]`."""
+    """Returns two numbers for each replica of all workers and each array: `[replica, array, 2]`."""
     gathered = _fingerprint_program(mesh)(list(arrays))
     return np.asarray(mesh.component(gathered, 0))
 
 
 def differences(mesh: ReplicaMesh, array: jax.Array, reference: int) -> list[Difference]:
-    """Where the copies of an array differ from that of the replica `reference`."""
+    """Returns where the copies of an array differ from that of the replica `reference`."""
     rows = np.asarray(mesh.component(_difference_program(mesh, reference)(array), 0))
     found = []
     for replica, row in enumerate(rows):
@@ -94,7 +94,7 @@ def _difference_program(mesh: ReplicaMesh, reference: int) -> Any:
 
 
 def _fingerprint(rows: jax.Array) -> jax.Array:
-    """Two numbers for each row of words."""
+    """Returns two numbers for each row of words."""
     positions = jax.lax.broadcasted_iota(jnp.uint32, rows.shape, 1)
     mixed = [
         _mixed(rows ^ (positions * np.uint32(step)), np.uint32(a), np.uint32(b))
@@ -113,7 +113,7 @@ def _mixed(words: jax.Array, first: np.uint32, second: np.uint32) -> jax.Array:
 
 
 def _words(array: jax.Array) -> jax.Array:
-    """The bits of an array, as a row of 32-bit words; as many for each element."""
+    """Returns the bits of an array, as a row of 32-bit words; as many for each element."""
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         array = jax.random.key_data(array)
     if jnp.iscomplexobj(array):
@@ -123,20 +123,20 @@ def _words(array: jax.Array) -> jax.Array:
     return array.astype(jnp.uint32).reshape(-1)
 
 
-def _bits(dtype: Any) -> int:
+def _bits(dtype: np.dtype) -> int:
     info = jnp.finfo if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo
     return info(dtype).bits
 
 
-def _texts(words: np.ndarray, expected: np.ndarray, dtype: Any) -> tuple[str, str]:
-    """Two elements; with their bits where these alone tell them apart."""
+def _texts(words: np.ndarray, expected: np.ndarray, dtype: np.dtype) -> tuple[str, str]:
+    """Returns two elements; with their bits where these alone tell them apart."""
     texts = _text(words, dtype), _text(expected, dtype)
     if texts[0] != texts[1]:
         return texts
     return f"{texts[0]} ({_hex(words)})", f"{texts[1]} ({_hex(expected)})"
 
 
-def _text(words: np.ndarray, dtype: Any) -> str:
+def _text(words: np.ndarray, dtype: np.dtype) -> str:
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return _hex(words)
     if jnp.issubdtype(dtype, jnp.integer) and _bits(dtype) < 8:

@@ -9,7 +9,7 @@ import importlib
 import sys
 
 from replicax._src._warnings import warn
-from replicax._src.context import _stack
+from replicax._src.context import joining_hooks
 
 # Library, and the module of ours whose `join()` lets its objects live under a strategy.
 _waiting = {
@@ -30,4 +30,4 @@ def _join_those_loaded(in_time: bool) -> None:
                 )
 
 
-_stack.joining_hooks.append(_join_those_loaded)
+joining_hooks.append(_join_those_loaded)

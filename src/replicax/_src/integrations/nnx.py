@@ -1,10 +1,11 @@
 """Flax NNX under a strategy: a module made in a scope keeps its state in variables of the strategy.
 
 An `nnx.Variable` keeps its value in a slot, through which everything reads and writes it. The slot
-gets a door: where it holds an `rx.Variable`, a read gives that variable's value and a write assigns
-it. So layers, filters, `nnx.split`, `nnx.update` and the transformations of NNX are as ever: what
-they copy are plain values. Two more places know of replicas: streams of random keys, so that each
-replica draws its own numbers, and `nnx.Optimizer.update`, which sums the gradients.
+becomes a `_ValueSlot`: where it holds an `rx.Variable`, a read gives that variable's value and a
+write assigns it. So layers, filters, `nnx.split`, `nnx.update` and the transformations of NNX are
+unchanged: what they copy are plain values. Two more places know of replicas: streams of random
+keys, so that each replica draws its own numbers, and `nnx.Optimizer.update`, which sums the
+gradients.
 
 This is all that is changed in Flax. Outside of a strategy's scope it does nothing.
 """
@@ -15,7 +16,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import flax
 import jax
@@ -26,16 +27,18 @@ from flax.nnx import pytreelib, rnglib, tracers
 from flax.nnx.training import metrics, optimizer
 
 import replicax as rx
-from replicax._src._typing import Tracer
+from replicax._src._typing import DTypeLike, PyTree, Tracer, override
 from replicax._src._versions import FLAX, warn_unless_tested
 from replicax._src.context import current_replica, is_compiling
-from replicax._src.variable._trees import is_array
+from replicax._src.strategies import Strategy
+from replicax._src.variable import is_array
 
 _WITH_STATE = (nnx.Module, optimizer.Optimizer, rnglib.Rngs, rnglib.RngStream, metrics.Metric)
 
 _SLOT: Any = nnx.Variable.__dict__["_raw_value"]  # Python's own descriptor
 
 
+@final
 class _Constructing(threading.local):
     depth = 0  # how many constructors of modules are at work
 
@@ -45,46 +48,46 @@ _constructing = _Constructing()
 
 def join() -> None:
     """Lets modules made in a scope live under its strategy."""
-    if isinstance(nnx.Variable.__dict__["_raw_value"], _Door):
+    if isinstance(nnx.Variable.__dict__["_raw_value"], _ValueSlot):
         return
     warn_unless_tested("Flax", flax.__version__, FLAX)
-    _set(nnx.Variable, "_raw_value", _Door())
-    _set(nnx.Variable, "__rx_variable__", property(_variable_behind))
-    _set(nnx.Variable, "_structure_leaf", staticmethod(_is_bound))
-    _set(pytreelib.Pytree, "_structure_leaf", staticmethod(_is_passed_whole))
-    _set(nnx.Variable, "_checkpoint_children", _checkpoint_children)
-    _set(nnx.Variable, "__rx_variables__", _bound_in_place)
-    _set(pytreelib.Pytree, "__rx_variables__", _bound_in_place)
-    _set(nnx.Variable, "__init__", _and_then(nnx.Variable.__init__, _on_new_variable))
-    _set(pytreelib.PytreeMeta, "__call__", _constructor(pytreelib.PytreeMeta.__call__))
     check = pytreelib.Pytree._check_valid_context
-    _set(pytreelib.Pytree, "_check_valid_context", _checking_context(check))
-    _set(rnglib.RngStream, "__call__", _own_keys(rnglib.RngStream.__call__))
-    _set(optimizer.Optimizer, "update", _summing(optimizer.Optimizer.update))
+    for owner, name, value in (
+        (nnx.Variable, "_raw_value", _ValueSlot()),
+        (nnx.Variable, "__rx_variable__", property(_bound_variable)),
+        (nnx.Variable, "_structure_leaf", staticmethod(_is_bound)),
+        (pytreelib.Pytree, "_structure_leaf", staticmethod(_is_passed_whole)),
+        (nnx.Variable, "_checkpoint_children", _checkpoint_children),
+        (nnx.Variable, "__rx_variables__", _bound_in_place),
+        (pytreelib.Pytree, "__rx_variables__", _bound_in_place),
+        (nnx.Variable, "__init__", _and_then(nnx.Variable.__init__, _on_new_variable)),
+        (pytreelib.PytreeMeta, "__call__", _constructor(pytreelib.PytreeMeta.__call__)),
+        (pytreelib.Pytree, "_check_valid_context", _checking_context(check)),
+        (rnglib.RngStream, "__call__", _own_keys(rnglib.RngStream.__call__)),
+        (optimizer.Optimizer, "update", _summing(optimizer.Optimizer.update)),
+    ):
+        setattr(owner, name, value)
 
 
-def _set(owner: Any, name: str, value: Any) -> None:
-    setattr(owner, name, value)
+# ---------------------------------------------------------------------- where a value is kept
 
 
-# ---------------------------------------------------------------------- the door to the value
-
-
-class _Door:
+@final
+class _ValueSlot:
     """In the place of the slot: the value behind it may be that of an `rx.Variable`."""
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: nnx.Variable | None, owner: type | None = None) -> Any:
         if instance is None:
             return self
         held = _SLOT.__get__(instance, owner)
-        return held.read() if type(held) is _Behind else held
+        return held.read() if type(held) is _Bound else held
 
-    def __set__(self, instance: Any, value: Any) -> None:
+    def __set__(self, instance: nnx.Variable, value: Any) -> None:
         try:
             held = _SLOT.__get__(instance, type(instance))
         except AttributeError:  # it is being made
             held = None
-        if type(held) is not _Behind:
+        if type(held) is not _Bound:
             _SLOT.__set__(instance, value)
         elif held.is_replaced_by(value):
             _SLOT.__set__(instance, value)
@@ -93,11 +96,12 @@ class _Door:
         else:
             held.write(value)
 
-    def __delete__(self, instance: Any) -> None:
+    def __delete__(self, instance: nnx.Variable) -> None:
         _SLOT.__delete__(instance)
 
 
-class _Behind:
+@final
+class _Bound:
     """What a slot holds in a scope: a variable, and what its numbers mean."""
 
     __slots__ = ("key_kind", "meanwhile", "variable")
@@ -118,7 +122,7 @@ class _Behind:
             return value
         return jax.random.wrap_key_data(value, impl=self.key_kind)
 
-    def write(self, value: Any) -> None:
+    def write(self, value: jax.Array) -> None:
         if self.meanwhile is not None:
             if value.shape != self._shape:
                 self.meanwhile[threading.get_ident()] = value
@@ -137,7 +141,7 @@ class _Behind:
         return self.variable.shape if self.key_kind is None else self.variable.shape[:-1]
 
     def is_replaced_by(self, value: Any) -> bool:
-        """Whether something else takes the place of the variable: another shape, dtype or object.
+        """Returns whether `value` takes the variable's place: another shape, dtype or object.
 
         That may be done to a model as a whole, and not by its replicas.
         """
@@ -152,11 +156,13 @@ class _Behind:
         return (value.shape, value.dtype) != (self._shape, self.variable.dtype)
 
 
+@final
 class _AnyTrace(tracers.TraceState):
     """Variables may be assigned in any trace of JAX: those of replicax know what to do there."""
 
     __slots__ = ()
 
+    @override
     def is_valid(self) -> bool:
         return True
 
@@ -172,49 +178,49 @@ def _checking_context(check: Callable[..., None]) -> Callable[..., None]:
     """
 
     @functools.wraps(check)
-    def check_valid_context(self: Any, error_msg: Callable[[], str]) -> None:
+    def check_valid_context(self: pytreelib.Pytree, error_msg: Callable[[], str]) -> None:
         if _ours.get(id(self)) is not self:
             check(self, error_msg)
 
     return check_valid_context
 
 
-def _variable_behind(self: Any) -> rx.Variable:
+def _bound_variable(self: nnx.Variable) -> rx.Variable:
     held = _SLOT.__get__(self, type(self))
-    if type(held) is _Behind:
+    if type(held) is _Bound:
         return held.variable
     raise AttributeError("__rx_variable__")
 
 
-def _is_bound(value: Any) -> bool:
-    return type(_SLOT.__get__(value, type(value))) is _Behind
+def _is_bound(value: nnx.Variable) -> bool:
+    return type(_SLOT.__get__(value, type(value))) is _Bound
 
 
-def _is_passed_whole(value: Any) -> bool:
-    """Whether replicas get an object as it is: what has state. Others may be structures of data."""
+def _is_passed_whole(value: pytreelib.Pytree) -> bool:
+    """Returns whether replicas get an object as it is: what has state. Others may be data."""
     if isinstance(value, _WITH_STATE):
         return True
     parts = (part for _, part in nnx.iter_graph(value, graph=True))
     return any(isinstance(part, nnx.Variable) and _is_bound(part) for part in parts)
 
 
-def _checkpoint_children(self: Any) -> dict[str, Any]:
+def _checkpoint_children(self: nnx.Variable) -> dict[str, Any]:
     held = _SLOT.__get__(self, type(self))
-    return {"value": held.variable} if type(held) is _Behind else {}
+    return {"value": held.variable} if type(held) is _Bound else {}
 
 
 # ---------------------------------------------------------------------- what is made in a scope
 
 
 def _is_in_scope() -> bool:
-    """Whether variables are to be those of a strategy: in its scope, and not in a replica."""
+    """Returns whether variables are to be a strategy's: in its scope, and not in a replica."""
     distribute = rx.distribute
     return distribute.has_strategy() and distribute.in_cross_replica_context()
 
 
 def _constructor(construct: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(construct)
-    def constructed(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    def constructed(cls: type, *args: object, **kwargs: object) -> Any:
         _constructing.depth += 1
         try:
             node = construct(cls, *args, **kwargs)
@@ -227,19 +233,19 @@ def _constructor(construct: Callable[..., Any]) -> Callable[..., Any]:
     return constructed
 
 
-def _on_new_variable(variable: Any) -> None:
+def _on_new_variable(variable: nnx.Variable) -> None:
     if not _constructing.depth and _is_in_scope():
         _bind(variable, type(variable).__name__)
 
 
-def _bound_in_place(node: Any, name: str) -> Any:
-    """What `rx.variables` does to modules that were not made in the scope, and to their states."""
+def _bound_in_place(node: PyTree, name: str) -> Any:
+    """Binds a module that was not made in the scope, for `rx.variables`; returns it."""
     if _is_in_scope():
         _bind_all(node, name)
     return node
 
 
-def _bind_all(node: Any, prefix: str = "") -> None:
+def _bind_all(node: PyTree, prefix: str = "") -> None:
     """Everything that a new module holds, also what transformations such as `nnx.vmap` made."""
     for path, part in nnx.iter_graph(node, graph=True):
         if isinstance(part, nnx.Variable):
@@ -257,9 +263,9 @@ def _bind_all(node: Any, prefix: str = "") -> None:
             )
 
 
-def _bind(variable: Any, name: str) -> None:
+def _bind(variable: nnx.Variable, name: str) -> None:
     held = _SLOT.__get__(variable, type(variable))
-    if type(held) is _Behind:
+    if type(held) is _Bound:
         if name.endswith("/" + held.variable.name.removesuffix(":0")):
             held.variable._name = f"{name}:0"  # it is a part of something larger now
         return
@@ -270,12 +276,12 @@ def _bind(variable: Any, name: str) -> None:
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         key_kind, value = jax.random.key_impl(value), jax.random.key_data(value)
     made = rx.Variable(value, name=name, **_options(variable, value.dtype))
-    _SLOT.__set__(variable, _Behind(made, key_kind, isinstance(variable, rnglib.RngState)))
+    _SLOT.__set__(variable, _Bound(made, key_kind, isinstance(variable, rnglib.RngState)))
     object.__setattr__(variable, "_trace_state", _AnyTrace())
 
 
-def _options(variable: Any, dtype: Any) -> dict[str, Any]:
-    """How the replicas' values of a variable are kept and combined, by its type."""
+def _options(variable: nnx.Variable, dtype: DTypeLike) -> dict[str, Any]:
+    """Returns how the replicas' values of a variable are kept and combined, by its type."""
     inexact = bool(jnp.issubdtype(dtype, jnp.inexact))
     if isinstance(variable, nnx.Param):
         return {"trainable": inexact, "aggregation": "MEAN" if inexact else "ONLY_FIRST_REPLICA"}
@@ -287,18 +293,18 @@ def _options(variable: Any, dtype: Any) -> dict[str, Any]:
     return on_read | {"aggregation": "MEAN" if inexact else "ONLY_FIRST_REPLICA"}
 
 
-def _is_in_replica_of(strategy: Any) -> bool:
+def _is_in_replica_of(strategy: object) -> bool:
     context = rx.get_replica_context()
     return context is not None and context.strategy is strategy
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float | complex | np.generic) and not isinstance(value, bool)
 
 
 def _and_then(fn: Callable[..., Any], then: Callable[[Any], None]) -> Callable[..., Any]:
     @functools.wraps(fn)
-    def both(self: Any, *args: Any, **kwargs: Any) -> None:
+    def both(self: object, *args: object, **kwargs: object) -> None:
         fn(self, *args, **kwargs)
         then(self)
 
@@ -312,7 +318,7 @@ def _own_keys(next_key: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Streams of random keys: the number of the replica goes into each key."""
 
     @functools.wraps(next_key)
-    def own_key(self: Any) -> Any:
+    def own_key(self: rnglib.RngStream) -> Any:
         key = next_key(self)
         context = current_replica()
         if context is None:
@@ -329,7 +335,9 @@ def _summing(update: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(update)
-    def summing_update(self: Any, model: Any, grads: Any, /, **kwargs: Any) -> Any:
+    def summing_update(
+        self: optimizer.Optimizer, model: PyTree, grads: PyTree, /, **kwargs: object
+    ) -> Any:
         context = rx.get_replica_context()
         if context is None or not _is_bound(self.step):
             return update(self, model, grads, **kwargs)
@@ -337,7 +345,7 @@ def _summing(update: Callable[..., Any]) -> Callable[..., Any]:
         shares = {} if current_replica() is None else _known_shares(kwargs)
         leaves, structure = jax.tree_util.tree_flatten((grads, shares))
 
-        def together(strategy: Any, leaves: list[Any]) -> Any:
+        def together(strategy: Strategy, leaves: list[Any]) -> Any:
             pairs = [(leaf, leaf) for leaf in leaves]
             summed = strategy.extended.batch_reduce_to("SUM", pairs)
             total, totals = structure.unflatten([jnp.asarray(each) for each in summed])

@@ -1,6 +1,8 @@
 """Strategies: what users choose, and what authors extend."""
 
 from replicax._src.strategies import _default as _default  # fills the default slot of the contexts
+from replicax._src.strategies._access import input_layout_of as input_layout_of
+from replicax._src.strategies._access import replica_mesh_of as replica_mesh_of
 from replicax._src.strategies._central_storage import (
     CentralStorageStrategy as CentralStorageStrategy,
 )

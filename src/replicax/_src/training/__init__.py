@@ -1,10 +1,16 @@
 """What a training step is made of: gradients, optimizers, losses and metrics."""
 
+from replicax._src.training._access import InitialSlots as InitialSlots
+from replicax._src.training._access import reset_slots as reset_slots
+from replicax._src.training._access import slots_of as slots_of
+from replicax._src.training._access import start_slots_from as start_slots_from
 from replicax._src.training._accumulation import accumulate_gradients as accumulate_gradients
 from replicax._src.training._gradients import grad as grad
 from replicax._src.training._gradients import value_and_grad as value_and_grad
 from replicax._src.training._losses import compute_average_loss as compute_average_loss
 from replicax._src.training._losses import scale_regularization_loss as scale_regularization_loss
+from replicax._src.training._metrics import Mean as Mean
+from replicax._src.training._metrics import Metric as Metric
 from replicax._src.training._optimizer import Optimizer as Optimizer
 from replicax._src.training._random import Generator as Generator
 from replicax._src.training._random import get_global_generator as get_global_generator

@@ -2,7 +2,9 @@
 
 from replicax._src.values._access import buffers_of as buffers_of
 from replicax._src.values._access import component as component
+from replicax._src.values._access import component_looks as component_looks
 from replicax._src.values._access import first_component as first_component
+from replicax._src.values._access import is_being_computed as is_being_computed
 from replicax._src.values._access import local_count as local_count
 from replicax._src.values._access import set_uneven as set_uneven
 from replicax._src.values._access import stored as stored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from replicax._src.values._buffers import ReplicaBuffers
@@ -45,3 +46,13 @@ def value_of_buffers(kind: type[V], buffers: Storage) -> V:
 def set_uneven(value: PerReplica) -> None:
     """Notes that the components differ in shape, here or on other workers."""
     value._is_uneven = True
+
+
+def component_looks(value: DistributedValues) -> Sequence[Any]:
+    """Returns something with the shape and dtype of each component here; takes nothing apart."""
+    return [value._buffers.look] * value._count if value._values is None else value._values
+
+
+def is_being_computed(value: DistributedValues) -> bool:
+    """Returns whether a program that computes the value is being traced."""
+    return value._is_traced

@@ -15,41 +15,47 @@ from replicax._src import _jax_internals
 from replicax._src.context import entered_world, thread_state
 
 if TYPE_CHECKING:
-    from replicax._src.variable._variable import Variable
+    pass
 
 late_value_sources: list[Callable[[Any], None]] = []
 """Each gives values to variables that have a place by now; it is told which one is being used, to
 refuse that if its value does not fit. Empty, in the ordinary case."""
 
 _LOOKS = 8  # a variable may be used before it is put where a checkpoint looks for it
-_state = {"is looking": False}
+_is_looking = False  # sources are being asked
 
 
-def expect(variable: Variable) -> None:
+def expect(variable: Any) -> None:
     """A variable was made while somebody has values to give."""
     if hasattr(variable, "_looks_left"):
         variable._looks_left = _LOOKS
 
 
-def look(variable: Variable) -> None:
+def stop_looking(variable: Any) -> None:
+    """Notes that a variable has got its value, so that nobody looks for it again."""
+    variable._looks_left = 0
+
+
+def look(variable: Any) -> None:
     """Before a variable is used: lets the sources give values. Called under `UPDATING`."""
     variable = getattr(variable, "_distributed_container", variable)
-    if _state["is looking"]:
+    global _is_looking
+    if _is_looking:
         return
     if late_value_sources:
-        _state["is looking"] = True
+        _is_looking = True
         try:
             with outside_of_everything():
                 for source in tuple(late_value_sources):
                     source(variable)
         finally:
-            _state["is looking"] = False
+            _is_looking = False
     variable._looks_left = max(0, variable._looks_left - 1) if late_value_sources else 0
 
 
 def is_looking() -> bool:
-    """Whether sources are being asked just now."""
-    return _state["is looking"]
+    """Returns whether sources are being asked just now."""
+    return _is_looking
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import jax
 
 from replicax._src._errors import WrongContextError
 from replicax._src.context import default_strategy, get_replica_context, get_strategy, world
-from replicax._src.watching._once import number_of_workers, worker_number
+from replicax._src.watching._held_values import number_of_workers, worker_number
 
 _HOW_TO_OPEN = """\
 rx.profile: the profile is in {folder}
@@ -184,7 +184,7 @@ def _check_place() -> None:
         )
 
 
-def _checked_folder(logdir: Any) -> Path:
+def _checked_folder(logdir: str | os.PathLike[str]) -> Path:
     try:
         name = os.fspath(logdir)
     except TypeError:

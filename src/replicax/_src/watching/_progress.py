@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, final
 
 from replicax._src.context import world
 from replicax._src.functions import NotOneProgram
@@ -18,10 +19,13 @@ from replicax._src.watching._held_values import (
     number_as_text,
     rows_of,
     settled,
+    speaks_for_the_job,
 )
-from replicax._src.watching._once import speaks_for_the_job
 from replicax._src.watching._pace import Pace, Rates, duration
 from replicax._src.watching._surfaces import Surface, surface_for
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Item = TypeVar("Item")
 
@@ -38,7 +42,7 @@ def progress(
     batch_size: int | None = None,
     transient: bool = False,
     seconds_between: float | None = None,
-    console: Any = None,
+    console: Console | None = None,
 ) -> Progress[Item]:
     """Shows how far a loop is: a bar on a terminal or in a notebook, lines in a log.
 
@@ -79,7 +83,7 @@ def progress(
     return Progress(iterable, description, total, batch_size, transient, seconds_between, console)
 
 
-def _count(name: str, number: Any) -> int | None:
+def _count(name: str, number: SupportsIndex | None) -> int | None:
     if number is None:
         return None
     try:
@@ -91,56 +95,49 @@ def _count(name: str, number: Any) -> int | None:
     return count
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Progress(Generic[Item]):
-    """A loop whose progress is shown; made by `rx.progress`. Each iteration begins anew."""
+    """A loop whose progress is shown; made by `rx.progress`. Each iteration begins again."""
 
-    def __init__(
-        self,
-        iterable: Iterable[Item],
-        description: str,
-        total: int | None,
-        batch_size: int | None,
-        transient: bool,
-        seconds_between: float | None,
-        console: Any,
-    ):
-        self.description = description
-        self._iterable = iterable
-        self._total = total
-        self._batch_size = batch_size
-        self._transient = transient
-        self._seconds_between = seconds_between
-        self._console = console
-        self._walk = _Walk(self, Surface())
+    _iterable: Iterable[Item]
+    description: str
+    _total: int | None
+    _batch_size: int | None
+    _transient: bool
+    _seconds_between: float | None
+    _console: Console | None
+
+    def __post_init__(self) -> None:
+        self._loop = Loop(self, Surface())
 
     def __iter__(self) -> Iterator[Item]:
         iterator = iter(self._iterable)  # in a trace, data sets have their own way to refuse
         world().refuse_in_program(lambda: NotOneProgram("it shows progress"))
         surface = surface_for(self._console) if speaks_for_the_job() else Surface()
-        self._walk = walk = _Walk(self, surface)
-        return self._items(iterator, walk)
+        self._loop = loop = Loop(self, surface)
+        return self._items(iterator, loop)
 
-    def _items(self, iterator: Iterator[Item], walk: _Walk) -> Iterator[Item]:
+    def _items(self, iterator: Iterator[Item], loop: Loop) -> Iterator[Item]:
         to_the_end = False
         try:
-            walk.surface.begin(walk)
+            loop.surface.begin(loop)
             while True:
-                walk.pace.wait()
+                loop.pace.wait()
                 try:
                     item = next(iterator)
                 except StopIteration:
                     to_the_end = True
                     return
                 finally:
-                    walk.pace.go_on()
-                walk.begin_step(rows_of(item) if self._batch_size is None else self._batch_size)
+                    loop.pace.go_on()
+                loop.begin_step(rows_of(item) if self._batch_size is None else self._batch_size)
                 yield item
-                walk.end_step()
-                walk.draw_if_due()
+                loop.end_step()
+                loop.draw_if_due()
         finally:  # also when the loop was left by `break` or an exception
-            walk.close(to_the_end)
+            loop.close(to_the_end)
 
-    def show(self, **values: Any) -> None:
+    def show(self, **values: object) -> None:
         """Shows numbers beside the bar from now on: `bar.show(loss=loss, accuracy=accuracy)`.
 
         They are not waited for: what is drawn is the newest value that has been computed. Arrays,
@@ -161,7 +158,7 @@ class Progress(Generic[Item]):
                     f"Progress.show: {name!r} must be one number; got {value!r}. Reduce it first, "
                     "for example with jnp.mean."
                 )
-        self._walk.show({name: held(value) for name, value in values.items()})
+        self._loop.show({name: held(value) for name, value in values.items()})
 
     def __len__(self) -> int:
         if (total := self._known_total) is None:
@@ -184,29 +181,31 @@ class Progress(Generic[Item]):
     @property
     def step(self) -> int:
         """How many steps are done."""
-        return self._walk.steps
+        return self._loop.steps
 
     @property
     def steps_per_second(self) -> float | None:
         """Since the end of the first step, which compiles; None before."""
-        rates = self._walk.pace.rates(recent=False)
-        return None if rates is None else rates.steps
+        return rates.steps if (rates := self._rates) else None
 
     @property
     def examples_per_second(self) -> float | None:
         """The same of examples, on all workers; None if elements have no arrays."""
-        rates = self._walk.pace.rates(recent=False)
-        return None if rates is None else rates.examples
+        return rates.examples if (rates := self._rates) else None
 
     @property
     def input_wait(self) -> float | None:
         """The share of the time that was spent waiting for elements, from 0 to 1."""
-        rates = self._walk.pace.rates(recent=False)
-        return None if rates is None else rates.waiting
+        return rates.waiting if (rates := self._rates) else None
+
+    @property
+    def _rates(self) -> Rates | None:
+        return self._loop.pace.rates(recent=False)
 
 
-class _Walk:
-    """One iteration over a `Progress`: what a surface draws."""
+@final
+class Loop:
+    """One iteration over a `Progress`, which a surface draws."""
 
     def __init__(self, progress: Progress[Any], surface: Surface) -> None:
         self._progress = progress
@@ -288,7 +287,7 @@ class _Walk:
                 self._awaited[name] = newest
 
     def facts(self, last: bool) -> list[str]:
-        """What stands beside the bar."""
+        """Returns what stands beside the bar; after the end, if it is the `last` time."""
         facts = [f"{name} {text}" for name, text in self._texts.items()]
         rates = self._rates
         if rates is not None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsInt
 
 import jax
 import numpy as np
 
 from replicax._src import _warnings
 from replicax._src.context import world
-from replicax._src.watching import _event_file
-from replicax._src.watching._held_values import is_traced, parts_of, settled
-from replicax._src.watching._once import speaks_for_the_job
-from replicax._src.watching._summary_writer import SummaryWriter, default, should_record_summaries
+from replicax._src.watching._held_values import is_traced, parts_of, settled, speaks_for_the_job
+from replicax._src.watching._summary_writer import (
+    SummaryWriter,
+    default,
+    should_record_summaries,
+    tensorboardx,
+)
 
 
-def scalar(name: str, data: Any, step: Any = None, description: str | None = None) -> bool:
+def scalar(
+    name: str, data: object, step: SupportsInt | None = None, description: str | None = None
+) -> bool:
     """Writes a number to the default writer.
 
     It is not waited for: the number is read when the file is written. A value that differs by
@@ -44,15 +49,18 @@ def scalar(name: str, data: Any, step: Any = None, description: str | None = Non
         for part, each in zip(parts, _names(name, len(parts), "replica_")):
             if not isinstance(part, jax.Array):  # there is nothing to wait for
                 part = _number(part, each)
-            add(lambda part=part, each=each: _event_file.scalar_summary(each, _number(part, each)))
+            add(
+                each,
+                lambda encoders, part=part, each=each: encoders.scalar("-", _number(part, each)),
+            )
 
     return _record("scalar", name, data, step, description, write)
 
 
 def histogram(
     name: str,
-    data: Any,
-    step: Any = None,
+    data: object,
+    step: SupportsInt | None = None,
     buckets: int | None = None,
     description: str | None = None,
 ) -> bool:
@@ -74,7 +82,7 @@ def histogram(
         raise ValueError(f"rx.summary.histogram: `buckets` must be at least 1; got {buckets}.")
 
     def write(add: Add, parts: list[Any]) -> None:
-        values = np.concatenate([_on_host(part).astype(np.float64).ravel() for part in parts])
+        values = np.concatenate([np.asarray(part, np.float64).ravel() for part in parts])
         finite = values[np.isfinite(values)]
         if not finite.size:
             _warnings.warn(
@@ -82,13 +90,17 @@ def histogram(
                 f"{values.size} values is finite."
             )
             return
-        add(lambda: _event_file.histogram_summary(name, finite, buckets or 30))
+        add(name, lambda encoders: encoders.histogram("-", finite, buckets or 30))
 
     return _record("histogram", name, data, step, description, write)
 
 
 def image(
-    name: str, data: Any, step: Any = None, max_outputs: int = 3, description: str | None = None
+    name: str,
+    data: object,
+    step: SupportsInt | None = None,
+    max_outputs: int = 3,
+    description: str | None = None,
 ) -> bool:
     """Writes pictures.
 
@@ -119,15 +131,19 @@ def image(
                     "picture write picture[None]; for one without channels, "
                     "picture[None, :, :, None]."
                 )
-        pictures = [each for part in parts for each in _on_host(part[:max_outputs])][:max_outputs]
+        pictures = [each for part in parts for each in np.asarray(part[:max_outputs])][:max_outputs]
         for picture, each in zip(pictures, _names(name, len(pictures), "")):
             pixels = _as_bytes(picture)
-            add(lambda pixels=pixels, each=each: _event_file.image_summary(each, pixels))
+            add(
+                each, lambda encoders, pixels=pixels: encoders.image("-", pixels, dataformats="HWC")
+            )
 
     return _record("image", name, data, step, description, write)
 
 
-def text(name: str, data: str, step: Any = None, description: str | None = None) -> bool:
+def text(
+    name: str, data: str, step: SupportsInt | None = None, description: str | None = None
+) -> bool:
     """Writes a text, which TensorBoard shows as Markdown.
 
     Args:
@@ -143,7 +159,7 @@ def text(name: str, data: str, step: Any = None, description: str | None = None)
         raise TypeError(f"rx.summary.text({name!r}) takes a str; got {type(data).__name__}.")
 
     def write(add: Add, parts: list[Any]) -> None:
-        add(lambda: _event_file.text_summary(name, data))
+        add(name, lambda encoders: encoders.text("-", data))
 
     return _record("text", name, data, step, description, write)
 
@@ -156,14 +172,15 @@ def flush(writer: SummaryWriter | None = None, name: str | None = None) -> None:
         writer.flush()
 
 
-Add = Callable[[Callable[[], Any]], None]
+Make = Callable[[Any], Any]  # takes `tensorboardX.summary`, returns a summary without a name
+Add = Callable[[str, Make], None]
 
 
 def _record(
     kind: str,
     name: str,
-    data: Any,
-    step: Any,
+    data: object,
+    step: SupportsInt | None,
     description: str | None,
     write: Callable[[Add, list[Any]], None],
 ) -> bool:
@@ -197,15 +214,15 @@ def _record(
     if not speaks_for_the_job() or writer.logdir is None:
         return False
 
-    def add(make: Callable[[], Any]) -> None:
-        writer.add(lambda: _described(make(), description), place)
+    def add(name: str, make: Make) -> None:
+        writer.add(lambda: _named(make(tensorboardx().summary), name, description), place)
 
     write(add, parts_of(data))
     return True
 
 
 def _place(call: str, step: Any) -> Callable[[], int]:
-    """The step as a number. One that a device computes is not waited for."""
+    """Returns the step as a number. One that a device computes is not waited for."""
     (part,) = parts_of(step)[:1]
     if isinstance(part, jax.Array) and part.size == 1:
         return lambda: int(np.asarray(part).reshape(()).item())
@@ -216,9 +233,18 @@ def _place(call: str, step: Any) -> Callable[[], int]:
     return lambda: number
 
 
-def _described(summary: Any, description: str | None) -> Any:
+def _named(summary: Any, name: str, description: str | None) -> Any:
+    """Gives a summary its name, in which tensorboardX would change blanks, and a text about it."""
+    (value,) = summary.value
+    value.tag = name
     if description:
-        _event_file.describe(summary, description)
+        value.metadata.summary_description = description
+        if value.WhichOneof("value") == "simple_value":  # TensorBoard shows that of tensors only
+            number = value.simple_value
+            value.metadata.plugin_data.plugin_name = "scalars"
+            value.tensor.dtype = 1  # float32, without dimensions
+            value.tensor.tensor_shape.SetInParent()
+            value.tensor.float_val.append(number)
     return summary
 
 
@@ -238,11 +264,6 @@ def _number(part: Any, name: str) -> float:
         raise TypeError(
             f"rx.summary.scalar({name!r}) takes a number; got {type(part).__name__} {part!r}."
         ) from error
-
-
-def _on_host(part: Any) -> np.ndarray:
-    # Arrays are small enough to be copied at once, and large enough not to be kept on a device.
-    return np.asarray(part)
 
 
 def _as_bytes(picture: np.ndarray) -> np.ndarray:

@@ -2,30 +2,50 @@
 
 Names and meaning are those of `tf.summary`. Default writer, step and condition are context
 variables, so that replica threads have those of whoever called `strategy.run`.
+
+The file is written by tensorboardX, which needs no TensorFlow. Of it, only what encodes summaries
+and writes records is used: its own `SummaryWriter` writes in a thread behind a queue, and its
+`flush` does not wait for that.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsInt
 
 from replicax._src.context import world
-from replicax._src.watching._event_file import EventFile, tensorboardx
-from replicax._src.watching._once import speaks_for_the_job
+from replicax._src.watching._held_values import speaks_for_the_job
+
+_numbers = itertools.count()  # of files
+
+
+def tensorboardx() -> Any:
+    """Returns the package, or raises an error that says how to get it."""
+    try:
+        import tensorboardX
+        import tensorboardX.event_file_writer
+        import tensorboardX.summary
+    except ImportError as error:
+        raise ImportError(
+            "rx.summary needs the package `tensorboardX`, which is not installed. Run "
+            '`pip install "replicax[tensorboard]"`.'
+        ) from error
+    return tensorboardX
 
 
 class Default(NamedTuple):
     """What summaries are written with unless they say otherwise."""
 
     writer: SummaryWriter | None
-    step: Any
+    step: SupportsInt | None
 
 
 _NONE = Default(None, None)
@@ -53,7 +73,7 @@ class SummaryWriter:
         self._max_queue = max_queue
         self._flush_seconds = flush_millis / 1000
         self._suffix = suffix
-        self._file: EventFile | None = None
+        self._file: Any = None  # `EventsWriter` of tensorboardX, from the first summary on
         self._kept: list[_Kept] = []
         self._flushed = time.monotonic()
         self._closed = False
@@ -65,7 +85,7 @@ class SummaryWriter:
         return self._logdir
 
     @contextlib.contextmanager
-    def as_default(self, step: Any = None) -> Iterator[SummaryWriter]:
+    def as_default(self, step: SupportsInt | None = None) -> Iterator[SummaryWriter]:
         """Inside, summaries go to this writer, with this step unless they name another.
 
         Args:
@@ -77,11 +97,11 @@ class SummaryWriter:
         finally:
             default.reset(token)
 
-    def set_as_default(self, step: Any = None) -> None:
+    def set_as_default(self, step: SupportsInt | None = None) -> None:
         """The same from here on, until another writer becomes the default one."""
         default.set(self._as_default(step))
 
-    def _as_default(self, step: Any) -> Default:
+    def _as_default(self, step: SupportsInt | None) -> Default:
         self._check_open()
         return Default(self, default.get().step if step is None else step)
 
@@ -118,7 +138,11 @@ class SummaryWriter:
             if self._logdir is None or not speaks_for_the_job():
                 return
             if self._file is None:  # only now is it known for certain which worker this is
-                self._file = EventFile(self._logdir, self._suffix)
+                os.makedirs(self._logdir, exist_ok=True)
+                # The name has the second in it: a second writer of that second would overwrite it.
+                unique = f".{os.getpid()}.{next(_numbers)}{self._suffix}"
+                path = os.path.join(self._logdir, "events")
+                self._file = tensorboardx().event_file_writer.EventsWriter(path, unique)
                 atexit.register(self.close)
             self._kept.append(_Kept(make, step, time.time()))
             if time.monotonic() - self._flushed >= self._flush_seconds:
@@ -129,8 +153,8 @@ class SummaryWriter:
     def _write_kept(self) -> None:
         while self._kept:
             make, step, wall_time = self._kept.pop(0)  # if it fails, the others can be written
-            assert self._file is not None
-            self._file.write(make(), step(), wall_time)
+            event = tensorboardx().event_file_writer.event_pb2.Event
+            self._file.write_event(event(summary=make(), step=step(), wall_time=wall_time))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -220,7 +244,7 @@ def record_if(condition: bool | Callable[[], Any]) -> Iterator[None]:
 
 
 def should_record_summaries() -> bool:
-    """Whether summaries are written here: there is a default writer, and `record_if` allows it."""
+    """Returns whether there is a default writer, and `record_if` lets it write."""
     if default.get().writer is None:
         return False
     when = _condition.get()

@@ -6,7 +6,8 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator
-from typing import Any
+from types import TracebackType
+from typing import Self, final
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def restored(model: Model, path: str | None) -> int:
 
 
 def saved_step(model_dir: str) -> int | None:
-    """The global step of the latest checkpoint; None without one. In a job, all workers ask."""
+    """Returns the global step of the latest checkpoint, or None; in a job, all workers ask."""
     checkpoint = Checkpoint(global_step=0)
     manager = CheckpointManager(checkpoint, model_dir, checkpoint_name=_NAME)
     with _telling_of_another_model():
@@ -39,7 +40,7 @@ def saved_step(model_dir: str) -> int | None:
 
 
 def saved_names(path: str) -> list[str]:
-    """The names of the variables of a checkpoint, and "global_step"."""
+    """Returns the names of the variables of a checkpoint, and "global_step"."""
     names = [name for name, _ in list_variables(path)]
     found = [name.removeprefix(_VARIABLES) for name in names if name.startswith(_VARIABLES)]
     unescaped = [re.sub(r"\.([.S])", lambda each: _ESCAPED[each[1]], name) for name in found]
@@ -47,7 +48,7 @@ def saved_names(path: str) -> list[str]:
 
 
 def saved_value(path: str, name: str) -> np.ndarray:
-    """What a checkpoint has under one of these names."""
+    """Returns what a checkpoint has under one of these names."""
     if name == _STEP:
         return load_variable(path, _STEP)
     return load_variable(path, _VARIABLES + name.replace(".", "..").replace("/", ".S"))
@@ -73,6 +74,7 @@ def _telling_of_another_model() -> Iterator[None]:
         ) from error
 
 
+@final
 class Saver:
     """Saves a model while it is trained, when the config says so, and tells the listeners."""
 
@@ -119,7 +121,7 @@ class Saver:
         return step
 
     def is_due(self, step: int) -> bool:
-        """Whether it is time to save."""
+        """Returns whether it is time to save."""
         if not self.is_on or step == self._last_step:
             return False
         if self._every_steps:
@@ -146,8 +148,13 @@ class Saver:
         for listener in self._listeners:
             listener.end(None, step)
 
-    def __enter__(self) -> Saver:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *failure: Any) -> None:
-        self._manager.__exit__(*failure)
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._manager.__exit__(kind, error, trace)

@@ -13,15 +13,16 @@ import itertools
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Self
 
 import jax
 import numpy as np
 
 from replicax._src import _warnings
+from replicax._src._typing import PyTree
 from replicax._src.checkpoints import latest_checkpoint
-from replicax._src.compat._loss_reduction import averaged_losses
+from replicax._src.compat._strategy import averaged_losses
 from replicax._src.compat.estimator._checkpoints import (
     Saver,
     restored,
@@ -31,17 +32,17 @@ from replicax._src.compat.estimator._checkpoints import (
 )
 from replicax._src.compat.estimator._hooks import (
     CheckpointSaverListener,
+    NanLossDuringTrainingError,
     SessionRunHook,
     Watched,
     checked,
 )
 from replicax._src.compat.estimator._input import Batches, parameters_of
 from replicax._src.compat.estimator._model import Model
-from replicax._src.compat.estimator._predictions import rows_of, selected
 from replicax._src.compat.estimator._run_config import RunConfig
 from replicax._src.compat.estimator._spec import EstimatorSpec, ModeKeys, require_positive
-from replicax._src.compat.estimator._training import train
 from replicax._src.context import get_strategy
+from replicax._src.strategies import Strategy
 
 _log = logging.getLogger("replicax.estimator")
 _MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config")
@@ -81,7 +82,7 @@ class Estimator:
         model_dir: str | os.PathLike[str] | None = None,
         config: RunConfig | None = None,
         params: dict[str, Any] | None = None,
-        warm_start_from: Any = None,
+        warm_start_from: object = None,
     ):
         if warm_start_from is not None:
             raise ValueError(
@@ -159,9 +160,38 @@ class Estimator:
             with Saver(model, self._model_dir, self._config, listeners) as saver:
                 step = saver.start()
                 last = max_steps if steps is None else step + steps
-                every = self._config.log_step_count_steps
-                train(model, itertools.chain([first], batches), step, last, watched, saver, every)
+                self._train(model, itertools.chain([first], batches), step, last, watched, saver)
         return self
+
+    def _train(
+        self,
+        model: Model,
+        batches: Iterator[tuple[PyTree, PyTree]],
+        step: int,
+        last: int | None,
+        watched: Watched,
+        saver: Saver,
+    ) -> None:
+        """Trains from `step` on until the data end, at `last`, or when a hook or listener says."""
+        loss, log_every = None, self._config.log_step_count_steps
+        watched.begin()
+        while not watched.stop_requested and (last is None or step < last):
+            batch = next(batches, None)
+            if batch is None:
+                break
+            step += 1
+            loss = watched.run(model.step, batch, "loss", global_step=step)
+            if log_every is not None and step % log_every == 0:
+                _log.info("loss = %s, step = %s", loss, step)
+            if saver.is_due(step):
+                _require_number(loss, step)
+                if saver.save(step):
+                    break
+        if loss is not None:
+            _require_number(loss, step)
+            _log.info("Loss for final step: %s.", loss)
+        watched.end()
+        saver.end(step)
 
     # ------------------------------------------------------------------ evaluating, predicting
 
@@ -173,7 +203,7 @@ class Estimator:
         checkpoint_path: str | os.PathLike[str] | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
-        """The metrics and the mean loss over the data, each row counted once.
+        """Returns the metrics and the mean loss over the data, each row counted once.
 
         Args:
           input_fn: as in `train`.
@@ -234,11 +264,11 @@ class Estimator:
             model, _ = self._restored(ModeKeys.PREDICT, strategy, first, checkpoint_path)
             watched.begin()
             for batch in itertools.chain([first], batches):
-                found = selected(watched.run(model.step, batch, "predictions"), keys)
+                found = _selected(watched.run(model.step, batch, "predictions"), keys)
                 # Of several replicas only in the scope of a strategy; they have successive batches.
                 for part in strategy.experimental_local_results(found):
                     part = jax.tree.map(np.asarray, part)
-                    yield from rows_of(part) if yield_single_examples else [part]
+                    yield from _rows_of(part) if yield_single_examples else [part]
                 if watched.stop_requested:
                     break
             watched.end()
@@ -246,13 +276,15 @@ class Estimator:
     # ------------------------------------------------------------------ models
 
     def _batches(
-        self, input_fn: Callable[..., Any], mode: str, strategy: Any, is_bounded: bool = False
+        self, input_fn: Callable[..., Any], mode: str, strategy: Strategy, is_bounded: bool = False
     ) -> contextlib.closing[Batches]:
         known = {"params": self.params, "config": self._config}
         return contextlib.closing(Batches(input_fn, mode, strategy, is_bounded, **known))
 
-    def _model(self, mode: str, strategy: Any, batch: Any, is_new: bool) -> Model:
-        """The model of a mode, kept from an earlier call unless it is to be a new one."""
+    def _model(
+        self, mode: str, strategy: Strategy, batch: tuple[PyTree, PyTree], is_new: bool
+    ) -> Model:
+        """Returns the model of a mode, kept from an earlier call unless it is to be a new one."""
         kept = None if is_new else self._models.get(mode)
         if kept is None or kept.strategy is not strategy:
             kept = Model(functools.partial(self._call_model_fn, mode=mode), mode, strategy, batch)
@@ -260,7 +292,11 @@ class Estimator:
         return kept
 
     def _restored(
-        self, mode: str, strategy: Any, batch: Any, path: str | os.PathLike[str] | None
+        self,
+        mode: str,
+        strategy: Strategy,
+        batch: tuple[PyTree, PyTree],
+        path: str | os.PathLike[str] | None,
     ) -> tuple[Model, int]:
         path = self.latest_checkpoint() if path is None else os.fspath(path)
         if path is None:
@@ -269,7 +305,7 @@ class Estimator:
         return model, restored(model, path)
 
     def _call_model_fn(
-        self, features: Any, labels: Any, mode: str, config: RunConfig | None = None
+        self, features: PyTree, labels: PyTree, mode: str, config: RunConfig | None = None
     ) -> EstimatorSpec:
         known = {"labels": labels, "mode": mode, "params": self.params}
         known["config"] = config or self._config
@@ -293,15 +329,15 @@ class Estimator:
     # ------------------------------------------------------------------ what is saved
 
     def latest_checkpoint(self) -> str | None:
-        """The path of the latest checkpoint; None if there is none."""
+        """Returns the path of the latest checkpoint; None if there is none."""
         return latest_checkpoint(self._model_dir)
 
     def get_variable_names(self) -> list[str]:
-        """The names of the variables in the latest checkpoint."""
+        """Returns the names of the variables in the latest checkpoint."""
         return saved_names(self._need_checkpoint())
 
     def get_variable_value(self, name: str) -> np.ndarray:
-        """The value of a variable in the latest checkpoint."""
+        """Returns the value of a variable in the latest checkpoint."""
         path, name = self._need_checkpoint(), name.removesuffix(":0")
         names = saved_names(path)
         if name not in names:
@@ -320,7 +356,17 @@ class Estimator:
         return path
 
 
-def _checked_arguments(model_fn: Callable[..., Any], params: Any) -> set[str]:
+def _require_number(loss: jax.Array, step: int) -> None:
+    """Before a save: a checkpoint that is not a number would be the latest forever."""
+    if np.isnan(loss):
+        raise NanLossDuringTrainingError(
+            f"The loss of step {step} is not a number (NaN), and this model is not saved. Lower "
+            "the learning rate, clip the gradients, or look for NaN in the data; training goes on "
+            "from the last checkpoint."
+        )
+
+
+def _checked_arguments(model_fn: Callable[..., Any], params: object) -> set[str]:
     taken = parameters_of(model_fn, "model_fn")
     if unknown := sorted(taken - set(_MODEL_ARGUMENTS)):
         raise ValueError(
@@ -352,3 +398,35 @@ def _chosen_directory(model_dir: str | os.PathLike[str] | None, config: RunConfi
         chosen = tempfile.mkdtemp()
         _warnings.warn(f"The estimator saves to the temporary directory {chosen}: no `model_dir`.")
     return os.path.abspath(chosen)
+
+
+def _selected(predictions: PyTree, keys: list[str] | None) -> Any:
+    """Returns those of the predictions that the user wants."""
+    if not keys:
+        return predictions
+    if not isinstance(predictions, dict):
+        raise ValueError(
+            f"`predict_keys` names {keys}, but model_fn returned predictions that are no "
+            "dictionary. Leave it out, or return predictions={'name': ...}."
+        )
+    found = {name: value for name, value in predictions.items() if name in keys}
+    if not found:
+        raise ValueError(
+            f"None of predict_keys={keys} is among the predictions: {', '.join(predictions)}."
+        )
+    return found
+
+
+def _rows_of(predictions: PyTree) -> Iterator[Any]:
+    """The predictions of each row."""
+    if not isinstance(predictions, dict):
+        yield from predictions
+        return
+    lengths = {name: value.shape[0] if value.ndim else None for name, value in predictions.items()}
+    if len(set(lengths.values())) != 1 or None in lengths.values():
+        raise ValueError(
+            f"The predictions do not have the same number of rows: {lengths}. Return arrays with a "
+            "row for each row of the features, or use predict(..., yield_single_examples=False)."
+        )
+    for row in range(next(iter(lengths.values())) or 0):
+        yield {name: value[row] for name, value in predictions.items()}

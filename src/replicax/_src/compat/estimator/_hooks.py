@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
 Kind = TypeVar("Kind")
 
@@ -71,7 +71,7 @@ class CheckpointSaverListener:
 
 
 def checked(given: Iterable[Any] | None, kind: type[Kind], argument: str) -> list[Kind]:
-    """A list of hooks or listeners."""
+    """Returns a list of hooks or listeners."""
     found = list(given or [])
     for each in found:
         if not isinstance(each, kind):
@@ -82,6 +82,7 @@ def checked(given: Iterable[Any] | None, kind: type[Kind], argument: str) -> lis
     return found
 
 
+@final
 class Watched:
     """A loop with hooks: `begin`, `run` for each step, `end`."""
 
@@ -102,7 +103,7 @@ class Watched:
             hook.after_create_session(None, None)
 
     def run(
-        self, step: Callable[..., Any], batch: tuple[Any, ...], name: str, **others: Any
+        self, step: Callable[..., Any], batch: tuple[Any, ...], name: str, **others: object
     ) -> Any:
         """Makes a step; hooks get what it returns under `name`, and the others."""
         for hook in self._hooks:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, final
 
 import jax
 import numpy as np
 
+from replicax._src._typing import PyTree
 from replicax._src.compat.estimator._spec import ModeKeys
 from replicax._src.data import Dataset
+from replicax._src.data.distributed import InputContext
+from replicax._src.strategies import Strategy
 
 
 def parameters_of(function: Callable[..., Any], argument: str) -> set[str]:
-    """The names of what a function takes; `*args` and `**kwargs` are given nothing."""
+    """Returns the names of what a function takes; `*args` and `**kwargs` are given nothing."""
     if not callable(function):
         raise TypeError(f"`{argument}` must be a function; got {function!r}.")
     parameters = inspect.signature(function).parameters.values()
@@ -27,6 +30,7 @@ def parameters_of(function: Callable[..., Any], argument: str) -> set[str]:
     }
 
 
+@final
 class Batches:
     """Iterates over `(features, labels)` of all replicas; `close` ends what reads ahead."""
 
@@ -34,9 +38,9 @@ class Batches:
         self,
         input_fn: Callable[..., Any],
         mode: str,
-        strategy: Any,
+        strategy: Strategy,
         is_bounded: bool,
-        **kwargs: Any,
+        **kwargs: object,
     ):
         """
         Args:
@@ -48,7 +52,7 @@ class Batches:
         """
         wanted = parameters_of(input_fn, "input_fn")
 
-        def dataset_fn(input_context: Any) -> Any:
+        def dataset_fn(input_context: InputContext) -> Any:
             given = {"mode": mode, "input_context": input_context} | kwargs
             made = input_fn(**{name: given[name] for name in given.keys() & wanted})
             return _as_dataset(made, mode, is_bounded)
@@ -73,7 +77,7 @@ class Batches:
         return element
 
     def first(self) -> tuple[Any, Any]:
-        """The next batch, where there must be one."""
+        """Returns the next batch, where there must be one."""
         try:
             return next(self)
         except StopIteration:
@@ -87,7 +91,7 @@ class Batches:
         self._iterator.close()
 
 
-def _as_dataset(made: Any, mode: str, is_bounded: bool) -> Any:
+def _as_dataset(made: PyTree, mode: str, is_bounded: bool) -> Any:
     if made is None:
         raise ValueError(
             "The input_fn returned nothing (None). It must return an rx.data.Dataset of (features, "

@@ -11,28 +11,27 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from replicax._src._typing import Tracer
+from replicax._src._typing import PyTree, Tracer
 from replicax._src.compat.estimator._spec import EstimatorSpec, ModeKeys
 from replicax._src.context import get_replica_context, is_compiling
 from replicax._src.functions import function
-from replicax._src.training import Optimizer, value_and_grad
-from replicax._src.training._metrics import Mean, Metric
-from replicax._src.variable import (
-    Variable,
-    variable_creator_scope,
-)
+from replicax._src.strategies import Strategy
+from replicax._src.training import Mean, Metric, Optimizer, value_and_grad
+from replicax._src.variable import Variable, variable_creator_scope
 
 
+@final
 class _OnlyTraced(Exception):
     """Ends a trace that is not to become a program."""
 
 
+@final
 class Model:
     """A `model_fn` in one mode, on one strategy, with the variables that it made."""
 
@@ -40,7 +39,7 @@ class Model:
         self,
         model_fn: Callable[[Any, Any], EstimatorSpec],
         mode: str,
-        strategy: Any,
+        strategy: Strategy,
         batch: tuple[Any, Any],
     ):
         """
@@ -71,7 +70,7 @@ class Model:
     # ------------------------------------------------------------------ variables
 
     def _build(self, batch: tuple[Any, Any]) -> None:
-        def on_replica(features: Any, labels: Any) -> None:
+        def on_replica(features: PyTree, labels: PyTree) -> None:
             if not is_compiling():
                 raise ValueError(
                     "model_fn cannot be traced as one program. Perhaps it reads a data set, or "
@@ -87,7 +86,7 @@ class Model:
                     self._apply([jnp.zeros_like(each) for each in self._trainable()])
 
         @function
-        def build(features: Any, labels: Any) -> None:
+        def build(features: PyTree, labels: PyTree) -> None:
             self.strategy.run(on_replica, args=(features, labels))
             raise _OnlyTraced
 
@@ -144,7 +143,7 @@ class Model:
         }[self._mode]
 
         @function
-        def step(features: Any, labels: Any) -> Any:
+        def step(features: PyTree, labels: PyTree) -> Any:
             results = self.strategy.run(of_replica, args=(features, labels))
             if self._mode == ModeKeys.TRAIN:
                 return self.strategy.reduce("SUM", results, axis=None)
@@ -152,11 +151,11 @@ class Model:
 
         return step
 
-    def _spec(self, features: Any, labels: Any) -> EstimatorSpec:
+    def _spec(self, features: PyTree, labels: PyTree) -> EstimatorSpec:
         with self._naming():
             return self._model_fn(features, labels)
 
-    def _train(self, features: Any, labels: Any) -> Any:
+    def _train(self, features: PyTree, labels: PyTree) -> Any:
         variables = self._trainable()
         rows = _rows((features, labels))
         part = _part_of_all(rows, (features, labels))
@@ -175,7 +174,7 @@ class Model:
         assert self._train_op is not None
         self._train_op(list(zip(gradients, self._trainable(), strict=True)))
 
-    def _evaluate(self, features: Any, labels: Any) -> None:
+    def _evaluate(self, features: PyTree, labels: PyTree) -> None:
         spec = self._spec(features, labels)  # which updates the metrics
         rows = _rows((features, labels))
         if rows:
@@ -191,8 +190,8 @@ def _unique(name: str, taken: set[str]) -> str:
     return candidate
 
 
-def _traceable(array: Any) -> Any:
-    """An array for a trace, which takes no text and none without rows; such steps run as Python."""
+def _traceable(array: np.ndarray | jax.Array) -> Any:
+    """Returns an array that can be traced: with rows, and no text; steps on those run as Python."""
     is_text = isinstance(array, np.ndarray) and array.dtype.kind in "OSU"
     if array.ndim and (is_text or not array.shape[0]):
         shape = max(1, array.shape[0]), *array.shape[1:]
@@ -200,14 +199,14 @@ def _traceable(array: Any) -> Any:
     return array
 
 
-def _rows(batch: Any) -> int:
-    """How many rows a replica has."""
+def _rows(batch: PyTree) -> int:
+    """Returns how many rows a replica has."""
     shapes = [jnp.shape(each) for each in jax.tree.leaves(batch)]
     return next((shape[0] for shape in shapes if shape), 1)
 
 
-def _part_of_all(rows: int, batch: Any) -> Any:
-    """The rows of this replica, as a part of those of all replicas."""
+def _part_of_all(rows: int, batch: PyTree) -> Any:
+    """Returns the rows of this replica, as a part of those of all replicas."""
     context = get_replica_context()
     assert context is not None
     replicas = context.num_replicas_in_sync

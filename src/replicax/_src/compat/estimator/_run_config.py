@@ -100,7 +100,7 @@ class RunConfig:
             )
 
     def replace(self, **kwargs: Any) -> RunConfig:
-        """A copy with other values; one of the two ways to time checkpoints replaces the other."""
+        """Returns a copy with other values; one way to time checkpoints replaces the other."""
         names = {field.name for field in dataclasses.fields(self)}
         if unknown := sorted(kwargs.keys() - names):
             raise ValueError(

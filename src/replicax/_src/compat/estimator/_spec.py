@@ -8,9 +8,9 @@ from numbers import Integral
 from typing import Any
 
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
-from replicax._src.training import Optimizer
-from replicax._src.training._metrics import Metric
+from replicax._src.training import Metric, Optimizer
 
 _OWN_RESULTS = ("loss", "global_step")
 
@@ -69,7 +69,7 @@ class EstimatorSpec:
         self._refuse("scaffold", "Variables start from their initial values, or a checkpoint.")
         if self.loss is not None:
             object.__setattr__(self, "loss", _scalar(self.loss))
-        if not (self.train_op is None or _is_train_op(self.train_op)):
+        if not (isinstance(self.train_op, Optimizer | None) or callable(self.train_op)):
             raise TypeError(
                 "`train_op` must be an rx.Optimizer, or a function that takes (gradient, variable) "
                 f"pairs, such as optimizer.apply_gradients; got {self.train_op!r}."
@@ -98,11 +98,7 @@ class EstimatorSpec:
             raise ValueError(f"EstimatorSpec does not support `{name}`. {remedy}")
 
 
-def _is_train_op(value: Any) -> bool:
-    return isinstance(value, Optimizer) or callable(value)
-
-
-def _scalar(loss: Any) -> Any:
+def _scalar(loss: ArrayLike) -> Any:
     loss = jnp.asarray(loss)
     if loss.size != 1:
         raise ValueError(

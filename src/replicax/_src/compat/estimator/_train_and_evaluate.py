@@ -6,8 +6,9 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, final
 
+from replicax._src._typing import override
 from replicax._src.compat.estimator._estimator import Estimator
 from replicax._src.compat.estimator._hooks import CheckpointSaverListener, SessionRunHook
 from replicax._src.compat.estimator._spec import require_positive
@@ -81,11 +82,7 @@ def train_and_evaluate(
       What the last evaluation gave, or None if there was none; and an empty list, in the place of
       TensorFlow's exports.
     """
-    for value, kind in (
-        (estimator, Estimator),
-        (train_spec, TrainSpec),
-        (eval_spec, EvalSpec),
-    ):
+    for value, kind in ((estimator, Estimator), (train_spec, TrainSpec), (eval_spec, EvalSpec)):
         if not isinstance(value, kind):
             raise TypeError(
                 "train_and_evaluate takes an Estimator, a TrainSpec and an EvalSpec; got "
@@ -101,6 +98,7 @@ def train_and_evaluate(
     return evaluating.results, []
 
 
+@final
 class _Evaluating(CheckpointSaverListener):
     """Evaluates checkpoints, but for the one that training starts from."""
 
@@ -115,6 +113,7 @@ class _Evaluating(CheckpointSaverListener):
         self._last_time = -float("inf")
         self.results: dict[str, Any] | None = None
 
+    @override
     def after_save(self, session: None, global_step_value: int) -> None:
         if self._start is None:
             self._start = global_step_value
@@ -123,6 +122,7 @@ class _Evaluating(CheckpointSaverListener):
         else:
             _log.info("Not evaluated: %s (throttle_secs).", global_step_value)
 
+    @override
     def end(self, session: None, global_step_value: int) -> None:
         if global_step_value != self._last_step:
             self._evaluate(global_step_value)

@@ -19,7 +19,7 @@ def join() -> None:
         warn(
             f"Keras runs on its {backend} backend here, so that Keras objects do not follow "
             "strategies of replicax. Set KERAS_BACKEND=jax in the environment before keras is "
-            "imported.",
+            "imported."
         )
         return
     if keras.config.is_nnx_enabled():

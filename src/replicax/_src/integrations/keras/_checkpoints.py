@@ -11,12 +11,15 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from keras.src.backend.jax.core import JaxVariable
 from keras.src.layers.layer import Layer
 from keras.src.metrics.metric import Metric
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.utils.naming import to_snake_case
 
-from replicax._src.variable._late_values import is_looking
+from replicax._src.variable import is_looking
+
+KerasObject = Layer | Metric | BaseOptimizer
 
 
 def install() -> None:
@@ -31,7 +34,7 @@ def install() -> None:
 
 
 def _children(below: Callable[[Any], Iterable[tuple[str, Any]]]) -> Callable[[Any], dict[str, Any]]:
-    def children(owner: Any) -> dict[str, Any]:
+    def children(owner: KerasObject) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, child in below(owner):
             kind = to_snake_case(type(child).__name__)
@@ -40,16 +43,13 @@ def _children(below: Callable[[Any], Iterable[tuple[str, Any]]]) -> Callable[[An
             number = 0
             while (unique := f"{name}_{number}" if number else name) in found:
                 number += 1
-            found[unique] = child if isinstance(child, _OBJECTS) else _variable(child, owner)
+            found[unique] = child if isinstance(child, KerasObject) else _variable(child, owner)
         return found
 
     return children
 
 
-_OBJECTS = (Layer, Metric, BaseOptimizer)
-
-
-def _below_layer(layer: Any) -> Iterable[tuple[str, Any]]:
+def _below_layer(layer: Layer) -> Iterable[tuple[str, Any]]:
     for variable in (*layer._trainable_variables, *layer._non_trainable_variables):
         yield variable.name, variable
     for generator in layer._seed_generators:
@@ -58,14 +58,14 @@ def _below_layer(layer: Any) -> Iterable[tuple[str, Any]]:
         yield inner.name, inner
 
 
-def _below_metric(metric: Any) -> Iterable[tuple[str, Any]]:
+def _below_metric(metric: Metric) -> Iterable[tuple[str, Any]]:
     for variable in metric._variables:
         yield variable.name, variable
     for inner in metric._metrics:
         yield inner.name, inner
 
 
-def _below_optimizer(optimizer: Any) -> Iterable[tuple[str, Any]]:
+def _below_optimizer(optimizer: BaseOptimizer) -> Iterable[tuple[str, Any]]:
     learnt = [(v.path.replace("/", "_"), v.name) for v in optimizer._trainable_variables]
     learnt.sort(key=lambda each: -len(each[0]))
     for variable in optimizer._variables:
@@ -78,7 +78,7 @@ def _below_optimizer(optimizer: Any) -> Iterable[tuple[str, Any]]:
             yield "inner_optimizer", each
 
 
-def _variable(variable: Any, owner: Any) -> Any:
+def _variable(variable: JaxVariable, owner: KerasObject) -> Any:
     found = getattr(variable, "__rx_variable__", None)
     if found is None and is_looking():
         return variable  # it is refused when it is used itself

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, final
 
+import jax
 import keras
 from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import in_stateless_scope
@@ -34,14 +36,14 @@ from keras.src.random.seed_generator import SeedGenerator
 from keras.src.trainers.trainer import Trainer
 
 from replicax._src._errors import WrongContextError
-from replicax._src._typing import Tracer
+from replicax._src._typing import DTypeLike, Tracer
 from replicax._src._versions import KERAS, warn_unless_tested
 from replicax._src.context import (
-    _stack,
     get_strategy,
     has_strategy,
     in_cross_replica_context,
     is_compiling,
+    thread_state,
     world,
 )
 from replicax._src.functions import NotOneProgram
@@ -53,7 +55,14 @@ from replicax._src.integrations.keras import (
     _variables,
     _workers,
 )
-from replicax._src.variable import UPDATING, _late_values
+from replicax._src.integrations.keras._reduction import Original
+from replicax._src.strategies import Strategy, input_layout_of
+from replicax._src.variable import (
+    UPDATING,
+    expect_late_value,
+    late_value_sources,
+    look_for_late_value,
+)
 
 
 def install() -> None:
@@ -71,12 +80,12 @@ def install() -> None:
 _changes: list[tuple[Any, str, Any]] = []  # owner, attribute, new value
 
 
-def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
+def _around(owner: object, name: str, around: Callable[..., Any]) -> None:
     """`owner.name` is to become `around(original, ...)`."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
-    def hook(*args: Any, **kwargs: Any) -> Any:
+    def hook(*args: object, **kwargs: object) -> Any:
         return around(original, *args, **kwargs)
 
     # Keras looks at the arguments of __init__, to save them, and does not look behind a wrapper.
@@ -85,18 +94,18 @@ def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
 
 
 def _hook_variables() -> None:
-    def initialize(original: Any, variable: Any, value: Any) -> None:
+    def initialize(original: Original, variable: JaxVariable, value: jax.Array) -> None:
         if has_strategy() and variable._layout is None:
             _variables.replicate(variable, value)
         else:
             original(variable, value)
-            if _late_values.late_value_sources:
-                _late_values.expect(variable)  # a checkpoint may have something for it
+            if late_value_sources:
+                expect_late_value(variable)  # a checkpoint may have something for it
 
-    def next_seed(original: Any, generator: Any, ordered: bool = True) -> Any:
+    def next_seed(original: Original, generator: SeedGenerator, ordered: bool = True) -> Any:
         return _reduction.seed_of_replica(original(generator, ordered))
 
-    def direct_assign(original: Any, variable: Any, value: Any) -> None:
+    def direct_assign(original: Original, variable: JaxVariable, value: jax.Array) -> None:
         # Variables of a strategy have a method of their own.
         if has_strategy() and not in_cross_replica_context():
             raise ValueError(
@@ -115,10 +124,10 @@ def _hook_variables() -> None:
 
     own_value: Any = JaxVariable.value
 
-    def value(variable: Any) -> Any:
-        if variable._looks_left:
+    def value(variable: JaxVariable) -> Any:
+        if variable._looks_left:  # pyright: ignore  # set below
             with UPDATING:
-                _late_values.look(variable)
+                look_for_late_value(variable)
         if _would_be_kept(variable):
             raise ValueError(
                 f"The Keras variable {variable.path!r} is read in an rx.function, but was made "
@@ -136,26 +145,26 @@ def _hook_variables() -> None:
     _around(seed_generator, "global_seed_generator", _global_seed_generator)
 
 
-def _would_be_kept(variable: Any) -> bool:
-    """Whether a plain variable from outside is read in a program that is being made."""
+def _would_be_kept(variable: JaxVariable) -> bool:
+    """Returns whether a plain variable from outside is read in a program that is being made."""
     if not is_compiling() or in_stateless_scope() or in_symbolic_scope():
         return False
     return _is_from_outside(variable)
 
 
-def _outlives_its_trace(variable: Any, value: Any) -> bool:
-    """Whether a plain variable from outside is given a value of a program that is being made."""
+def _outlives_its_trace(variable: JaxVariable, value: object) -> bool:
+    """Returns whether a plain variable from outside is given a value of a trace."""
     return is_compiling() and isinstance(value, Tracer) and _is_from_outside(variable)
 
 
-def _is_from_outside(variable: Any) -> bool:
-    """Whether a variable was there before the program: those made in it have its values."""
+def _is_from_outside(variable: JaxVariable) -> bool:
+    """Returns whether a variable was there before the program: those made in it have its values."""
     value = vars(variable).get("_value")
     return value is not None and not isinstance(value, Tracer)
 
 
-def _global_seed_generator(original: Any) -> Any:
-    """Keras has one for all. It is made anew in another strategy than where it was made."""
+def _global_seed_generator(original: Original) -> Any:
+    """Keras has one for all. In another strategy than where it was made, another is made."""
     found = original()
     if has_strategy():
         own = getattr(found.state, "__rx_variable__", None)
@@ -166,30 +175,17 @@ def _global_seed_generator(original: Any) -> Any:
 
 
 def _hook_reductions() -> None:
-    def moments(
-        original: Any, x: Any, axes: Any, keepdims: bool = False, synchronized: bool = False
-    ) -> Any:
-        return _reduction.moments(original, x, axes, keepdims, synchronized)
-
-    def batch_normalization(original: Any, layer: Any, *args: Any, **kwargs: Any) -> None:
+    def batch_normalization(
+        original: Original, layer: Layer, *args: object, **kwargs: object
+    ) -> None:
         # Keras refuses it on JAX. Outside of strategies too: what was saved is to be loaded there.
         synchronized = kwargs.pop("synchronized", False)
         original(layer, *args, **kwargs)
         layer.synchronized = synchronized
 
-    def reduce_weighted_values(
-        original: Any,
-        values: Any,
-        sample_weight: Any = None,
-        mask: Any = None,
-        reduction: Any = "sum_over_batch_size",
-        dtype: Any = None,
-    ) -> Any:
-        return _reduction.reduced_loss(original, values, sample_weight, mask, reduction, dtype)
-
-    _around(nn, "moments", moments)
+    _around(nn, "moments", _reduction.moments)
     _around(BatchNormalization, "__init__", batch_normalization)
-    _around(loss, "reduce_weighted_values", reduce_weighted_values)
+    _around(loss, "reduce_weighted_values", _reduction.reduced_loss)
     _around(
         loss,
         "scale_loss_for_distribution",
@@ -201,29 +197,15 @@ def _hook_reductions() -> None:
         lambda original, value: _reduction.unscaled_loss(original(value)),
     )
     _around(BatchNormalization, "_moments", _reduction.masked_moments)
-
-    def update_mean(original: Any, metric: Any, values: Any, sample_weight: Any = None) -> None:
-        original(metric, values, _reduction.weight_in_mean(values, sample_weight))
-
-    _around(Mean, "update_state", update_mean)
+    _around(Mean, "update_state", _reduction.update_mean)
     _changes.append((Layer, "_losses_override", _reduction.LossesOfLayers()))
     _changes.append((Layer, "_loss_ids", _reduction.IdsOfLosses()))
 
-    def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = None) -> None:
-        _reduction.apply(original, optimizer, grads, trainable_variables)
-
-    def stateless_apply(
-        original: Any,
-        optimizer: Any,
-        optimizer_variables: Any,
-        grads: Any,
-        trainable_variables: Any,
+    def apply_gradients(
+        original: Original,
+        optimizer: BaseOptimizer,
+        grads_and_vars: Iterable[tuple[jax.Array, JaxVariable]],
     ) -> Any:
-        return _reduction.stateless_apply(
-            original, optimizer, optimizer_variables, grads, trainable_variables
-        )
-
-    def apply_gradients(original: Any, optimizer: Any, grads_and_vars: Any) -> Any:
         pairs = list(grads_and_vars)
         if not pairs and has_strategy():
             raise ValueError(
@@ -234,13 +216,13 @@ def _hook_reductions() -> None:
         return original(optimizer, pairs)
 
     def add_variable(
-        original: Any,
-        optimizer: Any,
-        shape: Any,
-        initializer: Any = "zeros",
-        dtype: Any = None,
-        aggregation: Any = "none",
-        **kwargs: Any,
+        original: Original,
+        optimizer: BaseOptimizer,
+        shape: Sequence[int],
+        initializer: object = "zeros",
+        dtype: DTypeLike | None = None,
+        aggregation: str | None = "none",
+        **kwargs: object,
     ) -> Any:
         # Replicas make the same update: what they keep for it is the same on all.
         if has_strategy() and aggregation in (None, "none"):
@@ -250,20 +232,21 @@ def _hook_reductions() -> None:
     _around(BaseOptimizer, "add_variable", add_variable)
     _around(BaseOptimizer, "apply_gradients", apply_gradients)
     for kind in (BaseOptimizer, LossScaleOptimizer):
-        _around(kind, "apply", apply)
-        _around(kind, "stateless_apply", stateless_apply)
+        _around(kind, "apply", _reduction.apply)
+        _around(kind, "stateless_apply", _reduction.stateless_apply)
 
 
+@final
 class _Running(threading.local):
-    strategy: Any = None  # of the model whose method is running on this thread
+    strategy: Strategy | None = None  # of the model whose method is running on this thread
     handled: BaseException | None = None  # what was being handled when that was called
 
 
 _running = _Running()
 
 
-def strategy_of(layer: Any) -> Any:
-    """The strategy in whose scope a layer or model was made, or None."""
+def strategy_of(layer: Layer) -> Strategy | None:
+    """Returns the strategy in whose scope a layer or model was made, or None."""
     return vars(layer).get("_made_in_strategy")
 
 
@@ -287,14 +270,14 @@ def _hook_models() -> None:
         _around(Model, name, _written_once)
 
 
-def _init(original: Any, layer: Any, *args: Any, **kwargs: Any) -> None:
+def _init(original: Original, layer: Layer, *args: object, **kwargs: object) -> None:
     original(layer, *args, **kwargs)
     if has_strategy():
         # Past Keras's own __setattr__, which keeps track of what a layer has.
         object.__setattr__(layer, "_made_in_strategy", get_strategy())
 
 
-def _built_in_own_strategy(original: Any, layer: Any) -> Any:
+def _built_in_own_strategy(original: Original, layer: Layer) -> Any:
     """Keras enters this around `build`: wherever that is, the variables are the strategy's."""
     strategy = strategy_of(layer)
     if strategy is None or layer.built or has_strategy():
@@ -303,12 +286,14 @@ def _built_in_own_strategy(original: Any, layer: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _inside(strategy: Any, name_scope: Any) -> Iterator[None]:
+def _inside(
+    strategy: Strategy, name_scope: contextlib.AbstractContextManager[Any]
+) -> Iterator[None]:
     with strategy.scope(), name_scope:
         yield
 
 
-def _in_own_strategy(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+def _in_own_strategy(original: Original, model: Model, *args: object, **kwargs: object) -> Any:
     """Wherever a method is called, it runs in the strategy of the model."""
     strategy = strategy_of(model)
     if _is_among_others(strategy):
@@ -341,24 +326,23 @@ def _in_own_strategy(original: Any, model: Any, *args: Any, **kwargs: Any) -> An
         _running.strategy, _running.handled = before
 
 
-def _is_among_others(strategy: Any) -> bool:
-    """Whether a model of another strategy is at work: say, we are in a callback of its `fit`."""
+def _is_among_others(strategy: Strategy | None) -> bool:
+    """Returns whether a model of another strategy is at work, as in a callback of its `fit`."""
     running = _running.strategy
     return running is not None and running is not strategy and in_cross_replica_context()
 
 
 @contextlib.contextmanager
 def _outside_of_scopes() -> Iterator[None]:
-    state = _stack.thread_state
-    before = state.frames, _running.strategy
-    state.frames, _running.strategy = [], None
+    before = thread_state.frames, _running.strategy
+    thread_state.frames, _running.strategy = [], None
     try:
         yield
     finally:
-        state.frames, _running.strategy = before
+        thread_state.frames, _running.strategy = before
 
 
-def _with_our_data(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+def _with_our_data(original: Original, model: Model, *args: object, **kwargs: object) -> Any:
     """`fit`, `evaluate`, `predict`: also of data sets of ours, and with other workers."""
     strategy = strategy_of(model)
     if _is_among_others(strategy):
@@ -381,8 +365,8 @@ def _with_our_data(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
 def _make(
     name: str,
     function: Callable[[Any, Any], Any],
-    original: Any,
-    model: Any,
+    original: Original,
+    model: Model,
     force: bool = False,
 ) -> Any:
     """`make_train_function` and its like."""
@@ -394,14 +378,16 @@ def _make(
     return getattr(model, name)
 
 
-def _jax_state(original: Any, model: Any, purge_model_variables: bool = False, **kinds: Any) -> Any:
+def _jax_state(
+    original: Original, model: Model, purge_model_variables: bool = False, **kinds: bool
+) -> Any:
     """Keras carries the values of variables through its loops; ours stay where they are."""
     if strategy_of(model) is None:
         return original(model, purge_model_variables=purge_model_variables, **kinds)
     return tuple([] for wanted in kinds.values() if wanted)
 
 
-def _jax_state_sync(original: Any, model: Any) -> None:
+def _jax_state_sync(original: Original, model: Model) -> None:
     """Keras is about to look at the variables of a model that was trained."""
     original(model)
     strategy = strategy_of(model)
@@ -409,24 +395,30 @@ def _jax_state_sync(original: Any, model: Any) -> None:
         _steps.settle(model)
 
 
-def _fails_alone(strategy: Any) -> bool:
-    """Whether an error is on its way out, say of a callback, that other workers may not have.
+def _fails_alone(strategy: Strategy) -> bool:
+    """Returns whether an error is on its way out that other workers may not have.
 
     To do something together with them would put another error in its place.
     """
-    several = strategy.extended._input_layout.workers > 1
+    several = input_layout_of(strategy).workers > 1
     return several and sys.exc_info()[1] is not _running.handled
 
 
-def _iterator(original: Any, epoch_iterator: Any) -> Any:
+def _iterator(original: Original, epoch_iterator: JAXEpochIterator) -> Any:
     if _running.strategy is None:
         return original(epoch_iterator)
     sharing = _batches.Sharing(_running.strategy)
     return sharing.all_of(epoch_iterator.data_adapter.get_numpy_iterator())
 
 
-def _written_once(original: Any, model: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:
-    def write(path: Any) -> None:
+def _written_once(
+    original: Original,
+    model: Model,
+    filepath: str | os.PathLike[str],
+    *args: object,
+    **kwargs: object,
+) -> None:
+    def write(path: str | os.PathLike[str]) -> None:
         original(model, path, *args, **kwargs)
 
     strategy = strategy_of(model)

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from keras.src import backend
+from keras.src.backend.jax.core import JaxVariable
+from keras.src.layers import BatchNormalization
+from keras.src.layers.layer import Layer
 from keras.src.losses.loss import squeeze_or_expand_to_same_rank
+from keras.src.metrics.reduction_metrics import Mean
+from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from replicax._src.context import current_replica, get_replica_context, has_strategy
+from replicax._src._typing import DTypeLike
+from replicax._src.context import (
+    ReplicaContext,
+    current_replica,
+    get_replica_context,
+    has_strategy,
+)
 from replicax._src.integrations.keras._variables import Replicated
+from replicax._src.strategies import Strategy
 
 
+@final
 class _State(threading.local):
     means = False  # in a step of `fit`: a loss is the mean of the replica's rows
     whole = False  # every replica has all rows of the batch
@@ -23,6 +37,7 @@ class _State(threading.local):
 
 
 _state = _State()
+Original = Callable[..., Any]  # a function of Keras that one of ours is called in place of
 
 
 @contextlib.contextmanager
@@ -48,17 +63,29 @@ def _already_reduced() -> Iterator[None]:
         _state.reduced = before
 
 
-def stateless_apply(original: Any, optimizer: Any, state: Any, grads: Any, values: Any) -> Any:
-    """`optimizer.stateless_apply`, with the gradients of all replicas."""
+def stateless_apply(
+    original: Original,
+    optimizer: BaseOptimizer,
+    optimizer_variables: Sequence[jax.Array],
+    grads: Sequence[jax.Array | None],
+    trainable_variables: Sequence[jax.Array],
+) -> Any:
+    """Does what `optimizer.stateless_apply` does, with the gradients of all replicas."""
     if _state.reduced:
-        return original(optimizer, state, grads, values)
-    context = current_replica()
+        return original(optimizer, optimizer_variables, grads, trainable_variables)
+    reduced = _of_all(current_replica(), list(grads))
     with _already_reduced():
-        return original(optimizer, state, _of_all(context, list(grads)), values)
+        return original(optimizer, optimizer_variables, reduced, trainable_variables)
 
 
-def apply(original: Any, optimizer: Any, grads: Any, variables: Any) -> None:
-    """`optimizer.apply` in a replica function: the same update on every replica."""
+def apply(
+    original: Original,
+    optimizer: BaseOptimizer,
+    grads: Sequence[jax.Array | None],
+    trainable_variables: Sequence[JaxVariable] | None = None,
+) -> None:
+    """Does what `optimizer.apply` does; in a replica, the same update on every replica."""
+    variables = trainable_variables
     context = get_replica_context()
     kept = variables if variables is not None else optimizer._trainable_variables or ()
     own = next((variable for variable in kept if isinstance(variable, Replicated)), None)
@@ -107,14 +134,14 @@ def apply(original: Any, optimizer: Any, grads: Any, variables: Any) -> None:
         variable.set_on_replica(value)
 
 
-def _build_once(_: Any, optimizer: Any, variables: Any) -> None:
+def _build_once(_: Strategy, optimizer: BaseOptimizer, variables: Sequence[JaxVariable]) -> None:
     if not optimizer.built:
         with backend.name_scope(optimizer.name, caller=optimizer):
             optimizer.build(variables)
         optimizer.built = True
 
 
-def _of_all(context: Any, grads: list[Any]) -> list[Any]:
+def _of_all(context: ReplicaContext | None, grads: list[Any]) -> list[Any]:
     if context is None:
         return grads
     present = [g for g in grads if g is not None]
@@ -122,16 +149,16 @@ def _of_all(context: Any, grads: list[Any]) -> list[Any]:
     return [None if g is None else next(reduced) for g in grads]
 
 
-def scaled_loss(value: Any) -> Any:
-    """A mean over this replica's rows as its share of the mean over all rows."""
+def scaled_loss(value: jax.Array) -> Any:
+    """Returns a mean over this replica's rows as its share of the mean over all rows."""
     context = current_replica()
     if context is None or _state.means:
         return value
     return value / context.num_replicas_in_sync
 
 
-def unscaled_loss(value: Any) -> Any:
-    """The opposite, for what is shown."""
+def unscaled_loss(value: jax.Array) -> Any:
+    """Returns the opposite, for what is shown."""
     context = current_replica()
     if context is None or _state.means:
         return value
@@ -139,12 +166,17 @@ def unscaled_loss(value: Any) -> Any:
 
 
 def reduced_loss(
-    original: Any, values: Any, sample_weight: Any, mask: Any, reduction: Any, dtype: Any
+    original: Original,
+    values: jax.Array,
+    sample_weight: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    reduction: str | None = "sum_over_batch_size",
+    dtype: DTypeLike | None = None,
 ) -> Any:
-    """A loss whose mean over the replicas is the loss of all rows.
+    """Returns a loss whose mean over the replicas is the loss of all rows.
 
-    So it is without further ado where every row counts the same. Where some are masked or weigh
-    more, replicas divide by what all of them have.
+    It is the replica's own where every row counts the same. Where some are masked or weigh more,
+    replicas divide by what all of them have.
     """
     loss = original(values, sample_weight, mask, reduction, dtype)
     context = current_replica()
@@ -168,6 +200,7 @@ def reduced_loss(
     return loss * _safe_ratio(own, context.all_reduce("MEAN", own))
 
 
+@final
 class LossesOfLayers:
     """Where a model keeps the losses of its layers while its own loss is computed.
 
@@ -177,17 +210,18 @@ class LossesOfLayers:
 
     _name = "_losses_override"
 
-    def __get__(self, model: Any, kind: Any = None) -> Any:
-        return self if model is None else vars(model).setdefault(self._key(), [])
+    def __get__(self, model: Layer | None, kind: type | None = None) -> Any:
+        return self if model is None else model.__dict__.setdefault(self._key(), [])
 
-    def __set__(self, model: Any, losses: Any) -> None:
-        vars(model)[self._key()] = losses
+    def __set__(self, model: Layer, losses: list[jax.Array]) -> None:
+        model.__dict__[self._key()] = losses
 
     def _key(self) -> str:
         alone = current_replica() is None
         return self._name if alone else f"{self._name}_{threading.get_ident()}"
 
 
+@final
 class IdsOfLosses:
     """The ids by which a layer knows its losses again among those that a scope collects.
 
@@ -198,35 +232,43 @@ class IdsOfLosses:
 
     _name = "_loss_ids"
 
-    def __get__(self, layer: Any, kind: Any = None) -> Any:
+    def __get__(self, layer: Layer | None, kind: type | None = None) -> Any:
         if layer is None:
             return self
         if not backend.in_stateless_scope():
-            return vars(layer).setdefault(self._name, set())
+            return layer.__dict__.setdefault(self._name, set())
         scope = backend.get_stateless_scope()
         return vars(scope).setdefault(self._name, {}).setdefault(id(layer), set())
 
-    def __set__(self, layer: Any, ids: Any) -> None:
-        vars(layer)[self._name] = ids
+    def __set__(self, layer: Layer, ids: set[int]) -> None:
+        layer.__dict__[self._name] = ids
 
 
-def weight_in_mean(values: Any, sample_weight: Any) -> Any:
-    """The weight in a `Mean` of one number for a step of `fit`, say of the loss.
+def update_mean(
+    original: Original, metric: Mean, values: ArrayLike, sample_weight: ArrayLike | None = None
+) -> None:
+    """Updates a `Mean`. In it, one number for a step of `fit`, say the loss, counts once.
 
-    Replicas have a part of the step each, where they do not all have its whole batch; every step
-    counts the same.
+    Replicas have a part of the step each, where they do not all have its whole batch.
     """
     context = current_replica()
-    if context is None or sample_weight is not None or jnp.ndim(values) > 0:
-        return sample_weight
-    return 1 / context.num_replicas_in_sync if _state.means and not _state.whole else None
+    is_one_number = sample_weight is None and jnp.ndim(values) == 0
+    if context is not None and is_one_number and _state.means and not _state.whole:
+        sample_weight = 1 / context.num_replicas_in_sync
+    original(metric, values, sample_weight)
 
 
-def _safe_ratio(part: Any, whole: Any) -> Any:
+def _safe_ratio(part: jax.Array, whole: jax.Array) -> Any:
     return jnp.where(whole == 0, 0, part / jnp.where(whole == 0, 1, whole))
 
 
-def moments(original: Any, x: Any, axes: Any, keepdims: bool, synchronized: bool) -> Any:
+def moments(
+    original: Original,
+    x: jax.Array,
+    axes: Sequence[int],
+    keepdims: bool = False,
+    synchronized: bool = False,
+) -> Any:
     """Mean and variance, of the rows of all replicas if asked for."""
     context = current_replica() if synchronized else None
     if context is None:
@@ -244,15 +286,17 @@ def moments(original: Any, x: Any, axes: Any, keepdims: bool, synchronized: bool
     return mean.astype(dtype), variance.astype(dtype)
 
 
-def masked_moments(original: Any, layer: Any, inputs: Any, mask: Any) -> Any:
-    """Those of a `BatchNormalization` whose input has a mask: of the rows that count."""
+def masked_moments(
+    original: Original, layer: BatchNormalization, inputs: jax.Array, mask: ArrayLike | None
+) -> Any:
+    """Returns those of a `BatchNormalization` whose input has a mask: of the rows that count."""
     context = current_replica() if layer.synchronized and mask is not None else None
     if context is None:
         return original(layer, inputs, mask)
     axes = layer._reduction_axes
     counts = jnp.broadcast_to(jnp.asarray(mask)[..., None], inputs.shape).astype(inputs.dtype)
 
-    def mean_of_all(values: Any) -> Any:
+    def mean_of_all(values: jax.Array) -> Any:
         sums = [jnp.sum(each * counts, axes, keepdims=True) for each in (values, 1)]
         total, count = context.all_reduce("SUM", sums)
         return total / (count + backend.epsilon())
@@ -262,7 +306,7 @@ def masked_moments(original: Any, layer: Any, inputs: Any, mask: Any) -> Any:
     return jnp.squeeze(mean), jnp.squeeze(variance)
 
 
-def seed_of_replica(seed: Any) -> Any:
+def seed_of_replica(seed: jax.Array) -> Any:
     """Replicas draw different numbers from one seed."""
     context = current_replica()
     if context is None:

@@ -10,22 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from keras.src import backend, tree
+from keras.src.backend.jax.core import JaxVariable
+from keras.src.models.model import Model
 
 import replicax as rx
 from replicax._src import _tree
+from replicax._src._typing import PyTree
 from replicax._src.context import current_replica
 from replicax._src.integrations.keras import _reduction
 from replicax._src.integrations.keras._batches import OnReplicas, Sharing
 from replicax._src.integrations.keras._variables import differs_by_replica
+from replicax._src.strategies import Strategy
 
 StepFunction = Callable[[Any, Iterator[Any]], tuple[Any, Any]]
 
 
-def train_function(model: Any, strategy: Any) -> StepFunction:
-    """What Keras calls for each batch of `fit`, in place of its own compiled step."""
+def train_function(model: Model, strategy: Strategy) -> StepFunction:
+    """Returns what Keras calls for each batch of `fit`, in place of its own compiled step."""
 
     def groups() -> list[list[Any]]:
         return [
@@ -37,15 +42,15 @@ def train_function(model: Any, strategy: Any) -> StepFunction:
 
     train = _with_logs(model, strategy, groups, lambda: model.train_step)
 
-    def function(state: Any, iterator: Iterator[Any]) -> tuple[Any, Any]:
+    def function(state: PyTree, iterator: Iterator[Any]) -> tuple[Any, Any]:
         object.__setattr__(model, "_unsettled", True)
         return train(state, iterator)
 
     return function
 
 
-def test_function(model: Any, strategy: Any) -> StepFunction:
-    """The same for `evaluate`."""
+def test_function(model: Model, strategy: Strategy) -> StepFunction:
+    """Returns the same for `evaluate`."""
 
     def groups() -> list[list[Any]]:
         return [model.trainable_variables, model.non_trainable_variables, model.metrics_variables]
@@ -53,22 +58,22 @@ def test_function(model: Any, strategy: Any) -> StepFunction:
     return _with_logs(model, strategy, groups, lambda: model.test_step)
 
 
-def _joined_here(strategy: rx.distribute.Strategy, output: Any) -> np.ndarray:
-    """The rows of all replicas of this process."""
+def _joined_here(strategy: Strategy, output: PyTree) -> np.ndarray:
+    """Returns the rows of all replicas of this process."""
     parts = [np.asarray(part) for part in strategy.experimental_local_results(output)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _joined_over_workers(strategy: rx.distribute.Strategy, output: Any) -> np.ndarray:
-    """The rows of the replicas of all workers."""
+def _joined_over_workers(strategy: Strategy, output: PyTree) -> np.ndarray:
+    """Returns the rows of the replicas of all workers."""
     return np.asarray(strategy.gather(output, axis=0))
 
 
-def predict_function(model: Any, strategy: Any) -> StepFunction:
-    """The same for `predict`; the outputs are in the order of the rows."""
+def predict_function(model: Model, strategy: Strategy) -> StepFunction:
+    """Returns the same for `predict`; the outputs are in the order of the rows."""
     _require_replicated(model, strategy, model.variables)
 
-    def on_replica(data: Any) -> Any:
+    def on_replica(data: PyTree) -> Any:
         groups = [model.trainable_variables, model.non_trainable_variables]
         state = tuple([v.value for v in group] for group in groups)
         outputs, after = model.predict_step(state, data)
@@ -77,14 +82,14 @@ def predict_function(model: Any, strategy: Any) -> StepFunction:
 
     run = _compiled(model, lambda data: strategy.run(on_replica, args=(data,)))
     sharing = Sharing(strategy)
-    joined = _joined_over_workers if sharing._layout.workers > 1 else _joined_here
+    joined = _joined_over_workers if sharing.layout.workers > 1 else _joined_here
 
-    def rows(output: Any, whole: bool) -> np.ndarray:
+    def rows(output: PyTree, whole: bool) -> np.ndarray:
         if whole:
             return np.asarray(strategy.experimental_local_results(output)[0])
         return joined(strategy, output)
 
-    def step(batch: Any) -> Any:
+    def step(batch: PyTree) -> Any:
         data, whole = _unwrapped(sharing.share_out(batch))
         return tree.map_structure(lambda output: rows(output, whole), run(data))
 
@@ -97,14 +102,14 @@ def predict_function(model: Any, strategy: Any) -> StepFunction:
 
 
 def _with_logs(
-    model: Any,
-    strategy: Any,
+    model: Model,
+    strategy: Strategy,
     groups_of: Callable[[], list[list[Any]]],
     step_of: Callable[[], Callable[..., Any]],
 ) -> StepFunction:
     _require_replicated(model, strategy, [v for group in groups_of() for v in group])
 
-    def on_replica(data: Any, whole: bool) -> Any:
+    def on_replica(data: PyTree, whole: bool) -> Any:
         groups = groups_of()
         state = tuple([v.value for v in group] for group in groups)
         with _reduction.of_means(whole):
@@ -119,13 +124,13 @@ def _with_logs(
         _keep(variables, before, new)
         return _logs_of_all(model, logs, variables, new, counted)
 
-    def run(data: Any, whole: bool) -> Any:
+    def run(data: PyTree, whole: bool) -> Any:
         return strategy.run(on_replica, args=(data, whole))
 
     compiled = _compiled(model, run)
     sharing = Sharing(strategy)
 
-    def step(batch: Any) -> Any:
+    def step(batch: PyTree) -> Any:
         data, whole = _unwrapped(sharing.share_out(batch))
         logs = compiled(data, whole)
         return tree.map_structure(lambda log: strategy.experimental_local_results(log)[0], logs)
@@ -133,9 +138,9 @@ def _with_logs(
     return _several(model, step, lambda logs: logs[-1])
 
 
-def settle(model: Any) -> None:
+def settle(model: Model) -> None:
     """What replicas kept each for themselves while they trained becomes the mean for all."""
-    if not vars(model).pop("_unsettled", False):
+    if not model.__dict__.pop("_unsettled", False):
         return
     own = [v.__rx_variable__ for v in model.variables if differs_by_replica(v)]
     if not own:
@@ -145,7 +150,7 @@ def settle(model: Any) -> None:
         for variable in own:
             variable.assign(variable.read_value())
 
-    known, function = vars(model).get("_settling", (None, None))
+    known, function = model.__dict__.get("_settling", (None, None))
     if function is None or known != [id(v) for v in own]:
         function = rx.function(average)
         object.__setattr__(model, "_settling", ([id(v) for v in own], function))
@@ -153,10 +158,10 @@ def settle(model: Any) -> None:
         function()
 
 
-def _several(model: Any, step: Callable[[Any], Any], join: Callable[[list[Any]], Any]) -> Any:
+def _several(model: Model, step: Callable[[Any], Any], join: Callable[[list[Any]], Any]) -> Any:
     """`steps_per_execution` steps, or as many as there are batches."""
 
-    def function(state: Any, iterator: Iterator[Any]) -> tuple[Any, Any]:
+    def function(state: PyTree, iterator: Iterator[Any]) -> tuple[Any, Any]:
         results = [step(next(iterator))]
         for _ in range(model.steps_per_execution - 1):
             try:
@@ -169,11 +174,11 @@ def _several(model: Any, step: Callable[[Any], Any], join: Callable[[list[Any]],
     return function
 
 
-def _compiled(model: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+def _compiled(model: Model, run: Callable[..., Any]) -> Callable[..., Any]:
     return run if model.run_eagerly or not model.jit_compile else rx.function(run)
 
 
-def _unwrapped(batch: Any) -> tuple[Any, bool]:
+def _unwrapped(batch: PyTree) -> tuple[Any, bool]:
     leaves = [leaf for leaf in tree.flatten(batch) if leaf is not None]
     whole = leaves[0].whole
     data = tree.map_structure(
@@ -189,7 +194,7 @@ def _keep(variables: list[Any], before: list[Any], after: list[Any]) -> None:
 
 
 def _counted_once(before: list[Any], after: list[Any]) -> list[Any]:
-    """All replicas saw the same rows: the first one's count is everybody's."""
+    """Returns what the first replica counted: all replicas saw the same rows."""
     context = current_replica()
     if context is None:
         return after
@@ -198,9 +203,9 @@ def _counted_once(before: list[Any], after: list[Any]) -> list[Any]:
 
 
 def _logs_of_all(
-    model: Any, logs: Any, variables: list[Any], values: list[Any], counted: set[int]
+    model: Model, logs: PyTree, variables: list[Any], values: list[Any], counted: set[int]
 ) -> Any:
-    """What a step returned, for all replicas: of metrics the result of all rows, else the mean.
+    """Returns a step's logs for all replicas: of metrics the result of all rows, else the mean.
 
     `counted`: the ids of the variables that the step changed. Under the name of a metric that it
     did not touch, it returns something of its own.
@@ -211,7 +216,7 @@ def _logs_of_all(
     first = context.replica_id_in_sync_group == 0
     count = context.num_replicas_in_sync
 
-    def share(variable: Any, value: Any) -> Any:
+    def share(variable: JaxVariable, value: jax.Array) -> Any:
         if variable.aggregation == "sum":
             return value
         if variable.aggregation == "only_first_replica":
@@ -231,7 +236,7 @@ def _logs_of_all(
     return logs
 
 
-def _require_replicated(model: Any, strategy: Any, variables: list[Any]) -> None:
+def _require_replicated(model: Model, strategy: Strategy, variables: list[Any]) -> None:
     for variable in variables:
         own = getattr(variable, "__rx_variable__", None)
         owner = None if own is None else own.distribute_strategy

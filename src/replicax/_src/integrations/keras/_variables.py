@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from keras.src.backend.common.stateless_scope import get_stateless_scope, in_stateless_scope
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.jax.core import JaxVariable
@@ -41,7 +43,7 @@ class Replicated:
         return self._in_strategy.read_value()
 
     @_value.setter
-    def _value(self, value: Any) -> None:
+    def _value(self, value: ArrayLike) -> None:
         if value is not None:  # with None Keras only wants to save memory
             self._direct_assign(value)
 
@@ -53,10 +55,10 @@ class Replicated:
             found = jnp.zeros(self._shape, self._dtype)  # pyright: ignore
         return self._maybe_autocast(self._value if found is None else found)  # pyright: ignore
 
-    def _direct_assign(self, value: Any) -> None:
+    def _direct_assign(self, value: ArrayLike) -> None:
         self._in_strategy.assign(value)
 
-    def set_on_replica(self, value: Any) -> None:
+    def set_on_replica(self, value: ArrayLike) -> None:
         """In replica context: sets this replica's copy, as it is."""
         copy_here(self._in_strategy).assign(value)
 
@@ -66,7 +68,7 @@ def _replicated_kind(kind: type) -> type:
     return type(kind.__name__, (Replicated, kind), {"__module__": kind.__module__})
 
 
-def replicate(variable: JaxVariable, value: Any) -> None:
+def replicate(variable: JaxVariable, value: jax.Array) -> None:
     """Moves a variable that is being made into the strategy in whose scope we are."""
     variable._shape = variable._validate_shape(value.shape)
     synchronization, aggregation = _policy(variable)
@@ -84,7 +86,7 @@ def replicate(variable: JaxVariable, value: Any) -> None:
 
 
 def _policy(variable: JaxVariable) -> tuple[Any, Any]:
-    """How the copies of a variable go together.
+    """Returns how the copies of a variable go together.
 
     Keras says it of metrics and of counters. Where it says nothing: replicas learn the same
     parameters; and what else they keep (moving averages, seeds) is each one's own, of which the
@@ -103,8 +105,8 @@ def _policy(variable: JaxVariable) -> tuple[Any, Any]:
     return _SYNCHRONIZATION.ON_READ, mean_or_first
 
 
-def differs_by_replica(variable: Any) -> bool:
-    """Whether replicas may have different values of it, of which others see the mean."""
+def differs_by_replica(variable: object) -> bool:
+    """Returns whether replicas may have different values of it, of which others see the mean."""
     return (
         isinstance(variable, Replicated)
         and variable._in_strategy.synchronization is _SYNCHRONIZATION.ON_READ

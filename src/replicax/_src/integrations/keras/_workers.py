@@ -7,28 +7,31 @@ them; metrics, and so whatever callbacks decide, are the same everywhere.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from keras.src.callbacks import BackupAndRestore, Callback, CallbackList, RemoteMonitor
 from keras.src.callbacks.orbax_checkpoint import OrbaxCheckpoint
 
 from replicax._src._errors import ReplicaMismatchError, WorkerLostError
+from replicax._src.data.distributed import Exchange, InputLayout
+from replicax._src.strategies import Strategy, input_layout_of
 
 # What callbacks of Keras's own call the place where they write.
 _PLACES = ("filename", "log_dir")
 _FOR_ONE_WORKER = (BackupAndRestore, OrbaxCheckpoint)
 
 
-def agree_on_chance(strategy: Any) -> None:
+def agree_on_chance(strategy: Strategy) -> None:
     """Data is shuffled in the same way on all workers: as on the first one."""
-    layout = strategy.extended._input_layout
+    layout = input_layout_of(strategy)
     if layout.workers == 1:
         return
     name, keys, *rest = np.random.get_state()
@@ -49,8 +52,8 @@ def agree_on_chance(strategy: Any) -> None:
             torch.set_rng_state(torch.tensor(torchs[0], dtype=torch.uint8))
 
 
-def said_by_all(exchange: Any, word: Any, wanted: str) -> list[Any]:
-    """What all workers say. `wanted`: what cannot be had if one of them has given up."""
+def said_by_all(exchange: Exchange, word: object, wanted: str) -> Sequence[Any]:
+    """Returns what all workers say. `wanted`: what cannot be had if one of them has given up."""
     said = exchange(word)
     if said is None:
         raise WorkerLostError(
@@ -60,10 +63,11 @@ def said_by_all(exchange: Any, word: Any, wanted: str) -> list[Any]:
     return said
 
 
+@final
 class SameBatches:
     """Sees to it that workers that read the same data read it in the same order."""
 
-    def __init__(self, layout: Any):
+    def __init__(self, layout: InputLayout):
         self._layout = layout
         self._seen = layout.workers == 1
 
@@ -87,9 +91,9 @@ class SameBatches:
 
 
 @contextlib.contextmanager
-def silent_unless_first(strategy: Any, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def silent_unless_first(strategy: Strategy, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The arguments of `fit` and the like for this worker, for as long as it takes."""
-    layout = strategy.extended._input_layout
+    layout = input_layout_of(strategy)
     callbacks = arguments.get("callbacks")
     if layout.workers == 1 or isinstance(callbacks, CallbackList):
         yield arguments
@@ -118,13 +122,15 @@ def silent_unless_first(strategy: Any, arguments: dict[str, Any]) -> Iterator[di
         yield {**arguments, "verbose": 0, "callbacks": reported}
 
 
-def written_once(strategy: Any, write: Callable[[Any], None], path: Any) -> None:
+def written_once(
+    strategy: Strategy, write: Callable[[Any], None], path: str | os.PathLike[str]
+) -> None:
     """Calls `write(path)` on the first worker; on the others `write` has another path.
 
     All of them have to call it, as what they read for it they read together. Nobody goes on before
     the file is there.
     """
-    layout = strategy.extended._input_layout
+    layout = input_layout_of(strategy)
     if layout.workers == 1:
         write(path)
         return
@@ -137,6 +143,6 @@ def written_once(strategy: Any, write: Callable[[Any], None], path: Any) -> None
         said_by_all(exchange, "written", f"{str(path)!r} to be written")
 
 
-def _set_for_now(undo: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+def _set_for_now(undo: contextlib.ExitStack, owner: object, name: str, value: object) -> None:
     undo.callback(setattr, owner, name, getattr(owner, name))
     setattr(owner, name, value)
