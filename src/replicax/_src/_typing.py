@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import jax
 from jax.core import Tracer as Tracer
 from jax.typing import DTypeLike as DTypeLike
 
 if TYPE_CHECKING:
+    from jax.extend.core import Literal, Var
+    from jax.typing import ArrayLike
     from jaxlib._jax import Device as Device  # jax.Device is a variable to type checkers
     from typing_extensions import override as override
 else:
@@ -23,5 +26,19 @@ else:
             return method
 
 
-PyTree = Any
+class HasArray(Protocol):
+    """An object that stands for an array, as variables and values of replicas do."""
+
+    def __jax_array__(self) -> jax.Array:
+        """Returns the array."""
+        ...
+
+
+ArrayInput: TypeAlias = "ArrayLike | HasArray | Sequence[Any]"
+"""What becomes an array: an array, a number, a variable, or a nested list of numbers."""
+KeyPath: TypeAlias = tuple[Any, ...]
+"""Where a leaf is in a structure: the keys of `jax.tree_util`, from the root."""
+Atom: TypeAlias = "Var | Literal"
+"""An operand of an operation of a traced program."""
+PyTree: TypeAlias = Any
 """A nested structure of containers that JAX or `_tree.py` knows, with any leaves."""

@@ -22,6 +22,8 @@ from replicax._src.context._scope import StrategyScope as StrategyScope
 from replicax._src.context._scope import experimental_set_strategy as experimental_set_strategy
 from replicax._src.context._stack import EACH as EACH
 from replicax._src.context._stack import Frame as Frame
+from replicax._src.context._stack import ReplicaId as ReplicaId
+from replicax._src.context._stack import StrategyLike as StrategyLike
 from replicax._src.context._stack import copy_for as copy_for
 from replicax._src.context._stack import default_strategy as default_strategy
 from replicax._src.context._stack import depth as depth

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from replicax._src._errors import WrongContextError
+from replicax._src._typing import PyTree
 from replicax._src.context._replica import Handler, ReplicaContext
 from replicax._src.context._stack import Frame, entered
 
@@ -29,7 +30,7 @@ def meet_replicas(
     context: ReplicaContext,
     key: Hashable,
     what: str,
-    payload: Any,
+    payload: PyTree,
     handler: Handler,
     keep_same: bool = False,
 ) -> Any:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from replicax._src._errors import WrongContextError
 from replicax._src.context import _stack
+from replicax._src.context._stack import StrategyLike
 
 if TYPE_CHECKING:
     from replicax._src.context._replica import ReplicaContext
@@ -49,7 +50,7 @@ def update_replica_id() -> Any:
     return _stack.top().update_replica_id
 
 
-def replica_id_for(strategy: Any) -> Any:
+def replica_id_for(strategy: StrategyLike) -> Any:
     """Which replica of `strategy` code here speaks for: replica and update context, else None."""
     frame = _stack.top()
     if frame.strategy is not strategy:
@@ -61,7 +62,7 @@ def replica_id_for(strategy: Any) -> Any:
     return None
 
 
-def require_cross_replica(strategy: Any, what: str, instead: str) -> None:
+def require_cross_replica(strategy: StrategyLike, what: str, instead: str) -> None:
     """`WrongContextError` unless `what` is called in cross-replica context of `strategy`.
 
     The default context counts: the strategy's methods enter their scope by themselves.
@@ -92,7 +93,7 @@ def require_between_steps(what: str, instead: str) -> None:
         raise error("a replica function")
 
 
-def require_in_scope(strategy: Any, what: str) -> None:
+def require_in_scope(strategy: StrategyLike, what: str) -> None:
     """`WrongContextError` unless `strategy` is the current one (in any of its contexts)."""
     current = get_strategy()
     if current is strategy:
@@ -104,7 +105,7 @@ def require_in_scope(strategy: Any, what: str) -> None:
     )
 
 
-def _mixed(current: Any, wanted: Any, what: str) -> WrongContextError:
+def _mixed(current: StrategyLike, wanted: StrategyLike, what: str) -> WrongContextError:
     return WrongContextError(
         f"{what}: mixing different strategies. The current strategy is {current!r}, but this call "
         f"belongs to {wanted!r}. Leave the scope of the one before using the other, or use one "

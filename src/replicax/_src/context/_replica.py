@@ -8,8 +8,9 @@ from typing import Any, final
 
 from replicax._src import _old_names
 from replicax._src._errors import WrongContextError
-from replicax._src._typing import override
+from replicax._src._typing import PyTree, override
 from replicax._src.context import _stack
+from replicax._src.context._stack import ReplicaId, StrategyLike
 
 Handler = Callable[[Any], Any]
 Meet = Callable[[Hashable, str, Any, Handler, bool], Any]
@@ -32,8 +33,8 @@ class ReplicaContext:
 
     def __init__(
         self,
-        strategy: Any,
-        replica_id_in_sync_group: Any,
+        strategy: StrategyLike,
+        replica_id_in_sync_group: ReplicaId,
         meet: Meet | None = None,
         shared: dict[Any, Any] | None = None,
     ):
@@ -81,7 +82,7 @@ class ReplicaContext:
     @property
     def devices(self) -> tuple[str, ...]:
         """The device names of this replica."""
-        return (tuple(self._strategy.extended.worker_devices)[self._replica_id],)
+        return (tuple(self._strategy.extended.worker_devices)[_stack.first_of(self._replica_id)],)
 
     def merge_call(
         self,
@@ -117,7 +118,11 @@ class ReplicaContext:
         return self._strategy.extended._replica_ctx_merge_call(self, merge_fn, tuple(args), kwargs)
 
     def all_reduce(
-        self, reduce_op: Any, value: Any, options: Any = None, experimental_hints: Any = None
+        self,
+        reduce_op: object,
+        value: PyTree,
+        options: Any = None,
+        experimental_hints: object = None,
     ) -> Any:
         """Combines `value` of all replicas; every replica gets the result. Has a gradient.
 
@@ -131,7 +136,7 @@ class ReplicaContext:
         options = _old_names.options_or_hints(options, experimental_hints)
         return self._strategy.extended._replica_ctx_all_reduce(self, reduce_op, value, options)
 
-    def all_gather(self, value: Any, axis: int, options: Any = None) -> Any:
+    def all_gather(self, value: PyTree, axis: int, options: Any = None) -> Any:
         """Concatenates `value` of all replicas along `axis`, in replica order. Has a gradient.
 
         Args:
@@ -175,7 +180,7 @@ class ReplicaContext:
 class EachReplicaContext(ReplicaContext):
     """The context of a trace that speaks for all replicas at once."""
 
-    def __init__(self, strategy: Any, meet: Meet):
+    def __init__(self, strategy: StrategyLike, meet: Meet):
         super().__init__(strategy, _stack.EACH, meet)
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 from replicax._src._errors import WrongContextError
 from replicax._src.context import _queries, _stack
 from replicax._src.context._forks import require_threads
+from replicax._src.context._stack import StrategyLike
 
 
 class StrategyScope:
@@ -18,7 +19,7 @@ class StrategyScope:
     strategy.
     """
 
-    def __init__(self, strategy: Any):
+    def __init__(self, strategy: StrategyLike):
         self._strategy = strategy
         self._entered: list[bool] = []
 
@@ -79,8 +80,8 @@ def _new_task_scope() -> object:
     return mark
 
 
-def experimental_set_strategy(strategy: Any) -> None:
-    """Makes `strategy` current on this thread without a `with` block, until set anew.
+def experimental_set_strategy(strategy: StrategyLike | None) -> None:
+    """Makes `strategy` current on this thread without a `with` block, until it is set again.
 
     Args:
       strategy: the strategy, or None to go back to the default one.

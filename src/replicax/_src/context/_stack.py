@@ -14,32 +14,67 @@ from __future__ import annotations
 
 import contextvars
 import dataclasses
+import enum
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final
+
+from replicax._src._typing import override
 
 if TYPE_CHECKING:
     from replicax._src.context._replica import ReplicaContext
     from replicax._src.context._world import World
 
 
-class _Each:
+@final
+class Each(enum.Enum):
     """The type of `EACH`."""
 
+    EACH = "each replica"
+
+    @override
     def __repr__(self) -> str:
-        return "each replica"
+        return self.value
+
+    __str__ = __repr__
 
 
-EACH = _Each()
+EACH: Final = Each.EACH
 """Stands for a replica's number where one traced program speaks for all replicas at once."""
 
+ReplicaId: TypeAlias = "int | Each"
+"""The number of a replica, or `EACH`."""
 
-def copy_for(replica_id: Any, copies: int) -> Any:
+
+class StrategyLike(Protocol):
+    """What rooms below that of the strategies know of one."""
+
+    @property
+    def extended(self) -> Any:
+        """The object that holds the logic."""
+
+    @property
+    def _serial(self) -> int:
+        """A number that no other strategy of this process has, or had."""
+        ...
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """How many replicas there are on all workers."""
+        ...
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Makes the strategy current."""
+        ...
+
+
+def copy_for(replica_id: ReplicaId, copies: int) -> ReplicaId:
     """Which of so many copies a replica has: the last one serves all replicas after it."""
     return EACH if replica_id is EACH else min(replica_id, copies - 1)
 
 
-def first_of(replica_id: Any) -> int:
+def first_of(replica_id: ReplicaId) -> int:
     """The number of the replica, or that of the first of `EACH`."""
     return 0 if replica_id is EACH else replica_id
 

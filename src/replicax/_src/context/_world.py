@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
+import jax
+
 from replicax._src._typing import Device
-from replicax._src.context._stack import entered_world
+from replicax._src.context._stack import ReplicaId, StrategyLike, entered_world
 
 if TYPE_CHECKING:  # rooms above this one: a world speaks of what is there, and imports nothing
     import jax
@@ -24,7 +26,7 @@ if TYPE_CHECKING:  # rooms above this one: a world speaks of what is there, and 
     from replicax._src.context._replica import ReplicaContext
     from replicax._src.devices import Layout, ReplicaMesh
     from replicax._src.functions import FunctionCache
-    from replicax._src.values import DistributedValues, PerReplica, Storage
+    from replicax._src.values import DistributedValues, Mirrored, PerReplica, Storage
     from replicax._src.variable import Change, DistributedVariable, Variable
 
 Picked = TypeVar("Picked")
@@ -95,7 +97,7 @@ class RunReplicas(Protocol):
 
     def __call__(
         self,
-        strategy: Any,
+        strategy: StrategyLike,
         devices: tuple[Device, ...],
         fn: Callable[..., Any],
         args: tuple[Any, ...],
@@ -146,7 +148,7 @@ class World(abc.ABC):
         """Raises `error()` where a program is being traced."""
 
     @abc.abstractmethod
-    def refuse_traced(self, value: Any, error: Callable[[], Exception]) -> None:
+    def refuse_traced(self, value: object, error: Callable[[], Exception]) -> None:
         """Raises `error()` for a value that JAX traces, where no program of ours does."""
 
     @abc.abstractmethod
@@ -164,7 +166,7 @@ class World(abc.ABC):
         return self._with(compiles_losses=True)
 
     @abc.abstractmethod
-    def replica_number(self, number: Any) -> Any:
+    def replica_number(self, number: ReplicaId) -> Any:
         """Returns what a replica sees as its number."""
 
     @abc.abstractmethod
@@ -176,11 +178,11 @@ class World(abc.ABC):
         """Around computations that belong on `device`."""
 
     @abc.abstractmethod
-    def beside(self, array: Any) -> AbstractContextManager[Any]:
+    def beside(self, array: jax.Array) -> AbstractContextManager[Any]:
         """Around computations that belong where `array` is."""
 
     @abc.abstractmethod
-    def mirrored(self, devices: tuple[Device, ...], array: Any) -> Any:
+    def mirrored(self, devices: tuple[Device, ...], array: jax.Array) -> Any:
         """Returns `array` as a value that is the same on these devices."""
 
     @abc.abstractmethod
@@ -220,7 +222,7 @@ class World(abc.ABC):
         """Returns the value of a variable."""
 
     @abc.abstractmethod
-    def assign(self, variable: Variable, how: Change, value: Any) -> None:
+    def assign(self, variable: Variable, how: Change, value: jax.Array | Mirrored) -> None:
         """Changes a variable; `value` has its shape and dtype."""
 
     def _substituted(self, variable: Variable) -> jax.Array | None:
@@ -232,19 +234,19 @@ class World(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def require_startable(self, value: Any, name: str) -> None:
+    def require_startable(self, value: object, name: str) -> None:
         """Raises if a variable cannot be made here, from this value."""
 
     @abc.abstractmethod
-    def create(self, variable: Variable, mesh: ReplicaMesh | None, value: Any) -> None:
+    def create(self, variable: Variable, mesh: ReplicaMesh | None, value: jax.Array) -> None:
         """Gives a new variable its storage, on the devices of `mesh` or on its own."""
 
     @abc.abstractmethod
-    def require_unstaged(self, variable: Variable, allowed: Any = None) -> None:
+    def require_unstaged(self, variable: Variable, allowed: object = None) -> None:
         """Refuses a read in what JAX traces and keeps, other than the trace `allowed`."""
 
     @abc.abstractmethod
-    def require_own_copy(self, variable: DistributedVariable, index: Any) -> None:
+    def require_own_copy(self, variable: DistributedVariable, index: ReplicaId) -> None:
         """Gives up the program of one eager replica if it needs another one's copy."""
 
     @abc.abstractmethod
@@ -256,24 +258,30 @@ class World(abc.ABC):
         """Makes `storage` the value of a variable."""
 
     @abc.abstractmethod
-    def with_copy(self, variable: DistributedVariable, index: Any, value: Any) -> Storage:
+    def with_copy(
+        self, variable: DistributedVariable, index: ReplicaId, value: jax.Array
+    ) -> Storage:
         """Returns the storage of a variable with another value for one copy."""
 
     @abc.abstractmethod
-    def laid_out(self, value: Any, mesh: ReplicaMesh, layout: Layout) -> Any:
+    def laid_out(self, value: jax.Array | Mirrored, mesh: ReplicaMesh, layout: Layout) -> Any:
         """Returns a value that is the same on all replicas, laid out as a variable is."""
 
     @abc.abstractmethod
-    def relaid(self, array: Any, mesh: ReplicaMesh, layout: Layout) -> Any:
+    def relaid(self, array: jax.Array, mesh: ReplicaMesh, layout: Layout) -> Any:
         """Returns an array over `mesh`, laid out as a variable is."""
 
     @abc.abstractmethod
-    def update_in_turn(self, variable: Variable, how: Change, value: Any) -> bool:
+    def update_in_turn(self, variable: Variable, how: Change, value: jax.Array) -> bool:
         """Changes a variable without copies for each replica of a trace; False elsewhere."""
 
     @abc.abstractmethod
     def defer(
-        self, variable: DistributedVariable, context: ReplicaContext, how: Change, value: Any
+        self,
+        variable: DistributedVariable,
+        context: ReplicaContext,
+        how: Change,
+        value: jax.Array,
     ) -> bool:
         """Notes a change that eager replicas make together after the program; False elsewhere."""
 
@@ -292,9 +300,9 @@ class World(abc.ABC):
         """Returns each replica's part of a variable that is cut."""
 
     @abc.abstractmethod
-    def set_part(self, variable: Variable, value: Any) -> None:
+    def set_part(self, variable: Variable, value: jax.Array) -> None:
         """Sets what `part_of` returns."""
 
     @abc.abstractmethod
-    def keep_on(self, value: Any, logical_device: int) -> None:
+    def keep_on(self, value: object, logical_device: int) -> None:
         """Notes that a result of the program is to be kept on one logical device."""

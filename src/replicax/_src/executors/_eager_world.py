@@ -15,7 +15,7 @@ from replicax._src.collectives import (
     all_gather_with_gradient,
     all_reduce_with_gradient,
 )
-from replicax._src.context import Picked, ReplicaContext, World
+from replicax._src.context import Picked, ReplicaContext, ReplicaId, World, first_of
 from replicax._src.devices import PLAIN, Layout, ReplicaMesh, device_of, put, replica_mesh
 from replicax._src.executors._lockstep import run_in_lockstep
 from replicax._src.values import (
@@ -54,7 +54,7 @@ class EagerWorld(World):
         pass
 
     @override
-    def refuse_traced(self, value: Any, error: Callable[[], Exception]) -> None:
+    def refuse_traced(self, value: object, error: Callable[[], Exception]) -> None:
         if isinstance(value, Tracer):
             raise error()
 
@@ -65,7 +65,7 @@ class EagerWorld(World):
     # ------------------------------------------------------------------ running
 
     @override
-    def replica_number(self, number: Any) -> Any:
+    def replica_number(self, number: ReplicaId) -> Any:
         return number
 
     @override
@@ -77,11 +77,11 @@ class EagerWorld(World):
         return jax.default_device(device)
 
     @override
-    def beside(self, array: Any) -> AbstractContextManager[Any]:
+    def beside(self, array: jax.Array) -> AbstractContextManager[Any]:
         return jax.default_device(device_of(array))
 
     @override
-    def mirrored(self, devices: tuple[Device, ...], array: Any) -> Any:
+    def mirrored(self, devices: tuple[Device, ...], array: jax.Array) -> Any:
         if len(set(devices)) < len(devices):
             return Mirrored([put(array, device) for device in devices])
         mesh = replica_mesh(devices)
@@ -121,7 +121,7 @@ class EagerWorld(World):
         return read_storage(variable)
 
     @override
-    def assign(self, variable: Variable, how: Change, value: Any) -> None:
+    def assign(self, variable: Variable, how: Change, value: jax.Array | Mirrored) -> None:
         if isinstance(value, Tracer):
             # Under jax.grad a stored value is the number itself, without its derivative.
             value = jax.lax.stop_gradient(value)
@@ -137,7 +137,7 @@ class EagerWorld(World):
             substitution.written(variable)
 
     @override
-    def require_startable(self, value: Any, name: str) -> None:
+    def require_startable(self, value: object, name: str) -> None:
         if isinstance(value, Tracer):
             raise RuntimeError(
                 f"Variable {name!r} cannot start from a value that JAX is tracing (inside "
@@ -152,11 +152,11 @@ class EagerWorld(World):
             )
 
     @override
-    def create(self, variable: Variable, mesh: ReplicaMesh | None, value: Any) -> None:
+    def create(self, variable: Variable, mesh: ReplicaMesh | None, value: jax.Array) -> None:
         start_from(variable, mesh, value)
 
     @override
-    def require_unstaged(self, variable: Variable, allowed: Any = None) -> None:
+    def require_unstaged(self, variable: Variable, allowed: object = None) -> None:
         # JAX keeps what it traced by the function: the next call would see the old value.
         if staging_trace() is not allowed:
             raise RuntimeError(
@@ -168,7 +168,7 @@ class EagerWorld(World):
             )
 
     @override
-    def require_own_copy(self, variable: DistributedVariable, index: Any) -> None:
+    def require_own_copy(self, variable: DistributedVariable, index: ReplicaId) -> None:
         pass
 
     @override
@@ -180,13 +180,15 @@ class EagerWorld(World):
         set_storage(variable, storage)
 
     @override
-    def with_copy(self, variable: DistributedVariable, index: Any, value: Any) -> Storage:
+    def with_copy(
+        self, variable: DistributedVariable, index: ReplicaId, value: jax.Array
+    ) -> Storage:
         storage = settled_storage(variable)
         assert isinstance(storage, ReplicaBuffers | PartBuffers)
-        return storage.with_copy(index, value, variable.layout)
+        return storage.with_copy(first_of(index), value, variable.layout)
 
     @override
-    def laid_out(self, value: Any, mesh: ReplicaMesh, layout: Layout) -> jax.Array:
+    def laid_out(self, value: jax.Array | Mirrored, mesh: ReplicaMesh, layout: Layout) -> jax.Array:
         if isinstance(value, Mirrored):
             buffers = buffers_of(value)
             if buffers is not None and buffers.mesh is mesh:
@@ -197,16 +199,20 @@ class EagerWorld(World):
         return mesh.spread(value, layout)
 
     @override
-    def relaid(self, array: Any, mesh: ReplicaMesh, layout: Layout) -> jax.Array:
+    def relaid(self, array: jax.Array, mesh: ReplicaMesh, layout: Layout) -> jax.Array:
         return mesh.relaid(array, layout)
 
     @override
-    def update_in_turn(self, variable: Variable, how: Change, value: Any) -> bool:
+    def update_in_turn(self, variable: Variable, how: Change, value: jax.Array) -> bool:
         return False
 
     @override
     def defer(
-        self, variable: DistributedVariable, context: ReplicaContext, how: Change, value: Any
+        self,
+        variable: DistributedVariable,
+        context: ReplicaContext,
+        how: Change,
+        value: jax.Array,
     ) -> bool:
         return False
 
@@ -221,9 +227,9 @@ class EagerWorld(World):
         raise AssertionError("Eager replicas have variables whole.")
 
     @override
-    def set_part(self, variable: Variable, value: Any) -> NoReturn:
+    def set_part(self, variable: Variable, value: jax.Array) -> NoReturn:
         raise AssertionError("Eager replicas have variables whole.")
 
     @override
-    def keep_on(self, value: Any, logical_device: int) -> NoReturn:
+    def keep_on(self, value: object, logical_device: int) -> NoReturn:
         raise AssertionError("Eagerly a value is moved at once.")

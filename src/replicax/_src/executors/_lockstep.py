@@ -25,10 +25,11 @@ from replicax._src._errors import (
     add_note,
     show_users_part,
 )
-from replicax._src._typing import Device
+from replicax._src._typing import Device, PyTree
 from replicax._src.context import (
     Frame,
     ReplicaContext,
+    StrategyLike,
     entered,
     entered_world,
     leave_meetings,
@@ -59,7 +60,7 @@ class _Replica:
         fn: Callable[..., Any],
         call: ReplicaCall,
         inherited: _Inherited,
-        strategy: Any,
+        strategy: StrategyLike,
         device: Device,
         replica_id: int,
         shared: dict[Any, Any],
@@ -96,7 +97,7 @@ class _Replica:
         leave_meetings(self.context)  # no cycle
 
     def _meet(
-        self, key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool
+        self, key: Hashable, what: str, payload: PyTree, handler: Handler, keep_same: bool
     ) -> Any:
         if _jax_internals.is_staging():
             world().leave_to_python(f"eager replicas meet in it: {what}")
@@ -135,7 +136,7 @@ class _Inherited:
 
 
 def run_in_lockstep(
-    strategy: Any,
+    strategy: StrategyLike,
     devices: tuple[Device, ...],
     fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -181,7 +182,7 @@ def run_in_lockstep(
 
 
 def _run_alone(
-    strategy: Any, devices: tuple[Device, ...], fn: Callable[..., Any], call: ReplicaCall
+    strategy: StrategyLike, devices: tuple[Device, ...], fn: Callable[..., Any], call: ReplicaCall
 ) -> Any:
     """The only replica runs on the calling thread."""
     args, kwargs = call
@@ -190,7 +191,7 @@ def _run_alone(
         return released(fn(*args, **kwargs), devices)
 
 
-def _hold_meeting(strategy: Any, replicas: Sequence[_Replica]) -> None:
+def _hold_meeting(strategy: StrategyLike, replicas: Sequence[_Replica]) -> None:
     """Does once what all replicas wait for, and lets each of them move on with its result."""
     _require_agreement(replicas)
     handler = replicas[0].handler

@@ -10,8 +10,11 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+
 from replicax._src import _jax_internals
 from replicax._src._errors import ReplicaMismatchError
+from replicax._src._typing import Atom
 
 # How much a value may differ from replica to replica.
 SAME, BY_DATA, BY_NUMBER = 0, 1, 2
@@ -30,20 +33,20 @@ KINDS = {
 """JAX's names of the operations that replicas exchange something in."""
 
 
-def is_collective(operation: Any) -> bool:
+def is_collective(operation: JaxprEqn) -> bool:
     return operation.primitive.name in KINDS and bool(
         operation.params.get("axes") or operation.params.get("axis_name")
     )
 
 
-def _has_collective(jaxpr: Any) -> bool:
+def _has_collective(jaxpr: Jaxpr) -> bool:
     return any(
         is_collective(each) or any(map(_has_collective, _jax_internals.subprograms(each.params)))
         for each in jaxpr.eqns
     )
 
 
-def require_agreement(jaxpr: Any, inputs: Sequence[int]) -> None:
+def require_agreement(jaxpr: Jaxpr, inputs: Sequence[int]) -> None:
     """Refuses collectives that only some replicas reach; warns of those that perhaps not all do.
 
     Args:
@@ -57,11 +60,11 @@ class _Walk:
     def __init__(self) -> None:
         self._warned = False
 
-    def through(self, jaxpr: Any, inputs: Sequence[int]) -> list[int]:
+    def through(self, jaxpr: Jaxpr, inputs: Sequence[int]) -> list[int]:
         """How much the outputs differ, for inputs that differ so much."""
         known: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
 
-        def level(atom: Any) -> int:
+        def level(atom: Atom) -> int:
             return SAME if hasattr(atom, "val") else known.get(atom, SAME)
 
         for equation in jaxpr.eqns:
@@ -73,7 +76,7 @@ class _Walk:
                     known[atom] = max([known.get(atom, SAME), *levels])
         return [level(atom) for atom in jaxpr.outvars]
 
-    def _outputs(self, equation: Any, levels: list[int]) -> list[int]:
+    def _outputs(self, equation: JaxprEqn, levels: list[int]) -> list[int]:
         name, parameters = equation.primitive.name, equation.params
         most, count = max(levels, default=SAME), len(equation.outvars)
         if name == "axis_index":
@@ -95,10 +98,10 @@ class _Walk:
                 return found
         return [most] * count
 
-    def _inside(self, closed: Any, levels: Sequence[int]) -> list[int]:
+    def _inside(self, closed: ClosedJaxpr, levels: Sequence[int]) -> list[int]:
         return self.through(closed.jaxpr, levels)
 
-    def _while(self, equation: Any, levels: list[int]) -> list[int]:
+    def _while(self, equation: JaxprEqn, levels: list[int]) -> list[int]:
         parameters = equation.params
         in_cond, in_body = parameters["cond_nconsts"], parameters["body_nconsts"]
         carry = levels[in_cond + in_body :]
@@ -113,7 +116,7 @@ class _Walk:
         self._check(equation, condition, [parameters["body_jaxpr"]], "lax.while_loop")
         return [max(condition, each) for each in carry]
 
-    def _scan(self, equation: Any, levels: list[int]) -> list[int]:
+    def _scan(self, equation: JaxprEqn, levels: list[int]) -> list[int]:
         parameters = equation.params
         fixed, carried = _jax_internals.scan_inputs(parameters)
         carry = levels[fixed : fixed + carried]
@@ -126,7 +129,7 @@ class _Walk:
                 return [*new, *after[carried:]]
             carry = new
 
-    def _check(self, equation: Any, condition: int, bodies: Sequence[Any], what: str) -> None:
+    def _check(self, equation: JaxprEqn, condition: int, bodies: Sequence[Any], what: str) -> None:
         if condition == SAME or not any(_has_collective(each.jaxpr) for each in bodies):
             return
         where = _jax_internals.place_of(equation)

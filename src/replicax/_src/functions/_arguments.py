@@ -18,7 +18,7 @@ import numpy as np
 
 from replicax._src import _tree
 from replicax._src._arrays import as_array
-from replicax._src._typing import Tracer
+from replicax._src._typing import PyTree, Tracer
 from replicax._src.devices import ReplicaMesh, put
 from replicax._src.functions._captured import laid_out_over, look_of, other_replicas
 from replicax._src.functions._keys import constant_key, plain_key
@@ -92,7 +92,7 @@ class Arguments:
         """Whether an array has no items."""
         return any(0 in look.shape for look in self.looks if isinstance(look, Look))
 
-    def _look(self, leaf: Any) -> Any:
+    def _look(self, leaf: object) -> Any:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
             shape, dtype, is_weak = look_of(leaf)
             self.inputs.append(leaf)
@@ -157,7 +157,7 @@ def _traced(look: Look, given: Iterator[Any], mesh: ReplicaMesh | None) -> Any:
     return value_of_buffers(wrap, TracedBuffers(mesh, tracer, mirrored=wrap is Mirrored))
 
 
-def lay_out(value: Any, place: Place) -> Any:
+def lay_out(value: object, place: Place) -> Any:
     """An input as the compiled program takes it, on the program's devices."""
     mesh = place.mesh
     if mesh is None:
@@ -177,7 +177,7 @@ def lay_out(value: Any, place: Place) -> Any:
     return mesh.spread(value)
 
 
-def is_stream(value: Any) -> bool:
+def is_stream(value: object) -> bool:
     """Whether a leaf of the arguments is something to iterate over: a data set, a generator."""
     if isinstance(value, str | bytes | range | np.ndarray | DistributedValues | Variable):
         return False
@@ -186,7 +186,7 @@ def is_stream(value: Any) -> bool:
     return isinstance(value, Iterator | Iterable) or hasattr(value, "get_next")
 
 
-def objects_in(arguments: Any) -> list[Any]:
+def objects_in(arguments: PyTree) -> list[Any]:
     """The leaves of a call's arguments that are neither numbers nor arrays, and may be changed."""
     values = (jax.Array, np.ndarray, DistributedValues, Variable)
     return [
@@ -197,7 +197,7 @@ def objects_in(arguments: Any) -> list[Any]:
 
 
 def flatten(
-    tree: Any, is_leaf: Callable[[Any], bool] = is_leaf
+    tree: PyTree, is_leaf: Callable[[Any], bool] = is_leaf
 ) -> tuple[list[Any], Callable[[Sequence[Any]], Any], Any]:
     """All leaves, a function that puts others in their places, and a key for the structure.
 
@@ -206,7 +206,7 @@ def flatten(
     in_order = True
     names: list[Any] = []  # of dicts with other keys than text: to JAX, 1 is True
 
-    def stop(value: Any) -> bool:
+    def stop(value: object) -> bool:
         nonlocal in_order
         if isinstance(value, dict):
             in_order = in_order and _is_sorted(value)
@@ -239,7 +239,7 @@ def _is_sorted(mapping: dict[Any, Any]) -> bool:
         return False
 
 
-def _structure_key(skeleton: Any) -> Any:
+def _structure_key(skeleton: PyTree) -> Any:
     level = _tree.one_level(skeleton)
     if level is None:
         return None

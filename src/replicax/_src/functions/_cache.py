@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+from replicax._src._typing import PyTree
 from replicax._src._warnings import warn
 from replicax._src.functions._arguments import objects_in
 from replicax._src.functions._captures import Captures
@@ -43,7 +44,7 @@ class FunctionCache:
         make: Callable[[Callable[..., Any]], Function],
         call: Callable[[Function], Any],
         as_python: Callable[[], Any],
-        arguments: Any = (),
+        arguments: PyTree = (),
     ) -> Any:
         """What `call` returns for the compiled function that goes with `fn`.
 
@@ -88,7 +89,7 @@ def warn_of_python(fn: Callable[..., Any], reason: OnlyPython, advice: str) -> N
     )
 
 
-def _forget(cache: weakref.ref[FunctionCache], key: Any, _: Any) -> None:
+def _forget(cache: weakref.ref[FunctionCache], key: Hashable, _: object) -> None:
     """An object of a key is gone. Python may tell so at any time, also while the lock is held."""
     found = cache()
     if found is None:
@@ -104,7 +105,7 @@ def _forget(cache: weakref.ref[FunctionCache], key: Any, _: Any) -> None:
 def name_only(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function with the name and the place of `fn`, which keeps nothing of it alive."""
 
-    def stand_in(*args: Any, **kwargs: Any) -> Any:
+    def stand_in(*args: object, **kwargs: object) -> Any:
         raise AssertionError("it is there for its name")
 
     code = getattr(fn, "__code__", None)

@@ -31,7 +31,7 @@ import threading
 import types
 import typing
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -281,11 +281,11 @@ class Captures:
         self._number(value, False)
         return (self._visit(value._value_, False), self._object_key(value))
 
-    def _number(self, value: Any, how: Any) -> int:
+    def _number(self, value: object, how: object) -> int:
         self._alive.append(value)
         return self._numbers.setdefault((id(value), how), len(self._numbers))
 
-    def _array_key(self, value: Any, movable: bool) -> Hashable:
+    def _array_key(self, value: object, movable: bool) -> Hashable:
         is_numpy = isinstance(value, np.ndarray)
         if not movable or (is_numpy and not self._numpy_inputs):
             return _content(value) if is_numpy else ByIdentity(value)
@@ -318,7 +318,7 @@ class Captures:
             read.append(self._members_key(fn.__globals__, True))
         return (code, tuple(read))
 
-    def _read_key(self, code: types.CodeType, name: str, value: Any, movable: bool) -> Hashable:
+    def _read_key(self, code: types.CodeType, name: str, value: object, movable: bool) -> Hashable:
         """A value that a function has under a name; a list that it only appends to may grow."""
         if type(value) in (list, set) and name in only_added_to(code):
             return ByIdentity(value) if type(value) is set else "a list to append to"
@@ -330,7 +330,10 @@ class Captures:
         return (ByIdentity(module), self._members_key(vars(module), self._sees_all))
 
     def _members_key(
-        self, members: Any, all_of_them: bool, without: frozenset[str] = frozenset()
+        self,
+        members: Mapping[str, object],
+        all_of_them: bool,
+        without: frozenset[str] = frozenset(),
     ) -> Hashable:
         """The attributes of a class or module that a function may read."""
         read: list[Hashable] = []
@@ -364,7 +367,7 @@ class Captures:
                 read.append(self._members_key(vars(base), sees_all, without))
         return tuple(read)
 
-    def _object_key(self, value: Any) -> Hashable:
+    def _object_key(self, value: object) -> Hashable:
         """An object that cannot be exchanged: who it is, and what it holds now."""
         kind, whose = type(value), self._whose(type(value))
         read: list[Hashable] = [kind if kind in _BY_CONTENT else ByIdentity(value)]
@@ -428,7 +431,7 @@ def _bytes_of(value: np.ndarray) -> Any:
     return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
 
 
-def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+def _items(value: object) -> Iterator[tuple[Any, Any]]:
     """What a container that is no plain one holds."""
     if isinstance(value, _MAPPINGS):
         yield from list(value.items())
@@ -444,7 +447,7 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from enumerate(typing.get_args(value))
 
 
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(value: object) -> Iterator[tuple[str, Any]]:
     """The attributes in `__dict__` and `__slots__`."""
     yield from list(getattr(value, "__dict__", {}).items())
     for base in type(value).__mro__:
@@ -458,14 +461,14 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
                 yield name, getattr(value, name)
 
 
-def _unwrapped(member: Any) -> Any:
+def _unwrapped(member: object) -> Any:
     """The functions behind a static method, class method or property."""
     if isinstance(member, property):
         return (member.fget, member.fset)
     return member.__func__ if isinstance(member, staticmethod | classmethod) else member
 
 
-def _wrapped_functions(value: Any, whose: _Kind) -> list[Any]:
+def _wrapped_functions(value: object, whose: _Kind) -> list[Any]:
     """The user's functions in an object that wraps them: jit, lru_cache, custom_vjp, ..."""
     if whose.is_users:
         found = [getattr(value, "__dict__", {}).get("__wrapped__")]
@@ -486,11 +489,11 @@ def _numbers_in(values: list[Any]) -> Hashable:
     return (int, *values) if kinds == {int} else None
 
 
-def _closed(value: Any, error: Exception) -> OnlyPython:
+def _closed(value: object, error: Exception) -> OnlyPython:
     return OnlyPython(f"it refers to a {type(value).__name__} that cannot be looked at: {error}")
 
 
-def _behind(proxy: Any) -> Any:
+def _behind(proxy: object) -> Any:
     """The object that a weak proxy stands for; None if it is gone."""
     try:
         return proxy.__repr__.__self__
@@ -498,14 +501,14 @@ def _behind(proxy: Any) -> Any:
         return None
 
 
-def _code_of(fn: Any) -> Any:
+def _code_of(fn: object) -> Any:
     """The code of a function, a partial, a method or a callable object, if it has one."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__code__", None) or getattr(type(fn).__call__, "__code__", None)
 
 
-def _is_used_by_others(value: Any, whose: _Kind) -> bool:
+def _is_used_by_others(value: object, whose: _Kind) -> bool:
     """Whether code that is not the user's may read attributes of an object."""
     if isinstance(value, _NAMESPACES):
         return False

@@ -23,7 +23,7 @@ def contents_of(cell: types.CellType) -> Any:
         return UNBOUND
 
 
-def closure_of(fn: Any) -> list[Any]:
+def closure_of(fn: object) -> list[Any]:
     """What a function has from the functions around it."""
     found = map(contents_of, getattr(fn, "__closure__", None) or ())
     return [None if each is UNBOUND else each for each in found]
@@ -153,7 +153,7 @@ def only_added_to(code: types.CodeType) -> frozenset[str]:
     return frozenset(added - used)
 
 
-def captured_objects(fn: Any) -> Iterator[Any]:
+def captured_objects(fn: object) -> Iterator[Any]:
     """What a function refers to: closure, globals, its object and that object's attributes."""
     found: list[Any] = []
     while isinstance(fn, functools.partial):

@@ -6,13 +6,14 @@ import inspect
 from collections.abc import Callable
 from typing import Any, overload
 
+from replicax._src._typing import PyTree
 from replicax._src.functions._function import BoundFunction, Function, P, R
 
 
 @overload
 def function(
     func: None = ...,
-    input_signature: Any = ...,
+    input_signature: PyTree = ...,
     autograph: bool = ...,
     jit_compile: bool | None = ...,
     reduce_retracing: bool = ...,
@@ -20,7 +21,7 @@ def function(
 @overload
 def function(
     func: staticmethod[P, R],
-    input_signature: Any = ...,
+    input_signature: PyTree = ...,
     autograph: bool = ...,
     jit_compile: bool | None = ...,
     reduce_retracing: bool = ...,
@@ -28,7 +29,7 @@ def function(
 @overload
 def function(
     func: Callable[P, R],
-    input_signature: Any = ...,
+    input_signature: PyTree = ...,
     autograph: bool = ...,
     jit_compile: bool | None = ...,
     reduce_retracing: bool = ...,
@@ -36,14 +37,14 @@ def function(
 
 
 def function(
-    func: Any = None,
-    input_signature: Any = None,
+    func: object = None,
+    input_signature: PyTree = None,
     autograph: bool = True,
     jit_compile: bool | None = None,
     reduce_retracing: bool = False,
     experimental_implements: str | None = None,
-    experimental_autograph_options: Any = None,
-    experimental_attributes: Any = None,
+    experimental_autograph_options: object = None,
+    experimental_attributes: object = None,
     experimental_relax_shapes: bool | None = None,
     experimental_compile: bool | None = None,
     experimental_follow_type_hints: bool | None = None,

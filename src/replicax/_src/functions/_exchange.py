@@ -31,7 +31,7 @@ from replicax._src.variable import Variable
 class Exchange:
     """Puts other arrays in the places of some, in all that can be made again with them."""
 
-    def __init__(self, root: Any, new: dict[int, Any], assigns_globals: bool):
+    def __init__(self, root: object, new: dict[int, Any], assigns_globals: bool):
         self._known = dict(new)
         self._assigns_globals = assigns_globals
         self._nodes: dict[int, Node] = {}  # they keep what they are made of alive
@@ -40,7 +40,7 @@ class Exchange:
         self._reaching = self._that_reach(set(new), root)
         self.rebuilt: list[tuple[Any, list[Any]]] = []
 
-    def _that_reach(self, arrays: set[int], root: Any) -> set[int]:
+    def _that_reach(self, arrays: set[int], root: object) -> set[int]:
         """The ids of all values that have one of the arrays inside."""
         parents: dict[int, list[int]] = collections.defaultdict(list)
         stack, seen = [root], set[int]()
@@ -131,7 +131,7 @@ class Node(NamedTuple):
     is_mutable: bool = False
 
 
-def _movable(value: Any) -> Node:
+def _movable(value: object) -> Node:
     """The parts of a value that can be exchanged; none for most objects."""
     if isinstance(value, types.FunctionType):
         if from_library(value):
@@ -182,7 +182,7 @@ def node_of(value: Any) -> Node | None:
     return Node(label, list(children), rebuild, not isinstance(value, tuple))
 
 
-def _dict_key(name: Any) -> Hashable:
+def _dict_key(name: object) -> Hashable:
     """The key of a number, a text or the like, or a tuple of those; None for anything else."""
     if type(name) is not tuple:
         return plain_key(name)
@@ -190,7 +190,7 @@ def _dict_key(name: Any) -> Hashable:
     return None if None in parts else (tuple, parts)
 
 
-def _has_faithful_parts(value: Any) -> bool:
+def _has_faithful_parts(value: object) -> bool:
     """Whether JAX's or our own walk of a structure is sure to see all that is in it.
 
     A user's own `tree_flatten` may leave attributes out, which the function may read.
@@ -204,7 +204,7 @@ def _has_faithful_parts(value: Any) -> bool:
     return any(base.__module__.partition(".")[0] in TAKEN_AS_THEY_ARE for base in package_bases)
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     if isinstance(value, np.ndarray):
         number = jnp.issubdtype(value.dtype, np.number) or value.dtype == np.bool_
         return type(value) in (np.ndarray, np.memmap) and number

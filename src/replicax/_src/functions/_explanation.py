@@ -11,6 +11,7 @@ from typing import Any
 
 from replicax._src import _html, _jax_internals
 from replicax._src.functions._agreement import KINDS, is_collective
+from replicax._src.functions._arguments import Arguments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +162,7 @@ class Retraces:
         self._last: Any = None
         self.reason = "It has not been traced yet."
 
-    def note(self, name: str, arguments: Any) -> None:
+    def note(self, name: str, arguments: Arguments) -> None:
         self.count += 1
         self.reason = self._difference(arguments)
         self._last = (arguments.structure, list(arguments.looks))
@@ -173,7 +174,7 @@ class Retraces:
                 stacklevel=6,
             )
 
-    def _difference(self, arguments: Any) -> str:
+    def _difference(self, arguments: Arguments) -> str:
         if self._last is None:
             return "It was called for the first time."
         structure, looks = self._last
@@ -193,5 +194,5 @@ class Retraces:
         return text[0].upper() + text[1:] + "."
 
 
-def _said(look: Any) -> str:
+def _said(look: object) -> str:
     return repr(look[1]) if isinstance(look, tuple) and len(look) == 2 else repr(look)

@@ -16,16 +16,17 @@ import inspect
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from replicax._src import _jax_internals
 from replicax._src._errors import OutOfRangeError, add_note, show_users_part
-from replicax._src._typing import Device
+from replicax._src._typing import Device, PyTree
 from replicax._src._warnings import warn
 from replicax._src.collectives import default_device
 from replicax._src.context import (
     Frame,
+    StrategyLike,
     current_frame,
     is_compiling,
     let_libraries_join,
@@ -78,7 +79,7 @@ class _State:
         self.reasons: dict[int, str] = {}  # why something is in the place of programs
         self.uneven_calls = 0  # in a row
 
-    def left_to_python(self, key: Any, how: Any, reason: str) -> Any:
+    def left_to_python(self, key: Hashable, how: object, reason: str) -> Any:
         self.programs[key] = how
         self.reasons[id(how)] = reason
         return how
@@ -90,7 +91,7 @@ class Function(Generic[P, R]):
     def __init__(
         self,
         python_function: Callable[P, R],
-        input_signature: Any = None,
+        input_signature: PyTree = None,
         name: str | None = None,
     ):
         functools.update_wrapper(self, python_function)
@@ -125,7 +126,7 @@ class Function(Generic[P, R]):
         self: Function[Concatenate[T, Q], R], instance: object, owner: type | None = None
     ) -> BoundFunction[Q, R]: ...
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
             return self
         known = self._bound.get(id(instance))
@@ -133,7 +134,7 @@ class Function(Generic[P, R]):
             known = self._bind(instance)
         return BoundFunction(known[1], instance)
 
-    def _bind(self, instance: Any) -> tuple[Any, Function[..., R]]:
+    def _bind(self, instance: object) -> tuple[Any, Function[..., R]]:
         """The function as a method of `instance`, which it must not keep alive."""
         key = id(instance)
         try:
@@ -144,7 +145,7 @@ class Function(Generic[P, R]):
         python_function: Any = self._python_function
 
         @functools.wraps(python_function)
-        def method(*args: Any, **kwargs: Any) -> Any:
+        def method(*args: object, **kwargs: object) -> Any:
             return python_function(reference(), *args, **kwargs)
 
         method.__signature__ = _without_self(self._python_function)  # type: ignore[attr-defined]
@@ -256,7 +257,7 @@ class Function(Generic[P, R]):
             return results[0][0]
         return joined(results)
 
-    def _arguments_of(self, item: Any) -> Arguments | None:
+    def _arguments_of(self, item: object) -> Arguments | None:
         """The arguments of a call with `item`; None if it cannot be compiled."""
         args, kwargs = self._bound_arguments((item,), {})
         try:
@@ -265,7 +266,11 @@ class Function(Generic[P, R]):
             return None
 
     def _run_on(
-        self, strategy: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        strategy: StrategyLike,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """`strategy.run(function, args, kwargs)`, as one program.
 
@@ -273,7 +278,7 @@ class Function(Generic[P, R]):
         """
         args, kwargs = self._bound_arguments(args, kwargs)
 
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def run(*args: object, **kwargs: object) -> Any:
             return strategy.extended._run_replicas(function, args, kwargs)
 
         return self._call(run, strategy, current_frame(), args, kwargs)
@@ -295,7 +300,7 @@ class Function(Generic[P, R]):
     def _call(
         self,
         body: Callable[..., Any],
-        strategy: Any,
+        strategy: StrategyLike | None,
         frame: Frame,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -333,7 +338,11 @@ class Function(Generic[P, R]):
             )
 
     def _find(
-        self, body: Callable[..., Any], strategy: Any, frame: Frame, arguments: Arguments
+        self,
+        body: Callable[..., Any],
+        strategy: StrategyLike | None,
+        frame: Frame,
+        arguments: Arguments,
     ) -> Any:
         """The program for these arguments, traced if there is none yet."""
         programs = self._state.programs
@@ -358,9 +367,9 @@ class Function(Generic[P, R]):
 
     def _traced(
         self,
-        key: Any,
+        key: Hashable,
         body: Callable[..., Any],
-        strategy: Any,
+        strategy: StrategyLike | None,
         frame: Frame,
         arguments: Arguments,
     ) -> Any:
@@ -412,7 +421,9 @@ class Function(Generic[P, R]):
             add_note(error, f"(while rx.function traced {self._name!r}: {remedy_for(error)})")
             raise
 
-    def _first_guess(self, strategy: Any, frame: Frame, arguments: Arguments) -> Place:
+    def _first_guess(
+        self, strategy: StrategyLike | None, frame: Frame, arguments: Arguments
+    ) -> Place:
         """Where the function will probably run; the trace says if that is wrong."""
         replica = _eager_replica(frame)
         if strategy is not None:
@@ -527,7 +538,7 @@ def runs_inside(frame: Frame) -> bool:
     return is_compiling() or _jax_internals.is_tracing() or frame.update_replica_id is not None
 
 
-def _forget(state: weakref.ref[_State], key: Any) -> None:
+def _forget(state: weakref.ref[_State], key: Hashable) -> None:
     found = state()
     if found is not None:
         found.programs.pop(key, None)

@@ -23,14 +23,14 @@ class ByIdentity:
 
     __slots__ = ("__weakref__", "_hash", "_reference")
 
-    def __init__(self, value: Any):
+    def __init__(self, value: object):
         self._hash = id(value)
         try:
             self._reference: Any = weakref.ref(value)
         except TypeError:  # without weak references; it stays alive as long as the key
             self._reference = lambda: value
 
-    def when_gone(self, fn: Callable[..., Any], *args: Any) -> None:
+    def when_gone(self, fn: Callable[..., Any], *args: object) -> None:
         """Calls `fn(*args)` when the object is gone."""
         value = self._reference()
         if isinstance(self._reference, weakref.ref) and value is not None:
@@ -67,7 +67,7 @@ def identities_in(key: Hashable) -> Iterator[ByIdentity]:
             yield each
 
 
-def plain_key(value: Any) -> Hashable:
+def plain_key(value: object) -> Hashable:
     """The key of a number, a text or the like, by its exact value; None for anything else."""
     kind = type(value)
     if kind in _AS_THEY_ARE:
@@ -87,7 +87,7 @@ def plain_key(value: Any) -> Hashable:
     return None
 
 
-def constant_key(value: Any) -> Hashable:
+def constant_key(value: object) -> Hashable:
     """What stands for an argument of a compiled function that is no array."""
     key = plain_key(value)
     if key is not None:

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from replicax._src._typing import DTypeLike
 from replicax._src.functions._packages import is_from_library
 from replicax._src.functions._retry import NumPyNeeded
 
@@ -23,7 +24,9 @@ _ASK_FOR_OTHERS = ("numpy", "functools")  # np.isscalar, singledispatch
 class LateNumPy:
     """Stands for a NumPy array; for JAX it is an input of the program."""
 
-    def __init__(self, tracer: Any, dtype: Any, flattens: bool = True, kind: type = np.ndarray):
+    def __init__(
+        self, tracer: jax.Array, dtype: DTypeLike, flattens: bool = True, kind: type = np.ndarray
+    ):
         """
         Args:
           tracer: the input.
@@ -68,10 +71,10 @@ class LateNumPy:
         kind = self._kind if isinstance(like, np.ndarray) else type(like)
         return self._like(self._tracer[index], kind=kind)
 
-    def reshape(self, *shape: Any) -> LateNumPy:
+    def reshape(self, *shape: object) -> LateNumPy:
         return self._like(self._tracer.reshape(*shape))
 
-    def astype(self, dtype: Any) -> LateNumPy:
+    def astype(self, dtype: DTypeLike) -> LateNumPy:
         if self.dtype.kind == "f" and np.dtype(dtype).kind != "f":  # out of range they differ
             raise NumPyNeeded
         for each in (self.dtype, np.dtype(dtype)):
@@ -100,11 +103,11 @@ def _flattened(array: LateNumPy) -> tuple[tuple[Any], None]:
 jax.tree_util.register_pytree_node(LateNumPy, _flattened, lambda _, children: children[0])
 
 
-def _refuse(self: LateNumPy, *others: Any) -> Any:
+def _refuse(self: LateNumPy, *others: object) -> Any:
     raise NumPyNeeded
 
 
-def _leave_to_jax(self: LateNumPy, other: Any) -> Any:
+def _leave_to_jax(self: LateNumPy, other: object) -> Any:
     """The other operand computes, if it is one of JAX's; two of NumPy's are NumPy's business."""
     of_numpy = isinstance(other, LateNumPy) or not (
         isinstance(other, jax.Array) or hasattr(other, "__jax_array__")

@@ -92,7 +92,7 @@ class LossCache:
             self._count(captures, loss_fn, is_new)
         return function._call(body, None, frame, (captures.arrays,), {})
 
-    def _count(self, captures: Captures, loss_fn: Any, is_new: bool) -> None:
+    def _count(self, captures: Captures, loss_fn: Callable[[], Any], is_new: bool) -> None:
         """Warns if a loss is compiled at about every step."""
         codes = captures.codes
         self._counts[codes, is_new] += 1

@@ -7,7 +7,7 @@ most of the time; here it is a `lax.scan` over the stacked batches, with the var
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -17,11 +17,12 @@ import numpy as np
 from replicax._src import _tree
 from replicax._src._arrays import is_number
 from replicax._src._errors import OutOfRangeError
+from replicax._src._typing import PyTree
 from replicax._src.devices import device_of, put, token
 from replicax._src.values import DistributedValues, Mirrored, PerReplica, is_leaf
 
 
-def loop_of(step: Any, carried: Sequence[int], last_only: bool) -> Any:
+def loop_of(step: Callable[..., Any], carried: Sequence[int], last_only: bool) -> Any:
     """A function like `step`, that takes a list of inputs and runs it on each.
 
     Args:
@@ -37,7 +38,7 @@ def loop_of(step: Any, carried: Sequence[int], last_only: bool) -> Any:
     ) -> Any:
         start, split = [*written, *read], len(written)
 
-        def body(carry: Any, inputs: Any) -> Any:
+        def body(carry: PyTree, inputs: PyTree) -> Any:
             now = list(start)
             for position, value in zip(carried, carry[0], strict=True):
                 now[position] = value
@@ -57,7 +58,7 @@ def loop_of(step: Any, carried: Sequence[int], last_only: bool) -> Any:
     return run
 
 
-def take_items(inputs: Any, count: int | None) -> list[Any]:
+def take_items(inputs: object, count: int | None) -> list[Any]:
     """The next items of an iterable, or of an object with `get_next()`."""
     whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
     if count is not None and (not whole or count < 1):

@@ -7,7 +7,6 @@ import sys
 import sysconfig
 import types
 from pathlib import Path
-from typing import Any
 
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _INSTALLED_IN = frozenset(["site-packages", "dist-packages"])  # of any environment
@@ -18,7 +17,7 @@ _NO_PACKAGES = frozenset(["abc", "builtins", "collections", "enum", "types", "ty
 own_packages: set[str] = set()  # of functions that were handed over: also if they are installed
 
 
-def from_library(value: Any) -> bool:
+def from_library(value: object) -> bool:
     """Whether a function, class or module is not the user's own."""
     return is_from_library(package_of(value))
 
@@ -44,7 +43,7 @@ def is_used_by_package(kind: type) -> bool:
     return any(from_library(b) and package_of(b) not in _NO_PACKAGES for b in kind.__mro__)
 
 
-def package_of(value: Any) -> str:
+def package_of(value: object) -> str:
     """The name of the package that a function, class or module belongs to."""
     if isinstance(value, types.FunctionType):  # a wrapper may say that it is what it wraps
         name = value.__globals__.get("__name__")

@@ -14,13 +14,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
 from replicax._src import _jax_internals
 from replicax._src._arrays import as_result, is_number
 from replicax._src._errors import add_note
-from replicax._src._typing import Device, Tracer
+from replicax._src._typing import Device, PyTree, Tracer
 from replicax._src.cluster import current_membership
 from replicax._src.collectives import default_device
 from replicax._src.context import EACH
@@ -108,7 +108,7 @@ class Program:
 
         traces: list[ProgramTrace] = []
 
-        def flat(*tracers: Any) -> list[Any]:
+        def flat(*tracers: jax.Array) -> list[Any]:
             trace = ProgramTrace(self.place, may_create, refs, inputs)
             traces.append(trace)
             with trace.active(TracedWorld(trace)):
@@ -147,7 +147,7 @@ class Program:
             levels.append(SAME if is_same else BY_DATA)
         return levels
 
-    def _flattened(self, result: Any, trace: ProgramTrace) -> list[Any]:
+    def _flattened(self, result: PyTree, trace: ProgramTrace) -> list[Any]:
         """The arrays of what the function returned; the rest is the same at every call."""
         # On one device the components of a per-replica value are arrays like any others.
         leaves, self._rebuild, _ = flatten(result, _is_variable if self.mesh is None else is_leaf)
@@ -169,7 +169,7 @@ class Program:
         self._number_of_arrays = len(arrays)
         return arrays
 
-    def _without_items(self, kind: Kind, array: Any) -> Any:
+    def _without_items(self, kind: Kind, array: jax.Array) -> Any:
         assert self.mesh is not None
         with _jax_internals.outside_of_traces():
             zeros = jnp.zeros(array.shape, array.dtype)
@@ -179,7 +179,7 @@ class Program:
             wrap = Mirrored if kind is Kind.MIRRORED else per_replica_type(self.mesh.devices)
             return wrap([put(zeros, device) for device in self.mesh.devices])
 
-    def _result(self, leaf: Any) -> tuple[Kind, Any]:
+    def _result(self, leaf: object) -> tuple[Kind, Any]:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
             return Kind.of(leaf), as_result(leaf._component(EACH))
         if isinstance(leaf, Variable):
@@ -310,7 +310,7 @@ class Program:
         count = 0 if last_only else len(many)
         return self._called(run, [each.laid_out(self.place) for each in many], count)
 
-    def _called(self, run: Any, inputs: Any, count: int = 0) -> Any:
+    def _called(self, run: Callable[..., Any], inputs: PyTree, count: int = 0) -> Any:
         if self.mesh is not None:
             self.mesh.wait_for(inputs)
         done: list[Any] = []
@@ -350,7 +350,9 @@ class Program:
         for held, value in zip(self._elsewhere, elsewhere, strict=True):
             held.write(self, value)
 
-    def _call(self, done: list[Any], run: Any, written: list[Any], inputs: Any) -> None:
+    def _call(
+        self, done: list[Any], run: Callable[..., Any], written: list[Any], inputs: PyTree
+    ) -> None:
         read = [held.array(self) for held in self._read]
         args = (written, read, inputs, self._rest)
         if self.mesh is not None:
@@ -410,7 +412,9 @@ def _compiling(fn: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]
     return membership.phase(f"compiling {getattr(fn, '__name__', 'function')}")
 
 
-def _described(user_fn: Any, arguments: Arguments, program: Any) -> tuple[str, str] | None:
+def _described(
+    user_fn: Callable[..., Any], arguments: Arguments, program: ClosedJaxpr
+) -> tuple[str, str] | None:
     """The name of a program, and what workers compare: the same text in any process."""
     collectives = collectives_of(program.jaxpr)
     if not collectives:  # it is each worker's own business: a prediction on the first one, say
@@ -422,11 +426,11 @@ def _described(user_fn: Any, arguments: Arguments, program: Any) -> tuple[str, s
     )
 
 
-def _is_weak(array: Any) -> bool:
+def _is_weak(array: jax.Array) -> bool:
     return getattr(array, "weak_type", False)  # random keys have no such thing
 
 
-def _is_variable(value: Any) -> bool:
+def _is_variable(value: object) -> bool:
     return isinstance(value, Variable)
 
 
@@ -440,7 +444,7 @@ def component_of(array: jax.Array, mesh: ReplicaMesh, device: Device | None = No
     return put(part, wanted)
 
 
-def _like(variable: Any, mesh: ReplicaMesh | None) -> jax.ShapeDtypeStruct:
+def _like(variable: Variable, mesh: ReplicaMesh | None) -> jax.ShapeDtypeStruct:
     sharding = None if mesh is None else mesh.sharding(variable.layout)
     return jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=sharding)
 
@@ -496,7 +500,7 @@ class _Held:
     def alive(self) -> Any:
         return _alive(self.variable)
 
-    def write(self, program: Program, value: Any) -> None:
+    def write(self, program: Program, value: jax.Array) -> None:
         variable = self.alive()
         if self.passage is Passage.COPY:
             change(variable.values[program.place.replica], Change.ASSIGN, value)

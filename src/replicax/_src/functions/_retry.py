@@ -5,9 +5,8 @@ They are BaseExceptions, so that a user's `except Exception` does not catch them
 
 from __future__ import annotations
 
-from typing import Any
-
 from replicax._src._typing import Device
+from replicax._src.variable import Variable
 
 
 class Retry(BaseException):
@@ -29,7 +28,7 @@ class RefNeeded(Retry):
     and so come from a mutable cell; that is known too late for the trace in which it happens.
     """
 
-    def __init__(self, variable: Any):
+    def __init__(self, variable: Variable):
         super().__init__(f"variable {variable.name!r} needs a mutable cell")
         self.variable = variable
 

@@ -13,6 +13,7 @@ import numpy as np
 from replicax._src import _tree
 from replicax._src._arrays import STRING
 from replicax._src._tensor_spec import TensorSpec
+from replicax._src._typing import DTypeLike, PyTree
 from replicax._src.values import DistributedValues, Mirrored, PerReplica, is_leaf
 from replicax._src.variable import Variable
 
@@ -20,7 +21,7 @@ from replicax._src.variable import Variable
 class Signature:
     """The specs of a function's arguments, in order."""
 
-    def __init__(self, specs: Any, fn: Callable[..., Any]):
+    def __init__(self, specs: PyTree, fn: Callable[..., Any]):
         if not isinstance(specs, list | tuple):
             raise TypeError(
                 "`input_signature` is a list with one rx.TensorSpec, or a structure of them, for "
@@ -60,7 +61,7 @@ class Signature:
             ) from None
         return tuple(new), {}
 
-    def _matched(self, specs: Any, values: Any) -> Any:
+    def _matched(self, specs: Any, values: PyTree) -> Any:
         """`values` with everything that stands where there is a spec made to fit it."""
         if _is_spec(specs):
             return self._fitting(specs, values)
@@ -94,7 +95,7 @@ class Signature:
             raise self._refusal(spec, value)
         return new[0]
 
-    def _refusal(self, spec: Any, value: Any) -> TypeError:
+    def _refusal(self, spec: object, value: object) -> TypeError:
         return TypeError(
             f"{self._name}: the input_signature says {spec!r}, but the argument is "
             f"{_tree.describe(value)}. Convert the argument, or widen the signature (None stands "
@@ -102,11 +103,11 @@ class Signature:
         )
 
 
-def _is_spec(value: Any) -> bool:
+def _is_spec(value: object) -> bool:
     return isinstance(value, TensorSpec) or hasattr(value, "_component_specs")
 
 
-def _as_input(value: Any, dtype: Any) -> Any:
+def _as_input(value: object, dtype: DTypeLike) -> Any:
     """An array of this dtype, from what is none yet and does not change its kind thereby."""
     if isinstance(value, DistributedValues | jax.Array):
         return value

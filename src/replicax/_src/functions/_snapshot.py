@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from replicax._src import _tree
+from replicax._src._typing import PyTree
 from replicax._src.values import PerReplica, is_leaf, value_of_buffers
 from replicax._src.variable import Variable, VariableAggregation, copies_differ, storage_here
 
@@ -16,7 +17,7 @@ def snapshot(variable: Variable) -> Any:
     return variable.read_value()
 
 
-def with_snapshots(structure: Any) -> Any:
+def with_snapshots(structure: PyTree) -> Any:
     """`structure` with the values of variables in their places."""
     return _tree.map_structure(
         lambda leaf: snapshot(leaf) if isinstance(leaf, Variable) else leaf, structure, is_leaf

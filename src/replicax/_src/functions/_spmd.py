@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from replicax._src._typing import Device
-from replicax._src.context import EachReplicaContext, Frame, ReplicaContext, entered
+from replicax._src._typing import Device, PyTree
+from replicax._src.context import EachReplicaContext, Frame, ReplicaContext, StrategyLike, entered
 from replicax._src.devices import replicas_on
 from replicax._src.functions._trace import ProgramTrace
 from replicax._src.values import regroup_traced, select_replica
@@ -20,7 +20,7 @@ Handler = Callable[[Any], Any]
 
 def run_in_trace(
     program: ProgramTrace,
-    strategy: Any,
+    strategy: StrategyLike,
     devices: tuple[Device, ...],
     fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -35,7 +35,9 @@ def run_in_trace(
     assert mesh is not None
     with program.replicas(fn) as provenance:
 
-        def meet(key: Hashable, what: str, payload: Any, handler: Handler, keep_same: bool) -> Any:
+        def meet(
+            key: Hashable, what: str, payload: PyTree, handler: Handler, keep_same: bool
+        ) -> Any:
             program.end_turns()
             is_same = provenance.is_same if keep_same else None
             with entered(Frame(strategy)):

@@ -23,7 +23,15 @@ from replicax._src import _jax_internals
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import Device, Tracer
 from replicax._src.collectives import own_part, part_shape, put_together
-from replicax._src.context import EACH, World, entered_world, get_replica_context, replica_id_of
+from replicax._src.context import (
+    EACH,
+    ReplicaId,
+    StrategyLike,
+    World,
+    entered_world,
+    get_replica_context,
+    replica_id_of,
+)
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, need_mesh, put, replica_mesh
 from replicax._src.functions._captured import laid_out_over, look_of
 from replicax._src.functions._place import Place
@@ -169,7 +177,7 @@ class ProgramTrace:
                 self._provenance.turns.note_read(variable)
         return TracedBuffers(mesh_of(variable), value, mirrored=not differ)
 
-    def set_value(self, variable: Variable, array: Any) -> None:
+    def set_value(self, variable: Variable, array: jax.Array) -> None:
         entry = self._entry(variable)
         if _jax_internals.is_vmapping(self._trace):
             raise WrongContextError(
@@ -192,12 +200,12 @@ class ProgramTrace:
             array = own_part(jnp.asarray(array, variable.dtype), entry.cut, self.mesh)
         self._write(entry, array)
 
-    def require_own(self, variable: Variable, index: Any) -> None:
+    def require_own(self, variable: Variable, index: ReplicaId) -> None:
         """Gives up if the program of one eager replica needs another one's copy."""
         if self._replica not in (None, index) and copies_differ(variable):
             raise OnlyPython(f"a replica uses another one's copy of {variable.name!r}")
 
-    def defer(self, variable: Variable, how: Change, value: Any) -> None:
+    def defer(self, variable: Variable, how: Change, value: jax.Array) -> None:
         """Notes a change that eager replicas make together: it happens when the program has run."""
         inside = _jax_internals.staging_trace() is not self._trace
         if inside or _jax_internals.is_vmapping(self._trace):
@@ -212,11 +220,11 @@ class ProgramTrace:
         """The dimension in which replicas have parts of a variable; None if each has it all."""
         return None if variable.layout.replica_dim is None else self._entry(variable).cut
 
-    def set_part(self, variable: Variable, array: Any) -> None:
+    def set_part(self, variable: Variable, array: jax.Array) -> None:
         """Sets what `part_of` gives."""
         self._write(self._entry(variable), array)
 
-    def _write(self, entry: Entry, array: Any) -> None:
+    def _write(self, entry: Entry, array: jax.Array) -> None:
         entry.written = True
         entry.gathered = None
         variable = entry.variable
@@ -232,7 +240,7 @@ class ProgramTrace:
             entry.ref = _jax_internals.new_ref(self._trace, entry.value)
         entry.ref[...] = jnp.asarray(array, variable.dtype)
 
-    def create(self, variable: Variable, mesh: ReplicaMesh | None, value: Any) -> None:
+    def create(self, variable: Variable, mesh: ReplicaMesh | None, value: jax.Array) -> None:
         """A new variable on the devices of `mesh`, from a value that the program computes."""
         if not self._may_create:
             raise ValueError(
@@ -253,7 +261,7 @@ class ProgramTrace:
         with _jax_internals.outside_of_traces():
             start_from(variable, mesh, self._evaluated(value))
 
-    def _evaluated(self, value: Any) -> Any:
+    def _evaluated(self, value: jax.Array) -> Any:
         """The value itself; where replicas differ, the first one's."""
         if not isinstance(value, Tracer):
             return value
@@ -267,7 +275,7 @@ class ProgramTrace:
                 self._trace, operations, value, lambda index: self._first(self._input(index))
             )
 
-        def program(*given: Any) -> Any:
+        def program(*given: object) -> Any:
             return _jax_internals.evaluate(self._trace, operations, value, given.__getitem__)
 
         inputs = [self._input(index) for index in range(len(self._arguments) + len(self.inputs))]
@@ -290,10 +298,10 @@ class ProgramTrace:
             return array_for(each.variable, each.passage, self._place)
         return self._captured[id(each)][2]
 
-    def _first(self, array: Any) -> Any:
+    def _first(self, array: jax.Array) -> Any:
         return array if self.mesh is None else self.mesh.component(array, 0)
 
-    def update_in_turn(self, variable: Variable, how: Change, value: Any) -> None:
+    def update_in_turn(self, variable: Variable, how: Change, value: jax.Array) -> None:
         """A variable without copies, changed by each replica, one after the other."""
         assert self._provenance is not None
         turns = self._provenance.turns
@@ -332,11 +340,11 @@ class ProgramTrace:
             self.set_value(variable, last)
         self._provenance.turns = Turns()
 
-    def assign(self, value: Any, logical_device: int) -> None:
+    def assign(self, value: object, logical_device: int) -> None:
         """Notes that a value, if it is a result, is to be kept on one logical device."""
         self._assigned[id(value)] = (value, logical_device)
 
-    def assigned(self, value: Any) -> int | None:
+    def assigned(self, value: object) -> int | None:
         """The logical device that a value was assigned to."""
         return self._assigned.get(id(value), (None, None))[1]
 
@@ -414,12 +422,12 @@ class ProgramTrace:
 
     # ------------------------------------------------------------------ replicas
 
-    def replica_number(self, replica_id: Any) -> jax.Array:
+    def replica_number(self, replica_id: ReplicaId) -> jax.Array:
         if replica_id is EACH:
             return jax.lax.axis_index(REPLICA_AXIS)
         return jnp.asarray(replica_id, jnp.int32)
 
-    def require_devices(self, strategy: Any, devices: tuple[Device, ...]) -> None:
+    def require_devices(self, strategy: StrategyLike, devices: tuple[Device, ...]) -> None:
         """Makes sure that the program is for the replicas on these devices."""
         if not need_mesh(devices):
             if self._place.is_open and devices != self._place.devices:
@@ -432,7 +440,7 @@ class ProgramTrace:
         raise NotOneProgram(f"{strategy!r} runs on other devices than an earlier strategy")
 
     @contextlib.contextmanager
-    def replicas(self, fn: Any) -> Iterator[Provenance]:
+    def replicas(self, fn: object) -> Iterator[Provenance]:
         """Around the call of the replica function `fn`."""
         outer = self._provenance
         self._provenance = provenance = Provenance(self._trace, fn)

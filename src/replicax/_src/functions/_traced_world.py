@@ -12,7 +12,15 @@ import jax
 
 from replicax._src._typing import Device, Tracer, override
 from replicax._src.collectives import ReplicasTogether, SeparateReplicas
-from replicax._src.context import EACH, Picked, ReplicaContext, Substitution, World, replica_id_of
+from replicax._src.context import (
+    EACH,
+    Picked,
+    ReplicaContext,
+    ReplicaId,
+    Substitution,
+    World,
+    replica_id_of,
+)
 from replicax._src.devices import Layout, ReplicaMesh, replica_mesh
 from replicax._src.functions._spmd import run_in_trace
 from replicax._src.functions._trace import ProgramTrace, in_replica
@@ -53,7 +61,7 @@ class TracedWorld(World):
         raise error()
 
     @override
-    def refuse_traced(self, value: Any, error: Callable[[], Exception]) -> None:
+    def refuse_traced(self, value: object, error: Callable[[], Exception]) -> None:
         pass
 
     @override
@@ -63,7 +71,7 @@ class TracedWorld(World):
     # ------------------------------------------------------------------ running
 
     @override
-    def replica_number(self, number: Any) -> Any:
+    def replica_number(self, number: ReplicaId) -> Any:
         return self.program.replica_number(number)
 
     @override
@@ -75,11 +83,11 @@ class TracedWorld(World):
         return contextlib.nullcontext()  # the program says where it runs
 
     @override
-    def beside(self, array: Any) -> AbstractContextManager[Any]:
+    def beside(self, array: jax.Array) -> AbstractContextManager[Any]:
         return contextlib.nullcontext()
 
     @override
-    def mirrored(self, devices: tuple[Device, ...], array: Any) -> Any:
+    def mirrored(self, devices: tuple[Device, ...], array: jax.Array) -> Any:
         return value_of_buffers(
             Mirrored, TracedBuffers(replica_mesh(devices), array, mirrored=True)
         )
@@ -114,7 +122,7 @@ class TracedWorld(World):
         return read_storage(variable) if value is None else value
 
     @override
-    def assign(self, variable: Variable, how: Change, value: Any) -> None:
+    def assign(self, variable: Variable, how: Change, value: jax.Array | Mirrored) -> None:
         if isinstance(value, Tracer):
             value = jax.lax.stop_gradient(value)
         change(variable, how, value)
@@ -122,19 +130,19 @@ class TracedWorld(World):
             substitution.written(variable)
 
     @override
-    def require_startable(self, value: Any, name: str) -> None:
+    def require_startable(self, value: object, name: str) -> None:
         pass
 
     @override
-    def create(self, variable: Variable, mesh: ReplicaMesh | None, value: Any) -> None:
+    def create(self, variable: Variable, mesh: ReplicaMesh | None, value: jax.Array) -> None:
         self.program.create(variable, mesh, value)
 
     @override
-    def require_unstaged(self, variable: Variable, allowed: Any = None) -> None:
+    def require_unstaged(self, variable: Variable, allowed: object = None) -> None:
         pass
 
     @override
-    def require_own_copy(self, variable: DistributedVariable, index: Any) -> None:
+    def require_own_copy(self, variable: DistributedVariable, index: ReplicaId) -> None:
         self.program.require_own(variable, index)
 
     @override
@@ -146,19 +154,21 @@ class TracedWorld(World):
         self.program.set_value(variable, storage.assembled)
 
     @override
-    def with_copy(self, variable: DistributedVariable, index: Any, value: Any) -> Storage:
+    def with_copy(
+        self, variable: DistributedVariable, index: ReplicaId, value: jax.Array
+    ) -> Storage:
         return self.program.storage_of(variable).with_component(index, value)
 
     @override
-    def laid_out(self, value: Any, mesh: ReplicaMesh, layout: Layout) -> Any:
+    def laid_out(self, value: jax.Array | Mirrored, mesh: ReplicaMesh, layout: Layout) -> Any:
         return value._array() if isinstance(value, Mirrored) else value
 
     @override
-    def relaid(self, array: Any, mesh: ReplicaMesh, layout: Layout) -> Any:
+    def relaid(self, array: jax.Array, mesh: ReplicaMesh, layout: Layout) -> Any:
         return array
 
     @override
-    def update_in_turn(self, variable: Variable, how: Change, value: Any) -> bool:
+    def update_in_turn(self, variable: Variable, how: Change, value: jax.Array) -> bool:
         if not in_replica():
             return False
         self.program.update_in_turn(variable, how, value)
@@ -166,7 +176,11 @@ class TracedWorld(World):
 
     @override
     def defer(
-        self, variable: DistributedVariable, context: ReplicaContext, how: Change, value: Any
+        self,
+        variable: DistributedVariable,
+        context: ReplicaContext,
+        how: Change,
+        value: jax.Array,
     ) -> bool:
         if replica_id_of(context) is EACH or number_of_copies(variable) == 1:
             return False
@@ -192,9 +206,9 @@ class TracedWorld(World):
         return self.program.part_of(variable)
 
     @override
-    def set_part(self, variable: Variable, value: Any) -> None:
+    def set_part(self, variable: Variable, value: jax.Array) -> None:
         self.program.set_part(variable, value)
 
     @override
-    def keep_on(self, value: Any, logical_device: int) -> None:
+    def keep_on(self, value: object, logical_device: int) -> None:
         self.program.assign(value, logical_device)

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from replicax._src import _jax_internals, _tree
-from replicax._src._typing import Tracer
+from replicax._src._typing import PyTree, Tracer
 from replicax._src.context import EACH
 from replicax._src.functions._retry import OnlyPython
 from replicax._src.values import DistributedValues, is_leaf
@@ -66,7 +66,7 @@ class Provenance:
     Merging is by identity (see `values/_regroup.py`).
     """
 
-    def __init__(self, trace: Any, fn: Any):
+    def __init__(self, trace: object, fn: object):
         self._trace = trace
         self._start = _jax_internals.operations_so_far(trace)
         self._handed_out: dict[int, Any] = {}
@@ -75,13 +75,13 @@ class Provenance:
         }
         self.turns = Turns()
 
-    def note_handed_out(self, value: Any) -> None:
+    def note_handed_out(self, value: object) -> None:
         self._handed_out[id(value)] = value
 
-    def handed_out(self, structure: Any) -> Any:
+    def handed_out(self, structure: PyTree) -> Any:
         """What each replica gets of `structure`."""
 
-        def pick(leaf: Any) -> Any:
+        def pick(leaf: object) -> Any:
             if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
                 leaf = leaf._component(EACH)
                 self.note_handed_out(leaf)
@@ -91,7 +91,7 @@ class Provenance:
 
         return _tree.map_structure(pick, structure, is_leaf)
 
-    def is_same(self, leaf: Any) -> bool:
+    def is_same(self, leaf: object) -> bool:
         """Whether eager replicas would all have this very object."""
         if id(leaf) in self._handed_out:
             return False

@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from replicax._src import _tree
+from replicax._src._typing import PyTree
 from replicax._src.training._gradients import value_and_grad
 
 
 def accumulate_gradients(
     loss_fn: Callable[[Any], Any],
-    variables: Any,
-    batch: Any,
+    variables: PyTree,
+    batch: PyTree,
     steps: int,
     reduction: str = "SUM",
     compile: bool = False,
@@ -72,7 +73,7 @@ def _added(total: Any, value: Any) -> Any:
     return total + value
 
 
-def _number_of_rows(batch: Any) -> int:
+def _number_of_rows(batch: PyTree) -> int:
     leaves, _ = _tree.flatten(batch)
     sizes = {jnp.shape(leaf)[0] if jnp.ndim(leaf) else None for leaf in leaves}
     if len(sizes) != 1 or None in sizes:

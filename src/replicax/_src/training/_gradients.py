@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax._src import _tree
+from replicax._src._typing import PyTree
 from replicax._src.context import world
 from replicax._src.functions import ByIdentity, LossCache
 from replicax._src.training._substitution import PutTogether, TracedValues, checked_loss
@@ -31,7 +32,7 @@ _losses = LossCache()
 
 
 def value_and_grad(
-    loss_fn: Callable[[], Loss], variables: Any, has_aux: bool = False, compile: bool = False
+    loss_fn: Callable[[], Loss], variables: PyTree, has_aux: bool = False, compile: bool = False
 ) -> tuple[Loss, Any]:
     """Evaluates `loss_fn()` at once, and its gradients with respect to `variables`.
 
@@ -92,7 +93,7 @@ def value_and_grad(
 
 
 def grad(
-    loss_fn: Callable[[], Any], variables: Any, has_aux: bool = False, compile: bool = False
+    loss_fn: Callable[[], Any], variables: PyTree, has_aux: bool = False, compile: bool = False
 ) -> Any:
     """The gradients of `value_and_grad`; with `has_aux`, `(gradients, aux)`."""
     result, gradients = value_and_grad(loss_fn, variables, has_aux, compile)

@@ -13,12 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax._src._errors import WrongContextError
-from replicax._src._typing import Tracer
+from replicax._src._typing import ArrayInput, Tracer
 from replicax._src.context import get_strategy, has_strategy, in_cross_replica_context
 
 
 def compute_average_loss(
-    per_example_loss: Any, sample_weight: Any = None, global_batch_size: Any = None
+    per_example_loss: ArrayInput,
+    sample_weight: ArrayInput | None = None,
+    global_batch_size: ArrayInput | None = None,
 ) -> jax.Array:
     """The sum of the per-example losses, divided by the global batch size.
 
@@ -50,7 +52,7 @@ def compute_average_loss(
     return jnp.where(size == 0, jnp.zeros_like(total), total / jnp.where(size == 0, 1, size))
 
 
-def scale_regularization_loss(regularization_loss: Any) -> jax.Array:
+def scale_regularization_loss(regularization_loss: ArrayInput) -> jax.Array:
     """The sum of the regularization losses, divided by the number of replicas.
 
     Every replica computes the same regularization loss, and gradients are added up over replicas.
@@ -68,7 +70,7 @@ def _require_replica(what: str, or_else: str = "") -> None:
         )
 
 
-def _as_floats(value: Any, argument: str) -> jax.Array:
+def _as_floats(value: object, argument: str) -> jax.Array:
     try:
         array = jnp.asarray(value)
     except (TypeError, ValueError) as error:
@@ -96,7 +98,7 @@ def _broadcast_weight(weight: jax.Array, losses: jax.Array) -> jax.Array:
         ) from None
 
 
-def _checked_batch_size(size: Any) -> Any:
+def _checked_batch_size(size: object) -> Any:
     if isinstance(size, Tracer):
         return size
     array = np.asarray(size)

@@ -16,6 +16,7 @@ import numpy as np
 
 from replicax._src._arrays import for_mean
 from replicax._src._errors import PerReplicaValueError
+from replicax._src._typing import ArrayInput, DTypeLike
 from replicax._src.context import in_cross_replica_context, require_threads
 from replicax._src.variable import Variable, VariableAggregation, VariableSynchronization
 
@@ -27,7 +28,7 @@ class Metric:
     metric from their totals.
     """
 
-    def __init__(self, name: str | None = None, dtype: Any = jnp.float32):
+    def __init__(self, name: str | None = None, dtype: DTypeLike = jnp.float32):
         self.name = name or type(self).__name__.lower()
         self.dtype = jnp.dtype(dtype)
         self._weights: list[Variable] = []
@@ -90,11 +91,11 @@ class Metric:
 class Sum(Metric):
     """The (weighted) sum of all values."""
 
-    def __init__(self, name: str | None = "sum", dtype: Any = jnp.float32):
+    def __init__(self, name: str | None = "sum", dtype: DTypeLike = jnp.float32):
         super().__init__(name, dtype)
         self.total = self.add_weight("total")
 
-    def update_state(self, values: Any, sample_weight: Any = None) -> None:
+    def update_state(self, values: object, sample_weight: ArrayInput | None = None) -> None:
         """Adds `values`, each times its weight."""
         require_threads("update_state of a metric")
         total, _ = _totals(values, sample_weight, self.dtype, jnp.sum)
@@ -118,12 +119,12 @@ class Mean(Metric):
     4.0
     """
 
-    def __init__(self, name: str | None = "mean", dtype: Any = jnp.float32):
+    def __init__(self, name: str | None = "mean", dtype: DTypeLike = jnp.float32):
         super().__init__(name, dtype)
         self.total = self.add_weight("total")
         self.count = self.add_weight("count")
 
-    def update_state(self, values: Any, sample_weight: Any = None) -> None:
+    def update_state(self, values: object, sample_weight: ArrayInput | None = None) -> None:
         """Adds `values`, each with its weight."""
         require_threads("update_state of a metric")
         total, count = _totals(values, sample_weight, self.dtype, jnp.mean)
@@ -147,15 +148,17 @@ class MeanMetricWrapper(Mean):
         self,
         fn: Callable[..., Any],
         name: str | None = None,
-        dtype: Any = jnp.float32,
-        **kwargs: Any,
+        dtype: DTypeLike = jnp.float32,
+        **kwargs: object,
     ):
         super().__init__(name or getattr(fn, "__name__", "mean"), dtype)
         if not callable(fn):
             raise TypeError(f"`fn` must be a function of (y_true, y_pred); got {fn!r}.")
         self._fn = functools.partial(fn, **kwargs) if kwargs else fn
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(
+        self, y_true: ArrayInput, y_pred: ArrayInput, sample_weight: ArrayInput | None = None
+    ) -> None:
         """Adds a batch of true and predicted values."""
         require_threads("update_state of a metric")
         super().update_state(self._fn(jnp.asarray(y_true), jnp.asarray(y_pred)), sample_weight)
@@ -164,7 +167,7 @@ class MeanMetricWrapper(Mean):
 class Accuracy(MeanMetricWrapper):
     """How often `y_pred` equals `y_true`."""
 
-    def __init__(self, name: str | None = "accuracy", dtype: Any = jnp.float32):
+    def __init__(self, name: str | None = "accuracy", dtype: DTypeLike = jnp.float32):
         super().__init__(_equal, name, dtype)
 
 
@@ -174,7 +177,7 @@ class BinaryAccuracy(MeanMetricWrapper):
     def __init__(
         self,
         name: str | None = "binary_accuracy",
-        dtype: Any = jnp.float32,
+        dtype: DTypeLike = jnp.float32,
         threshold: float = 0.5,
     ):
         super().__init__(_binary_match, name, dtype, threshold=threshold)
@@ -183,14 +186,16 @@ class BinaryAccuracy(MeanMetricWrapper):
 class CategoricalAccuracy(MeanMetricWrapper):
     """How often the largest of `y_pred` is where the one-hot `y_true` is."""
 
-    def __init__(self, name: str | None = "categorical_accuracy", dtype: Any = jnp.float32):
+    def __init__(self, name: str | None = "categorical_accuracy", dtype: DTypeLike = jnp.float32):
         super().__init__(_categorical_match, name, dtype)
 
 
 class SparseCategoricalAccuracy(MeanMetricWrapper):
     """How often the largest of `y_pred` is at the integer label `y_true`."""
 
-    def __init__(self, name: str | None = "sparse_categorical_accuracy", dtype: Any = jnp.float32):
+    def __init__(
+        self, name: str | None = "sparse_categorical_accuracy", dtype: DTypeLike = jnp.float32
+    ):
         super().__init__(_sparse_categorical_match, name, dtype)
 
 
@@ -201,7 +206,7 @@ class SparseTopKCategoricalAccuracy(MeanMetricWrapper):
         self,
         k: int = 5,
         name: str | None = "sparse_top_k_categorical_accuracy",
-        dtype: Any = jnp.float32,
+        dtype: DTypeLike = jnp.float32,
     ):
         if not isinstance(k, int | np.integer) or isinstance(k, bool):
             raise TypeError(f"SparseTopKCategoricalAccuracy: `k` is a whole number; got {k!r}.")
@@ -216,28 +221,30 @@ class SparseTopKCategoricalAccuracy(MeanMetricWrapper):
 class MeanSquaredError(MeanMetricWrapper):
     """The mean of the squared differences."""
 
-    def __init__(self, name: str | None = "mean_squared_error", dtype: Any = jnp.float32):
+    def __init__(self, name: str | None = "mean_squared_error", dtype: DTypeLike = jnp.float32):
         super().__init__(_squared_error, name, dtype)
 
 
 class MeanAbsoluteError(MeanMetricWrapper):
     """The mean of the absolute differences."""
 
-    def __init__(self, name: str | None = "mean_absolute_error", dtype: Any = jnp.float32):
+    def __init__(self, name: str | None = "mean_absolute_error", dtype: DTypeLike = jnp.float32):
         super().__init__(_absolute_error, name, dtype)
 
 
 class RootMeanSquaredError(MeanMetricWrapper):
     """The square root of the mean of the squared differences, over everything added."""
 
-    def __init__(self, name: str | None = "root_mean_squared_error", dtype: Any = jnp.float32):
+    def __init__(
+        self, name: str | None = "root_mean_squared_error", dtype: DTypeLike = jnp.float32
+    ):
         super().__init__(_squared_error, name, dtype)
 
     def _result(self) -> jax.Array:
         return jnp.sqrt(super()._result())
 
 
-def _numbers(value: Any, argument: str) -> jax.Array:
+def _numbers(value: object, argument: str) -> jax.Array:
     try:
         return jnp.asarray(value)
     except PerReplicaValueError:

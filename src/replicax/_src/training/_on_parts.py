@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from replicax._src import _jax_internals
+from replicax._src._typing import Atom
 from replicax._src.collectives import own_part, part_shape, put_together
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, over_replicas
 
@@ -105,7 +107,7 @@ class _Work:
         def read(atom: Any) -> Part:
             return Part(atom.val) if hasattr(atom, "val") else known[atom]
 
-        def settled(atom: Any) -> Part:
+        def settled(atom: Atom) -> Part:
             part = read(atom)
             if part.is_summand:
                 part = known[atom] = Part(over_replicas(jax.lax.psum, part.value))
@@ -123,7 +125,7 @@ class _Work:
             known.update(zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def _results(self, equation: Any, parts: list[Part]) -> list[Part]:
+    def _results(self, equation: JaxprEqn, parts: list[Part]) -> list[Part]:
         name = equation.primitive.name
         if name in _INLINED:
             inner = list(_jax_internals.subprograms(equation.params))
@@ -144,7 +146,7 @@ class _Work:
             return self._conditional(equation, parts)
         return self._bound(equation, [self.cut(part, None) for part in parts])
 
-    def _bound(self, equation: Any, values: Sequence[Any], **changed: Any) -> list[Part]:
+    def _bound(self, equation: JaxprEqn, values: Sequence[Any], **changed: object) -> list[Part]:
         """The operation itself, of whole arrays or on parts."""
         parameters = equation.primitive.get_bind_params({**equation.params, **changed})
         results = equation.primitive.bind(*values, **parameters)
@@ -161,7 +163,7 @@ class _Work:
         ]
         return [Part(each.value, dim) for each in self._bound(equation, values)]
 
-    def _summed(self, equation: Any, part: Part) -> list[Part]:
+    def _summed(self, equation: JaxprEqn, part: Part) -> list[Part]:
         axes = equation.params["axes"]
         assert part.dim is not None
         result = self._bound(equation, [part.value], **self._local_sharding(equation))[0].value
@@ -169,7 +171,7 @@ class _Work:
             return [Part(result, is_summand=True)]
         return [Part(result, part.dim - sum(axis < part.dim for axis in axes))]
 
-    def _broadcast(self, equation: Any, parts: list[Part]) -> list[Part]:
+    def _broadcast(self, equation: JaxprEqn, parts: list[Part]) -> list[Part]:
         part, shape = parts[0], equation.params["shape"]
         assert part.dim is not None
         dim = equation.params["broadcast_dimensions"][part.dim]
@@ -179,18 +181,20 @@ class _Work:
         changed = {"shape": local, **self._local_sharding(equation)}
         return [Part(each.value, dim) for each in self._bound(equation, [part.value], **changed)]
 
-    def _local_sharding(self, equation: Any) -> dict[str, Any]:
+    def _local_sharding(self, equation: JaxprEqn) -> dict[str, Any]:
         """What JAX notes of the whole array is not true of a part."""
         return {key: None for key in ("out_sharding", "sharding") if key in equation.params}
 
-    def _conditional(self, equation: Any, parts: list[Part]) -> list[Part]:
+    def _conditional(self, equation: JaxprEqn, parts: list[Part]) -> list[Part]:
         """Both branches on parts; their results are cut alike."""
         branches = equation.params["branches"]
         dims = [part.dim for part in parts[1:]]
         found: list[list[int | None]] = []
 
-        def on(branch: Any, wanted: Sequence[int | None] | None) -> Callable[..., list[Any]]:
-            def run(*values: Any) -> list[Any]:
+        def on(
+            branch: ClosedJaxpr, wanted: Sequence[int | None] | None
+        ) -> Callable[..., list[Any]]:
+            def run(*values: object) -> list[Any]:
                 inputs = [Part(value, dim) for value, dim in zip(values, dims, strict=True)]
                 results = self.through(branch.jaxpr, branch.consts, inputs)
                 if wanted is None:

@@ -13,6 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from replicax._src._errors import WrongContextError
+from replicax._src._typing import PyTree
 from replicax._src.context import (
     default_strategy,
     get_replica_context,
@@ -74,7 +75,7 @@ class Optimizer:
 
     # ------------------------------------------------------------------ state
 
-    def build(self, variables: Any) -> None:
+    def build(self, variables: PyTree) -> None:
         """Makes the optimizer's state for these variables; otherwise the first update does.
 
         Args:
@@ -90,12 +91,12 @@ class Optimizer:
             self._build(leaves, variables)
             return
 
-        def build_once(_: Any) -> None:
+        def build_once(_: object) -> None:
             self._build(leaves, variables)
 
         meet_replicas(context, ("build", id(self)), "Optimizer.build", None, build_once)
 
-    def _build(self, variables: list[Variable], structure: Any) -> None:
+    def _build(self, variables: list[Variable], structure: PyTree) -> None:
         if self._built is None:
             strategy = _common_strategy(variables)
             with strategy.scope():
@@ -139,7 +140,7 @@ class Optimizer:
         return self._hyperparameter("learning_rate")
 
     @learning_rate.setter
-    def learning_rate(self, value: Any) -> None:
+    def learning_rate(self, value: object) -> None:
         self._hyperparameter("learning_rate").assign(value)
 
     def _hyperparameter(self, name: str) -> Variable:
@@ -160,7 +161,7 @@ class Optimizer:
 
     # ------------------------------------------------------------------ updates
 
-    def apply(self, grads: Any, variables: Any) -> None:
+    def apply(self, grads: PyTree, variables: PyTree) -> None:
         """`apply_gradients` for gradients and variables in two structures of the same shape.
 
         The transformation sees the variables in this structure, so that masks and labels of optax
@@ -199,7 +200,7 @@ class Optimizer:
             self._apply(gradients, variables)
             return
 
-        def apply_merged(merged: Any) -> None:
+        def apply_merged(merged: PyTree) -> None:
             _check_same_variables(merged[1])
             self._build(variables, structure)
             self._apply([_merged(gradient, reduced) for gradient in merged[0]], variables)
@@ -273,7 +274,7 @@ def _common_strategy(variables: Sequence[Variable]) -> Any:
     return strategy
 
 
-def _merged(gradient: Any, skip_aggregation: bool) -> Any:
+def _merged(gradient: object, skip_aggregation: bool) -> Any:
     """The gradients of all replicas for one variable, as one value; None if there are none."""
     if not isinstance(gradient, PerReplica):  # one replica, or none of a traced program has any
         return gradient._array() if isinstance(gradient, ArrayLike) else gradient

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from replicax._src import _tree
+from replicax._src._typing import PyTree
 from replicax._src.variable import (
     Variable,
     is_no_value,
@@ -39,7 +40,7 @@ class ParameterTree:
         given = iter(values)
         return self._rebuild([next(given) if wanted else None for wanted in self._wanted])
 
-    def flat(self, tree: Any) -> list[Any]:
+    def flat(self, tree: PyTree) -> list[Any]:
         """The other way round: values for the variables from a structure that optax returned."""
         leaves = jax.tree_util.tree_leaves(tree)
         found: list[Any] = [None] * len(self._order)
@@ -48,7 +49,7 @@ class ParameterTree:
         return found
 
 
-def tree_of(structure: Any, variables: Sequence[Variable]) -> ParameterTree | None:
+def tree_of(structure: PyTree, variables: Sequence[Variable]) -> ParameterTree | None:
     """The structure in which the user gave `variables`; None if optax is to see a list."""
     if is_variable_leaf(structure) or (
         isinstance(structure, list | tuple) and all(map(is_variable_leaf, structure))
@@ -64,7 +65,7 @@ def tree_of(structure: Any, variables: Sequence[Variable]) -> ParameterTree | No
         return None
 
 
-def variables_in(structure: Any) -> list[Variable]:
+def variables_in(structure: PyTree) -> list[Variable]:
     """The trainable variables in a structure."""
     found = [_checked(leaf) for leaf in _tree.leaves_of(structure, is_variable_leaf)]
     variables = [root_of(variable) for variable in found if variable is not None]
@@ -77,7 +78,7 @@ def variables_in(structure: Any) -> list[Variable]:
     return variables
 
 
-def split_pairs(grads_and_vars: Any) -> tuple[list[Any], list[Variable], Any]:
+def split_pairs(grads_and_vars: PyTree) -> tuple[list[Any], list[Variable], Any]:
     """Gradients, their variables, and the structure of these."""
     pairs = list(grads_and_vars) if isinstance(grads_and_vars, Iterable) else [grads_and_vars]
     if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
@@ -101,10 +102,10 @@ def split_pairs(grads_and_vars: Any) -> tuple[list[Any], list[Variable], Any]:
     return gradients, variables, pairs[0][1] if len(pairs) == 1 else variables
 
 
-def _matched(gradients: Any, variables: Any) -> list[tuple[Any, Variable | None]]:
+def _matched(gradients: PyTree, variables: PyTree) -> list[tuple[Any, Variable | None]]:
     found: list[tuple[Any, Variable | None]] = []
 
-    def match(variable: Any, gradient: Any) -> None:
+    def match(variable: object, gradient: object) -> None:
         found.append((gradient, _checked(variable)))
 
     try:
@@ -118,7 +119,7 @@ def _matched(gradients: Any, variables: Any) -> list[tuple[Any, Variable | None]
     return found
 
 
-def _checked(leaf: Any) -> Variable | None:
+def _checked(leaf: object) -> Variable | None:
     variable = variable_behind(leaf)
     if variable is None and not is_no_value(leaf):
         raise TypeError(

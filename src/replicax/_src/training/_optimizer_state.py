@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from replicax._src._typing import KeyPath, PyTree
 from replicax._src.collectives import ReduceOp, put_together
 from replicax._src.context import EACH, world
 from replicax._src.devices import Layout, token
@@ -88,11 +89,11 @@ class OptimizerState:
     def _structured(self, values: list[Any]) -> Any:
         return values if self._tree is None else self._tree.of(values)
 
-    def _slot_owners(self, state: Any) -> list[int | None]:
+    def _slot_owners(self, state: PyTree) -> list[int | None]:
         """For each leaf of the state, the variable that it belongs to, or None."""
         import optax  # loaded with the first optimizer, not with replicax
 
-        def is_masked(leaf: Any) -> bool:
+        def is_masked(leaf: object) -> bool:
             return isinstance(leaf, optax.MaskedNode)
 
         try:
@@ -122,7 +123,7 @@ class OptimizerState:
         dims = (each.layout.replica_dim for each in (variable, *alike))
         return next((dim for dim in dims if dim is not None), None)
 
-    def _make_slot(self, path: Any, leaf: Any, owner: int | None, name: str) -> Variable:
+    def _make_slot(self, path: Any, leaf: jax.Array, owner: int | None, name: str) -> Variable:
         label = "/".join(str(part.name) for part in path if hasattr(part, "name"))
         primary = None if owner is None else self.variables[owner]
         prefix = name if primary is None else primary.name.removesuffix(":0")
@@ -263,7 +264,7 @@ class OptimizerState:
             set_whole(slot, value, exclusive=True)
         set_whole(self.iterations, new_count, exclusive=True)
 
-    def _launched(self, present: tuple[bool, ...], *arrays: Any) -> Any:
+    def _launched(self, present: tuple[bool, ...], *arrays: jax.Array) -> Any:
         """Returns the results of the compiled program, which communicates, and takes its turn."""
         mesh = mesh_of(self.variables[0])
         results: list[Any] = []
@@ -348,13 +349,13 @@ class OptimizerState:
         return new_values, new_state, count + 1
 
 
-def _look(variable: Variable, gradient: Any = None) -> jax.ShapeDtypeStruct:
+def _look(variable: Variable, gradient: object = None) -> jax.ShapeDtypeStruct:
     """What a variable looks like as a whole, or its gradient, which may be of another dtype."""
     dtype = variable.dtype if gradient is None else _as_part(gradient).value.dtype
     return jax.ShapeDtypeStruct(variable.shape, dtype)
 
 
-def _as_part(gradient: Any) -> Part:
+def _as_part(gradient: object) -> Part:
     return gradient if isinstance(gradient, Part) else Part(gradient)
 
 
@@ -366,7 +367,7 @@ def _part_of(variable: Variable) -> Part:
     return Part(world().part_of(variable), dim)
 
 
-def _set_part(variable: Variable, value: Any, dim: int | None) -> None:
+def _set_part(variable: Variable, value: jax.Array, dim: int | None) -> None:
     """Sets a variable to what each replica has of its new value."""
     if variable.layout.replica_dim is not None:
         world().set_part(variable, value)
@@ -374,7 +375,7 @@ def _set_part(variable: Variable, value: Any, dim: int | None) -> None:
         set_whole(variable, value if dim is None else put_together(value, dim))
 
 
-def state_variable(value: Any, **kwargs: Any) -> Variable:
+def state_variable(value: object, **kwargs: object) -> Variable:
     return Variable(value, trainable=False, **kwargs)
 
 
@@ -387,7 +388,7 @@ def _slot_labels(
 ) -> list[str]:
     """The places of the leaves in the state, without the places of their variables."""
 
-    def label(path: Any, owner: int | None) -> str:
+    def label(path: KeyPath, owner: int | None) -> str:
         own = range(0) if owner is None else own_part(path, owner)
         parts = (
             str(getattr(part, "name", getattr(part, "key", getattr(part, "idx", part))))
@@ -396,7 +397,7 @@ def _slot_labels(
         )
         return "/".join(parts) or "state"
 
-    def own_part(path: Any, owner: int) -> range:
+    def own_part(path: KeyPath, owner: int) -> range:
         wanted = (jax.tree_util.SequenceKey(owner),) if parameters is None else parameters[owner]
         for start in reversed(range(len(path) - len(wanted) + 1)):
             if tuple(path[start : start + len(wanted)]) == tuple(wanted):
@@ -409,7 +410,7 @@ def _slot_labels(
     return labels
 
 
-def checked(gradient: Any, variable: Variable) -> Any:
+def checked(gradient: object, variable: Variable) -> Any:
     if not isinstance(gradient, Mirrored | jax.Array):
         gradient = jnp.asarray(gradient)
     if gradient.shape != variable.shape:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax._src._errors import WrongContextError
+from replicax._src._typing import ArrayInput, DTypeLike
 from replicax._src.context import current_replica, get_replica_context, world
 from replicax._src.variable import (
     DistributedVariable,
@@ -59,12 +60,12 @@ class Generator:
         )
 
     @classmethod
-    def from_seed(cls, seed: int, alg: Any = None) -> Generator:
+    def from_seed(cls, seed: int, alg: object = None) -> Generator:
         """A generator from a seed; `alg` is kept for ported code."""
         return cls(seed)
 
     @classmethod
-    def from_non_deterministic_state(cls, alg: Any = None) -> Generator:
+    def from_non_deterministic_state(cls, alg: object = None) -> Generator:
         """A generator from a seed of the operating system."""
         return cls()
 
@@ -180,7 +181,7 @@ class Generator:
         return jax.random.uniform(self.next_key(), _shape(shape), dtype, minval, top)
 
     def uniform_full_int(
-        self, shape: Sequence[int], dtype: Any = jnp.uint32, name: str | None = None
+        self, shape: Sequence[int], dtype: DTypeLike = jnp.uint32, name: str | None = None
     ) -> jax.Array:
         """Integers over the whole range of their dtype."""
         dtype = jnp.dtype(dtype)
@@ -220,7 +221,7 @@ def set_global_generator(generator: Generator) -> None:
     _global[:] = [generator]
 
 
-def _checked_seed(seed: Any) -> int:
+def _checked_seed(seed: object) -> int:
     if seed is None:
         return secrets.randbits(63)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
@@ -248,7 +249,9 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return sizes
 
 
-def _check_range(minval: Any, maxval: Any, is_wrong: Callable[..., Any], wanted: str) -> None:
+def _check_range(
+    minval: ArrayInput, maxval: ArrayInput | None, is_wrong: Callable[..., Any], wanted: str
+) -> None:
     known = all(
         isinstance(each, int | float | np.generic | np.ndarray) for each in (minval, maxval)
     )

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax._src._jax_internals import at_level, current_trace, is_checkpointed, staging_trace
-from replicax._src._typing import override
+from replicax._src._typing import PyTree, override
 from replicax._src.collectives import put_together
 from replicax._src.context import Substitution, world
 from replicax._src.values import ArrayLike
@@ -57,14 +57,14 @@ class PutTogether:
     for the whole, of which nothing but its derivative is used.
     """
 
-    def __init__(self, stand_in: Any, part: Any, dim: int):
+    def __init__(self, stand_in: jax.Array, part: jax.Array, dim: int):
         self.stand_in = stand_in
         self._part = part
         self._dim = dim
         self._trace = current_trace()
         self._whole: Any = None
 
-    def read(self, program: Any) -> Any:
+    def read(self, program: object) -> Any:
         if is_checkpointed(program):
             return _whole_of(self._dim, self.stand_in, self._part)
         if self._whole is None:
@@ -74,16 +74,16 @@ class PutTogether:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _whole_of(dim: int, stand_in: Any, part: Any) -> Any:
+def _whole_of(dim: int, stand_in: jax.Array, part: jax.Array) -> Any:
     return put_together(part, dim)
 
 
 @_whole_of.defjvp
-def _whole_of_jvp(dim: int, primals: Any, tangents: Any) -> Any:
+def _whole_of_jvp(dim: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
     return _whole_of(dim, *primals), tangents[0]
 
 
-def checked_loss(result: Any, has_aux: bool) -> tuple[jax.Array, Any]:
+def checked_loss(result: PyTree, has_aux: bool) -> tuple[jax.Array, Any]:
     """`(loss, aux)` from what the user's function returned; the loss must be a float scalar."""
     aux = None
     if has_aux:

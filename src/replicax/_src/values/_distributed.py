@@ -72,8 +72,9 @@ class DistributedValues:
     def _component(self, replica_id: Any) -> Any:
         if replica_id is EACH and not self._is_traced:
             return world().component_for_each(self)
-        if self._values is not None:
-            return self._values[replica_id]
+        components: Any = self._values
+        if components is not None:
+            return components[replica_id]
         assert self._buffers is not None
         return self._buffers.component(replica_id)
 

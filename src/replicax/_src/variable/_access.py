@@ -8,7 +8,7 @@ import jax
 
 from replicax._src._typing import Device
 from replicax._src.devices import ReplicaMesh
-from replicax._src.values import Storage
+from replicax._src.values import Mirrored, Storage
 from replicax._src.variable._distributed import ComponentVariable, DistributedVariable
 from replicax._src.variable._policy import Change
 from replicax._src.variable._variable import Variable
@@ -82,7 +82,7 @@ def read_storage(variable: Variable) -> jax.Array:
     return variable._read()
 
 
-def change(variable: Variable, how: Change, value: Any) -> None:
+def change(variable: Variable, how: Change, value: jax.Array | Mirrored) -> None:
     """Changes a variable in this context; `value` has its shape and dtype."""
     variable._update(how, value)
 
@@ -97,7 +97,7 @@ def set_whole(variable: Variable, array: jax.Array, exclusive: bool = False) -> 
     variable._set_whole(array, exclusive)
 
 
-def laid_out_like(variable: Variable, value: Any) -> jax.Array:
+def laid_out_like(variable: Variable, value: jax.Array | Mirrored) -> jax.Array:
     """Returns a value that is the same on all replicas, laid out as `whole_of` is."""
     return variable._laid_out(value)
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from replicax._src._arrays import IntegersTooLargeError, as_array
+from replicax._src._typing import DTypeLike, PyTree
 from replicax._src.context import get_strategy, require_threads, thread_state, world
 from replicax._src.values import ArrayLike, PerReplica
 from replicax._src.variable import _late_values
@@ -20,7 +21,7 @@ Creator = Callable[..., Any]
 def create(arguments: dict[str, Any], make_plain: Creator) -> Any:
     """Asks the creators of this thread, innermost first, and the current strategy at the end."""
 
-    def by_strategy(**kwargs: Any) -> Any:
+    def by_strategy(**kwargs: object) -> Any:
         return get_strategy().extended._create_variable(make_plain, **kwargs)
 
     creator: Creator = by_strategy
@@ -56,7 +57,9 @@ def variable_creator_scope(variable_creator: Creator) -> Iterator[None]:
         stack.pop()
 
 
-def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.Array:
+def initial_array(
+    initial_value: PyTree, dtype: DTypeLike | None, shape: object, name: str
+) -> jax.Array:
     """The concrete array that a variable starts from."""
     require_threads("rx.Variable")
     if initial_value is None:
@@ -93,7 +96,7 @@ def initial_array(initial_value: Any, dtype: Any, shape: Any, name: str) -> jax.
     return array
 
 
-def _check_dtype(dtype: Any, name: str) -> None:
+def _check_dtype(dtype: DTypeLike | None, name: str) -> None:
     try:
         jax.dtypes.canonicalize_dtype(dtype)
     except TypeError as error:
@@ -104,7 +107,7 @@ def _check_dtype(dtype: Any, name: str) -> None:
         ) from None
 
 
-def _check_shape(actual: tuple[int, ...], declared: Any, name: str) -> None:
+def _check_shape(actual: tuple[int, ...], declared: object, name: str) -> None:
     if isinstance(declared, str) or not isinstance(declared, int | Iterable):
         raise TypeError(
             f"Variable {name!r}: `shape` is a tuple of sizes, such as (2, None); got {declared!r}."

@@ -22,6 +22,7 @@ from replicax._src.collectives import ReduceOp, default_device
 from replicax._src.context import (
     EACH,
     ReplicaContext,
+    ReplicaId,
     copy_for,
     first_of,
     get_replica_context,
@@ -94,7 +95,7 @@ class ComponentVariable(Variable):
         with UPDATING:
             return self._container._buffers.component(self._index)
 
-    def _update(self, how: Change, value: Any) -> None:
+    def _update(self, how: Change, value: jax.Array | Mirrored) -> None:
         if isinstance(value, DistributedValues):
             value = value._component(copy_for(self._index, value._count))
         device = self._placement[0]
@@ -162,7 +163,7 @@ class DistributedVariable(DistributedValues, Variable):
         """How many copies there are on all workers."""
         return self._stored.mesh.size
 
-    def _component(self, replica_id: Any) -> ComponentVariable:
+    def _component(self, replica_id: ReplicaId) -> ComponentVariable:
         return ComponentVariable(self, EACH) if replica_id is EACH else self.values[replica_id]
 
     @property
@@ -209,7 +210,7 @@ class DistributedVariable(DistributedValues, Variable):
         # Not under the lock: this waits for the devices, where a callback may read a variable.
         return storage.collected if index is None else storage.component(index)
 
-    def _update(self, how: Change, value: Any) -> None:
+    def _update(self, how: Change, value: jax.Array | Mirrored) -> None:
         self._require_own_strategy(how)
         if update_replica_id() is not None and self._local_index() is not None:
             self._component(self._local_index())._update(how, value)
@@ -223,7 +224,7 @@ class DistributedVariable(DistributedValues, Variable):
     def _read_all(self) -> jax.Array:
         raise TypeError(f"{type(self).__name__} cannot be read in cross-replica context.")
 
-    def _update_all(self, how: Change, value: Any) -> None:
+    def _update_all(self, how: Change, value: jax.Array | Mirrored) -> None:
         """Cross-replica: changes every copy in the same way."""
         new = self._laid_out(value)
         with UPDATING:
@@ -240,14 +241,16 @@ class DistributedVariable(DistributedValues, Variable):
         array = world().relaid(array, mesh, self._layout)
         self._set(self._stored.kind.holding(mesh, array, exclusive))
 
-    def _set_copy(self, index: Any, value: jax.Array) -> None:
+    def _set_copy(self, index: ReplicaId, value: jax.Array) -> None:
         """Sets one copy, or the only one there is, if each replica has but a part of it."""
         self._set(world().with_copy(self, index, value))
 
-    def _laid_out(self, value: Any) -> jax.Array:
+    def _laid_out(self, value: jax.Array | Mirrored) -> jax.Array:
         return world().laid_out(value, self._stored.mesh, self._layout)
 
-    def _update_in_replica(self, context: ReplicaContext, how: Change, value: Any) -> None:
+    def _update_in_replica(
+        self, context: ReplicaContext, how: Change, value: jax.Array | Mirrored
+    ) -> None:
         raise TypeError(f"{type(self).__name__} cannot be changed in replica context.")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -301,11 +304,13 @@ class MirroredVariable(DistributedVariable):
     def _read_all(self) -> jax.Array:
         return self._buffers.collected
 
-    def _update_in_replica(self, context: ReplicaContext, how: Change, value: Any) -> None:
+    def _update_in_replica(
+        self, context: ReplicaContext, how: Change, value: jax.Array | Mirrored
+    ) -> None:
         _policy.require_update_allowed(self._name, self._aggregation, how)
 
-        def change_all(merged: Any) -> None:
-            total = merged
+        def change_all(merged: jax.Array | PerReplica) -> None:
+            total: Any = merged
             if isinstance(merged, PerReplica):
                 if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
                     total = self._strategy.extended._sync_group.first_component(merged)
@@ -314,12 +319,11 @@ class MirroredVariable(DistributedVariable):
                     total = self._strategy.extended.reduce_to(op, merged, self)
             self._update_all(how, total)
 
-        if isinstance(value, Mirrored):
-            value = value._array()
-        if world().defer(self, context, how, value):
+        array = value._array() if isinstance(value, Mirrored) else value
+        if world().defer(self, context, how, array):
             return
         what = f"{how} of variable {self._name!r}"
-        meet_replicas(context, (how, id(self)), what, value, change_all)
+        meet_replicas(context, (how, id(self)), what, array, change_all)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -337,7 +341,7 @@ class SyncOnReadVariable(DistributedVariable):
         copies = value_of_buffers(PerReplica, self._buffers)
         return self._strategy.extended.reduce_to(op, copies, default_device())
 
-    def _update_all(self, how: Change, value: Any) -> None:
+    def _update_all(self, how: Change, value: jax.Array | Mirrored) -> None:
         if how is not Change.ASSIGN:
             _policy.require_cross_replica_add(self._name, self._aggregation, how)
         elif self._aggregation is VariableAggregation.SUM and self._copies > 1:
@@ -346,7 +350,9 @@ class SyncOnReadVariable(DistributedVariable):
             value = jax.lax.div(whole, jnp.asarray(self._copies, whole.dtype))
         super()._update_all(how, value)
 
-    def _update_in_replica(self, context: ReplicaContext, how: Change, value: Any) -> None:
+    def _update_in_replica(
+        self, context: ReplicaContext, how: Change, value: jax.Array | Mirrored
+    ) -> None:
         self._component(self._local_index())._update(how, value)
 
 

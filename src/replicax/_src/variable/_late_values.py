@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from replicax._src import _jax_internals
 from replicax._src.context import entered_world, thread_state
+
+if TYPE_CHECKING:
+    from replicax._src.variable._variable import Variable
 
 late_value_sources: list[Callable[[Any], None]] = []
 """Each gives values to variables that have a place by now; it is told which one is being used, to
@@ -22,13 +25,13 @@ _LOOKS = 8  # a variable may be used before it is put where a checkpoint looks f
 _state = {"is looking": False}
 
 
-def expect(variable: Any) -> None:
+def expect(variable: Variable) -> None:
     """A variable was made while somebody has values to give."""
     if hasattr(variable, "_looks_left"):
         variable._looks_left = _LOOKS
 
 
-def look(variable: Any) -> None:
+def look(variable: Variable) -> None:
     """Before a variable is used: lets the sources give values. Called under `UPDATING`."""
     variable = getattr(variable, "_distributed_container", variable)
     if _state["is looking"]:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from replicax._src._errors import AggregationError
-from replicax._src._typing import override
+from replicax._src._typing import DTypeLike, override
 
 
 class VariableSynchronization(enum.Enum):
@@ -51,15 +51,15 @@ _CROSS_REPLICA_ADD = {
 }
 
 
-def as_synchronization(value: Any) -> VariableSynchronization:
+def as_synchronization(value: object) -> VariableSynchronization:
     return _as_member(VariableSynchronization, "synchronization", value)
 
 
-def as_aggregation(value: Any) -> VariableAggregation:
+def as_aggregation(value: object) -> VariableAggregation:
     return _as_member(VariableAggregation, "aggregation", value)
 
 
-def _as_member(kind: Any, argument: str, value: Any) -> Any:
+def _as_member(kind: type, argument: str, value: object) -> Any:
     if isinstance(value, kind):
         return value
     if isinstance(value, str) and value.upper() in kind.__members__:
@@ -96,7 +96,7 @@ def resolve_trainable(trainable: bool | None, synchronization: VariableSynchroni
     return bool(trainable)
 
 
-def require_fitting_dtype(name: str, aggregation: VariableAggregation, dtype: Any) -> None:
+def require_fitting_dtype(name: str, aggregation: VariableAggregation, dtype: DTypeLike) -> None:
     if aggregation is VariableAggregation.MEAN and not jnp.issubdtype(dtype, jnp.inexact):
         raise AggregationError(
             f"Variable {name!r} has dtype {dtype} and aggregation MEAN, but the mean of integers "

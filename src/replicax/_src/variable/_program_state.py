@@ -11,14 +11,18 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Sequence
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
 
 from replicax._src._jax_internals import local_shards, uncommitted
 from replicax._src._typing import override
+from replicax._src.context import ReplicaId
 from replicax._src.values import Storage
+
+if TYPE_CHECKING:
+    from replicax._src.variable._variable import Variable
 
 _INTERRUPTED = (
     "A variable is used while a compiled function updates it, on the same thread: in a signal "
@@ -41,7 +45,7 @@ class ProgramState:
     """
 
     def __init__(self, variables: Sequence[Any]):
-        me = weakref.ref(self)
+        me: weakref.ReferenceType[ProgramState] = weakref.ref(self)
         self._variables = [
             weakref.ref(variable, functools.partial(_forget, me, index))
             for index, variable in enumerate(variables)
@@ -122,7 +126,7 @@ class ProgramState:
             self._outside = {index for index in self._outside if self.arrays[index] is None}
         self._owner = None
 
-    def _holds(self, variable: Any) -> bool:
+    def _holds(self, variable: Variable) -> bool:
         stored = variable._stored
         return type(stored) is StateSlot and stored._state is self
 
@@ -147,7 +151,7 @@ class ProgramState:
         return self._looks[index]
 
 
-def _forget(state: Any, index: int, _: Any) -> None:
+def _forget(state: weakref.ReferenceType[ProgramState], index: int, _: object) -> None:
     found = state()
     if found is not None:
         found.forget(index)
@@ -179,7 +183,7 @@ class StateSlot(Storage):
         return self._kind
 
     @override
-    def component(self, replica_id: Any) -> Any:
+    def component(self, replica_id: ReplicaId) -> Any:
         return self.settled().component(replica_id)
 
     @property

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax._src import _tree
+from replicax._src._typing import PyTree
 from replicax._src.values import is_leaf
 from replicax._src.variable._policy import (
     VariableAggregation,
@@ -76,7 +77,7 @@ def variables(
             aggregation=combine,
         )
 
-    def walk(node: Any, path: str) -> Any:
+    def walk(node: object, path: str) -> Any:
         if is_array(node):
             return made(node, path)
         own_way = getattr(type(node), "__rx_variables__", None)
@@ -92,7 +93,7 @@ def variables(
     return walk(tree, name or "")
 
 
-def arrays(tree: Any) -> Any:
+def arrays(tree: PyTree) -> Any:
     """The tree with the value of each variable in its place: what `rx.variables` was given.
 
     In replica context, this replica's values, and inside of `rx.value_and_grad` those to
@@ -111,7 +112,7 @@ def arrays(tree: Any) -> Any:
     return rebuild([arrays(child) for child in children])
 
 
-def assign(variables: Any, values: Any) -> None:
+def assign(variables: PyTree, values: PyTree) -> None:
     """Assigns a tree of values to a tree of variables of the same structure.
 
     For state that a library's function returns anew, such as batch statistics. In replica context
@@ -135,7 +136,7 @@ def assign(variables: Any, values: Any) -> None:
             variable.assign(value)
 
 
-def variable_behind(value: Any) -> Variable | None:
+def variable_behind(value: object) -> Variable | None:
     """The variable that an object is, or stands for: its `__rx_variable__`; None if there is none.
 
     Parameters of other libraries stand for variables where they were made in a strategy's scope.
@@ -146,28 +147,28 @@ def variable_behind(value: Any) -> Variable | None:
     return found if isinstance(found, Variable) else None
 
 
-def is_variable_leaf(value: Any) -> bool:
+def is_variable_leaf(value: object) -> bool:
     """Whether a walk through sources and gradients stops here."""
     return is_leaf(value) or variable_behind(value) is not None
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Whether a leaf can be a variable; numbers of Python cannot, nor can text."""
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind not in "OSUMm"
     return isinstance(value, jax.Array)
 
 
-def is_no_value(value: Any) -> bool:
+def is_no_value(value: object) -> bool:
     """Whether a leaf of a module is not meant to be learnt: a function, text, a setting, None."""
     return value is None or callable(value) or isinstance(value, str | bytes | int | float)
 
 
-def _is_variable(value: Any) -> bool:
+def _is_variable(value: object) -> bool:
     return isinstance(value, Variable)
 
 
-def _keys(node: Any, count: int) -> Sequence[str]:
+def _keys(node: object, count: int) -> Sequence[str]:
     """What the children of a node are called in it."""
     if isinstance(node, dict) and type(node) is dict:
         return [str(key) for key in node]

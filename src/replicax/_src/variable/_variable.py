@@ -17,9 +17,9 @@ import numpy as np
 
 from replicax._src import _html
 from replicax._src._arrays import IntegersTooLargeError, as_array, host_integers
-from replicax._src._typing import Device, Tracer
+from replicax._src._typing import ArrayInput, Device, DTypeLike, Tracer
 from replicax._src.collectives import default_device
-from replicax._src.context import require_threads, world
+from replicax._src.context import StrategyLike, require_threads, world
 from replicax._src.devices import (
     PLAIN,
     Layout,
@@ -48,7 +48,7 @@ UPDATING = threading.RLock()
 class _VariableMeta(type):
     """Lets `rx.Variable(...)` return the kind of variable that the current strategy makes."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args: object, **kwargs: object) -> Any:
         if cls is not Variable:
             return super().__call__(*args, **kwargs)
         return _creator.create(_bound(args, kwargs), super().__call__)
@@ -123,15 +123,15 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         initial_value: Any = None,
         trainable: bool | None = None,
         validate_shape: bool = True,
-        caching_device: Any = None,
+        caching_device: object = None,
         name: str | None = None,
-        variable_def: Any = None,
+        variable_def: object = None,
         dtype: Any = None,
         import_scope: str | None = None,
         constraint: Callable[[jax.Array], Any] | None = None,
         synchronization: Any = VariableSynchronization.AUTO,
         aggregation: Any = VariableAggregation.NONE,
-        shape: Any = None,
+        shape: Sequence[int | None] | int | None = None,
         experimental_enable_variable_lifting: bool = True,
         *,
         layout: Sequence[int] | Layout | None = None,
@@ -157,9 +157,9 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         name: str | None,
         trainable: bool | None,
         constraint: Callable[[jax.Array], Any] | None,
-        synchronization: Any,
-        aggregation: Any,
-        strategy: Any,
+        synchronization: VariableSynchronization | str | None,
+        aggregation: VariableAggregation | str | None,
+        strategy: StrategyLike,
     ) -> None:
         if name is not None and not isinstance(name, str):
             raise TypeError(f"`name` of a variable is a text, such as 'kernel'; got {name!r}.")
@@ -244,7 +244,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
     def assign(
         self,
-        value: Any,
+        value: object,
         use_locking: bool = False,
         name: str | None = None,
         read_value: bool = True,
@@ -257,7 +257,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
     def assign_add(
         self,
-        delta: Any,
+        delta: ArrayInput,
         use_locking: bool = False,
         name: str | None = None,
         read_value: bool = True,
@@ -267,7 +267,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
     def assign_sub(
         self,
-        delta: Any,
+        delta: ArrayInput,
         use_locking: bool = False,
         name: str | None = None,
         read_value: bool = True,
@@ -275,14 +275,14 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         """Subtracts `delta`. In replica context the replicas' deltas are combined first."""
         return self._change(Change.SUBTRACT, delta)
 
-    def _change(self, how: Change, value: Any) -> Self:
+    def _change(self, how: Change, value: object) -> Self:
         require_threads(f"{how} of a variable")
         if self._looks_left:
             self._catch_up()
         world().assign(self, how, self._coerced(how, value))
         return self
 
-    def _coerced(self, how: Change, value: Any) -> Any:
+    def _coerced(self, how: Change, value: object) -> Any:
         """`value` as an array of this variable's shape and dtype; `Mirrored` values stay so."""
         if isinstance(value, PerReplica):
             raise ValueError(
@@ -364,7 +364,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         with UPDATING:  # no program may take the buffer between our looking and our taking
             return self._buffers.component(0)
 
-    def _update(self, how: Change, value: Any) -> None:
+    def _update(self, how: Change, value: jax.Array | Mirrored) -> None:
         value = self._laid_out(value)
         if world().update_in_turn(self, how, value):
             return
@@ -383,7 +383,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         """Sets all copies; `exclusive` if a program has just made `array`, for nobody else."""
         self._set(OneBuffer(put(array, self._device), exclusive))
 
-    def _laid_out(self, value: Any) -> jax.Array:
+    def _laid_out(self, value: jax.Array | Mirrored) -> jax.Array:
         """A value that is the same on all replicas, laid out as `_whole` is."""
         return put(value._array() if isinstance(value, Mirrored) else value, self._device)
 
@@ -454,7 +454,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
         return (self._array(),), None
 
     @classmethod
-    def tree_unflatten(cls, aux: None, children: Any) -> Any:
+    def tree_unflatten(cls, aux: None, children: Sequence[Any]) -> Any:
         # A JAX function that is given a variable sees its value.
         return children[0]
 
@@ -489,11 +489,11 @@ def changed(how: Change, old: jax.Array, value: jax.Array, device: Device) -> ja
     return put(new, device)
 
 
-def _can_cast(source: Any, target: Any) -> bool:
+def _can_cast(source: DTypeLike, target: DTypeLike) -> bool:
     """Within a kind, or to a wider kind: integers to floats, but not floats to integers."""
     order = [jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating]
 
-    def rank(dtype: Any) -> int:
+    def rank(dtype: DTypeLike) -> int:
         return next((i for i, kind in enumerate(order) if jnp.issubdtype(dtype, kind)), len(order))
 
     return rank(source) <= rank(target) and (rank(source) > 0 or rank(target) == 0)
