@@ -18,7 +18,7 @@ from replicax._src._arrays import as_array
 from replicax._src._errors import DeviceError, add_note
 from replicax._src._jax_internals import uncommitted
 from replicax._src._typing import Device, Tracer
-from replicax._src.context import EACH, get_replica_context, replica_id_of, world
+from replicax._src.context import first_of, get_replica_context, replica_id_of, world
 from replicax._src.devices import (
     ReplicaMesh,
     checked_parts,
@@ -138,9 +138,7 @@ def _each(
             "structure."
         ) from None
     context = get_replica_context()
-    if context is None or replica_id_of(context) is EACH:
-        return fn(array, None)
-    return fn(array, replica_id_of(context))
+    return fn(array, None if context is None else first_of(replica_id_of(context)))
 
 
 def explain(error: BaseException) -> None:
