@@ -27,6 +27,10 @@ from replicax._src.values import (
     PerReplica,
     ReplicaBuffers,
     TracedBuffers,
+    buffers_of,
+    component,
+    local_count,
+    value_of_buffers,
 )
 
 
@@ -52,8 +56,9 @@ def as_components(value: DistributedValues, what: str) -> DistributedValues:
     Raises:
       ValueError: shapes or dtypes differ; the text lists them by replica.
     """
-    if value._buffers is not None:
-        _require_summable(value._buffers.assembled, what)
+    buffers = buffers_of(value)
+    if buffers is not None:
+        _require_summable(buffers.assembled, what)
         return value
     parts = [array_of(part, what) for part in value.values]
     first = parts[0]
@@ -112,7 +117,7 @@ def all_reduce(
     results: list[Any] = [None] * len(values)
     by_devices: dict[tuple[Device, ...], list[int]] = {}
     for index, value in enumerate(values):
-        if value._component(0).size == 0:
+        if component(value, 0).size == 0:
             # Nothing to send; and on the CPU, JAX 0.11 ends the process when a program with a
             # collective takes an array without items.
             results[index] = _combine(op, value.values)
@@ -135,11 +140,12 @@ def all_reduce_in_trace(
     """`all_reduce` in a trace that speaks for the replicas of `mesh`."""
     results: list[Any] = [None] * len(values)
     # What is the same everywhere already was reduced to fewer devices before.
-    whole = [i for i, value in enumerate(values) if value._count == len(mesh.devices)]
-    arrays = [values[i]._component(EACH) for i in whole]
+    whole = [i for i, value in enumerate(values) if local_count(value) == len(mesh.devices)]
+    arrays = [component(values[i], EACH) for i in whole]
     reduced = all_reduce_traced(arrays, op, mesh, bytes_per_pack)
     for index, array in zip(whole, reduced, strict=True):
-        results[index] = Mirrored._from_buffers(TracedBuffers(mesh, array, mirrored=True))
+        buffers = TracedBuffers(mesh, array, mirrored=True)
+        results[index] = value_of_buffers(Mirrored, buffers)
     for index, value in enumerate(values):
         if results[index] is None:
             results[index] = _combine(op, value.values)
@@ -150,11 +156,11 @@ def _all_reduce_over(
     mesh: ReplicaMesh, op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
 ) -> list[Mirrored]:
     assembled = [
-        (value._buffers or ReplicaBuffers(mesh, components=list(value.values))).assembled
+        (buffers_of(value) or ReplicaBuffers(mesh, components=list(value.values))).assembled
         for value in values
     ]
     reduced = _all_reduce_program(mesh, op, bytes_per_pack)(assembled)
-    return [Mirrored._from_buffers(ReplicaBuffers(mesh, assembled=array)) for array in reduced]
+    return [value_of_buffers(Mirrored, ReplicaBuffers(mesh, assembled=x)) for x in reduced]
 
 
 def _combine(op: ReduceOp, parts: Sequence[jax.Array]) -> jax.Array:

@@ -155,6 +155,7 @@ class _PackedAllReduce(CrossDeviceOps):
             )
         self._num_packs = num_packs
 
+    @override
     def reduce_implementation(
         self,
         reduce_op: ReduceOp,
@@ -165,6 +166,7 @@ class _PackedAllReduce(CrossDeviceOps):
         pairs = [(per_replica_value, destinations)]
         return self.batch_reduce_implementation(reduce_op, pairs, options)[0]
 
+    @override
     def batch_reduce_implementation(
         self,
         reduce_op: ReduceOp,
@@ -221,6 +223,7 @@ class ReductionToOneDevice(CrossDeviceOps):
         self._device = None if reduce_to_device is None else resolve(reduce_to_device)
         self._accumulate = accumulation_fn or _add_all
 
+    @override
     def reduce_implementation(
         self,
         reduce_op: ReduceOp,

@@ -10,7 +10,7 @@ import jax
 from replicax._src._typing import Device, Tracer
 from replicax._src.context import world
 from replicax._src.devices import ReplicaDevices, device_of, put, replicas_on, resolve
-from replicax._src.values import DistributedValues
+from replicax._src.values import DistributedValues, buffers_of
 
 Devices = tuple[Device, ...]
 
@@ -44,8 +44,9 @@ def destination_devices(destinations: object) -> Devices:
 
 
 def component_devices(value: DistributedValues) -> Devices:
-    if value._buffers is not None:
-        return value._buffers.mesh.devices
+    buffers = buffers_of(value)
+    if buffers is not None:
+        return buffers.mesh.devices
     return tuple(
         device_of(part)
         if isinstance(part, jax.Array) and not isinstance(part, Tracer)

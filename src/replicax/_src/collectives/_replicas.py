@@ -28,6 +28,8 @@ from replicax._src.values import (
     ReplicaBuffers,
     TracedBuffers,
     buffers_of,
+    component,
+    local_count,
     regroup,
     regroup_traced,
     value_of_buffers,
@@ -104,8 +106,8 @@ class ReplicasTogether(Replicas):
 
     @override
     def map_components(self, fn: Callable[[Any], Any], value: DistributedValues) -> PerReplica:
-        local = fn(value._component(EACH))
-        return PerReplica._from_buffers(TracedBuffers(self._mesh, local))
+        local = fn(component(value, EACH))
+        return value_of_buffers(PerReplica, TracedBuffers(self._mesh, local))
 
     @override
     def map_numbered(
@@ -129,9 +131,9 @@ class ReplicasTogether(Replicas):
 
     @override
     def gather(self, value: DistributedValues, axis: int, device: Device) -> jax.Array:
-        if value._count != len(self._mesh.devices):  # reduced to fewer devices before
+        if local_count(value) != len(self._mesh.devices):  # reduced to fewer devices before
             return concatenate(value.values, axis, device, "gather")
-        return concatenate_traced(value._component(EACH), axis, self._mesh.size, "gather")
+        return concatenate_traced(component(value, EACH), axis, self._mesh.size, "gather")
 
     @override
     def update_copies(
@@ -144,7 +146,7 @@ class ReplicasTogether(Replicas):
     def number_of_items(
         self, value: DistributedValues, axes: Sequence[int], over_workers: Callable[[int], int]
     ) -> int:
-        return _items(value._component(EACH).shape, axes) * self._mesh.size  # one shape for all
+        return _items(component(value, EACH).shape, axes) * self._mesh.size  # one shape for all
 
 
 def _items(shape: Sequence[int], axes: Sequence[int]) -> int:

@@ -32,11 +32,10 @@ from typing import Any, ClassVar, final
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
-from jax.typing import ArrayLike
 
 from replicax._src._errors import ReplicaMismatchError
 from replicax._src._jax_internals import local_shards, put_on_each
-from replicax._src._typing import Device, PyTree, override
+from replicax._src._typing import ArrayInput, Device, PyTree, override
 from replicax._src.devices._launches import Launches, token
 from replicax._src.devices._layout import PLAIN, Layout, prime_factors
 from replicax._src.devices._names import short_name
@@ -154,7 +153,7 @@ class ReplicaMesh(Launches):
 
     # ------------------------------------------------------------------ components and wholes
 
-    def spread(self, value: ArrayLike, layout: Layout = PLAIN) -> jax.Array:
+    def spread(self, value: ArrayInput, layout: Layout = PLAIN) -> jax.Array:
         """One array, the same for every replica; other workers have to give the same."""
         return self._spread(value, self.sharding(layout))
 
@@ -322,7 +321,7 @@ class ReplicaMesh(Launches):
         """Returns what other workers are told of a program; an empty text if there are none."""
 
     @abc.abstractmethod
-    def _spread(self, value: ArrayLike, sharding: NamedSharding) -> jax.Array:
+    def _spread(self, value: ArrayInput, sharding: NamedSharding) -> jax.Array:
         """One array, the same for every replica, laid out like this."""
 
 
@@ -378,7 +377,7 @@ class LocalMesh(ReplicaMesh):
         return ""
 
     @override
-    def _spread(self, value: ArrayLike, sharding: NamedSharding) -> jax.Array:
+    def _spread(self, value: ArrayInput, sharding: NamedSharding) -> jax.Array:
         return jax.device_put(value, sharding)
 
 
@@ -450,7 +449,7 @@ class MeshOverWorkers(ReplicaMesh):
         return what()
 
     @override
-    def _spread(self, value: ArrayLike, sharding: NamedSharding) -> jax.Array:
+    def _spread(self, value: ArrayInput, sharding: NamedSharding) -> jax.Array:
         if sharding == self.replicated:
             return self.assemble([put(value, device) for device in self.devices])
         host = np.asarray(value)

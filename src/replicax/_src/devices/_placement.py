@@ -6,10 +6,9 @@ import contextlib
 from typing import Any
 
 import jax
-from jax.typing import ArrayLike
 
 from replicax._src._jax_internals import is_staging, uncommitted
-from replicax._src._typing import Device
+from replicax._src._typing import ArrayInput, Device
 from replicax._src.devices._names import resolve
 
 
@@ -33,7 +32,7 @@ def device_of(array: jax.Array) -> Device:
     return next(iter(devices)) if len(devices) == 1 else min(devices, key=lambda each: each.id)
 
 
-def put(array: ArrayLike, target: Device) -> jax.Array:
+def put(array: ArrayInput, target: Device) -> jax.Array:
     """`array` on `target`, without a copy if it is there, free to be mixed with other devices'.
 
     In a program that is being traced values have no place of their own.

@@ -185,7 +185,7 @@ class EagerWorld(World):
     ) -> Storage:
         storage = settled_storage(variable)
         assert isinstance(storage, ReplicaBuffers | PartBuffers)
-        return storage.with_copy(index, value, variable.layout)
+        return storage.with_copy(first_of(index), value, variable.layout)
 
     @override
     def laid_out(self, value: jax.Array | Mirrored, mesh: ReplicaMesh, layout: Layout) -> jax.Array:

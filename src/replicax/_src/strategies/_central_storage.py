@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
-from replicax._src._typing import Device
+from replicax._src._typing import Device, override
 from replicax._src.devices import (
     canonical_name,
     canonical_names,
@@ -19,6 +19,7 @@ from replicax._src.strategies._strategy import Strategy
 from replicax._src.variable import AggregatingVariable, VariableSynchronization
 
 
+@final
 class CentralStorageExtended(StrategyExtended):
     """One replica per compute device; one copy of each variable, on the parameter device."""
 
@@ -38,13 +39,16 @@ class CentralStorageExtended(StrategyExtended):
         self._parameter_device = home
 
     @property
+    @override
     def worker_devices(self) -> tuple[str, ...]:
         return self._device_names
 
     @property
+    @override
     def parameter_devices(self) -> tuple[str, ...]:
         return (canonical_name(self._parameter_device),)
 
+    @override
     def _make_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         if kwargs.get("synchronization") is VariableSynchronization.ON_READ:
             # Copies that differ by replica have to be where the replicas are.

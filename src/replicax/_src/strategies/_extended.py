@@ -82,6 +82,7 @@ from replicax._src.strategies._updates import (
 from replicax._src.values import (
     ArrayLike,
     DistributedValues,
+    array_here,
     check_replica_count,
     is_leaf,
 )
@@ -386,7 +387,7 @@ class StrategyExtended:
 
     def _broadcast_to(self, tensor: object, destinations: object) -> Any:
         if isinstance(tensor, ArrayLike):
-            tensor = tensor._array()
+            tensor = array_here(tensor)
         return self._cross_device_ops.broadcast(tensor, destinations)
 
     def _local_results(self, value: PyTree) -> tuple[Any, ...]:

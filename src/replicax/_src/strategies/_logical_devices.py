@@ -18,7 +18,7 @@ from replicax._src._arrays import as_array
 from replicax._src._errors import DeviceError, add_note
 from replicax._src._jax_internals import uncommitted
 from replicax._src._typing import Device, Tracer
-from replicax._src.context import EACH, get_replica_context, replica_id_of, world
+from replicax._src.context import first_of, get_replica_context, replica_id_of, world
 from replicax._src.devices import (
     ReplicaMesh,
     checked_parts,
@@ -27,7 +27,7 @@ from replicax._src.devices import (
     replica_mesh,
     resolve_all,
 )
-from replicax._src.values import ArrayLike, DistributedValues
+from replicax._src.values import ArrayLike, DistributedValues, array_here
 
 
 def split(devices: tuple[Device, ...], tensor: object, partition_dimensions: Sequence[int]) -> Any:
@@ -125,7 +125,7 @@ def _each(
 ) -> Any:
     """`fn(array, replica)` of a tensor, or of each component of a per-replica value."""
     if isinstance(tensor, ArrayLike):
-        tensor = tensor._array()
+        tensor = array_here(tensor)
     if isinstance(tensor, DistributedValues):
         return world().replicas.map_numbered(
             lambda part, number: fn(as_array(part), number), tensor
@@ -138,9 +138,7 @@ def _each(
             "structure."
         ) from None
     context = get_replica_context()
-    if context is None or replica_id_of(context) is EACH:
-        return fn(array, None)
-    return fn(array, replica_id_of(context))
+    return fn(array, None if context is None else first_of(replica_id_of(context)))
 
 
 def explain(error: BaseException) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from replicax._src._typing import Device
+from replicax._src._typing import Device, override
 from replicax._src.collectives import CrossDeviceOps, NcclAllReduce
 from replicax._src.devices import canonical_names
 from replicax._src.strategies._extended import StrategyExtended
@@ -38,14 +38,17 @@ class MirroredExtended(StrategyExtended):
         self._state_layout = as_state_layout(state_layout)
 
     @property
+    @override
     def worker_devices(self) -> tuple[str, ...]:
         return self._device_names
 
     @property
+    @override
     def _replica_devices(self) -> tuple[Device, ...]:
         return self._devices
 
     @property
+    @override
     def _variable_devices(self) -> tuple[Device, ...]:
         return self._devices
 

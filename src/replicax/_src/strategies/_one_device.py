@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, final
 
-from replicax._src._typing import Device
+from replicax._src._typing import Device, override
 from replicax._src.devices import canonical_name, resolve
 from replicax._src.strategies._extended import StrategyExtended
 from replicax._src.strategies._strategy import Strategy
 from replicax._src.variable import Variable
 
 
+@final
 class OneDeviceExtended(StrategyExtended):
     """One replica on the given device; variables are plain ones that live there."""
 
@@ -20,13 +21,16 @@ class OneDeviceExtended(StrategyExtended):
         self._device = resolve(device)
 
     @property
+    @override
     def worker_devices(self) -> tuple[str, ...]:
         return (canonical_name(self._device),)
 
+    @override
     def _make_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Variable:
         device = self._devices_for(kwargs.pop("colocate_with", None))[0]
         return next_creator(device=device, strategy=self._strategy, **kwargs)
 
+    @override
     def _non_slot_devices(self, var_list: Iterable[Variable]) -> Any:
         return self.worker_devices[0]
 

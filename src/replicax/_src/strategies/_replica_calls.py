@@ -26,6 +26,7 @@ from replicax._src.values import (
     ArrayLike,
     DistributedValues,
     PerReplica,
+    array_here,
     check_replica_count,
     is_leaf,
     select_replica,
@@ -153,7 +154,7 @@ def _as_arrays(value: PyTree, what: str) -> tuple[list[jax.Array], _tree.Rebuild
     arrays = []
     for leaf in leaves:
         if isinstance(leaf, ArrayLike):
-            leaf = leaf._array()
+            leaf = array_here(leaf)
         if isinstance(leaf, DistributedValues) or leaf is None:
             raise TypeError(
                 f"{what} in replica context takes this replica's own arrays; got "

@@ -43,6 +43,7 @@ from replicax._src.values import (
     DistributedValues,
     Mirrored,
     PerReplica,
+    array_here,
     check_replica_count,
     is_leaf,
     per_replica_type,
@@ -207,14 +208,14 @@ class Strategy:
     def _reduce_leaves(self, op: ReduceOp, leaves: list[Any]) -> list[Any]:
         device = default_device()
         reduced = self._extended.batch_reduce_to(op, [(leaf, device) for leaf in leaves])
-        return [x._array() if isinstance(x, ArrayLike) else x for x in reduced]
+        return [array_here(x) if isinstance(x, ArrayLike) else x for x in reduced]
 
     def _parts(self, value: PyTree, what: str = "reduce") -> list[Any]:
         """What each replica has of `value`, as arrays."""
         return [self._as_array(part, what) for part in self._spread(value).values]
 
     def _as_array(self, part: object, what: str) -> jax.Array:
-        return part._array() if isinstance(part, ArrayLike) else array_of(part, what)
+        return array_here(part) if isinstance(part, ArrayLike) else array_of(part, what)
 
     def _sums(self, value: PyTree, axis: int | Sequence[int], op: ReduceOp) -> PerReplica:
         def total(part: object) -> jax.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, final
 
 from replicax._src import _old_names
 from replicax._src._typing import Device
@@ -28,10 +28,12 @@ class _CompilesRuns:
         return self._functions
 
 
+@final
 class TPUExtended(_CompilesRuns, MirroredExtended):
     """The cores of one host."""
 
 
+@final
 class TPUPodExtended(_CompilesRuns, MultiWorkerMirroredExtended):
     """The cores of several hosts, each of which runs the program."""
 

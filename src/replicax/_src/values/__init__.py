@@ -1,5 +1,6 @@
 """Values that have one component per replica."""
 
+from replicax._src.values._access import array_here as array_here
 from replicax._src.values._access import buffers_of as buffers_of
 from replicax._src.values._access import component as component
 from replicax._src.values._access import component_looks as component_looks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from replicax._src.values._array_like import ArrayLike
 from replicax._src.values._buffers import ReplicaBuffers
 from replicax._src.values._distributed import DistributedValues
 from replicax._src.values._per_replica import PerReplica
@@ -21,6 +22,11 @@ def local_count(value: DistributedValues) -> int:
 def component(value: DistributedValues, replica_id: Any) -> Any:
     """Returns what one replica of this process has, or each one: `EACH`."""
     return value._component(replica_id)
+
+
+def array_here(value: ArrayLike) -> Any:
+    """Returns the array that a value or variable stands for in this context."""
+    return value._array()
 
 
 def first_component(value: DistributedValues) -> Any:

@@ -6,7 +6,8 @@ from typing import Any
 
 import jax
 
-from replicax._src.context import first_of, get_replica_context, update_replica_id
+from replicax._src._typing import override
+from replicax._src.context import first_of, get_replica_context, replica_id_of, update_replica_id
 from replicax._src.values._array_like import ArrayLike
 from replicax._src.values._distributed import DistributedValues
 
@@ -18,14 +19,16 @@ class Mirrored(ArrayLike, DistributedValues):
     It can be used as the array it holds. In replica context that is the replica's own copy.
     """
 
+    @override
     def _array(self) -> Any:
         replica_id = update_replica_id()
         if replica_id is None:
             context = get_replica_context()
-            replica_id = 0 if context is None else context._replica_id
+            replica_id = 0 if context is None else replica_id_of(context)
         return self._component(replica_id if first_of(replica_id) < self._count else 0)
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
         if self._buffers is not None:  # without taking the copies apart
             return self._buffers.shape

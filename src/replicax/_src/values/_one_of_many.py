@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from replicax._src._typing import Device
+from replicax._src._typing import Device, override
 from replicax._src.context import EACH
 from replicax._src.devices import have_others
 from replicax._src.values._array_like import ArrayLike
@@ -23,6 +23,7 @@ class OneOfMany(ArrayLike, PerReplica):
 
     __array_ufunc__: Any = None  # NumPy leaves operators to ours, and takes the array for the rest
 
+    @override
     def _array(self) -> Any:
         return self._component(EACH if self._is_traced else 0)
 

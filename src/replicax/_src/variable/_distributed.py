@@ -261,7 +261,7 @@ class DistributedVariable(DistributedValues, Variable):
     def __repr__(self) -> str:
         if self._layout.replica_dim is None:
             return super().__repr__()
-        if self._stored.mesh.spans_workers:  # to read it, all workers would have to print it
+        if self._stored.has_parts_elsewhere:  # to read it, all workers would have to print it
             looks = f"shape={self.shape} dtype={self.dtype}"
             return f"{type(self).__name__}:{{\n  {self._layout}: {self._name!r} {looks}\n}}"
         return f"{type(self).__name__}:{{\n  {self._layout}: {Variable.__repr__(self)}\n}}"
