@@ -22,7 +22,10 @@ late_value_sources: list[Callable[[Any], None]] = []
 refuse that if its value does not fit. Empty, in the ordinary case."""
 
 _LOOKS = 8  # a variable may be used before it is put where a checkpoint looks for it
-_state = {"is looking": False}
+
+
+class _Asking:
+    is_under_way = False  # a source that gives values to variables uses them, too
 
 
 def expect(variable: Variable) -> None:
@@ -31,25 +34,25 @@ def expect(variable: Variable) -> None:
         variable._looks_left = _LOOKS
 
 
-def look(variable: Variable) -> None:
+def take_over(variable: Variable) -> None:
     """Before a variable is used: lets the sources give values. Called under `UPDATING`."""
     variable = getattr(variable, "_distributed_container", variable)
-    if _state["is looking"]:
+    if _Asking.is_under_way:
         return
     if late_value_sources:
-        _state["is looking"] = True
+        _Asking.is_under_way = True
         try:
             with outside_of_everything():
                 for source in tuple(late_value_sources):
                     source(variable)
         finally:
-            _state["is looking"] = False
+            _Asking.is_under_way = False
     variable._looks_left = max(0, variable._looks_left - 1) if late_value_sources else 0
 
 
-def is_looking() -> bool:
+def are_sources_asked() -> bool:
     """Whether sources are being asked just now."""
-    return _state["is looking"]
+    return _Asking.is_under_way
 
 
 @contextlib.contextmanager

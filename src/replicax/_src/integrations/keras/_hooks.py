@@ -121,7 +121,7 @@ def _hook_variables() -> None:
     def value(variable: Any) -> Any:
         if variable._looks_left:
             with UPDATING:
-                _late_values.look(variable)
+                _late_values.take_over(variable)
         if _would_be_kept(variable):
             raise ValueError(
                 f"The Keras variable {variable.path!r} is read in an rx.function, but was made "
