@@ -15,7 +15,7 @@ from replicax._src.collectives import (
     all_gather_with_gradient,
     all_reduce_with_gradient,
 )
-from replicax._src.context import Picked, ReplicaContext, ReplicaId, World
+from replicax._src.context import Picked, ReplicaContext, ReplicaId, World, first_of
 from replicax._src.devices import PLAIN, Layout, ReplicaMesh, device_of, put, replica_mesh
 from replicax._src.executors._lockstep import run_in_lockstep
 from replicax._src.values import (

@@ -1,7 +1,7 @@
-"""Do all replicas take part in every collective? A look at the traced program.
+"""Checks in a traced program that all replicas take part in every collective.
 
 A collective inside a branch or a loop that some replicas enter and others do not would wait for
-them for ever. What a condition depends on says whether that can happen.
+them forever. What a condition depends on says whether that can happen.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def function(
     It may be a function that calls `strategy.run` and `strategy.reduce`, a replica function that is
     passed to `strategy.run`, a method, or a function that knows of no strategy. Arrays and
     per-replica values among its arguments are inputs; Python values are constants, and another
-    value compiles it anew. Variables that it reads or changes are looked up by themselves; those
+    value compiles it again. Variables that it reads or changes are looked up by themselves; those
     that it changes are updated in place.
 
     >>> import replicax as rx

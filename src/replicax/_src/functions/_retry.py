@@ -14,7 +14,7 @@ class Retry(BaseException):
 
 
 class OtherDevicesNeeded(Retry):
-    """The function runs replicas on these devices: trace it anew, for them."""
+    """The function runs replicas on these devices: it is traced again, for them."""
 
     def __init__(self, devices: tuple[Device, ...]):
         super().__init__("the program is for other devices")
@@ -22,7 +22,7 @@ class OtherDevicesNeeded(Retry):
 
 
 class RefNeeded(Retry):
-    """An inner function reads this variable and then changes it: trace anew, with a mutable cell.
+    """An inner function reads this variable and changes it: trace again, with a mutable cell.
 
     The body of a loop is traced once. What it reads at its start must be what it wrote at its end,
     and so come from a mutable cell; that is known too late for the trace in which it happens.

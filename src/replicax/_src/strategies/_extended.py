@@ -212,7 +212,7 @@ class StrategyExtended:
                     lambda: self._run_replicas(fn, args, kwargs),
                     (args, kwargs),
                 )
-        return self._run_replicas(fn, args, kwargs)
+        return world().run_replicas(self._strategy, self._replica_devices, fn, args, kwargs)
 
     @property
     def _compiled_runs(self) -> FunctionCache | None:

@@ -16,7 +16,7 @@ from replicax._src import _tree
 from replicax._src._typing import PyTree
 from replicax._src.context import world
 from replicax._src.functions import ByIdentity, LossCache
-from replicax._src.training._substitution import PutTogether, TracedValues, checked_loss
+from replicax._src.training._substitution import GatheredValue, TracedValues, checked_loss
 from replicax._src.values import is_leaf
 from replicax._src.variable import (
     Variable,
@@ -111,7 +111,7 @@ def _evaluated(
     def evaluate(values: list[jax.Array]) -> tuple[jax.Array, list[Any]]:
         nonlocal rebuild
         given = [
-            value if dim is None else PutTogether(value, world().part_of(variable), dim)
+            value if dim is None else GatheredValue(value, world().part_of(variable), dim)
             for variable, value, dim in zip(variables, values, cuts, strict=True)
         ]
         substitution = TracedValues(zip(variables, given, strict=True))

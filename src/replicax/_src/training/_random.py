@@ -83,7 +83,7 @@ class Generator:
         return {"state": self._state}
 
     def reset_from_seed(self, seed: int) -> None:
-        """Starts anew, from this seed, on all replicas."""
+        """Starts again, from this seed, on all replicas."""
         self._state.assign(_initial_state(_checked_seed(seed)))
 
     def skip(self, delta: int) -> None:

@@ -33,7 +33,7 @@ class TracedValues(Substitution):
         if value is not None:
             world().require_unstaged(variable, allowed=self._staging)
             self.used.add(key)
-        if isinstance(value, PutTogether):
+        if isinstance(value, GatheredValue):
             return value.read(self._staging)
         return value
 
@@ -43,13 +43,13 @@ class TracedValues(Substitution):
         # as under a TensorFlow tape.
         key = id(root_of(variable))
         tracer = self._values.get(key)
-        if isinstance(tracer, PutTogether):
+        if isinstance(tracer, GatheredValue):
             tracer = tracer.stand_in
         if tracer is not None:
             self._values[key] = read_storage(variable) + (tracer - jax.lax.stop_gradient(tracer))
 
 
-class PutTogether:
+class GatheredValue:
     """A variable that replicas have parts of, in the place of a value to differentiate by.
 
     Inside of `jax.checkpoint` it is put together where it is read. So what is computed again

@@ -24,12 +24,12 @@ from replicax._src.variable._distributed import ComponentVariable as ComponentVa
 from replicax._src.variable._distributed import DistributedVariable as DistributedVariable
 from replicax._src.variable._distributed import MirroredVariable as MirroredVariable
 from replicax._src.variable._distributed import SyncOnReadVariable as SyncOnReadVariable
+from replicax._src.variable._late_values import are_sources_asked as are_sources_asked
 from replicax._src.variable._late_values import expect as expect_late_value  # noqa: F401
-from replicax._src.variable._late_values import is_looking as is_looking
 from replicax._src.variable._late_values import late_value_sources as late_value_sources
-from replicax._src.variable._late_values import look as look_for_late_value  # noqa: F401
 from replicax._src.variable._late_values import outside_of_everything as outside_of_everything
 from replicax._src.variable._late_values import stop_looking as stop_looking
+from replicax._src.variable._late_values import take_over as take_over_late_value  # noqa: F401
 from replicax._src.variable._policy import Change as Change
 from replicax._src.variable._policy import VariableAggregation as VariableAggregation
 from replicax._src.variable._policy import VariableSynchronization as VariableSynchronization

@@ -22,7 +22,10 @@ late_value_sources: list[Callable[[Any], None]] = []
 refuse that if its value does not fit. Empty, in the ordinary case."""
 
 _LOOKS = 8  # a variable may be used before it is put where a checkpoint looks for it
-_is_looking = False  # sources are being asked
+
+
+class _Asking:
+    is_under_way = False  # a source that gives values to variables uses them, too
 
 
 def expect(variable: Any) -> None:
@@ -36,26 +39,25 @@ def stop_looking(variable: Any) -> None:
     variable._looks_left = 0
 
 
-def look(variable: Any) -> None:
+def take_over(variable: Any) -> None:
     """Before a variable is used: lets the sources give values. Called under `UPDATING`."""
     variable = getattr(variable, "_distributed_container", variable)
-    global _is_looking
-    if _is_looking:
+    if _Asking.is_under_way:
         return
     if late_value_sources:
-        _is_looking = True
+        _Asking.is_under_way = True
         try:
             with outside_of_everything():
                 for source in tuple(late_value_sources):
                     source(variable)
         finally:
-            _is_looking = False
+            _Asking.is_under_way = False
     variable._looks_left = max(0, variable._looks_left - 1) if late_value_sources else 0
 
 
-def is_looking() -> bool:
-    """Returns whether sources are being asked just now."""
-    return _is_looking
+def are_sources_asked() -> bool:
+    """Whether sources are being asked just now."""
+    return _Asking.is_under_way
 
 
 @contextlib.contextmanager

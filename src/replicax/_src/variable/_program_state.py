@@ -1,4 +1,4 @@
-"""The values that a compiled program wrote, until someone looks at them.
+"""The values that a compiled program wrote, until something reads them.
 
 A training loop calls one program again and again, and each call takes what the last one gave. The
 values of all its variables are therefore kept together, as the list that the program returned, and
@@ -32,7 +32,7 @@ _INTERRUPTED = (
 
 
 class VariableGone(BaseException):
-    """Internal: a variable that a program was traced with exists no more; trace anew.
+    """Internal: a variable that a program was traced with is gone; the function is traced again.
 
     A BaseException, so that a user's `except Exception` does not catch it.
     """
@@ -101,7 +101,7 @@ class ProgramState:
                 raise RuntimeError(
                     f"The value of variable {getattr(variable, 'name', '?')!r} was deleted: an "
                     "array that was read from it, or assigned to it, was donated to jax.jit or "
-                    "deleted with .delete(). Assign the variable anew; copy an array before you "
+                    "deleted with .delete(). Assign the variable again; copy an array before you "
                     "donate it: jnp.copy(x)."
                 )
 

@@ -115,8 +115,8 @@ def arrays(tree: PyTree) -> Any:
 def assign(variables: PyTree, values: PyTree) -> None:
     """Assigns a tree of values to a tree of variables of the same structure.
 
-    For state that a library's function returns anew, such as batch statistics. In replica context
-    each variable's aggregation combines what the replicas give.
+    For state that a library's function returns, such as batch statistics. In replica context each
+    variable's aggregation combines what the replicas give.
 
     Args:
       variables: any pytree with Variables. What is no variable is left as it is.

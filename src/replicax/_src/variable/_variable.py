@@ -230,7 +230,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
     def _catch_up(self) -> None:
         """Takes over the value that a checkpoint may have for this variable."""
         with UPDATING:
-            _late_values.look(self)
+            _late_values.take_over(self)
 
     def value(self) -> jax.Array:
         """The current value as an array."""

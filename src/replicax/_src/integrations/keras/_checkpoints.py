@@ -17,7 +17,7 @@ from keras.src.metrics.metric import Metric
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.utils.naming import to_snake_case
 
-from replicax._src.variable import is_looking
+from replicax._src.variable import are_sources_asked
 
 KerasObject = Layer | Metric | BaseOptimizer
 
@@ -80,7 +80,7 @@ def _below_optimizer(optimizer: BaseOptimizer) -> Iterable[tuple[str, Any]]:
 
 def _variable(variable: JaxVariable, owner: KerasObject) -> Any:
     found = getattr(variable, "__rx_variable__", None)
-    if found is None and is_looking():
+    if found is None and are_sources_asked():
         return variable  # it is refused when it is used itself
     if found is None:
         raise ValueError(

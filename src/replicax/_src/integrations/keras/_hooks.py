@@ -61,7 +61,7 @@ from replicax._src.variable import (
     UPDATING,
     expect_late_value,
     late_value_sources,
-    look_for_late_value,
+    take_over_late_value,
 )
 
 
@@ -127,7 +127,7 @@ def _hook_variables() -> None:
     def value(variable: JaxVariable) -> Any:
         if variable._looks_left:  # pyright: ignore  # set below
             with UPDATING:
-                look_for_late_value(variable)
+                take_over_late_value(variable)
         if _would_be_kept(variable):
             raise ValueError(
                 f"The Keras variable {variable.path!r} is read in an rx.function, but was made "
