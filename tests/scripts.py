@@ -1,5 +1,6 @@
 """Runs a Python program as a user would: in a process and an empty folder of its own."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -35,7 +36,9 @@ def run_python(
         output = Path(place) / "output"
         status = None
         if warm:
-            imports = ("keras",) if keras else ()
+            # Keras imports TensorFlow where it is installed, whose threads a fork would not have.
+            is_safe = importlib.util.find_spec("tensorflow") is None
+            imports = ("keras",) if keras and is_safe else ()
             status = run_warm(arguments, folder, environment, output, timeout, imports)
         if status is None:
             status = _run_cold(arguments, folder, environment, output, timeout)
