@@ -200,14 +200,59 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_done(
 
 def test_what_no_program_is_written_in_is_named(project: Path, capsys: pytest.CaptureFixture[str]):
     write(project, a=MECHANICAL)
-    (project / "a.ipynb").write_text("{}")
+    (project / "a.ipynb").write_text('{"tensorflow": 2}')
     os.mkfifo(project / "pipe.py")
     (project / "nowhere.py").symlink_to("no_such.py")
     assert main(["migrate", "a.ipynb", "pipe.py"]) == 2
     error = capsys.readouterr().err
-    assert "a.ipynb: is a notebook" in error and "pipe.py: is neither a file nor a" in error
+    assert "a.ipynb: is not a notebook" in error and "pipe.py: is neither a file nor a" in error
+    (project / "a.ipynb").unlink()
     assert main(["migrate", "--json", "."]) == 0  # and in a folder they are passed over
     assert [file["path"] for file in json.loads(capsys.readouterr().out)["files"]] == ["a.py"]
+
+
+def notebook(*sources: str | list[str]) -> str:
+    cells = [
+        {"cell_type": "code", "metadata": {}, "outputs": [], "source": source}
+        if source != "# Größe"
+        else {"cell_type": "markdown", "metadata": {}, "source": ["tf.Variable is *not* code"]}
+        for source in sources
+    ]
+    return json.dumps({"cells": cells, "nbformat": 4}, indent=1, ensure_ascii=False) + "\n"
+
+
+def test_notebooks_are_ported_cell_by_cell(project: Path, capsys: pytest.CaptureFixture[str]):
+    path = project / "a.ipynb"
+    path.write_text(
+        notebook(
+            ["!pip install tensorflow\n", "%matplotlib inline\n", "import tensorflow as tf"],
+            "# Größe",
+            ["%%time\n", "v = tf.Variable(1.0)\n", "tf.random.normal([2])\n"],
+            "%%bash\nls  # tf.Variable",
+            "x = tf.reduce_sum(v), ('%s'\n% v)",
+        ),
+        encoding="utf-8",
+    )
+    assert main(["migrate", "."]) == 1
+    assert "x = jnp.sum(v)" in capsys.readouterr().out
+    assert main(["migrate", "--write", "a.ipynb"]) == 1
+    mark = "generator.normal(shape), with a rx.random.Generator made in the scope"
+    assert path.read_text(encoding="utf-8") == notebook(
+        [
+            *("!pip install tensorflow\n", "%matplotlib inline\n", "import tensorflow as tf\n"),
+            *("import jax.numpy as jnp\n", "import replicax as rx"),
+        ],
+        "# Größe",
+        [
+            *("%%time\n", "v = rx.Variable(1.0)\n"),
+            *(f"# TODO(replicax): tf.random.normal: {mark}\n", "tf.random.normal([2])\n"),
+        ],
+        "%%bash\nls  # tf.Variable",
+        "x = jnp.sum(v), ('%s'\n% v)",
+    )
+    before = path.read_bytes()
+    assert main(["migrate", "--write", "a.ipynb"]) == 1
+    assert path.read_bytes() == before
 
 
 def test_write_protected_file_stays(

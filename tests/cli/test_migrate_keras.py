@@ -108,8 +108,8 @@ def test_what_is_different_in_keras_3_is_said():
         model = keras.Sequential([keras.layers.TextVectorization()])
         model.compile(keras.optimizers.SGD(0.1, decay=0.01), sample_weight_mode="temporal")
         model.fit_generator(K.mean(K.floatx()))
-        model.save("folder"), model.save_weights(filepath="weights.h5", save_format="tf")
-        model.save(path, save_format="tf")
+        model.save("folder"), model.save_weights(filepath="a.weights.h5", save_format="tf")
+        model.save(path, save_format="tf"), model.save_weights("w.h5"), model.save("all.h5")
         multi_gpu_model(model)
         keras.callbacks.ModelCheckpoint("checkpoint")
         self.add_weight("kernel", [2, 3])
@@ -132,7 +132,8 @@ def test_what_is_different_in_keras_3_is_said():
         ],
         8: [
             "keras.Model.save(): takes no save_format=: "
-            "leave it out: the ending of the name says it"
+            "leave it out: the ending of the name says it",
+            f"keras.Model.save_weights(): {ending}",
         ],
         9: ["tf.keras.utils.multi_gpu_model: make the model in the scope of a MirroredStrategy"],
         10: [f"keras.callbacks.ModelCheckpoint(): {ending}"],
@@ -226,3 +227,26 @@ def test_models_of_ones_own_classes_are_built_by_a_call():
         """
     said = "makes no variables in Keras 3: call the model once, in the scope, on zeros"
     assert advice(program) == {10: [f"Model.build: {said}"]}
+
+
+def test_steps_of_models_and_summaries_of_compiled_functions_are_marked():
+    program = """\
+        import tensorflow as tf
+        class Net(tf.keras.Model):
+            def train_step(self, data):
+                pass
+        class Other:
+            def train_step(self, data):
+                pass
+        @tf.function
+        def step(loss):
+            tf.summary.scalar("loss", loss, step=1)
+        tf.summary.scalar("loss", 0.0, step=1)
+        def ask(x, loss):
+            return x.gradient(loss, [w])
+        """
+    assert advice(program) == {
+        3: ["train_step: Keras does not call it so on JAX: a loop of your own, with strategy.run"],
+        10: ["rx.summary.scalar(): in a compiled function: return the value, and write it outside"],
+        13: ["GradientTape.gradient: loss, gradients = rx.value_and_grad(loss_fn, [w])"],
+    }

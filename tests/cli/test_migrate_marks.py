@@ -256,6 +256,11 @@ SNIPPETS = [
     "K.mean(keras.layers.Dense(3))",
     "optimizer = keras.optimizers.Adam(lr=1, decay=2); optimizer.apply_gradients(zip(g, [v]))",
     "v = tf.Variable(1, use_resource=True)",
+    "y = tf.reduce_sum(tf.cast(x, tf.float32), [0], name='y') * tf.nn.bias_add(x, tf.argmax(y))",
+    "with tf.GradientTape() as tape:\n    x = 2 * x; loss = f(x)\ng = tape.gradient(loss, [v])",
+    "for i in tf.range(3): tf.print('a', x, tf.shape(x)[0])",
+    "gradients, _ = tf.clip_by_global_norm(gradients, 5.0)",
+    "import tf_keras",
 ]
 
 

@@ -8,9 +8,9 @@ import signal
 import sys
 
 _DESCRIPTION = """\
-Ports programs that use tf.distribute. Reads Python files and reports, line by line, what carries
-over as it is, what only changes its spelling, what needs thought, and what is not supported. With
---write, what only changes its spelling is changed, and the rest gets a comment: TODO(replicax)."""
+Ports programs that use tf.distribute. Reads Python files and notebooks and reports, line by line,
+what carries over as it is, what changes, what needs thought, and what is not supported. With
+--write, what changes is changed, and the rest gets a comment: TODO(replicax)."""
 
 _EPILOG = """\
 examples:

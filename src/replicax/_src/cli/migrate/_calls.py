@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import libcst as cst
+import libcst.matchers as m
 
 from replicax._src.cli.migrate import _lookup
 from replicax._src.cli.migrate._edits import Edits
@@ -162,14 +163,26 @@ def _rename_keyword(argument: cst.Arg, desk: Desk, keyword: str) -> None:
 # --- arguments of today that mean something else --------------------------------------------------
 
 
-def _file_of_keras(call: cst.Call) -> str | None:
+def _file_of_weights(call: cst.Call) -> str | None:
+    """Keras 3 writes weights to files of this name only."""
+    is_whole = not any(m.matches(each.keyword or cst.Name("_"), _ONLY) for each in call.args)
+    is_checkpoint = (dotted(call.func) or "").endswith("ModelCheckpoint")
+    return _file_of_keras(call, (".h5", ".keras") if is_checkpoint and is_whole else _WEIGHTS)
+
+
+_ONLY = m.Name("save_weights_only")
+_WEIGHTS = (".weights.h5",)
+
+
+def _file_of_keras(call: cst.Call, endings: tuple[str, ...] = (".h5", ".keras")) -> str | None:
     """Keras 3 tells by the name of a file what is in it."""
     for index, argument in enumerate(call.args):
         name = argument.keyword.value if argument.keyword else None
         if name == "filepath" or (name is None and index == 0):
             value = argument.value
-            text = str(value.evaluated_value) if isinstance(value, cst.SimpleString) else ".keras"
-            if not text.endswith((".h5", ".keras")):
+            if isinstance(value, cst.SimpleString) and not str(value.evaluated_value).endswith(
+                endings
+            ):
                 return 'the name must end in ".keras"; that of a file of weights in ".weights.h5"'
     return None
 
@@ -184,8 +197,8 @@ def _shape_first(call: cst.Call) -> str | None:
 _CHECKS: dict[str, Callable[[cst.Call], str | None]] = {
     "keras.Model.load_weights": _file_of_keras,
     "keras.Model.save": _file_of_keras,
-    "keras.Model.save_weights": _file_of_keras,
-    "keras.callbacks.ModelCheckpoint": _file_of_keras,
+    "keras.Model.save_weights": _file_of_weights,
+    "keras.callbacks.ModelCheckpoint": _file_of_weights,
     "keras.layers.Layer.add_weight": _shape_first,
     "keras.models.load_model": _file_of_keras,
 }

@@ -9,6 +9,7 @@ from typing import NamedTuple, TextIO, final
 from replicax._src.cli._log import colours_wanted
 from replicax._src.cli.migrate import _report
 from replicax._src.cli.migrate._files import python_files, write_whole
+from replicax._src.cli.migrate._notebooks import Notebook
 from replicax._src.cli.migrate._port import Ported, may_use_tensorflow, port
 from replicax._src.cli.migrate._source import Unreadable
 
@@ -123,9 +124,11 @@ def _ported(path: Path, write: bool) -> Ported | None:
     content = path.read_bytes()
     if not may_use_tensorflow(content):
         return None
-    result = port(content)
+    notebook = Notebook(content) if path.suffix == ".ipynb" else None
+    result = port(notebook.program.encode() if notebook else content)
     if write and result.new != result.old:
-        write_whole(path, result.new.encode(result.encoding))
+        new = notebook.with_program(result.new) if notebook else result.new.encode(result.encoding)
+        write_whole(path, new)
     return result
 
 

@@ -12,7 +12,7 @@ _SKIPPED = ("__pycache__", "build", "dist", "node_modules", "site-packages", "ve
 
 
 def python_files(name: str, complain: Callable[[OSError], None]) -> Iterator[Path]:
-    """Yields a file that is named, or the Python files of a folder that is.
+    """Yields a file that is named, or the Python files and notebooks of a folder that is.
 
     Folders whose name begins with a dot, virtual environments and built packages are passed over.
     Links in a folder that lead out of it are not followed: it is what was named, and no more.
@@ -27,8 +27,6 @@ def python_files(name: str, complain: Callable[[OSError], None]) -> Iterator[Pat
     path = Path(name)
     if not name or not path.exists():  # the empty name is that of no file; Path("") is the folder
         raise FileNotFoundError(f"there is no such file or folder in {os.getcwd()}")
-    if path.suffix == ".ipynb":
-        raise OSError("is a notebook: make a program of it first (jupyter nbconvert --to script)")
     if not path.is_dir() and not path.is_file():
         raise OSError("is neither a file nor a folder")
     yield from _below(path, complain) if path.is_dir() else (path,)
@@ -37,7 +35,9 @@ def python_files(name: str, complain: Callable[[OSError], None]) -> Iterator[Pat
 def _below(folder: Path, complain: Callable[[OSError], None]) -> Iterator[Path]:
     for here, folders, files in os.walk(folder, onerror=complain):
         folders[:] = sorted(each for each in folders if not _is_skipped(Path(here, each)))
-        for path in (Path(here, name) for name in sorted(files) if name.endswith(".py")):
+        for path in (
+            Path(here, name) for name in sorted(files) if name.endswith((".py", ".ipynb"))
+        ):
             if not path.is_file():  # a pipe, or a link to nowhere
                 continue
             if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):

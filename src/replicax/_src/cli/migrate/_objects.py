@@ -109,6 +109,10 @@ class Objects:
                     return self._all_of([base.value for base in function.bases], called=True)
         return None
 
+    def is_model(self, node: cst.ClassDef) -> bool:
+        """Whether a class is one of Keras models."""
+        return self._all_of([base.value for base in node.bases], called=True) == "Model"
+
     def _of_name(self, node: cst.Name) -> str | None:
         kinds: list[str | None] = []
         for assignment in self._names.assignments(node):

@@ -153,6 +153,9 @@ class _Port:
             self._annotation(string)
         for node, name, entry in self._reader.old_keras:
             self._notes.add(node, entry.verdict, name[3:], entry.new, entry.advice)
+        for function in self._reader.steps:
+            advice = "Keras does not call it so on JAX: a loop of your own, with strategy.run"
+            self._notes.add(function.name, Verdict.THOUGHT, function.name.value, advice=advice)
         for word in self._reader.cluster_variables:
             self._notes.add(word, Verdict.SAME, "TF_CONFIG")
         for word in self._reader.backends:  # "tensorflow", for Keras
@@ -246,6 +249,9 @@ class _Port:
             changed |= self._called(use.call, use.match.name, whole)
         verdict = Verdict.CHANGES if changed else Verdict.SAME
         advice = remark(use.match.name, self.source.text)
+        if new.startswith("rx.summary.") and use.call and self._reader.is_compiled(use.node):
+            advice = "in a compiled function: return the value, and write it outside"
+            self._notes.add(use.node, Verdict.THOUGHT, f"{new}()", advice=advice)
         self._notes.add(use.node, verdict, name, whole if changed else "", advice)
 
     def _by_hand(self, use: Use, name: str) -> None:
@@ -297,9 +303,9 @@ class _Port:
             if self._reader.is_activation(use.node):
                 return Rewrite(f'"{name.rpartition(".")[2]}"', [])
         if use.call is not None and name == "tf.print":
-            is_plain = library is Library.NUMPY or self._reader.runs_once(use.node)
+            is_enough = library is Library.NUMPY or self._reader.runs_once(use.node)
             parts = _rewrites.print_parts(use.call)
-            return Rewrite("print", []) if is_plain else Rewrite("jax.debug.print", parts)
+            return Rewrite("print", []) if is_enough else Rewrite("jax.debug.print", parts)
         table = _rewrites.forms()
         if self._reader.trains_own_variables:
             table = {**table, **_rewrites.forms(OWN_OPTIMIZERS)}
@@ -307,8 +313,8 @@ class _Port:
         if forms is None or (name.startswith("tf.io.gfile") and "gs://" in self.source.text):
             return None
         if use.call is None:
-            is_plain = forms[0].is_plain and use.defines is None
-            return Rewrite(name_in(library, function_of(forms[0].new)), []) if is_plain else None
+            is_enough = forms[0].keeps_arguments and use.defines is None
+            return Rewrite(name_in(library, function_of(forms[0].new)), []) if is_enough else None
         if self._reader.is_loop(use.call):
             numbers = [each.value for each in use.call.args if not each.keyword and not each.star]
             if len(numbers) == len(use.call.args) and all(map(self._reader.is_number, numbers)):

@@ -24,7 +24,7 @@ _MODELS = re.compile(r"(tf\.)?keras\.(Input|Layer|Model|Sequential|applications|
 _TAKES_FUNCTION = ("map", "filter", "flat_map", "interleave", "reduce")
 
 # What other libraries have as well: a guess is made only in files that import TensorFlow.
-_BESIDE_TENSORFLOW = ("Dataset", "Model", "Shape", "Tensor")
+_BESIDE_TENSORFLOW = ("Dataset", "GradientTape", "Model", "Shape", "Tensor")
 
 
 @final
@@ -92,6 +92,8 @@ class Reader(cst.CSTVisitor):
         """What an earlier `--write` has left."""
         self.annotations: list[cst.SimpleString] = []
         """Strings in annotations."""
+        self.steps: list[cst.FunctionDef] = []
+        """Steps of Keras models, as `train_step(self, data)`."""
         self.unclear: list[tuple[cst.Name, list[Binding]]] = []
         """Names that stand for something of TensorFlow and, elsewhere, for something else."""
         self.cluster_variables: list[cst.SimpleString] = []
@@ -354,6 +356,28 @@ class Reader(cst.CSTVisitor):
         return isinstance(node, cst.Name) and (
             node.value.isupper() or self._is_always(node, self.is_number)
         )
+
+    def is_compiled(self, node: cst.CSTNode) -> bool:
+        """Whether a node is in a function that `tf.function` compiles."""
+        at: cst.CSTNode | None = node
+        while at is not None:
+            for each in at.decorators if isinstance(at, cst.FunctionDef) else ():
+                function = each.decorator
+                function = function.func if isinstance(function, cst.Call) else function
+                resolved = self._names.resolve(function)
+                if resolved is not None and resolved.name.endswith("function"):
+                    return True
+            at = self._source.parent(at)
+        return False
+
+    @override
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        names = [each.name.value for each in node.params.params]
+        block = self._source.parent(node)
+        owner = self._source.parent(block) if block is not None else None
+        if node.name.value in ("train_step", "test_step", "predict_step") and len(names) == 2:
+            if isinstance(owner, cst.ClassDef) and self._certain.is_model(owner):
+                self.steps.append(node)
 
     def is_of_own_class(self, node: cst.BaseExpression) -> bool:
         """Whether an object is of a class of the file, which does not say how it is built."""

@@ -85,7 +85,7 @@ class Form:
     """Whether any positional arguments are passed on as they are."""
 
     @property
-    def is_plain(self) -> bool:
+    def keeps_arguments(self) -> bool:
         """Whether only the name differs where all arguments are given by position."""
         names = ", ".join(each.names[0] for each in self.parameters)
         has_no_more = all(each.default is None for each in self.parameters)
