@@ -71,9 +71,9 @@ def test_the_reason_of_the_last_trace():
 
 def test_what_is_not_one_program_says_why():
     strategy = mirrored(2)
-    step = rx.function(lambda x: strategy.run(jnp.sum, args=(x,)))
+    step = rx.function(lambda x: strategy.gather(x, axis=0))
     uneven = rx.distribute.PerReplica([jnp.ones(2), jnp.ones(3)])
-    assert "eagerly, because the replicas have different shapes" in str(step.explain(uneven))
+    assert "eagerly, because what replicas exchange differs in shape" in str(step.explain(uneven))
     loop = rx.function(lambda batches: [strategy.run(jnp.sum, args=(x,)) for x in batches])
     text = str(loop.explain(iter([])))
     assert "as Python, with each strategy.run compiled" in text

@@ -1,4 +1,4 @@
-"""A call with uneven shares is no program, but its loss is one, where it can be."""
+"""A call with uneven shares that is no program; its loss is one, where it can be."""
 
 from typing import Any
 
@@ -24,6 +24,7 @@ def training(loss_of: Any) -> tuple[list[float], list[Any]]:
 
         value, gradients = rx.value_and_grad(loss, [w])
         context: Any = rx.get_replica_context()
+        context.all_gather(x, axis=0)  # uneven shares of it are no program
         (total,) = context.all_reduce("SUM", gradients)
         return value + jnp.sum(total) * 0
 

@@ -2,7 +2,7 @@
 
 `total()` reads all of these places. Compiled losses, `TPUStrategy.run` and the runs in a compiled
 loop over a data set must see what plain Python sees. A plain `rx.function` keeps what it was traced
-with, as `docs/compiled.md` says, and is asked here for uneven shares only, which run as Python.
+with, as `docs/captures.md` says, and is not asked.
 """
 
 import functools
@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -336,23 +335,6 @@ def data_set_loop(module: Any, change: Callable[[int], None], again: bool) -> li
     return [np.asarray(each) for each in epoch(strategy.experimental_distribute_dataset(batches))]
 
 
-def uneven_call(module: Any, change: Callable[[int], None]) -> list[Any]:
-    strategy = mirrored(2)
-    x = rx.distribute.PerReplica([jnp.ones(1), jnp.ones(2)])
-    with strategy.scope():
-        w = rx.Variable(2.0)
-
-    def replica_fn(x: Any) -> Any:
-        return rx.value_and_grad(lambda: w * module.total() * jnp.mean(x), [w])[1][0]
-
-    step_fn = rx.function(lambda x: strategy.run(replica_fn, args=(x,)))
-    results = []
-    for step in range(STEPS):
-        change(step)
-        results.append(np.asarray(strategy.experimental_local_results(step_fn(x))[1]))
-    return results
-
-
 WAYS: dict[str, Callable[..., list[Any]]] = {
     "compile=True": functools.partial(compiled_loss, again=False),
     "compile=True, a new loss at each step": functools.partial(compiled_loss, again=True),
@@ -360,7 +342,6 @@ WAYS: dict[str, Callable[..., list[Any]]] = {
     "TPUStrategy.run, a new function at each step": functools.partial(tpu_run, again=True),
     "a loop over a data set in rx.function": functools.partial(data_set_loop, again=False),
     "the same with a new function at each step": functools.partial(data_set_loop, again=True),
-    "losses of an uneven call of rx.function": uneven_call,
 }
 
 

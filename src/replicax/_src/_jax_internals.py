@@ -381,6 +381,21 @@ def evaluate(
     return read(value)
 
 
+def has_side_effects(operation: Any) -> bool:
+    """Whether an operation does more than compute; that it is about a mesh axis does not count."""
+    return any(type(effect).__name__ != "NamedAxisEffect" for effect in operation.effects)
+
+
+def carry_out(operation: Any, operands: Sequence[Any]) -> list[Any]:
+    """What an operation of a traced program gives for these operands, as a list."""
+    parameters = operation.primitive.get_bind_params(operation.params)
+    source = operation.source_info
+    names = _source_info_util.current_name_stack() + source.name_stack
+    with _source_info_util.user_context(source.traceback, name_stack=names), operation.ctx.manager:
+        results = operation.primitive.bind(*operands, **parameters)
+    return list(results) if operation.primitive.multiple_results else [results]
+
+
 def mentions_axis(operations: Sequence[Any], axis: str) -> bool:
     """Whether an operation, or one inside it, is about a mesh axis."""
     for operation in operations:

@@ -41,3 +41,4 @@ from replicax._src.collectives._reduce_op import ReduceOpLike as ReduceOpLike
 from replicax._src.collectives._reduce_op import as_reduce_op as as_reduce_op
 from replicax._src.collectives._replicas import ReplicasTogether as ReplicasTogether
 from replicax._src.collectives._replicas import SeparateReplicas as SeparateReplicas
+from replicax._src.collectives._replicas import UnevenReplicasTogether as UnevenReplicasTogether

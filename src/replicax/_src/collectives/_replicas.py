@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from replicax._src._typing import Device, override
@@ -20,7 +21,7 @@ from replicax._src.collectives._all_reduce import (
 )
 from replicax._src.collectives._reduce_op import ReduceOp
 from replicax._src.context import EACH, Replicas
-from replicax._src.devices import ReplicaMesh
+from replicax._src.devices import ReplicaMesh, over_replicas
 from replicax._src.values import (
     DistributedValues,
     Mirrored,
@@ -94,7 +95,6 @@ class SeparateReplicas(Replicas):
         return over_workers(sum(_items(np.shape(part), axes) for part in value.values))
 
 
-@final
 class ReplicasTogether(Replicas):
     """One trace speaks for all replicas: a value is what each of them has of it."""
 
@@ -147,6 +147,18 @@ class ReplicasTogether(Replicas):
         self, value: DistributedValues, axes: Sequence[int], over_workers: Callable[[int], int]
     ) -> int:
         return _items(component(value, EACH).shape, axes) * self._mesh.size  # one shape for all
+
+
+@final
+class UnevenReplicasTogether(ReplicasTogether):
+    """The trace speaks for those replicas whose arguments have certain shapes."""
+
+    @override
+    def number_of_items(
+        self, value: DistributedValues, axes: Sequence[int], over_workers: Callable[[int], int]
+    ) -> Any:
+        items = _items(value._component(EACH).shape, axes)
+        return over_replicas(jax.lax.psum, jnp.asarray(items))
 
 
 def _items(shape: Sequence[int], axes: Sequence[int]) -> int:

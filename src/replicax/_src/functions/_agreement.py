@@ -39,11 +39,15 @@ def is_collective(operation: JaxprEqn) -> bool:
     )
 
 
-def _has_collective(jaxpr: Jaxpr) -> bool:
-    return any(
-        is_collective(each) or any(map(_has_collective, _jax_internals.subprograms(each.params)))
-        for each in jaxpr.eqns
+def has_collective(operation: JaxprEqn) -> bool:
+    """Whether an operation is a collective, or there is one inside of it."""
+    return is_collective(operation) or any(
+        _contains_collective(each) for each in _jax_internals.subprograms(operation.params)
     )
+
+
+def _contains_collective(jaxpr: Jaxpr) -> bool:
+    return any(map(has_collective, jaxpr.eqns))
 
 
 def require_agreement(jaxpr: Jaxpr, inputs: Sequence[int]) -> None:
@@ -130,7 +134,7 @@ class _Walk:
             carry = new
 
     def _check(self, equation: JaxprEqn, condition: int, bodies: Sequence[Any], what: str) -> None:
-        if condition == SAME or not any(_has_collective(each.jaxpr) for each in bodies):
+        if condition == SAME or not any(_contains_collective(each.jaxpr) for each in bodies):
             return
         where = _jax_internals.place_of(equation)
         advice = (

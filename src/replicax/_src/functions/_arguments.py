@@ -6,12 +6,13 @@ else (numbers, strings, objects) is a constant: another value is another program
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Self, final
 
 import jax
 import numpy as np
@@ -20,10 +21,17 @@ from replicax._src import _tree
 from replicax._src._arrays import as_array
 from replicax._src._typing import PyTree, Tracer
 from replicax._src.devices import ReplicaMesh, put
-from replicax._src.functions._captured import laid_out_over, look_of, other_replicas
+from replicax._src.functions._captured import (
+    Shape,
+    laid_out_over,
+    look_of,
+    other_replicas,
+    padded_over,
+    uneven_look_of,
+)
 from replicax._src.functions._keys import constant_key, plain_key
 from replicax._src.functions._place import Place
-from replicax._src.functions._retry import Uneven
+from replicax._src.functions._retry import Uneven, UnevenShapes
 from replicax._src.values import (
     DistributedValues,
     Mirrored,
@@ -56,36 +64,59 @@ class Kind(enum.Enum):
 
 
 class Look(NamedTuple):
-    """What an input looks like."""
+    """What an input looks like.
+
+    Replicas may have different shapes: `shapes` are these, and `shape` holds the largest sizes.
+    """
 
     kind: Kind
     shape: tuple[int, ...]
     dtype: Any
     count: int = 1
     weak_type: bool = False
+    shapes: tuple[tuple[int, ...], ...] = ()
 
     def __repr__(self) -> str:
-        text = f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        shapes = " or ".join(_sizes(shape) for shape in self.shapes or [self.shape])
+        text = f"{self.dtype}{shapes}"
         return text if self.kind is Kind.ARRAY else f"{text} ({self.kind.value})"
 
 
 class Arguments:
     """The arguments of one call, taken apart."""
 
-    __slots__ = ("_rebuild", "inputs", "key", "leaves", "looks", "structure")
+    __slots__ = (
+        "_rebuild",
+        "_shares",
+        "inputs",
+        "key",
+        "leaves",
+        "looks",
+        "structure",
+        "variants",
+        "which",
+    )
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]):
         """
         Raises:
-          Uneven: a per-replica value has components of different shapes.
+          Uneven: the components of a per-replica value cannot be one array.
         """
         leaves, self._rebuild, self.structure = flatten((args, kwargs))
         self.leaves = leaves
         self.inputs: list[Any] = []  # the values that become inputs, in order
         self.looks: list[Any] = []  # for every leaf: a Look, or the constant
+        self._shares: list[list[Shape]] = []  # of the inputs with several shapes, by replica
         for leaf in leaves:
             self.looks.append(self._look(leaf))
-        self.key = (self.structure, tuple(self.looks))
+        # The distinct shapes of those inputs on a replica, and which of them each replica has.
+        self.variants: tuple[tuple[Shape, ...], ...] = ()
+        self.which: list[int] = []
+        if self._shares:
+            by_replica = _by_replica(self._shares)
+            self.variants = tuple(sorted(set(by_replica), reverse=True))
+            self.which = [self.variants.index(each) for each in by_replica]
+        self.key = (self.structure, tuple(self.looks), self.variants)
 
     @property
     def have_empty(self) -> bool:
@@ -94,9 +125,17 @@ class Arguments:
 
     def _look(self, leaf: object) -> Any:
         if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
-            shape, dtype, is_weak = look_of(leaf)
             self.inputs.append(leaf)
-            return Look(Kind.of(leaf), shape, dtype, leaf._count, is_weak)
+            kind = Kind.of(leaf)
+            try:
+                shape, dtype, is_weak = look_of(leaf)
+            except UnevenShapes:
+                shares, dtype, is_weak = uneven_look_of(leaf)
+                self._shares.append(shares)
+                shape = tuple(map(max, *shares))
+                shapes = tuple(sorted(set(shares), reverse=True))
+                return Look(kind, shape, dtype, leaf._count, is_weak, shapes)
+            return Look(kind, shape, dtype, leaf._count, is_weak)
         if isinstance(leaf, Tracer):
             raise RuntimeError(
                 "An argument of an rx.function is a value of a function that was traced before and "
@@ -114,6 +153,22 @@ class Arguments:
             return Look(Kind.ARRAY, leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
         return constant_key(leaf)
 
+    def said_shapes(self) -> str:
+        """The shapes that replicas have, for a message."""
+        return "; ".join(", ".join(map(str, shapes)) for shapes in self._shares)
+
+    def of_variant(self, number: int) -> Self:
+        """These arguments with the shapes that they have on some replicas, to trace with."""
+        variant = copy.copy(self)
+        shapes = iter(self.variants[number])
+        variant.looks = [
+            look._replace(shape=next(shapes), shapes=())
+            if isinstance(look, Look) and look.shapes
+            else look
+            for look in self.looks
+        ]
+        return variant
+
     def rebuilt(self, tracers: Sequence[Any], mesh: ReplicaMesh | None) -> tuple[Any, Any]:
         """`(args, kwargs)` with tracers in the place of the inputs."""
         given = iter(tracers)
@@ -126,12 +181,25 @@ class Arguments:
     def input_looks(self, mesh: ReplicaMesh | None) -> list[Look]:
         """What the inputs of a program look like; for one device, every component is one."""
         looks = [look for look in self.looks if isinstance(look, Look)]
+        if self.variants:
+            return [*looks, Look(Kind.PER_REPLICA, (), np.dtype(np.int32), len(self.which))]
         if mesh is not None:
             return looks
         return [look for look in looks for _ in range(look.count)]
 
     def laid_out(self, place: Place) -> list[Any]:
         """The inputs as a compiled program takes them."""
+        if self.variants:
+            assert place.mesh is not None
+            looks = [look for look in self.looks if isinstance(look, Look)]
+            arrays = [
+                padded_over(place.mesh, value, look.shape, look.dtype)
+                if look.shapes
+                else lay_out(value, place)
+                for value, look in zip(self.inputs, looks, strict=True)
+            ]
+            numbers = PerReplica([np.int32(number) for number in self.which])
+            return [*arrays, laid_out_over(place.mesh, numbers)]
         if place.mesh is not None:
             return [lay_out(value, place) for value in self.inputs]
         parts: list[Any] = []
@@ -141,6 +209,17 @@ class Arguments:
             else:
                 parts.append(lay_out(value, place))
         return parts
+
+
+def _by_replica(shares: Sequence[Sequence[Shape]]) -> list[tuple[Shape, ...]]:
+    """For each replica its shapes of all inputs that have several."""
+    if len({len(each) for each in shares}) > 1:
+        raise Uneven("the replicas have different shapes, and are of different strategies")
+    return list(zip(*shares, strict=True))
+
+
+def _sizes(shape: Shape) -> str:
+    return f"[{','.join(map(str, shape))}]"
 
 
 def _traced(look: Look, given: Iterator[Any], mesh: ReplicaMesh | None) -> Any:

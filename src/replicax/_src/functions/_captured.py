@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from replicax._src import _jax_internals
@@ -12,6 +13,8 @@ from replicax._src._arrays import as_array
 from replicax._src.devices import ReplicaMesh
 from replicax._src.functions._retry import NotOneProgram, Uneven, UnevenShapes
 from replicax._src.values import DistributedValues, buffers_of
+
+Shape: TypeAlias = tuple[int, ...]
 
 
 def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
@@ -36,6 +39,43 @@ def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
     if not any(isinstance(part, np.ndarray) for part in value.values):  # those can be changed
         value._laid_out_over = (mesh, array, is_weak)
     return array
+
+
+def padded_over(mesh: ReplicaMesh, value: DistributedValues, shape: Shape, dtype: Any) -> jax.Array:
+    """The components of `value`, filled up with zeros to one shape, as one array over `mesh`."""
+    if value._count != len(mesh.devices):
+        raise other_replicas("an argument", value._count, mesh)
+    parts: list[jax.Array] = []
+    for index, part in enumerate(value.values):
+        if np.shape(part) != shape:  # by NumPy, which has nothing to compile for each shape
+            edges = [(0, wanted - size) for size, wanted in zip(np.shape(part), shape, strict=True)]
+            part = np.pad(np.asarray(part, dtype), edges)
+            parts.append(_jax_internals.put_on_one(part, mesh.devices[index]))
+        else:
+            parts.append(mesh.at_home(as_array(part, dtype), index))
+    return mesh.assemble(parts)
+
+
+def uneven_look_of(value: DistributedValues) -> tuple[list[Shape], Any, bool]:
+    """The shapes of the components, the dtype that they share, and whether it is weak.
+
+    Raises:
+      Uneven: they cannot be padded to one shape.
+    """
+    parts = value.values
+    shapes = [tuple(np.shape(part)) for part in parts]
+    if len(set(shapes)) == 1 or len({len(shape) for shape in shapes}) > 1:
+        look_of(value)  # says why
+        raise UnevenShapes(f"the replicas have different shapes: {shapes}")
+    if 0 in map(max, *shapes):
+        raise Uneven("an argument has no items")
+    dtypes = {(getattr(part, "dtype", None), getattr(part, "weak_type", False)) for part in parts}
+    dtype, is_weak = dtypes.pop()
+    if dtypes or dtype is None or jnp.issubdtype(dtype, jax.dtypes.extended):
+        raise Uneven("the replicas have different dtypes and shapes, or random keys")
+    if np.dtype(dtype).kind in "OSU":
+        raise Uneven("a component is text, which compiled programs do not take")
+    return shapes, jax.dtypes.canonicalize_dtype(dtype), is_weak
 
 
 def other_replicas(what: str, count: int, mesh: ReplicaMesh) -> NotOneProgram:

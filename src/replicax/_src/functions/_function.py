@@ -3,7 +3,7 @@
 The first call with new shapes traces the function (`_trace.py`) and compiles it (`_program.py`);
 later ones look the program up. What cannot be one program runs as Python:
 
-- replicas whose arrays differ in shape (a last partial batch) run that one call eagerly;
+- replicas whose arrays differ in shape (a last partial batch), where these cannot be one program;
 - a function that iterates over a data set, or that uses strategies on different devices, runs as a
   Python loop in which each `strategy.run` is compiled.
 """
@@ -52,6 +52,7 @@ from replicax._src.functions._retry import (
     RefNeeded,
     Uneven,
     UnevenShapes,
+    VariablesToMake,
 )
 from replicax._src.functions._signature import Signature
 from replicax._src.functions._snapshot import with_snapshots
@@ -241,7 +242,7 @@ class Function(Generic[P, R]):
                     results.append((program(pairs.pop(0)[1]), 1))
                     if pairs:
                         program = self._find(body, None, frame, pairs[0][1])
-            if isinstance(program, Program) and len(pairs) > 1 and not program.defers:
+            if isinstance(program, Program) and len(pairs) > 1 and program.can_loop:
                 many = [arguments for _, arguments in pairs]
                 try:
                     result = program.call_many(many, last_only)
@@ -309,11 +310,12 @@ class Function(Generic[P, R]):
         try:
             arguments = Arguments(args, kwargs)
         except Uneven as reason:
-            self._count_uneven(reason)
-            with world().compiling_losses():
-                return with_snapshots(body(*args, **kwargs))
-        state.uneven_calls = 0
+            return self._call_uneven(body, args, kwargs, reason)
         program = self._find(body, strategy, frame, arguments)
+        if program is _EAGER and arguments.variants:
+            shapes = UnevenShapes(f"the replicas have different shapes: {arguments.said_shapes()}")
+            return self._call_uneven(body, args, kwargs, shapes)
+        state.uneven_calls = 0
         if program is _EAGER:
             return with_snapshots(body(*args, **kwargs))
         if program is _LOOP:
@@ -326,8 +328,14 @@ class Function(Generic[P, R]):
             state.programs.clear()
             return self._call(body, strategy, frame, args, kwargs)
 
-    def _count_uneven(self, reason: Uneven) -> None:
-        """The last batch of an epoch may be uneven; if all are, somebody should know."""
+    def _call_uneven(
+        self,
+        body: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reason: Uneven,
+    ) -> Any:
+        """Runs as Python, since replicas differ. If all batches do, somebody should know."""
         self._state.uneven_calls += 1
         if self._state.uneven_calls == _MANY and isinstance(reason, UnevenShapes):
             warn(
@@ -336,6 +344,8 @@ class Function(Generic[P, R]):
                 "let the number of replicas divide its size, or leave the rest of the rows out: "
                 "dataset.batch(size, drop_remainder=True)."
             )
+        with world().compiling_losses():
+            return with_snapshots(body(*args, **kwargs))
 
     def _find(
         self,
@@ -391,6 +401,8 @@ class Function(Generic[P, R]):
                 continue
             except NotOneProgram as reason:
                 return state.left_to_python(key, _LOOP, str(reason))
+            except VariablesToMake:
+                return _EAGER
             except OnlyPython as reason:
                 return state.left_to_python(key, _EAGER, str(reason))
             break

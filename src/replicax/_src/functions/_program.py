@@ -35,13 +35,17 @@ from replicax._src.devices import (
 )
 from replicax._src.functions._agreement import BY_DATA, SAME, require_agreement
 from replicax._src.functions._arguments import Arguments, Kind, Look, flatten, lay_out
+from replicax._src.functions._captured import Shape
 from replicax._src.functions._explanation import Report, collectives_of
+from replicax._src.functions._keys import constant_key
 from replicax._src.functions._many import loop_of, stacked_nothing
 from replicax._src.functions._place import Place
 from replicax._src.functions._remedies import remark_on
+from replicax._src.functions._retry import Uneven, UnevenShapes
 from replicax._src.functions._snapshot import snapshot
 from replicax._src.functions._trace import Entry, Passage, ProgramTrace, array_for
 from replicax._src.functions._traced_world import TracedWorld
+from replicax._src.functions._variants import CannotMerge, Variant, merge
 from replicax._src.values import (
     DistributedValues,
     Mirrored,
@@ -63,6 +67,8 @@ from replicax._src.variable import (
     set_whole,
 )
 
+_MOST_VARIANTS = 4  # shares are full, partial or empty; each further shape is compiled as well
+
 
 class Program:
     """One trace of a user's function, compiled for one set of argument shapes."""
@@ -79,8 +85,11 @@ class Program:
         self.place = place
         self.mesh = place.mesh
         self._what = ""  # what other workers have to call, too
+        self._is_merged = bool(arguments.variants)
+        self._shapes: dict[int, list[Shape]] = {}  # of results whose shape differs, by variant
         with _compiling(user_fn):
-            self.jaxpr, traced = self._trace(body, user_fn, arguments, may_create, refs)
+            trace = self._trace_variants if arguments.variants else self._trace
+            self.jaxpr, traced = trace(body, user_fn, arguments, may_create, refs)
         self.creates = traced.has_created
         self.defers = [(weakref.ref(variable), how) for variable, how, _ in traced.deferred]
         if self.mesh is not None:
@@ -104,7 +113,8 @@ class Program:
         may_create: bool,
         refs: Collection[Variable],
     ) -> tuple[Any, ProgramTrace]:
-        inputs = arguments.laid_out(self.place)
+        is_variant = bool(arguments.variants)
+        inputs = None if is_variant else arguments.laid_out(self.place)
 
         traces: list[ProgramTrace] = []
 
@@ -119,18 +129,92 @@ class Program:
             trace.finish()
             return results
 
-        looks = arguments.input_looks(self.mesh)
-        names = [f"number {index}" for index in range(len(looks))]
-        axes = [] if self.mesh is None else [(REPLICA_AXIS, self.mesh.size)]
-        program, self._constants = _jax_internals.trace_to_program(
-            flat, user_fn, names, looks, axes, None if self.mesh is None else self.mesh.inside
-        )
+        program = self._program_of(flat, user_fn, arguments.input_looks(self.mesh))
         if any(isinstance(each, Tracer) for each in self._constants):
             raise jax.errors.UnexpectedTracerError(
                 "A value of a function that was traced before is used here: it was kept in a "
                 "global, a list or an attribute. Return it from that function instead."
             )
         return program, traces[0]
+
+    def _program_of(self, flat: Callable[..., Any], user_fn: Any, looks: Sequence[Any]) -> Any:
+        names = [f"number {index}" for index in range(len(looks))]
+        axes = [] if self.mesh is None else [(REPLICA_AXIS, self.mesh.size)]
+        program, self._constants = _jax_internals.trace_to_program(
+            flat, user_fn, names, looks, axes, None if self.mesh is None else self.mesh.inside
+        )
+        return program
+
+    def _trace_variants(
+        self,
+        body: Callable[..., Any],
+        user_fn: Callable[..., Any],
+        arguments: Arguments,
+        may_create: bool,
+        refs: Collection[Variable],
+    ) -> tuple[Any, ProgramTrace]:
+        """One trace for each distinct shape of a replica's arguments, merged into one program."""
+        shapes_here = f"the replicas have different shapes: {arguments.said_shapes()}"
+        if len(arguments.variants) > _MOST_VARIANTS:
+            raise UnevenShapes(f"{shapes_here}. A program has {_MOST_VARIANTS} of them at most")
+        if self.mesh is None or self.mesh.spans_workers or self.mesh.logical_devices > 1:
+            raise UnevenShapes(shapes_here)
+        variants: list[Variant] = []
+        returned: list[Any] = []
+        count = len(arguments.input_looks(self.mesh))
+        first: ProgramTrace | None = None
+        template: Any = None
+        for number in range(len(arguments.variants)):
+            variant = arguments.of_variant(number)
+            program, traced = self._trace(body, user_fn, variant, may_create, refs)
+            if first is None:
+                first, template = traced, program.jaxpr.invars[len(self._constants) + count :]
+            positions = _positions(first.inputs, count)
+            if _positions(traced.inputs, count).keys() != positions.keys():
+                raise Uneven("it reads other variables with another number of rows")
+            written = [id(entry.variable) for entry in traced.written]
+            wanted = [id(entry.variable) for entry in first.written]
+            if set(written) != set(wanted):
+                raise Uneven("it assigns other variables with another number of rows")
+            inputs = [positions[_name(each)] for each in traced.inputs]
+            outputs = [self._number_of_arrays + written.index(each) for each in wanted]
+            variants.append(
+                Variant(
+                    program,
+                    [*self._constants, *range(count), *inputs],
+                    [*range(self._number_of_arrays), *outputs],
+                )
+            )
+            leaves = [(kind, constant_key(leaf)) for kind, leaf in self._results]
+            returned.append((self._structure, leaves, self._assigned))
+        assert first is not None
+        if any(each != returned[0] for each in returned):
+            raise Uneven("what it returns differs in more than shapes with another number of rows")
+        shapes: list[list[Shape]] = []
+        alike: list[bool] = []
+
+        def flat(*tracers: Any) -> list[Any]:
+            merged, shapes[:], alike[:] = merge(variants, tracers[count - 1], tracers)
+            return merged
+
+        looks = [*arguments.input_looks(self.mesh), *(each.aval for each in template)]
+        try:
+            program = self._program_of(flat, user_fn, looks)
+        except CannotMerge as reason:
+            raise Uneven(str(reason)) from None
+        kinds = [kind for kind, leaf in self._results if leaf is None and kind is not Kind.CONSTANT]
+        for entry, is_alike in zip(first.written, alike[len(kinds) :], strict=True):
+            if not (is_alike or copies_differ(entry.variable)):
+                name = entry.variable.name
+                raise Uneven(f"what it assigns to {name!r} depends on the number of rows")
+        for index, kind in enumerate(kinds):
+            if kind is not Kind.PER_REPLICA and not alike[index]:
+                raise Uneven("what it returns depends on the number of rows")
+            if len(set(shapes[index])) > 1:
+                self._shapes[index] = shapes[index]
+            if not math.prod(map(max, *shapes[index])) and shapes[index][0]:
+                raise Uneven("a result has no items")
+        return program, first
 
     def _differences(self, arguments: Arguments, traced: ProgramTrace) -> list[int]:
         """How much each input may differ from replica to replica."""
@@ -150,14 +234,16 @@ class Program:
     def _flattened(self, result: PyTree, trace: ProgramTrace) -> list[Any]:
         """The arrays of what the function returned; the rest is the same at every call."""
         # On one device the components of a per-replica value are arrays like any others.
-        leaves, self._rebuild, _ = flatten(result, _is_variable if self.mesh is None else is_leaf)
+        leaves, self._rebuild, self._structure = flatten(
+            result, _is_variable if self.mesh is None else is_leaf
+        )
         self._results: list[tuple[Kind, Any]] = []
         self._assigned: list[int | None] = []  # the logical devices that results are kept on
         self._weak: list[bool] = []
         arrays: list[Any] = []
         for leaf in leaves:
             kind, array = self._result(leaf)
-            if array is not None and not array.size and self.mesh is not None:
+            if array is not None and not array.size and trace.has_no_empty_results:
                 # Programs for several devices cannot give arrays without items either.
                 kind, leaf, array = Kind.EMPTY, self._without_items(kind, array), None
             self._results.append((kind, leaf if array is None else None))
@@ -299,7 +385,12 @@ class Program:
     # ------------------------------------------------------------------ calling
 
     def __call__(self, arguments: Arguments) -> Any:
-        return self._called(self.run, arguments.laid_out(self.place))
+        return self._called(self.run, arguments.laid_out(self.place), which=arguments.which)
+
+    @property
+    def can_loop(self) -> bool:
+        """Whether `call_many` can be used."""
+        return not self.defers and not self._is_merged
 
     def call_many(self, many: Sequence[Arguments], last_only: bool) -> Any:
         """One call for each of `many`, in one program; their results stacked, or the last ones."""
@@ -310,7 +401,13 @@ class Program:
         count = 0 if last_only else len(many)
         return self._called(run, [each.laid_out(self.place) for each in many], count)
 
-    def _called(self, run: Callable[..., Any], inputs: PyTree, count: int = 0) -> Any:
+    def _called(
+        self,
+        run: Callable[..., Any],
+        inputs: PyTree,
+        count: int = 0,
+        which: Sequence[int] = (),
+    ) -> Any:
         if self.mesh is not None:
             self.mesh.wait_for(inputs)
         done: list[Any] = []
@@ -343,7 +440,7 @@ class Program:
         # Not under the lock: the replicas meet, and each has to take it.
         for (reference, how), value in zip(self.defers, results[self._number_of_arrays :]):
             change(_alive(reference), how, value)
-        return self._returned(results[: self._number_of_arrays], count)
+        return self._returned(results[: self._number_of_arrays], count, which)
 
     def _write_back(self, in_place: list[Any], elsewhere: list[Any]) -> None:
         self._state.put(in_place)
@@ -369,10 +466,14 @@ class Program:
             return contextlib.nullcontext()
         return jax.set_mesh(replica_mesh(self.place.devices).mesh)
 
-    def _returned(self, results: Sequence[Any], count: int) -> Any:
+    def _returned(self, results: Sequence[Any], count: int, which: Sequence[int]) -> Any:
         """What the function returned; `count` for stacked results, if there are any."""
         if self._bare and self.mesh is None:
             return self._rebuild(results)
+        if self._shapes:
+            results = list(results)
+            for index, shapes in self._shapes.items():
+                results[index] = self._cut(results[index], [shapes[number] for number in which])
         given = zip(results, self._assigned, strict=True)
         return self._rebuild(
             [
@@ -387,7 +488,7 @@ class Program:
 
     def _as_result(self, kind: Kind, array: jax.Array, logical_device: int | None) -> Any:
         mesh = self.mesh
-        if mesh is None:
+        if mesh is None or isinstance(array, DistributedValues):
             return array
         if kind is Kind.ARRAY:
             if logical_device is not None:
@@ -400,8 +501,32 @@ class Program:
         parts = [mesh.component(array, replica, logical_device) for replica in replicas]
         return wrap([_jax_internals.uncommitted(part) for part in parts])
 
+    def _cut(self, array: jax.Array, shapes: Sequence[Shape]) -> Any:
+        """A padded result with the shape that it has on each replica."""
+        assert self.mesh is not None
+        parts = [self.mesh.component(array, index) for index in range(len(shapes))]
+        return per_replica_type(self.mesh.devices)(
+            [
+                _jax_internals.uncommitted(
+                    part if part.shape == shape else part[tuple(map(slice, shape))]
+                )
+                for part, shape in zip(parts, shapes, strict=True)
+            ]
+        )
+
 
 _NOTHING = contextlib.nullcontext()
+
+
+def _name(input_of_trace: Any) -> Any:
+    """The same for the same input of another trace."""
+    if isinstance(input_of_trace, Entry):
+        return id(input_of_trace.variable), input_of_trace.passage
+    return id(input_of_trace)
+
+
+def _positions(inputs: Sequence[Any], start: int) -> dict[Any, int]:
+    return {_name(each): index for index, each in enumerate(inputs, start=start)}
 
 
 def _compiling(fn: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from replicax._src._tree import leaves_of
 from replicax._src._typing import Device, PyTree
 from replicax._src.context import EachReplicaContext, Frame, ReplicaContext, StrategyLike, entered
 from replicax._src.devices import replicas_on
@@ -40,6 +41,8 @@ def run_in_trace(
         ) -> Any:
             program.end_turns()
             is_same = provenance.is_same if keep_same else None
+            if keep_same and any(isinstance(leaf, int | float) for leaf in leaves_of(payload)):
+                program.require_one_shape("meet with a number that may be their number of rows")
             with entered(Frame(strategy)):
                 result = handler(regroup_traced(payload, mesh, is_same=is_same))
             return provenance.handed_out(result)

@@ -35,7 +35,14 @@ from replicax._src.context import (
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, need_mesh, put, replica_mesh
 from replicax._src.functions._captured import laid_out_over, look_of
 from replicax._src.functions._place import Place
-from replicax._src.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
+from replicax._src.functions._retry import (
+    NotOneProgram,
+    OnlyPython,
+    OtherDevicesNeeded,
+    RefNeeded,
+    Uneven,
+    VariablesToMake,
+)
 from replicax._src.functions._turns import Provenance, Turns
 from replicax._src.values import DistributedValues, TracedBuffers
 from replicax._src.variable import (
@@ -105,17 +112,19 @@ class ProgramTrace:
         place: Place,
         may_create: bool,
         refs: Collection[Variable],
-        arguments: Sequence[Any],
+        arguments: Sequence[Any] | None,
     ):
         """
         Args:
           place: where the program will run.
           may_create: whether variables may be made.
           refs: the variables that inner functions read and change.
-          arguments: the arrays that the function was called with, laid out for the program.
+          arguments: the arrays that the function was called with, laid out for the program; None
+            if the trace is a variant for some replicas.
         """
         self._refs = {id(variable) for variable in refs}
-        self._arguments = arguments
+        self._arguments = arguments or ()
+        self.is_variant = arguments is None
         self.mesh = place.mesh
         self._place = place
         self._replica = place.replica
@@ -136,6 +145,14 @@ class ProgramTrace:
         with self._stamps, entered_world(world):
             self._stamps.enter_context(_trace_stamp(object()))
             yield
+
+    @property
+    def has_no_empty_results(self) -> bool:
+        """Whether arrays without items are no outputs: programs for several devices have none.
+
+        In a variant they are, and are padded to the shape that they have on other replicas.
+        """
+        return self.mesh is not None and not self.is_variant
 
     @property
     def written(self) -> list[Entry]:
@@ -256,6 +273,8 @@ class ProgramTrace:
             )
         if self._replica is not None:
             raise OnlyPython(f"eager replicas make the variable {variable.name!r} together")
+        if self.is_variant:
+            raise VariablesToMake(f"it makes the variable {variable.name!r}")
         self.has_created = True
         value = jax.lax.stop_gradient(value)
         with _jax_internals.outside_of_traces():
@@ -347,6 +366,11 @@ class ProgramTrace:
     def assigned(self, value: object) -> int | None:
         """The logical device that a value was assigned to."""
         return self._assigned.get(id(value), (None, None))[1]
+
+    def require_one_shape(self, what: str) -> None:
+        """Gives up if this is a variant: it knows the shapes on some of the replicas only."""
+        if self.is_variant:
+            raise Uneven(f"replicas differ in shape, and {what}")
 
     def leave_to_python(self, reason: str) -> None:
         """Gives up: the function has to run as plain Python."""

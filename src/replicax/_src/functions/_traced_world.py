@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn, final
 import jax
 
 from replicax._src._typing import Device, Tracer, override
-from replicax._src.collectives import ReplicasTogether, SeparateReplicas
+from replicax._src.collectives import ReplicasTogether, SeparateReplicas, UnevenReplicasTogether
 from replicax._src.context import (
     EACH,
     Picked,
@@ -53,7 +53,12 @@ class TracedWorld(World):
     def __init__(self, program: ProgramTrace):
         self.program = program
         mesh = program.mesh
-        self.replicas = SeparateReplicas() if mesh is None else ReplicasTogether(mesh)
+        if mesh is None:
+            self.replicas = SeparateReplicas()
+        elif program.is_variant:
+            self.replicas = UnevenReplicasTogether(mesh)
+        else:
+            self.replicas = ReplicasTogether(mesh)
         self.run_replicas = functools.partial(run_in_trace, program)
 
     @override
@@ -77,6 +82,10 @@ class TracedWorld(World):
     @override
     def leave_to_python(self, reason: str) -> None:
         self.program.leave_to_python(reason)
+
+    @override
+    def require_one_shape(self, what: str) -> None:
+        self.program.require_one_shape(what)
 
     @override
     def on_device(self, device: Device) -> AbstractContextManager[Any]:

@@ -1,0 +1,270 @@
+"""Replicas whose arrays differ in shape, in one program: the numbers of plain Python.
+
+Each program is run as Python and compiled, on shares of different sizes. Most are one program; the
+others say why they are left to Python.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import replicax as rx
+from tests.replicas import mirrored
+
+SHARES = [(3, 3, 2, 1), (4, 4, 0, 0)]
+ONE_PROGRAM = "as one program"
+
+
+def context() -> Any:
+    return rx.get_replica_context()
+
+
+def total(value: Any) -> Any:
+    return context().all_reduce("SUM", value)
+
+
+def scan(x: Any) -> Any:
+    return jax.lax.scan(lambda carry, row: (carry + row, carry), jnp.zeros(2), x)
+
+
+def reduced_in_merge(number: Any) -> Any:
+    def merge(strategy: Any, number: Any) -> Any:
+        return strategy.reduce("SUM", number, axis=None)
+
+    return context().merge_call(merge, args=(number,))
+
+
+IN_REPLICAS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "rows": (lambda x: x, ONE_PROGRAM),
+    "a nested result": (lambda x: {"b": x[:, 0], "a": (x.sum(), None, "text")}, ONE_PROGRAM),
+    "the number of rows, summed": (lambda x: total(x.shape[0]), ONE_PROGRAM),
+    "as a float": (lambda x: total(float(len(x))), ONE_PROGRAM),
+    "as a NumPy array": (lambda x: total(np.ones(2, np.float32) * len(x)), ONE_PROGRAM),
+    "as an array": (lambda x: total(jnp.ones(2) * len(x)), ONE_PROGRAM),
+    "as a mean": (lambda x: context().all_reduce("MEAN", jnp.float32(len(x))), ONE_PROGRAM),
+    "as an array of each": (lambda x: jnp.float32(len(x)), ONE_PROGRAM),
+    "as a number of each": (lambda x: len(x), "depends on the number of rows"),
+    "in a merge_call": (lambda x: reduced_in_merge(len(x)), "may be their number of rows"),
+    "as an array in a merge_call": (lambda x: reduced_in_merge(jnp.float32(len(x))), ONE_PROGRAM),
+    "what is the same everywhere": (lambda x: (3, jnp.zeros(2)), ONE_PROGRAM),
+    "centered": (lambda x: x - total(x.sum(0)) / total(jnp.float32(len(x))), ONE_PROGRAM),
+    "the replica's number": (lambda x: x * context().replica_id_in_sync_group, ONE_PROGRAM),
+    "a condition": (lambda x: jax.lax.cond(x.sum() > 10, jnp.sin, jnp.cos, x.sum()), ONE_PROGRAM),
+    "a loop": (scan, ONE_PROGRAM),
+    "random numbers": (lambda x: jax.random.normal(jax.random.key(0), x.shape), ONE_PROGRAM),
+    "an inner jit": (lambda x: jax.jit(lambda x: jnp.tanh(x) * x)(x), ONE_PROGRAM),
+    "the mean of a batch": (
+        lambda x: rx.nn.compute_average_loss(x[:, 0], global_batch_size=9),
+        ONE_PROGRAM,
+    ),
+    "gathered": (lambda x: context().all_gather(x, axis=0), "eagerly, because"),
+    "without items": (lambda x: x[:0], "no items"),
+}
+
+
+@pytest.mark.parametrize("name", IN_REPLICAS)
+@pytest.mark.parametrize("rows", SHARES, ids=str)
+def test_in_replicas(name: str, rows: tuple[int, ...]):
+    fn, how = IN_REPLICAS[name]
+    strategy = mirrored(4)
+    agree(strategy, lambda x: strategy.run(fn, args=(x,)), shares_of(rows), how)
+
+
+ACROSS_REPLICAS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "a mean over rows": (lambda s, x: s.reduce("MEAN", x, axis=0), ONE_PROGRAM),
+    "a mean over everything": (lambda s, x: s.reduce("MEAN", x, axis=[0, 1]), ONE_PROGRAM),
+    "a sum over rows": (lambda s, x: s.reduce("SUM", x, axis=0), ONE_PROGRAM),
+    "two runs": (
+        lambda s, x: s.run(jnp.add, args=(x, s.run(lambda x: x * 2, args=(x,)))),
+        ONE_PROGRAM,
+    ),
+    "gathered": (lambda s, x: s.gather(x, axis=0), "eagerly, because"),
+    "all rows, counted": (
+        lambda s, x: jnp.float32(sum(len(part) for part in s.experimental_local_results(x))),
+        "it looks at their components",
+    ),
+    "one component": (lambda s, x: s.experimental_local_results(x)[1] * 2, "components"),
+}
+
+
+@pytest.mark.parametrize("name", ACROSS_REPLICAS)
+@pytest.mark.parametrize("rows", SHARES, ids=str)
+def test_across_replicas(name: str, rows: tuple[int, ...]):
+    fn, how = ACROSS_REPLICAS[name]
+    strategy = mirrored(4)
+    agree(strategy, lambda x: fn(strategy, x), shares_of(rows), how)
+
+
+ASSIGNMENTS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "SUM": (lambda v, x: v["SUM"].assign(x.sum()), ONE_PROGRAM),
+    "the number of rows": (lambda v, x: v["SUM"].assign_add(float(len(x))), ONE_PROGRAM),
+    "MEAN": (lambda v, x: v["MEAN"].assign_sub(x.sum()), ONE_PROGRAM),
+    "ONLY_FIRST_REPLICA": (lambda v, x: v["ONLY_FIRST_REPLICA"].assign(x.sum()), ONE_PROGRAM),
+    "ON_READ": (lambda v, x: v["ON_READ"].assign_add(x.sum()), ONE_PROGRAM),
+}
+
+
+@pytest.mark.parametrize("name", ASSIGNMENTS)
+@pytest.mark.parametrize("rows", SHARES, ids=str)
+def test_assignments(name: str, rows: tuple[int, ...]):
+    fn, how = ASSIGNMENTS[name]
+    strategy = mirrored(4)
+    kept: list[Any] = []
+    for compiled in (False, True):
+        with strategy.scope():
+            variables = {
+                name: rx.Variable(1.0, aggregation=rx.VariableAggregation[name])
+                for name in ("SUM", "MEAN", "ONLY_FIRST_REPLICA")
+            }
+            variables["ON_READ"] = rx.Variable(
+                1.0,
+                synchronization=rx.VariableSynchronization.ON_READ,
+                aggregation=rx.VariableAggregation.SUM,
+            )
+
+        def replica_step(x: Any, variables: Any = variables) -> None:
+            fn(variables, x)
+
+        def step(x: Any, replica_step: Any = replica_step) -> None:
+            strategy.run(replica_step, args=(x,))
+
+        called: Any = rx.function(step) if compiled else step
+        for _ in range(2):
+            called(shares_of(rows))
+        if compiled:
+            assert how in str(called.explain(shares_of(rows)))
+        kept.append([flat(strategy, each) for each in variables.values()])
+    same(*kept)
+
+
+def test_a_training_with_a_last_batch_and_metrics():
+    """Two epochs of 37 rows in batches of 10 on 4 replicas: four shapes, and one of 7 rows."""
+    rows = np.random.default_rng(0).normal(size=(37, 4)).astype(np.float32)
+
+    def train(strategy: Any, compiled: bool) -> Any:
+        with strategy.scope():
+            w = rx.Variable(np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3))
+            optimizer = rx.Optimizer(optax.adam(0.1))
+            mean = rx.metrics.Mean()
+
+        def replica_step(x: Any, y: Any) -> Any:
+            def loss_fn() -> Any:
+                errors = (jnp.tanh(x @ w).sum(-1) - y) ** 2
+                mean.update_state(errors)
+                return rx.nn.compute_average_loss(errors, global_batch_size=10)
+
+            loss, gradients = rx.value_and_grad(loss_fn, [w])
+            optimizer.apply_gradients(zip(gradients, [w], strict=True))
+            return loss
+
+        def step(x: Any, y: Any) -> Any:
+            return strategy.reduce("SUM", strategy.run(replica_step, args=(x, y)), axis=None)
+
+        step = rx.function(step) if compiled else step
+        dataset = rx.data.Dataset.from_tensor_slices((rows, rows.sum(1))).batch(10)
+        losses = [
+            float(step(x, y))
+            for _ in range(2)
+            for x, y in strategy.experimental_distribute_dataset(dataset)
+        ]
+        return losses, w.numpy(), float(mean.result())
+
+    expected = train(mirrored(1), False)
+    same(train(mirrored(4), True), expected)
+    same(train(mirrored(4), False), expected)
+
+
+def test_one_program_serves_shares_in_any_order():
+    strategy = mirrored(4)
+    traces: list[Any] = []
+
+    @rx.function
+    def doubled(x: Any) -> Any:
+        traces.append(1)
+        return strategy.run(lambda x: x * 2, args=(x,))
+
+    for rows in [(3, 3, 2, 2), (2, 3, 3, 2), (3, 2, 2, 2)]:
+        found = strategy.experimental_local_results(doubled(shares_of(rows)))
+        assert [part.shape[0] for part in found] == list(rows)
+        same(list(found), [part * 2 for part in shares_of(rows).values])
+    assert len(traces) == 2  # one for each size
+
+
+def test_several_arguments_have_their_own_shapes():
+    strategy = mirrored(2)
+    a, b = shares_of((3, 2)), shares_of((1, 4))
+    agree(strategy, lambda x: strategy.run(lambda a, b: a.sum() * b, args=x), (a, b), ONE_PROGRAM)
+
+
+def test_too_many_shapes_are_left_to_python():
+    strategy = mirrored(8)
+    x = shares_of(tuple(range(1, 9)))
+    agree(strategy, lambda x: strategy.run(jnp.sum, args=(x,)), x, "4 of them at most")
+
+
+def test_a_function_that_makes_variables_on_an_uneven_call():
+    strategy = mirrored(2)
+    made: list[Any] = []
+
+    @rx.function
+    def step(x: Any) -> Any:
+        if not made:
+            with strategy.scope():
+                made.append(rx.Variable(2.0))
+        return strategy.run(lambda x: x.sum() * made[0], args=(x,))
+
+    for _ in range(2):
+        same(step(shares_of((3, 1))), [part.sum() * 2 for part in shares_of((3, 1)).values])
+    assert len(made) == 1
+    assert ONE_PROGRAM in str(step.explain(shares_of((3, 1))))
+
+
+def test_steps_take_uneven_items_one_by_one():
+    strategy = mirrored(2)
+
+    @rx.function
+    def step(x: Any) -> Any:
+        return strategy.reduce("SUM", strategy.run(jnp.sum, args=(x,)), axis=None)
+
+    items = [shares_of(rows) for rows in [(2, 2), (2, 2), (2, 1), (2, 1)]]
+    expected = [sum(float(part.sum()) for part in item.values) for item in items]
+    np.testing.assert_allclose(step.steps(items), expected, rtol=1e-6)
+
+
+def shares_of(rows: tuple[int, ...]) -> Any:
+    whole = np.linspace(-1, 2, sum(rows) * 2, dtype=np.float32).reshape(-1, 2)
+    return rx.distribute.PerReplica(
+        [jnp.asarray(part) for part in np.split(whole, np.cumsum(rows)[:-1])]
+    )
+
+
+def agree(strategy: Any, fn: Callable[[Any], Any], x: Any, how: str) -> None:
+    """Python and the compiled function give the same; the function runs as expected."""
+    compiled = rx.function(fn)
+    same(flat(strategy, compiled(x)), flat(strategy, fn(x)))
+    assert how in " ".join(str(compiled.explain(x)).split())
+
+
+def flat(strategy: Any, structure: Any) -> list[Any]:
+    """All components of all leaves."""
+    leaves = jax.tree.leaves(
+        structure, is_leaf=lambda leaf: isinstance(leaf, rx.distribute.DistributedValues)
+    )
+    return [list(strategy.experimental_local_results(leaf)) for leaf in leaves]
+
+
+def same(found: Any, expected: Any) -> None:
+    if isinstance(found, rx.distribute.DistributedValues):
+        found = list(found.values)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        if isinstance(one, str):
+            assert one == other
+        else:
+            assert np.shape(one) == np.shape(other)
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
