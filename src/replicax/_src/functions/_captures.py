@@ -18,23 +18,14 @@ state is in variables and arrays. `docs/captures.md` has the rule and a table.
 
 from __future__ import annotations
 
-import argparse
 import array
-import collections
-import collections.abc
-import contextvars
 import enum
-import functools
-import hashlib
 import operator
-import threading
 import types
-import typing
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
 
-import jax
 import numpy as np
 
 from replicax._src._typing import Tracer
@@ -49,6 +40,20 @@ from replicax._src.functions._code import (
     reads_any_global,
 )
 from replicax._src.functions._exchange import Exchange, is_array, node_of
+from replicax._src.functions._held_by_values import (
+    LOOKED_INTO,
+    Origin,
+    attributes_of,
+    behind_proxy,
+    cannot_be_read,
+    code_of,
+    content_of,
+    is_used_by_others,
+    items_of,
+    numbers_in,
+    unwrapped,
+    wrapped_functions,
+)
 from replicax._src.functions._keys import ByIdentity, plain_key
 from replicax._src.functions._late_numpy import LateNumPy
 from replicax._src.functions._packages import (
@@ -62,29 +67,10 @@ from replicax._src.functions._retry import OnlyPython
 from replicax._src.values import DistributedValues
 from replicax._src.variable import Variable
 
-_NAMESPACES = (types.SimpleNamespace, argparse.Namespace, threading.local)
-_MAPPINGS = (
-    dict,
-    types.MappingProxyType,
-    collections.UserDict,
-    collections.ChainMap,
-    weakref.WeakKeyDictionary,
-    weakref.WeakValueDictionary,
-)
-_VIEWS = (collections.abc.KeysView, collections.abc.ValuesView, collections.abc.ItemsView)
-_SEQUENCES = (list, tuple, collections.deque, collections.UserList, *_VIEWS)
-_UNIONS = (types.UnionType, type(typing.Union[int, str]))  # noqa: UP007
 # Nothing but what is in them tells two of these apart.
 _BY_CONTENT = (dict, set, frozenset, slice, type({}.keys()), type({}.values()), type({}.items()))
 _READS_ANYTHING = (getattr, hasattr, vars, dir, eval, exec, globals, locals)
 _READERS = (operator.attrgetter, operator.methodcaller)
-_LOOKED_INTO = (
-    *_NAMESPACES,
-    functools.cached_property,
-    functools.partial,
-    functools.partialmethod,
-    functools.singledispatchmethod,
-)
 # With one of these in its code a function may read attributes that it does not name.
 _DYNAMIC = frozenset(
     """getattr hasattr vars dir globals locals eval exec __dict__ __getattribute__ __getstate__
@@ -107,14 +93,6 @@ _ONLY_TO_MAKE_OR_SHOW = frozenset(
 )
 _MOST_OBJECTS = 20_000  # beyond which a walk costs more than it saves
 _names_met: dict[Any, frozenset[str]] = {}  # by the code of the function that a walk began with
-
-
-class _Kind(NamedTuple):
-    """Whose a class is: see `_packages.py`."""
-
-    is_users: bool
-    is_taken: bool
-    is_used_by_package: bool
 
 
 class Captures:
@@ -144,10 +122,10 @@ class Captures:
         self._fn = fn
         self._numpy_inputs = numpy_inputs
         self._rebuilt: list[tuple[Any, list[Any]]] = []
-        self._kinds: dict[int, _Kind] = {}  # by the id of the class
+        self._kinds: dict[int, Origin] = {}  # by the id of the class
         self._fixed: set[int] = set()
         own_packages.add(package_of(fn))
-        code = _code_of(fn)
+        code = code_of(fn)
         self._names: set[str] = set(_names_met.get(code, ()))
         while True:
             known = len(self._names)
@@ -223,11 +201,11 @@ class Captures:
 
     def _visit(self, value: Any, movable: bool) -> Hashable:
         if type(value) in weakref.ProxyTypes:
-            value, movable = _behind(value), False
+            value, movable = behind_proxy(value), False
         try:
             _ = value.__class__  # `isinstance` asks for it, and a proxy may answer with an error
         except Exception as error:
-            raise _closed(value, error) from None
+            raise cannot_be_read(value, error) from None
         plain = plain_key(value)
         if plain is not None:
             is_own = isinstance(value, enum.Enum) and not from_library(type(value))
@@ -260,7 +238,7 @@ class Captures:
             return self._object_key(value)
         if node.is_mutable:
             self._mutable[movable].add(id(value))
-        if isinstance(value, list) and (numbers := _numbers_in(value)) is not None:
+        if isinstance(value, list) and (numbers := numbers_in(value)) is not None:
             return (node.label, numbers)
         parts = tuple(self._visit(child, movable) for child in node.children)
         children = set(map(id, node.children))
@@ -288,7 +266,7 @@ class Captures:
     def _array_key(self, value: object, movable: bool) -> Hashable:
         is_numpy = isinstance(value, np.ndarray)
         if not movable or (is_numpy and not self._numpy_inputs):
-            return _content(value) if is_numpy else ByIdentity(value)
+            return content_of(value) if is_numpy else ByIdentity(value)
         if (id(value), movable) not in self._numbers:
             self.arrays.append(value)
         number = self._number(value, movable)
@@ -344,7 +322,7 @@ class Captures:
                 continue
             if isinstance(member, classmethod):
                 self._names.add("__class__")  # it has the class, and may make objects of it
-            read.append((name, self._visit(_unwrapped(member), False)))
+            read.append((name, self._visit(unwrapped(member), False)))
         return tuple(read)
 
     def _type_key(self, value: type) -> Hashable:
@@ -385,14 +363,14 @@ class Captures:
         if kind in _READERS or any(value is each for each in _READS_ANYTHING):
             self._names.add("getattr")
         try:
-            held = list(_items(value))
-            if not whose.is_taken or isinstance(value, _LOOKED_INTO):
-                sees_all = self._sees_all or _is_used_by_others(value, whose)
-                found = _attributes(value)
+            held = list(items_of(value))
+            if not whose.is_taken or isinstance(value, LOOKED_INTO):
+                sees_all = self._sees_all or is_used_by_others(value, whose)
+                found = attributes_of(value)
                 held += [(name, each) for name, each in found if sees_all or name in self._names]
         except Exception as error:  # of the user's own code, or another thread changes it
-            raise _closed(value, error) from None
-        read += [self._visit(each, False) for each in _wrapped_functions(value, whose)]
+            raise cannot_be_read(value, error) from None
+        read += [self._visit(each, False) for each in wrapped_functions(value, whose)]
         if not whose.is_taken:
             read.append(self._type_key(kind))
         read += [(self._visit(name, False), self._visit(each, False)) for name, each in held]
@@ -400,10 +378,10 @@ class Captures:
             read += [self._visit(each, False) for each in list(value)]
         return tuple(read)
 
-    def _whose(self, kind: type) -> _Kind:
+    def _whose(self, kind: type) -> Origin:
         found = self._kinds.get(id(kind))
         if found is None:
-            found = self._kinds[id(kind)] = _Kind(
+            found = self._kinds[id(kind)] = Origin(
                 not from_library(kind), is_taken_as_it_is(kind), is_used_by_package(kind)
             )
         return found
@@ -412,106 +390,5 @@ class Captures:
         if isinstance(value, np.ndarray):
             if value.dtype.hasobject:
                 return (value.shape, *(self._visit(each, False) for each in value.ravel().tolist()))
-            return _content(value)
+            return content_of(value)
         return bytes(value)
-
-
-# ------------------------------------------------------------------ what values refer to
-
-
-def _content(value: np.ndarray) -> Hashable:
-    """What is in a NumPy array, which the user may write into."""
-    digest = hashlib.blake2b(_bytes_of(np.ma.getdata(value)), digest_size=16)
-    if isinstance(value, np.ma.MaskedArray):
-        digest.update(_bytes_of(np.ma.getmaskarray(value)))
-    return (type(value), value.shape, str(value.dtype), digest.digest())
-
-
-def _bytes_of(value: np.ndarray) -> Any:
-    return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-
-
-def _items(value: object) -> Iterator[tuple[Any, Any]]:
-    """What a container that is no plain one holds."""
-    if isinstance(value, _MAPPINGS):
-        yield from list(value.items())
-        if isinstance(value, collections.defaultdict):
-            yield "default_factory", value.default_factory
-    elif isinstance(value, contextvars.ContextVar):
-        yield "value", value.get(None)
-    elif isinstance(value, _SEQUENCES):
-        yield from enumerate(list(value))
-    elif type(value) is slice:
-        yield from enumerate((value.start, value.stop, value.step))
-    elif isinstance(value, _UNIONS):
-        yield from enumerate(typing.get_args(value))
-
-
-def _attributes(value: object) -> Iterator[tuple[str, Any]]:
-    """The attributes in `__dict__` and `__slots__`."""
-    yield from list(getattr(value, "__dict__", {}).items())
-    for base in type(value).__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name in ("__dict__", "__weakref__"):
-                continue
-            if name.startswith("__") and not name.endswith("__"):
-                name = f"_{base.__name__.lstrip('_')}{name}"
-            if hasattr(value, name):
-                yield name, getattr(value, name)
-
-
-def _unwrapped(member: object) -> Any:
-    """The functions behind a static method, class method or property."""
-    if isinstance(member, property):
-        return (member.fget, member.fset)
-    return member.__func__ if isinstance(member, staticmethod | classmethod) else member
-
-
-def _wrapped_functions(value: object, whose: _Kind) -> list[Any]:
-    """The user's functions in an object that wraps them: jit, lru_cache, custom_vjp, ..."""
-    if whose.is_users:
-        found = [getattr(value, "__dict__", {}).get("__wrapped__")]
-    else:
-        names = ("__wrapped__", "fwd", "bwd", "jvp")
-        try:
-            found = [getattr(value, name, None) for name in names if callable(value)]
-        except Exception:  # a module that is loaded when it is looked at, and is not there
-            found = []
-    return [each for each in found if isinstance(each, types.FunctionType)]
-
-
-def _numbers_in(values: list[Any]) -> Hashable:
-    """A key for a long list of nothing but floats or integers; None for any other."""
-    kinds = set(map(type, values)) if len(values) > 64 else ()
-    if kinds == {float}:
-        return array.array("d", values).tobytes()
-    return (int, *values) if kinds == {int} else None
-
-
-def _closed(value: object, error: Exception) -> OnlyPython:
-    return OnlyPython(f"it refers to a {type(value).__name__} that cannot be looked at: {error}")
-
-
-def _behind(proxy: object) -> Any:
-    """The object that a weak proxy stands for; None if it is gone."""
-    try:
-        return proxy.__repr__.__self__
-    except ReferenceError:
-        return None
-
-
-def _code_of(fn: object) -> Any:
-    """The code of a function, a partial, a method or a callable object, if it has one."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    return getattr(fn, "__code__", None) or getattr(type(fn).__call__, "__code__", None)
-
-
-def _is_used_by_others(value: object, whose: _Kind) -> bool:
-    """Whether code that is not the user's may read attributes of an object."""
-    if isinstance(value, _NAMESPACES):
-        return False
-    if isinstance(value, _LOOKED_INTO) or whose.is_used_by_package:
-        return True
-    return not jax.tree_util.all_leaves([value])  # JAX takes it apart
