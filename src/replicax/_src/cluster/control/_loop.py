@@ -265,8 +265,8 @@ class MessageLoop:
                 tune(sock)
             connection = Connection(self, sock, f"{address[0]}:{address[1]}")
             await loop.connect_accepted_socket(lambda: connection, sock)
-        if self._nobody_expected:
-            await asyncio.sleep(_LATE_SECONDS)
+        # At least a turn of the loop: what it has said is read before another may take its place.
+        await asyncio.sleep(_LATE_SECONDS if self._nobody_expected else 0)
 
     def _make_room(self) -> bool:
         """Drops the oldest of those who have not even greeted, or else of all strangers."""
