@@ -364,6 +364,8 @@ def _join(view: WorkerView, rank: int, settings: Settings, device_count: int | N
             where = _sockets.split(view.workers[0])[0]
             holder = _meeting_place.hold_coordinator_port(where, settings.coordinator_port)
             coordinator = _sockets.joined(where, holder.getsockname()[1])
+        # Made first: who has connected and says nothing may have to make room for others.
+        hello = _hello(view, rank, settings, device_count, coordinator)
         link = _meeting_place.dial_server(host, port, server_name, settings)
         client = ControlClient(
             link,
@@ -374,10 +376,7 @@ def _join(view: WorkerView, rank: int, settings: Settings, device_count: int | N
             lambda cause: members[0]._job_is_over(cause),
         )
         try:
-            verdict = client.meet(
-                _hello(view, rank, settings, device_count, coordinator),
-                settings.join_timeout + _VERDICT_SECONDS,
-            )
+            verdict = client.meet(hello, settings.join_timeout + _VERDICT_SECONDS)
         except BaseException:
             client.stop()
             raise

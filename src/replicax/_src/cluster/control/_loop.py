@@ -265,13 +265,14 @@ class MessageLoop:
                 tune(sock)
             connection = Connection(self, sock, f"{address[0]}:{address[1]}")
             await loop.connect_accepted_socket(lambda: connection, sock)
-        if self._nobody_expected:
-            await asyncio.sleep(_LATE_SECONDS)
+        # At least a turn of the loop: what it has said is read before another may take its place.
+        await asyncio.sleep(_LATE_SECONDS if self._nobody_expected else 0)
 
     def _make_room(self) -> bool:
         """Drops the oldest of those who have not even greeted, or else of all strangers."""
         strangers = [each for each in self._connections if each.is_stranger]
-        oldest = next((each for each in strangers if not each.greeted), None)
+        older = strangers[: len(strangers) // 2]  # the others may have had no time to greet
+        oldest = next((each for each in older if not each.greeted), None)
         oldest = oldest or next(iter(strangers), None)
         if oldest is not None:
             oldest.close("too many have not said who they are")
