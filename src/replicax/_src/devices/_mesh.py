@@ -275,6 +275,15 @@ class ReplicaMesh(Launches):
     def spans_workers(self) -> bool:
         """Whether other processes have replicas, too."""
 
+    @property
+    def takes_variants(self) -> bool:
+        """Whether replicas may take different ways through a program between two collectives.
+
+        Not where the compiler puts collectives of its own there, over logical devices, and not
+        where other workers may have other shapes.
+        """
+        return False
+
     @abc.abstractmethod
     def one_thread(self) -> AbstractContextManager[object]:
         """Refuses a second thread inside the block, if there are other workers."""
@@ -330,6 +339,11 @@ class LocalMesh(ReplicaMesh):
     """All replicas are of this process."""
 
     packing = IN_ONE_PROCESS
+
+    @property
+    @override
+    def takes_variants(self) -> bool:
+        return self.logical_devices == 1
 
     @property
     @override

@@ -157,7 +157,7 @@ class Program:
         shapes_here = f"the replicas have different shapes: {arguments.said_shapes()}"
         if len(arguments.variants) > _MOST_VARIANTS:
             raise UnevenShapes(f"{shapes_here}. A program has {_MOST_VARIANTS} of them at most")
-        if self.mesh is None or self.mesh.spans_workers or self.mesh.logical_devices > 1:
+        if self.mesh is None or not self.mesh.takes_variants:
             raise UnevenShapes(shapes_here)
         variants: list[Variant] = []
         returned: list[Any] = []
