@@ -13,47 +13,30 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
 from replicax._src import _jax_internals
-from replicax._src._arrays import as_result, is_number
 from replicax._src._errors import add_note
-from replicax._src._typing import Device, PyTree, Tracer
+from replicax._src._typing import PyTree
 from replicax._src.cluster import current_membership
 from replicax._src.collectives import default_device
-from replicax._src.context import EACH
 from replicax._src.devices import (
-    REPLICA_AXIS,
     ReplicaMesh,
     append_result,
-    put,
     replica_mesh,
     short_name,
     token,
 )
 from replicax._src.functions._agreement import BY_DATA, SAME, require_agreement
-from replicax._src.functions._arguments import Arguments, Kind, Look, flatten, lay_out
-from replicax._src.functions._captured import Shape
+from replicax._src.functions._arguments import Arguments, Kind, Look, lay_out
 from replicax._src.functions._explanation import Report, collectives_of
-from replicax._src.functions._keys import constant_key
-from replicax._src.functions._many import loop_of, stacked_nothing
+from replicax._src.functions._many import loop_of
 from replicax._src.functions._place import Place
 from replicax._src.functions._remedies import remark_on
-from replicax._src.functions._retry import Uneven, UnevenShapes
-from replicax._src.functions._snapshot import snapshot
+from replicax._src.functions._returned import component_of
 from replicax._src.functions._trace import Entry, Passage, ProgramTrace, array_for
-from replicax._src.functions._traced_world import TracedWorld
-from replicax._src.functions._variants import CannotMerge, Variant, merge
-from replicax._src.values import (
-    DistributedValues,
-    Mirrored,
-    ReplicaBuffers,
-    is_leaf,
-    per_replica_type,
-    value_of_buffers,
-)
+from replicax._src.functions._tracing import trace_function, trace_variants
 from replicax._src.variable import (
     UPDATING,
     Change,
@@ -66,8 +49,6 @@ from replicax._src.variable import (
     laid_out_like,
     set_whole,
 )
-
-_MOST_VARIANTS = 4  # shares are full, partial or empty; each further shape is compiled as well
 
 
 class Program:
@@ -86,10 +67,11 @@ class Program:
         self.mesh = place.mesh
         self._what = ""  # what other workers have to call, too
         self._is_merged = bool(arguments.variants)
-        self._shapes: dict[int, list[Shape]] = {}  # of results whose shape differs, by variant
         with _compiling(user_fn):
-            trace = self._trace_variants if arguments.variants else self._trace
-            self.jaxpr, traced = trace(body, user_fn, arguments, may_create, refs)
+            trace = trace_variants if arguments.variants else trace_function
+            found = trace(body, user_fn, arguments, place, may_create, refs)
+        self.jaxpr, self._constants, traced = found.program, found.constants, found.trace
+        self._returned = found.returned
         self.creates = traced.has_created
         self.defers = [(weakref.ref(variable), how) for variable, how, _ in traced.deferred]
         if self.mesh is not None:
@@ -102,119 +84,6 @@ class Program:
         self._sort_inputs(traced, len(arguments.input_looks(self.mesh)))
         name = getattr(user_fn, "__name__", "function")
         self.run = self._compiled(name if name.isidentifier() else "function")
-
-    # ------------------------------------------------------------------ tracing
-
-    def _trace(
-        self,
-        body: Callable[..., Any],
-        user_fn: Callable[..., Any],
-        arguments: Arguments,
-        may_create: bool,
-        refs: Collection[Variable],
-    ) -> tuple[Any, ProgramTrace]:
-        is_variant = bool(arguments.variants)
-        inputs = None if is_variant else arguments.laid_out(self.place)
-
-        traces: list[ProgramTrace] = []
-
-        def flat(*tracers: jax.Array) -> list[Any]:
-            trace = ProgramTrace(self.place, may_create, refs, inputs)
-            traces.append(trace)
-            with trace.active(TracedWorld(trace)):
-                args, kwargs = arguments.rebuilt(tracers, self.mesh)
-                results = self._flattened(body(*args, **kwargs), trace)
-                results += [jnp.asarray(value) for _, _, value in trace.deferred]
-                results += trace.final_values()
-            trace.finish()
-            return results
-
-        program = self._program_of(flat, user_fn, arguments.input_looks(self.mesh))
-        if any(isinstance(each, Tracer) for each in self._constants):
-            raise jax.errors.UnexpectedTracerError(
-                "A value of a function that was traced before is used here: it was kept in a "
-                "global, a list or an attribute. Return it from that function instead."
-            )
-        return program, traces[0]
-
-    def _program_of(self, flat: Callable[..., Any], user_fn: Any, looks: Sequence[Any]) -> Any:
-        names = [f"number {index}" for index in range(len(looks))]
-        axes = [] if self.mesh is None else [(REPLICA_AXIS, self.mesh.size)]
-        program, self._constants = _jax_internals.trace_to_program(
-            flat, user_fn, names, looks, axes, None if self.mesh is None else self.mesh.inside
-        )
-        return program
-
-    def _trace_variants(
-        self,
-        body: Callable[..., Any],
-        user_fn: Callable[..., Any],
-        arguments: Arguments,
-        may_create: bool,
-        refs: Collection[Variable],
-    ) -> tuple[Any, ProgramTrace]:
-        """One trace for each distinct shape of a replica's arguments, merged into one program."""
-        shapes_here = f"the replicas have different shapes: {arguments.said_shapes()}"
-        if len(arguments.variants) > _MOST_VARIANTS:
-            raise UnevenShapes(f"{shapes_here}. A program has {_MOST_VARIANTS} of them at most")
-        if self.mesh is None or not self.mesh.takes_variants:
-            raise UnevenShapes(shapes_here)
-        variants: list[Variant] = []
-        returned: list[Any] = []
-        count = len(arguments.input_looks(self.mesh))
-        first: ProgramTrace | None = None
-        template: Any = None
-        for number in range(len(arguments.variants)):
-            variant = arguments.of_variant(number)
-            program, traced = self._trace(body, user_fn, variant, may_create, refs)
-            if first is None:
-                first, template = traced, program.jaxpr.invars[len(self._constants) + count :]
-            positions = _positions(first.inputs, count)
-            if _positions(traced.inputs, count).keys() != positions.keys():
-                raise Uneven("it reads other variables with another number of rows")
-            written = [id(entry.variable) for entry in traced.written]
-            wanted = [id(entry.variable) for entry in first.written]
-            if set(written) != set(wanted):
-                raise Uneven("it assigns other variables with another number of rows")
-            inputs = [positions[_name(each)] for each in traced.inputs]
-            outputs = [self._number_of_arrays + written.index(each) for each in wanted]
-            variants.append(
-                Variant(
-                    program,
-                    [*self._constants, *range(count), *inputs],
-                    [*range(self._number_of_arrays), *outputs],
-                )
-            )
-            leaves = [(kind, constant_key(leaf)) for kind, leaf in self._results]
-            returned.append((self._structure, leaves, self._assigned))
-        assert first is not None
-        if any(each != returned[0] for each in returned):
-            raise Uneven("what it returns differs in more than shapes with another number of rows")
-        shapes: list[list[Shape]] = []
-        alike: list[bool] = []
-
-        def flat(*tracers: Any) -> list[Any]:
-            merged, shapes[:], alike[:] = merge(variants, tracers[count - 1], tracers)
-            return merged
-
-        looks = [*arguments.input_looks(self.mesh), *(each.aval for each in template)]
-        try:
-            program = self._program_of(flat, user_fn, looks)
-        except CannotMerge as reason:
-            raise Uneven(str(reason)) from None
-        kinds = [kind for kind, leaf in self._results if leaf is None and kind is not Kind.CONSTANT]
-        for entry, is_alike in zip(first.written, alike[len(kinds) :], strict=True):
-            if not (is_alike or copies_differ(entry.variable)):
-                name = entry.variable.name
-                raise Uneven(f"what it assigns to {name!r} depends on the number of rows")
-        for index, kind in enumerate(kinds):
-            if kind is not Kind.PER_REPLICA and not alike[index]:
-                raise Uneven("what it returns depends on the number of rows")
-            if len(set(shapes[index])) > 1:
-                self._shapes[index] = shapes[index]
-            if not math.prod(map(max, *shapes[index])) and shapes[index][0]:
-                raise Uneven("a result has no items")
-        return program, first
 
     def _differences(self, arguments: Arguments, traced: ProgramTrace) -> list[int]:
         """How much each input may differ from replica to replica."""
@@ -230,51 +99,6 @@ class Program:
             )
             levels.append(SAME if is_same else BY_DATA)
         return levels
-
-    def _flattened(self, result: PyTree, trace: ProgramTrace) -> list[Any]:
-        """The arrays of what the function returned; the rest is the same at every call."""
-        # On one device the components of a per-replica value are arrays like any others.
-        leaves, self._rebuild, self._structure = flatten(
-            result, _is_variable if self.mesh is None else is_leaf
-        )
-        self._results: list[tuple[Kind, Any]] = []
-        self._assigned: list[int | None] = []  # the logical devices that results are kept on
-        self._weak: list[bool] = []
-        arrays: list[Any] = []
-        for leaf in leaves:
-            kind, array = self._result(leaf)
-            if array is not None and not array.size and trace.has_no_empty_results:
-                # Programs for several devices cannot give arrays without items either.
-                kind, leaf, array = Kind.EMPTY, self._without_items(kind, array), None
-            self._results.append((kind, leaf if array is None else None))
-            if array is not None:
-                arrays.append(array)
-                self._weak.append(_is_weak(array))
-                self._assigned.append(trace.assigned(array))
-        self._bare = all(kind is Kind.ARRAY for kind, _ in self._results)
-        self._number_of_arrays = len(arrays)
-        return arrays
-
-    def _without_items(self, kind: Kind, array: jax.Array) -> Any:
-        assert self.mesh is not None
-        with _jax_internals.outside_of_traces():
-            zeros = jnp.zeros(array.shape, array.dtype)
-            zeros = _jax_internals.weakened(zeros) if _is_weak(array) else zeros
-            if kind is Kind.ARRAY:
-                return zeros
-            wrap = Mirrored if kind is Kind.MIRRORED else per_replica_type(self.mesh.devices)
-            return wrap([put(zeros, device) for device in self.mesh.devices])
-
-    def _result(self, leaf: object) -> tuple[Kind, Any]:
-        if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
-            return Kind.of(leaf), as_result(leaf._component(EACH))
-        if isinstance(leaf, Variable):
-            return self._result(snapshot(leaf))
-        if isinstance(leaf, Tracer):
-            return Kind.ARRAY, leaf
-        if is_number(leaf):
-            return Kind.ARRAY, as_result(leaf)
-        return Kind.CONSTANT, None
 
     # ------------------------------------------------------------------ compiling
 
@@ -321,9 +145,9 @@ class Program:
         constants = [lay_out(each, self.place) for each in self._constants]
         self._rest = [*self._captured, *constants]
         del self._constants
-        order, count = self._order, self._number_of_arrays + len(self.defers)
+        order, count = self._order, self._returned.count + len(self.defers)
         in_place, elsewhere = self._outputs_in_place, self._outputs_elsewhere
-        weak = [index for index, is_weak in enumerate(self._weak) if is_weak]
+        weak = [index for index, is_weak in enumerate(self._returned.weak) if is_weak]
 
         def run(written: list[Any], read: list[Any], arguments: list[Any], rest: list[Any]) -> Any:
             given = [*written, *read, *arguments, *rest]
@@ -438,9 +262,10 @@ class Program:
         self._until_called = None
         results = done[0][0]
         # Not under the lock: the replicas meet, and each has to take it.
-        for (reference, how), value in zip(self.defers, results[self._number_of_arrays :]):
+        returned = self._returned
+        for (reference, how), value in zip(self.defers, results[returned.count :]):
             change(_alive(reference), how, value)
-        return self._returned(results[: self._number_of_arrays], count, which)
+        return returned.again(results[: returned.count], count, which)
 
     def _write_back(self, in_place: list[Any], elsewhere: list[Any]) -> None:
         self._state.put(in_place)
@@ -466,67 +291,8 @@ class Program:
             return contextlib.nullcontext()
         return jax.set_mesh(replica_mesh(self.place.devices).mesh)
 
-    def _returned(self, results: Sequence[Any], count: int, which: Sequence[int]) -> Any:
-        """What the function returned; `count` for stacked results, if there are any."""
-        if self._bare and self.mesh is None:
-            return self._rebuild(results)
-        if self._shapes:
-            results = list(results)
-            for index, shapes in self._shapes.items():
-                results[index] = self._cut(results[index], [shapes[number] for number in which])
-        given = zip(results, self._assigned, strict=True)
-        return self._rebuild(
-            [
-                leaf
-                if kind is Kind.CONSTANT
-                else stacked_nothing(leaf, count)
-                if kind is Kind.EMPTY
-                else self._as_result(kind, *next(given))
-                for kind, leaf in self._results
-            ]
-        )
-
-    def _as_result(self, kind: Kind, array: jax.Array, logical_device: int | None) -> Any:
-        mesh = self.mesh
-        if mesh is None or isinstance(array, DistributedValues):
-            return array
-        if kind is Kind.ARRAY:
-            if logical_device is not None:
-                return mesh.component(array, 0, logical_device)
-            return component_of(array, mesh)
-        wrap = Mirrored if kind is Kind.MIRRORED else per_replica_type(mesh.devices)
-        if logical_device is None:
-            return value_of_buffers(wrap, ReplicaBuffers(mesh, assembled=array))
-        replicas = range(len(mesh.devices))
-        parts = [mesh.component(array, replica, logical_device) for replica in replicas]
-        return wrap([_jax_internals.uncommitted(part) for part in parts])
-
-    def _cut(self, array: jax.Array, shapes: Sequence[Shape]) -> Any:
-        """A padded result with the shape that it has on each replica."""
-        assert self.mesh is not None
-        parts = [self.mesh.component(array, index) for index in range(len(shapes))]
-        return per_replica_type(self.mesh.devices)(
-            [
-                _jax_internals.uncommitted(
-                    part if part.shape == shape else part[tuple(map(slice, shape))]
-                )
-                for part, shape in zip(parts, shapes, strict=True)
-            ]
-        )
-
 
 _NOTHING = contextlib.nullcontext()
-
-
-def _name(input_of_trace: Any) -> Any:
-    """The same for the same input of another trace."""
-    if isinstance(input_of_trace, Entry):
-        return id(input_of_trace.variable), input_of_trace.passage
-    return id(input_of_trace)
-
-
-def _positions(inputs: Sequence[Any], start: int) -> dict[Any, int]:
-    return {_name(each): index for index, each in enumerate(inputs, start=start)}
 
 
 def _compiling(fn: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]:
@@ -549,24 +315,6 @@ def _described(
         f"rx.function {getattr(user_fn, '__qualname__', '')!r} of {looks}, "
         f"{len(program.jaxpr.eqns)} operations, collectives: {', '.join(map(str, collectives))}"
     )
-
-
-def _is_weak(array: jax.Array) -> bool:
-    return getattr(array, "weak_type", False)  # random keys have no such thing
-
-
-def _is_variable(value: object) -> bool:
-    return isinstance(value, Variable)
-
-
-def component_of(array: jax.Array, mesh: ReplicaMesh, device: Device | None = None) -> jax.Array:
-    """A replicated result as an array on one device: the given one, or where results are wanted."""
-    wanted = device or default_device()
-    index = mesh.devices.index(wanted) if wanted in mesh.devices else 0
-    part = mesh.component(array, index)
-    if device is None and part.sharding.num_devices > 1:
-        return part
-    return put(part, wanted)
 
 
 def _like(variable: Variable, mesh: ReplicaMesh | None) -> jax.ShapeDtypeStruct:

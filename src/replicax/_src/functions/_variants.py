@@ -23,7 +23,6 @@ import numpy as np
 from jax.extend.core import Literal
 
 from replicax._src import _jax_internals
-from replicax._src._typing import Tracer
 from replicax._src.functions._agreement import has_collective, is_collective
 
 Shape: TypeAlias = tuple[int, ...]
@@ -50,7 +49,7 @@ class Variant:
 
 
 def merge(
-    variants: Sequence[Variant], which: Tracer, inputs: Sequence[Tracer]
+    variants: Sequence[Variant], which: jax.Array, inputs: Sequence[jax.Array]
 ) -> tuple[list[Any], list[list[Shape]], list[bool]]:
     """Traces the merged program.
 
@@ -161,7 +160,7 @@ class _Slot:
 class _Merging:
     """The merged program, while it is traced."""
 
-    def __init__(self, variants: Sequence[_Flat], which: Tracer, inputs: Sequence[Tracer]):
+    def __init__(self, variants: Sequence[_Flat], which: jax.Array, inputs: Sequence[jax.Array]):
         self._variants = variants
         self._which = which
         self._inputs = inputs
