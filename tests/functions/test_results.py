@@ -206,3 +206,24 @@ def test_empty_arrays_in_the_middle_of_a_program():
     result, nothing = rx.function(lambda x: strategy.run(replica_fn, (x,)))(jnp.ones(3))
     np.testing.assert_allclose(parts_of(strategy, result), np.ones((2, 3)))
     assert parts_of(strategy, nothing)[1].shape == (0,)
+
+
+def test_a_variable_that_replicas_return_is_each_ones_copy():
+    strategy = mirrored(2)
+    with strategy.scope():
+        own = rx.Variable(
+            0.0,
+            synchronization=rx.VariableSynchronization.ON_READ,
+            aggregation=rx.VariableAggregation.SUM,
+        )
+        shared = rx.Variable(0.0, aggregation=rx.VariableAggregation.SUM)
+
+    def replica_fn() -> Any:
+        context: Any = rx.get_replica_context()
+        number = context.replica_id_in_sync_group + 1.0
+        return own.assign(number), shared.assign(number)
+
+    compiled = rx.function(lambda: strategy.run(replica_fn))
+    for call in (lambda: strategy.run(replica_fn), compiled, compiled):
+        found = [strategy.experimental_local_results(each) for each in call()]
+        assert [[float(part) for part in parts] for parts in found] == [[1, 2], [3, 3]]

@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from replicax._src._tree import leaves_of
+from replicax._src._tree import leaves_of, map_structure
 from replicax._src._typing import Device, PyTree
 from replicax._src.context import EachReplicaContext, Frame, ReplicaContext, StrategyLike, entered
 from replicax._src.devices import replicas_on
 from replicax._src.functions._trace import ProgramTrace
-from replicax._src.values import regroup_traced, select_replica
+from replicax._src.values import (
+    Mirrored,
+    is_leaf,
+    per_replica_type,
+    regroup_traced,
+    select_replica,
+    value_of_buffers,
+)
+from replicax._src.variable import DistributedVariable, copies_differ, mesh_of
 
 Handler = Callable[[Any], Any]
 
@@ -51,4 +59,13 @@ def run_in_trace(
         args, kwargs = provenance.handed_out((args, kwargs))
         with entered(Frame(strategy, context)):
             result = fn(*args, **kwargs)
-        return regroup_traced(result, mesh, is_same=provenance.is_same)
+        merged = regroup_traced(result, mesh, is_same=provenance.is_same)
+
+        def with_copies(leaf: object) -> Any:
+            """A variable that replicas return, as in `return v.assign(x)`, is each one's copy."""
+            if not isinstance(leaf, DistributedVariable) or mesh_of(leaf) is not mesh:
+                return leaf
+            kind = per_replica_type(mesh.devices) if copies_differ(leaf) else Mirrored
+            return value_of_buffers(kind, program.storage_of(leaf))
+
+        return map_structure(with_copies, merged, is_leaf)
