@@ -189,3 +189,23 @@ def test_own_batch_reduce_broadcast_and_gather_are_used():
 def test_an_abstract_one_cannot_be_made():
     with pytest.raises(TypeError, match="reduce_implementation"):
         rx.distribute.CrossDeviceOps()  # type: ignore
+
+
+def test_an_overridden_reduce_is_called():
+    """Subclasses write `reduce_implementation`; those that override the methods around it work."""
+    calls: list[str] = []
+
+    class Counting(rx.distribute.ReductionToOneDevice):
+        def reduce(self, *args: Any, **kwargs: Any) -> Any:
+            calls.append("reduce")
+            return super().reduce(*args, **kwargs)
+
+        def batch_reduce(self, *args: Any, **kwargs: Any) -> Any:
+            calls.append("batch_reduce")
+            return super().batch_reduce(*args, **kwargs)
+
+    strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=Counting())
+    value = rx.distribute.PerReplica([jnp.float32(1), jnp.float32(2)])
+    assert float(strategy.reduce("SUM", value, axis=None)) == 3
+    strategy.extended.reduce_to("SUM", value, "CPU:0")
+    assert calls == ["batch_reduce", "reduce"]

@@ -182,6 +182,26 @@ def test_collectives_in_functions_that_are_called(rows: tuple[int, ...]):
         np.testing.assert_allclose(doubled, x * 2)
 
 
+def test_constants_of_inner_functions_are_told_apart():
+    def program(x: Any) -> Any:
+        @jax.jit
+        def inner(y: Any) -> Any:
+            return y * np.full(2, 1 / max(x.shape[0], 1), np.float32)
+
+        return jax.jit(lambda y: inner(y) + 1)(jnp.ones(2))
+
+    same(program, shares_of(4, 2))
+
+
+def test_random_keys_of_each_row_are_not_merged():
+    def program(x: Any) -> Any:
+        keys = jax.random.split(jax.random.key(0), x.shape[0])
+        return total(x.sum()) + jax.vmap(jax.random.normal)(keys)
+
+    with pytest.raises(CannotMerge, match="random keys"):
+        on_replicas(program, shares_of(4, 2))
+
+
 def test_what_is_alike_is_computed_once():
     def step(x: Any, w: Any) -> Any:
         gradient = total(jnp.sum(x, axis=0))

@@ -13,8 +13,6 @@ from replicax._src.collectives._cross_device_ops import (
 )
 from replicax._src.collectives._cross_device_ops import NcclAllReduce as NcclAllReduce
 from replicax._src.collectives._cross_device_ops import ReductionToOneDevice as ReductionToOneDevice
-from replicax._src.collectives._cross_device_ops import batch_reduced as batch_reduced
-from replicax._src.collectives._cross_device_ops import reduced as reduced
 from replicax._src.collectives._cross_device_ops import scattered as scattered
 from replicax._src.collectives._destinations import component_devices as component_devices
 from replicax._src.collectives._destinations import default_device as default_device

@@ -68,7 +68,9 @@ class CrossDeviceOps(abc.ABC):
           `Mirrored` over the destinations, or an array if there is one destination device.
         """
         op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
-        return reduced(self, op, per_replica_value, destinations, options)
+        devices = destination_devices(destinations)
+        value = _as_per_replica(per_replica_value)
+        return _delivered(self.reduce_implementation(op, value, destinations, options), devices)
 
     def batch_reduce(
         self,
@@ -79,7 +81,15 @@ class CrossDeviceOps(abc.ABC):
     ) -> list[Any]:
         """Like `reduce` for many `(value, destinations)` pairs; returns a list of results."""
         op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
-        return batch_reduced(self, op, value_destination_pairs, options)
+        devices = [destination_devices(each) for _, each in value_destination_pairs]
+        pairs = [(_as_per_replica(value), each) for value, each in value_destination_pairs]
+        results = self.batch_reduce_implementation(op, pairs, options)
+        if not isinstance(results, Sequence) or len(results) != len(pairs):
+            raise TypeError(
+                f"{type(self).__name__}.batch_reduce_implementation must return a list with one "
+                f"result for each of the {len(pairs)} pairs; got {results!r}."
+            )
+        return [_delivered(one, each) for one, each in zip(results, devices, strict=True)]
 
     def broadcast(self, tensor: object, destinations: object) -> Any:
         """Copies `tensor` to every destination device."""
@@ -103,7 +113,7 @@ class CrossDeviceOps(abc.ABC):
     ) -> list[jax.Array]:
         """In a program, each replica's part of the sum of each value, along a dimension."""
         pairs = [(value, mesh.devices) for value, _ in values]
-        totals = batch_reduced(self, ReduceOp.SUM, pairs, CommunicationOptions())
+        totals = self.batch_reduce(ReduceOp.SUM, pairs)
         return [
             own_part(component(total, EACH), dim, mesh)
             for total, (_, dim) in zip(totals, values, strict=True)
@@ -239,37 +249,6 @@ class ReductionToOneDevice(CrossDeviceOps):
             if reduce_op is ReduceOp.MEAN:
                 total = total / local_count(value)
         return self.broadcast(total, destinations)
-
-
-def reduced(
-    ops: CrossDeviceOps,
-    op: ReduceOp,
-    value: object,
-    destinations: object,
-    options: CommunicationOptions,
-) -> Any:
-    """Returns `ops.reduce(...)`, whose other arguments have been checked before."""
-    devices = destination_devices(destinations)
-    result = ops.reduce_implementation(op, _as_per_replica(value), destinations, options)
-    return _delivered(result, devices)
-
-
-def batch_reduced(
-    ops: CrossDeviceOps,
-    op: ReduceOp,
-    value_destination_pairs: ValueDestinationPairs,
-    options: CommunicationOptions,
-) -> list[Any]:
-    """Returns `ops.batch_reduce(...)`, whose other arguments have been checked before."""
-    devices = [destination_devices(each) for _, each in value_destination_pairs]
-    pairs = [(_as_per_replica(value), each) for value, each in value_destination_pairs]
-    results = ops.batch_reduce_implementation(op, pairs, options)
-    if not isinstance(results, Sequence) or len(results) != len(pairs):
-        raise TypeError(
-            f"{type(ops).__name__}.batch_reduce_implementation must return a list with one "
-            f"result for each of the {len(pairs)} pairs; got {results!r}."
-        )
-    return [_delivered(one, each) for one, each in zip(results, devices, strict=True)]
 
 
 def scattered(

@@ -170,7 +170,8 @@ class Retraces:
             warnings.warn(
                 f"rx.function {name!r} was traced {self.count} times. {self.reason} Python "
                 "numbers and objects among the arguments are constants: pass numbers that change "
-                "as arrays, jnp.asarray(x); pad arrays to one shape, or drop the remainder.",
+                "as arrays, jnp.asarray(x); pad arrays to one shape, or drop the remainder. "
+                "Shares of a batch have few sizes if the batches have.",
                 stacklevel=6,
             )
 

@@ -401,7 +401,8 @@ class Function(Generic[P, R]):
                 continue
             except NotOneProgram as reason:
                 return state.left_to_python(key, _LOOP, str(reason))
-            except VariablesToMake:
+            except VariablesToMake as reason:
+                state.reasons[id(_EAGER)] = str(reason)
                 return _EAGER
             except OnlyPython as reason:
                 return state.left_to_python(key, _EAGER, str(reason))

@@ -161,6 +161,7 @@ def _variant(traced: Traced, first: Traced, arguments: int) -> Variant:
     wanted = [id(entry.variable) for entry in first.trace.written]
     if set(written) != set(wanted):
         raise Uneven("it assigns other variables with another number of rows")
+    assert not traced.trace.deferred  # that is for one eager replica
     count = traced.returned.count
     return Variant(
         traced.program,
@@ -188,7 +189,7 @@ def _require_the_same_on_all(
     for kind, by_variant, is_alike in zip(kinds, shapes, alike):
         if kind is not Kind.PER_REPLICA and not is_alike:
             raise Uneven("what it returns depends on the number of rows")
-        if by_variant[0] and not math.prod(map(max, *by_variant)):
+        if not math.prod(map(max, *by_variant)):
             raise Uneven("a result has no items")
 
 

@@ -20,9 +20,10 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Literal
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 
 from replicax._src import _jax_internals
+from replicax._src.devices import REPLICA_AXIS
 from replicax._src.functions._agreement import has_collective, is_collective
 
 Shape: TypeAlias = tuple[int, ...]
@@ -43,7 +44,7 @@ class Variant:
       outputs: the positions of those of its outputs that the merged program returns, in order.
     """
 
-    program: Any
+    program: ClosedJaxpr
     inputs: Sequence[int | jax.Array | np.ndarray]
     outputs: Sequence[int]
 
@@ -123,6 +124,8 @@ class _Flat:
             if not is_collective(equation) and has_collective(equation):
                 known.update(self._inlined(equation, operands))
                 continue
+            if not is_collective(equation) and _is_for_all_replicas(equation):
+                raise CannotMerge(f"replicas meet in a {equation.primitive.name}")
             results = [self._new(variable) for variable in equation.outvars]
             known.update(zip(equation.outvars, results, strict=True))
             self.operations.append(_Operation(equation, operands, results))
@@ -180,8 +183,9 @@ class _Merging:
             raise CannotMerge("not all replicas take part in the same collectives")
         done = [0] * len(variants)
         for own in zip(*stages, strict=True):
-            done = [before + len(ops) + len(meet) for before, (ops, meet) in zip(done, own)]
-            self._stage([operations for operations, _ in own], [meet for _, meet in own], done)
+            done = [before + len(operations) + 1 for before, (operations, _) in zip(done, own)]
+            meeting = [collective for _, collective in own if collective is not None]
+            self._stage([operations for operations, _ in own], meeting, done)
         wanted = list(zip(*(each.outputs for each in variants), strict=True))
         shapes = [
             [variant.shape(atom) for variant, atom in zip(variants, atoms)] for atoms in wanted
@@ -199,38 +203,38 @@ class _Merging:
     def _stage(
         self,
         operations: Sequence[list[_Operation]],
-        meetings: Sequence[list[_Operation]],
+        meeting: Sequence[_Operation],
         done: Sequence[int],
     ) -> None:
-        """Computes up to the next collectives, and these.
+        """Computes up to the next collective, and that.
 
         Args:
           operations: of each variant.
-          meetings: the collectives at the end, of each variant; there may be none.
+          meeting: the collective at the end, of each variant; at the very end there is none.
           done: how many operations of each variant are behind it then.
         """
         for variant, own in zip(self._variants, operations, strict=True):
             for operation in own:
-                self._count(variant, operation)
+                self._number(variant, operation)
         alike = set.intersection(*({each.number for each in own} for own in operations)) - {None}
         apart: list[list[_Operation]] = []
         for variant, own in zip(self._variants, operations, strict=True):
             apart.append([each for each in own if not self._compute_once(variant, each, alike)])
-        groups = list(zip(*meetings, strict=True))
-        operands = [atoms for group in groups for atoms in _operands_of(group)]
-        apart_operands = [atoms for atoms in operands if self._shared(atoms) is None]
+        operands = _operands_of(meeting) if meeting else []
+        values = [self._shared(atoms) for atoms in operands]
+        missing = [index for index, value in enumerate(values) if value is None]
         live = [
             [key for operation in own for key in operation.results if last_use[key] >= behind]
             for own, last_use, behind in zip(apart, self._last_use, done, strict=True)
         ]
-        found: Iterator[Any] = iter(())
-        if any(apart) or apart_operands:
-            found = iter(self._switch(apart, apart_operands, live))
-        for group in groups:
-            values = [self._shared(atoms) for atoms in _operands_of(group)]
-            self._meet(group, [next(found) if each is None else each for each in values])
+        if any(apart) or missing:
+            found = self._switch(apart, [operands[index] for index in missing], live)
+            for index, value in zip(missing, found, strict=True):
+                values[index] = value
+        if meeting:
+            self._meet(meeting, values)
 
-    def _count(self, variant: _Flat, operation: _Operation) -> None:
+    def _number(self, variant: _Flat, operation: _Operation) -> None:
         """Gives an operation its number, if its operands have one."""
         operands = [
             _number_of_literal(each) if isinstance(each, Literal) else variant.numbers[each]
@@ -436,16 +440,26 @@ class _Merging:
         return ("input", source) if len(shapes) == 1 else None
 
 
-def _stages(variant: _Flat) -> Iterator[tuple[list[_Operation], list[_Operation]]]:
-    """Operations, and the collectives that follow them, until the end."""
+def _stages(variant: _Flat) -> Iterator[tuple[list[_Operation], _Operation | None]]:
+    """Operations, and the collective that follows them; after the last operations there is none."""
     operations: list[_Operation] = []
     for operation in variant.operations:
         if is_collective(operation.equation):
-            yield operations, [operation]
+            yield operations, operation
             operations = []
         else:
             operations.append(operation)
-    yield operations, []
+    yield operations, None
+
+
+def _is_for_all_replicas(equation: JaxprEqn) -> bool:
+    """Whether an operation that is not known as a collective may be one all the same."""
+    if equation.primitive.name == "axis_index":
+        return False
+    inner = [each for body in _jax_internals.subprograms(equation.params) for each in body.eqns]
+    if inner:
+        return any(map(_is_for_all_replicas, inner))
+    return _jax_internals.mentions_axis([equation], REPLICA_AXIS)
 
 
 def _operands_of(group: Sequence[_Operation]) -> list[tuple[_Key | Literal, ...]]:
@@ -483,8 +497,9 @@ def _key_of(parameters: dict[str, Any]) -> Hashable:
 
 def _key_of_parameter(value: Any) -> Hashable:
     """The same for the same parameter of an operation in another trace."""
-    if hasattr(value, "eqns"):  # a function that is called
-        return (str(value), tuple(map(id, getattr(value, "consts", ()))))
+    if hasattr(value, "eqns"):  # a function that is called; constants are not in its text
+        inner = [_key_of(each.params) for each in value.eqns if _calls_functions(each)]
+        return (str(value), tuple(map(id, getattr(value, "consts", ()))), tuple(inner))
     if isinstance(value, tuple | list):
         return tuple(map(_key_of_parameter, value))
     try:
@@ -494,11 +509,16 @@ def _key_of_parameter(value: Any) -> Hashable:
     return value
 
 
+def _calls_functions(equation: JaxprEqn) -> bool:
+    return next(iter(_jax_internals.subprograms(equation.params)), None) is not None
+
+
 def _padded(value: Any, own: Shape, slot: _Slot) -> Any:
     if not isinstance(value, jax.Array):
         value = jnp.asarray(value, slot.dtype)
     if own == slot.shape:
         return value
+    _require_numbers(slot)
     edges = [(0, wanted - size, 0) for size, wanted in zip(own, slot.shape, strict=True)]
     return jax.lax.pad(value, jnp.zeros((), value.dtype), edges)
 
@@ -508,6 +528,10 @@ def _cut(value: Any, shape: Shape) -> Any:
 
 
 def _nothing(slot: _Slot) -> Any:
-    if jnp.issubdtype(slot.dtype, jax.dtypes.extended):
-        raise CannotMerge("only some replicas have a random key")
+    _require_numbers(slot)
     return jnp.zeros(slot.shape, slot.dtype)
+
+
+def _require_numbers(slot: _Slot) -> None:
+    if jnp.issubdtype(slot.dtype, jax.dtypes.extended):
+        raise CannotMerge("random keys differ from replica to replica in number")

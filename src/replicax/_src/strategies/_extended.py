@@ -25,10 +25,8 @@ from replicax._src.collectives import (
     ReduceOpLike,
     as_options,
     as_reduce_op,
-    batch_reduced,
     default_device,
     destination_devices,
-    reduced,
     scattered,
 )
 from replicax._src.context import (
@@ -341,7 +339,7 @@ class StrategyExtended:
         destinations: object,
         options: CommunicationOptions,
     ) -> Any:
-        return reduced(self._cross_device_ops, reduce_op, copies_of(value), destinations, options)
+        return self._cross_device_ops.reduce(reduce_op, copies_of(value), destinations, options)
 
     def _batch_reduce_to(
         self,
@@ -350,7 +348,7 @@ class StrategyExtended:
         options: CommunicationOptions,
     ) -> list[Any]:
         pairs = [(copies_of(value), place) for value, place in value_destination_pairs]
-        return batch_reduced(self._cross_device_ops, reduce_op, pairs, options)
+        return self._cross_device_ops.batch_reduce(reduce_op, pairs, options)
 
     def _scattered(self, values: Sequence[tuple[DistributedValues, int]]) -> list[jax.Array]:
         """In a program, each replica's part of sums, along the dimensions given."""
