@@ -6,7 +6,6 @@ from replicax._src.collectives._across_workers import of_first_replica as of_fir
 from replicax._src.collectives._across_workers import of_first_worker as of_first_worker
 from replicax._src.collectives._all_reduce import array_of as array_of
 from replicax._src.collectives._all_reduce import as_components as as_components
-from replicax._src.collectives._all_reduce import concatenate as concatenate
 from replicax._src.collectives._cross_device_ops import CrossDeviceOps as CrossDeviceOps
 from replicax._src.collectives._cross_device_ops import (
     HierarchicalCopyAllReduce as HierarchicalCopyAllReduce,
@@ -14,7 +13,6 @@ from replicax._src.collectives._cross_device_ops import (
 from replicax._src.collectives._cross_device_ops import NcclAllReduce as NcclAllReduce
 from replicax._src.collectives._cross_device_ops import ReductionToOneDevice as ReductionToOneDevice
 from replicax._src.collectives._cross_device_ops import scattered as scattered
-from replicax._src.collectives._destinations import component_devices as component_devices
 from replicax._src.collectives._destinations import default_device as default_device
 from replicax._src.collectives._destinations import destination_devices as destination_devices
 from replicax._src.collectives._destinations import mirror as mirror
@@ -33,7 +31,6 @@ from replicax._src.collectives._options import as_options as as_options
 from replicax._src.collectives._parts import own_part as own_part
 from replicax._src.collectives._parts import part_shape as part_shape
 from replicax._src.collectives._parts import put_together as put_together
-from replicax._src.collectives._parts import scattered_sum as scattered_sum
 from replicax._src.collectives._reduce_op import ReduceOp as ReduceOp
 from replicax._src.collectives._reduce_op import ReduceOpLike as ReduceOpLike
 from replicax._src.collectives._reduce_op import as_reduce_op as as_reduce_op

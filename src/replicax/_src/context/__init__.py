@@ -26,7 +26,6 @@ from replicax._src.context._stack import ReplicaId as ReplicaId
 from replicax._src.context._stack import StrategyLike as StrategyLike
 from replicax._src.context._stack import copy_for as copy_for
 from replicax._src.context._stack import default_strategy as default_strategy
-from replicax._src.context._stack import depth as depth
 from replicax._src.context._stack import entered as entered
 from replicax._src.context._stack import entered_world as entered_world
 from replicax._src.context._stack import fill_default_slot as fill_default_slot

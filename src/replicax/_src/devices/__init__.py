@@ -10,7 +10,6 @@ from replicax._src.devices._layout import PLAIN as PLAIN
 from replicax._src.devices._layout import Layout as Layout
 from replicax._src.devices._layout import checked_parts as checked_parts
 from replicax._src.devices._layout import whole_numbers as whole_numbers
-from replicax._src.devices._memory_maps import require_memory_maps as require_memory_maps
 from replicax._src.devices._mesh import REPLICA_AXIS as REPLICA_AXIS
 from replicax._src.devices._mesh import ReplicaMesh as ReplicaMesh
 from replicax._src.devices._mesh import replica_mesh as replica_mesh

@@ -24,7 +24,6 @@ from replicax._src.records._plain import scan_lines as scan_lines
 from replicax._src.records._records import RecordArray as RecordArray
 from replicax._src.records._records import Records as Records
 from replicax._src.records._source import FileName as FileName
-from replicax._src.records._source import check_compression_type as check_compression_type
 from replicax._src.records._tfrecord import scan_tfrecords as scan_tfrecords
 from replicax._src.records._writer import TFRecordOptions as TFRecordOptions
 from replicax._src.records._writer import TFRecordWriter as TFRecordWriter

@@ -21,7 +21,6 @@ from replicax._src.values._mirrored import Mirrored as Mirrored
 from replicax._src.values._one_of_many import OneOfMany as OneOfMany
 from replicax._src.values._one_of_many import per_replica_type as per_replica_type
 from replicax._src.values._per_replica import PerReplica as PerReplica
-from replicax._src.values._regroup import StructureError as StructureError
 from replicax._src.values._regroup import as_one_of_many as as_one_of_many
 from replicax._src.values._regroup import check_replica_count as check_replica_count
 from replicax._src.values._regroup import is_leaf as is_leaf

@@ -8,5 +8,4 @@ The table of names is `_table.py`, which `_lookup.py` reads; changes are collect
 from replicax._src.cli.migrate._port import Ported as Ported
 from replicax._src.cli.migrate._port import port as port
 from replicax._src.cli.migrate._source import Unreadable as Unreadable
-from replicax._src.cli.migrate._verdict import Finding as Finding
 from replicax._src.cli.migrate._verdict import Verdict as Verdict

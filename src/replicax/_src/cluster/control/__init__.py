@@ -65,7 +65,6 @@ the sockets, framing and greeting; see `_loop.py`.
 """
 
 from replicax._src.cluster.control._client import ControlClient as ControlClient
-from replicax._src.cluster.control._client import Verdict as Verdict
 from replicax._src.cluster.control._dial import Link as Link
 from replicax._src.cluster.control._dial import NobodyThere as NobodyThere
 from replicax._src.cluster.control._dial import WrongProgram as WrongProgram
@@ -83,10 +82,8 @@ from replicax._src.cluster.control._sockets import NotThisMachine as NotThisMach
 from replicax._src.cluster.control._sockets import bind as bind
 from replicax._src.cluster.control._sockets import joined as joined
 from replicax._src.cluster.control._sockets import process_at_port as process_at_port
-from replicax._src.cluster.control._types import LEFT_STATUS as LEFT_STATUS
 from replicax._src.cluster.control._types import RESTART_STATUS as RESTART_STATUS
 from replicax._src.cluster.control._types import Event as Event
 from replicax._src.cluster.control._types import EventKind as EventKind
 from replicax._src.cluster.control._types import Message as Message
-from replicax._src.cluster.control._types import WorkerStatus as WorkerStatus
 from replicax._src.cluster.control._types import how_it_ended as how_it_ended
