@@ -58,10 +58,10 @@ ACROSS_FILES: dict[str, list[str]] = {
         "data": "against_tensorflow array_record corners errors files from_function grain "
         "input_options iterables operations parquet passed_elements prefetch reading_ahead resume "
         "shuffle spec state tf_data when_computed",
-        "executors": "collectives_from_threads concurrency interruptions",
+        "executors": "collectives_from_threads concurrency interruptions walks",
         "functions": "calls compiled_loops control_flow control_flow_gradients corners donation "
         "interruptions results seen_late seen_late_in_odd_ways seen_late_in_runs types_for_users "
-        "uneven_calls uneven_steps variables",
+        "uneven_calls uneven_programs uneven_steps variables",
         "integrations": "equinox flax",
         "records": "fixed lines recorded",
         "strategies": "replica_structures",
@@ -69,7 +69,7 @@ ACROSS_FILES: dict[str, list[str]] = {
         "variable": "staging",
         "watching": "one_speaks summary",
         # What is beside the source, and what the tests themselves are made of.
-        "": "api_review architecture benchmarks docs examples fuzz guards memory misuse not_here "
+        "": "api_review architecture benchmarks build docs examples fuzz guards memory misuse not_here "
         "notebook numerics pairs processes quick_compiles readme scripts",
     }.items()
 }

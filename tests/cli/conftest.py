@@ -1,3 +1,3 @@
-"""The programs in `migrate_programs/` are data: some need TensorFlow, and all of them train."""
+"""The programs in these folders are data: some need TensorFlow, and all of them train."""
 
-collect_ignore_glob = ["migrate_programs/*", "record.py"]
+collect_ignore_glob = ["migrate_programs/*", "migrate_wild/*", "record.py"]

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from replicax._src._jax_internals import weakened
 from replicax._src._typing import Device, override
 from replicax._src.collectives._all_reduce import (
     all_reduce,
@@ -158,7 +159,7 @@ class UnevenReplicasTogether(ReplicasTogether):
         self, value: DistributedValues, axes: Sequence[int], over_workers: Callable[[int], int]
     ) -> Any:
         items = _items(value._component(EACH).shape, axes)
-        return over_replicas(jax.lax.psum, jnp.asarray(items))
+        return weakened(over_replicas(jax.lax.psum, jnp.asarray(items)))
 
 
 def _items(shape: Sequence[int], axes: Sequence[int]) -> int:

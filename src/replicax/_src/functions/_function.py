@@ -52,7 +52,6 @@ from replicax._src.functions._retry import (
     RefNeeded,
     Uneven,
     UnevenShapes,
-    VariablesToMake,
 )
 from replicax._src.functions._signature import Signature
 from replicax._src.functions._snapshot import with_snapshots
@@ -66,6 +65,7 @@ T = TypeVar("T")
 
 _EAGER = object()  # in the place of a program: this call cannot be compiled
 _LOOP = object()  # in the place of a program: its parts are compiled
+_FIRST = "its first call may make variables, and replicas differ in shape"
 _MANY = 10  # uneven calls in a row, before there is a warning
 
 
@@ -79,6 +79,7 @@ class _State:
         self.retraces = Retraces()
         self.reasons: dict[int, str] = {}  # why something is in the place of programs
         self.uneven_calls = 0  # in a row
+        self.has_run = False  # and made the variables that it makes
 
     def left_to_python(self, key: Hashable, how: object, reason: str) -> Any:
         self.programs[key] = how
@@ -311,6 +312,8 @@ class Function(Generic[P, R]):
             arguments = Arguments(args, kwargs)
         except Uneven as reason:
             return self._call_uneven(body, args, kwargs, reason)
+        if arguments.variants and not state.has_run:
+            return self._call_uneven(body, args, kwargs, Uneven(_FIRST))
         program = self._find(body, strategy, frame, arguments)
         if program is _EAGER and arguments.variants:
             shapes = UnevenShapes(f"the replicas have different shapes: {arguments.said_shapes()}")
@@ -345,7 +348,9 @@ class Function(Generic[P, R]):
                 "dataset.batch(size, drop_remainder=True)."
             )
         with world().compiling_losses():
-            return with_snapshots(body(*args, **kwargs))
+            result = with_snapshots(body(*args, **kwargs))
+        self._state.has_run = True
+        return result
 
     def _find(
         self,
@@ -401,13 +406,11 @@ class Function(Generic[P, R]):
                 continue
             except NotOneProgram as reason:
                 return state.left_to_python(key, _LOOP, str(reason))
-            except VariablesToMake as reason:
-                state.reasons[id(_EAGER)] = str(reason)
-                return _EAGER
             except OnlyPython as reason:
                 return state.left_to_python(key, _EAGER, str(reason))
             break
         state.devices = place.devices
+        state.has_run = True
         if place.replica in (None, 0):  # other eager replicas do what the first one does
             state.retraces.note(self._name, arguments)
         if program.creates:
@@ -482,6 +485,8 @@ class Function(Generic[P, R]):
             arguments = Arguments(args, kwargs)
         except Uneven as reason:
             return Explanation(self._name, None, f"eagerly, because {reason}", retraces)
+        if arguments.variants and not self._state.has_run:
+            return Explanation(self._name, None, f"eagerly, because {_FIRST}", retraces)
         program = self._find(self._python_function, None, current_frame(), arguments)
         if not isinstance(program, Program):
             reason = self._state.reasons.get(id(program), "it iterates over its argument")

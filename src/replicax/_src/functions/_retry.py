@@ -45,10 +45,6 @@ class UnevenShapes(Uneven):
     """They have different shapes, as the shares of a batch that the replicas do not divide."""
 
 
-class VariablesToMake(Uneven):
-    """The function makes variables: this call runs as Python, and the next one can be traced."""
-
-
 class NotOneProgram(Retry):
     """The function runs as Python, with each of its `strategy.run` compiled."""
 

@@ -73,6 +73,7 @@ class Returned:
         return (
             self._structure == other._structure
             and self._assigned == other._assigned
+            and self.weak == other.weak
             and _keys(self._leaves) == _keys(other._leaves)
         )
 

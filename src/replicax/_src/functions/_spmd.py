@@ -37,6 +37,7 @@ def run_in_trace(
 ) -> Any:
     """Returns what `fn(*args, **kwargs)` returns on the replicas, merged into one structure."""
     program.require_devices(strategy, devices)
+    program.note_run()
     if replicas_on(devices) == 1:
         with entered(Frame(strategy, ReplicaContext(strategy, 0))):
             return fn(*select_replica(0, args), **select_replica(0, kwargs))
@@ -48,8 +49,9 @@ def run_in_trace(
             key: Hashable, what: str, payload: PyTree, handler: Handler, keep_same: bool
         ) -> Any:
             program.end_turns()
+            program.note_meeting(key)
             is_same = provenance.is_same if keep_same else None
-            if keep_same and any(isinstance(leaf, int | float) for leaf in leaves_of(payload)):
+            if keep_same and _has_numbers(payload):
                 program.require_one_shape("meet with a number that may be their number of rows")
             with entered(Frame(strategy)):
                 result = handler(regroup_traced(payload, mesh, is_same=is_same))
@@ -59,6 +61,8 @@ def run_in_trace(
         args, kwargs = provenance.handed_out((args, kwargs))
         with entered(Frame(strategy, context)):
             result = fn(*args, **kwargs)
+        if _has_numbers(result):
+            program.require_one_shape("return a number that may be their number of rows")
         merged = regroup_traced(result, mesh, is_same=provenance.is_same)
 
         def with_copies(leaf: object) -> Any:
@@ -69,3 +73,7 @@ def run_in_trace(
             return value_of_buffers(kind, program.storage_of(leaf))
 
         return map_structure(with_copies, merged, is_leaf)
+
+
+def _has_numbers(structure: PyTree) -> bool:
+    return any(isinstance(leaf, int | float | complex) for leaf in leaves_of(structure))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Any, final
 
 import jax
@@ -41,7 +41,6 @@ from replicax._src.functions._retry import (
     OtherDevicesNeeded,
     RefNeeded,
     Uneven,
-    VariablesToMake,
 )
 from replicax._src.functions._turns import Provenance, Turns
 from replicax._src.values import DistributedValues, TracedBuffers
@@ -125,6 +124,8 @@ class ProgramTrace:
         self._refs = {id(variable) for variable in refs}
         self._arguments = arguments or ()
         self.is_variant = arguments is None
+        self._has_run = False
+        self.meetings: list[Hashable] = []  # in what replicas meet
         self.mesh = place.mesh
         self._place = place
         self._replica = place.replica
@@ -274,7 +275,7 @@ class ProgramTrace:
         if self._replica is not None:
             raise OnlyPython(f"eager replicas make the variable {variable.name!r} together")
         if self.is_variant:
-            raise VariablesToMake(f"it makes the variable {variable.name!r}")
+            raise Uneven(f"it makes the variable {variable.name!r}, and replicas differ in shape")
         self.has_created = True
         value = jax.lax.stop_gradient(value)
         with _jax_internals.outside_of_traces():
@@ -366,6 +367,20 @@ class ProgramTrace:
     def assigned(self, value: object) -> int | None:
         """The logical device that a value was assigned to."""
         return self._assigned.get(id(value), (None, None))[1]
+
+    def note_run(self) -> None:
+        """Notes that replicas run.
+
+        Gives up a variant in which they do so again: what the first run has left in Python, a
+        number of rows for example, would be that of some replicas.
+        """
+        if self._has_run:
+            self.require_one_shape("run again")
+        self._has_run = True
+
+    def note_meeting(self, key: Hashable) -> None:
+        """Notes in what replicas meet."""
+        self.meetings.append(key)
 
     def require_one_shape(self, what: str) -> None:
         """Gives up if this is a variant: it knows the shapes on some of the replicas only."""

@@ -106,6 +106,8 @@ def trace_variants(
         for number in range(len(arguments.variants))
     ]
     first = traces[0]
+    if any(each.trace.meetings != first.trace.meetings for each in traces):
+        raise Uneven("replicas meet in different ways with another number of rows")
     if not all(each.returned.is_like(first.returned) for each in traces):
         raise Uneven("what it returns differs in more than shapes with another number of rows")
     looks = arguments.input_looks(place.mesh)

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from replicax._src._typing import PyTree, Tracer
+from replicax._src._typing import PyTree
 from replicax._src.compat.estimator._spec import EstimatorSpec, ModeKeys
-from replicax._src.context import get_replica_context, is_compiling
+from replicax._src.context import current_replica, is_compiling
 from replicax._src.functions import function
 from replicax._src.strategies import Strategy
 from replicax._src.training import Mean, Metric, Optimizer, value_and_grad
@@ -158,7 +158,7 @@ class Model:
     def _train(self, features: PyTree, labels: PyTree) -> Any:
         variables = self._trainable()
         rows = _rows((features, labels))
-        part = _part_of_all(rows, (features, labels))
+        part = _part_of_all(rows)
         # Optimizers sum over the replicas. With the loss of each weighed by its rows, the sum is
         # the mean over all rows: what one replica would have.
         loss, gradients = value_and_grad(
@@ -205,11 +205,9 @@ def _rows(batch: PyTree) -> int:
     return next((shape[0] for shape in shapes if shape), 1)
 
 
-def _part_of_all(rows: int, batch: PyTree) -> Any:
+def _part_of_all(rows: int) -> Any:
     """Returns the rows of this replica, as a part of those of all replicas."""
-    context = get_replica_context()
-    assert context is not None
-    replicas = context.num_replicas_in_sync
-    if replicas == 1 or any(isinstance(each, Tracer) for each in jax.tree.leaves(batch)):
-        return 1 / replicas  # in one program all replicas have as many
+    context = current_replica()
+    if context is None:
+        return 1.0
     return rows / context.all_reduce("SUM", jnp.float32(rows))
