@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self, final
 
 import jax
@@ -106,17 +106,18 @@ class Arguments:
         self.leaves = leaves
         self.inputs: list[Any] = []  # the values that become inputs, in order
         self.looks: list[Any] = []  # for every leaf: a Look, or the constant
-        self._shares: list[list[Shape]] = []  # of the inputs with several shapes, by replica
+        self._shares: list[list[Shape]] | None = None  # of inputs with several shapes, by replica
         for leaf in leaves:
             self.looks.append(self._look(leaf))
+        self.key: Hashable = (self.structure, tuple(self.looks))
         # The distinct shapes of those inputs on a replica, and which of them each replica has.
         self.variants: tuple[tuple[Shape, ...], ...] = ()
-        self.which: list[int] = []
-        if self._shares:
+        self.which: Sequence[int] = ()
+        if self._shares is not None:
             by_replica = _by_replica(self._shares)
             self.variants = tuple(sorted(set(by_replica), reverse=True))
             self.which = [self.variants.index(each) for each in by_replica]
-        self.key = (self.structure, tuple(self.looks), self.variants)
+            self.key = (self.key, self.variants)
 
     @property
     def have_empty(self) -> bool:
@@ -131,7 +132,7 @@ class Arguments:
                 shape, dtype, is_weak = look_of(leaf)
             except UnevenShapes:
                 shares, dtype, is_weak = uneven_look_of(leaf)
-                self._shares.append(shares)
+                self._shares = [*(self._shares or ()), shares]
                 shape = tuple(map(max, *shares))
                 shapes = tuple(sorted(set(shares), reverse=True))
                 return Look(kind, shape, dtype, leaf._count, is_weak, shapes)
@@ -155,7 +156,7 @@ class Arguments:
 
     def said_shapes(self) -> str:
         """The shapes that replicas have, for a message."""
-        return "; ".join(", ".join(map(str, shapes)) for shapes in self._shares)
+        return "; ".join(", ".join(map(str, shapes)) for shapes in self._shares or ())
 
     def of_variant(self, number: int) -> Self:
         """These arguments with the shapes that they have on some replicas, to trace with."""
