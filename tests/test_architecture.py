@@ -221,7 +221,7 @@ LIMITS = {
     "lines that ask: are there other workers?": 6,
     "lines that ask: is it in parts?": 14,
     "lines that ask: is there one replica?": 5,
-    "private attributes of other rooms": 54,
+    "private attributes of other rooms": 52,
     "private files of other rooms imported": 35,
     "parameters that are Any, in percent": 3.7,
 }

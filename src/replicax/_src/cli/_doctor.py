@@ -21,7 +21,7 @@ from replicax._src.cli._examinations import (
     examine_versions,
     examine_workers,
 )
-from replicax._src.cli._log import colours_wanted
+from replicax._src.cli._log import is_coloured
 from replicax._src.cli._network import examine_cluster, examine_network
 
 # JAX takes seconds to start on a GPU; the processes are ended a little before the part is given up.
@@ -57,7 +57,7 @@ def doctor(as_json: bool = False, parts: Sequence[Part] = PARTS, to: TextIO | No
       to: Where to print; by default, standard output.
     """
     out: TextIO = to or sys.stdout
-    paint = _Paint(not as_json and _is_coloured(out))
+    paint = _Paint(not as_json and is_coloured(out))
     findings: dict[str, tuple[Finding, float]] = {}
     for part in parts:
         begun = time.monotonic()
@@ -144,10 +144,3 @@ class _Paint:
 
     def __call__(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._coloured else text
-
-
-def _is_coloured(out: TextIO) -> bool:
-    try:
-        return colours_wanted(out.fileno())
-    except (OSError, ValueError):  # not a file: a string in a test
-        return False

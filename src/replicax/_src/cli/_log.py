@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import final
+from typing import TextIO, final
 
 # Told apart on dark and on light backgrounds; the launcher's own lines are bold.
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
@@ -31,6 +31,14 @@ def colours_wanted(descriptor: int) -> bool:
     if os.environ.get("FORCE_COLOR"):
         return os.environ["FORCE_COLOR"] not in ("0", "false")
     return os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
+
+
+def is_coloured(out: TextIO) -> bool:
+    """Whether to colour what is printed to `out`."""
+    try:
+        return colours_wanted(out.fileno())
+    except (OSError, ValueError):  # not a file: a string in a test
+        return False
 
 
 def _standard_output() -> int:

@@ -17,6 +17,7 @@ from replicax._src.context._queries import require_cross_replica as require_cros
 from replicax._src.context._queries import require_in_scope as require_in_scope
 from replicax._src.context._queries import update_replica_id as update_replica_id
 from replicax._src.context._replica import EachReplicaContext as EachReplicaContext
+from replicax._src.context._replica import Handler as Handler
 from replicax._src.context._replica import ReplicaContext as ReplicaContext
 from replicax._src.context._scope import StrategyScope as StrategyScope
 from replicax._src.context._scope import experimental_set_strategy as experimental_set_strategy

@@ -16,6 +16,7 @@ import numpy as np
 
 from replicax._src._errors import DeviceError
 from replicax._src._typing import Device
+from replicax._src.devices._layout import prime_factors
 from replicax._src.devices._names import devices_of_kind, resolve_all
 from replicax._src.devices._topology_message import read_topology, write_topology
 
@@ -273,7 +274,7 @@ def virtual_mesh_shape(count: int) -> list[int]:
     The smallest prime factor is the number of cores of a chip, and the others, the largest first,
     go to whichever of z, y and x is the shortest.
     """
-    core, *others = _prime_factors(count) or [1]
+    core, *others = prime_factors(count) or [1]
     z_y_x = [1, 1, 1]
     for factor in reversed(others):
         z_y_x[z_y_x.index(min(z_y_x))] *= factor
@@ -309,13 +310,6 @@ def _physical_places(devices: Sequence[Device]) -> np.ndarray | None:
         return None
     found = np.array(places)
     return found - found.min(axis=0)  # one host's part of a pod begins anywhere
-
-
-def _prime_factors(number: int) -> list[int]:
-    for factor in range(2, math.isqrt(number) + 1):
-        if number % factor == 0:
-            return [factor, *_prime_factors(number // factor)]
-    return [number] if number > 1 else []
 
 
 # ---------------------------------------------------------------------- checks

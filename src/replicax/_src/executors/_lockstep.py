@@ -28,6 +28,7 @@ from replicax._src._errors import (
 from replicax._src._typing import Device, PyTree
 from replicax._src.context import (
     Frame,
+    Handler,
     ReplicaContext,
     StrategyLike,
     entered,
@@ -41,7 +42,6 @@ from replicax._src.devices import replicas_on, short_name
 from replicax._src.executors._threads import Task, pool
 from replicax._src.values import as_one_of_many, drop_gathered, regroup, released, select_replica
 
-Handler = Callable[[Any], Any]
 ReplicaCall = tuple[tuple[Any, ...], dict[str, Any]]
 
 

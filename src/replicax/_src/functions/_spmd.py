@@ -11,7 +11,14 @@ from typing import Any
 
 from replicax._src._tree import leaves_of, map_structure
 from replicax._src._typing import Device, PyTree
-from replicax._src.context import EachReplicaContext, Frame, ReplicaContext, StrategyLike, entered
+from replicax._src.context import (
+    EachReplicaContext,
+    Frame,
+    Handler,
+    ReplicaContext,
+    StrategyLike,
+    entered,
+)
 from replicax._src.devices import replicas_on
 from replicax._src.functions._trace import ProgramTrace
 from replicax._src.values import (
@@ -23,8 +30,6 @@ from replicax._src.values import (
     value_of_buffers,
 )
 from replicax._src.variable import DistributedVariable, copies_differ, mesh_of
-
-Handler = Callable[[Any], Any]
 
 
 def run_in_trace(

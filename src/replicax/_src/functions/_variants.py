@@ -25,8 +25,8 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 from replicax._src import _jax_internals
 from replicax._src.devices import REPLICA_AXIS
 from replicax._src.functions._agreement import has_collective, is_collective
+from replicax._src.functions._captured import Shape
 
-Shape: TypeAlias = tuple[int, ...]
 _INLINED = ("jaxpr", "call_jaxpr")  # parameters of operations that call a function
 
 
@@ -121,11 +121,12 @@ class _Flat:
             if _jax_internals.has_side_effects(equation):
                 raise CannotMerge("it has side effects, or assigns variables in a loop or a branch")
             operands = [_read(atom, known) for atom in equation.invars]
-            if not is_collective(equation) and has_collective(equation):
-                known.update(self._inlined(equation, operands))
-                continue
-            if not is_collective(equation) and _is_for_all_replicas(equation):
-                raise CannotMerge(f"replicas meet in a {equation.primitive.name}")
+            if not is_collective(equation):
+                if has_collective(equation):
+                    known.update(self._inlined(equation, operands))
+                    continue
+                if _is_for_all_replicas(equation):
+                    raise CannotMerge(f"replicas meet in a {equation.primitive.name}")
             results = [self._new(variable) for variable in equation.outvars]
             known.update(zip(equation.outvars, results, strict=True))
             self.operations.append(_Operation(equation, operands, results))
@@ -172,9 +173,7 @@ class _Merging:
         # For each variant: where its own values are.
         self._slots: list[dict[_Key, _Slot]] = [{} for _ in variants]
         self._last_use = [_last_uses(each) for each in variants]
-        for variant in variants:
-            for key, source in variant.given.items():
-                variant.numbers[key] = self._number_of_given(key, source)
+        self._number_what_is_given()
 
     def outputs(self) -> tuple[list[Any], list[list[Shape]], list[bool]]:
         variants = self._variants
@@ -190,12 +189,7 @@ class _Merging:
         shapes = [
             [variant.shape(atom) for variant, atom in zip(variants, atoms)] for atoms in wanted
         ]
-        values: list[Any] = [self._shared(atoms) for atoms in wanted]
-        missing = [index for index, value in enumerate(values) if value is None]
-        if missing:
-            found = self._switch([[]] * len(variants), [wanted[index] for index in missing])
-            for index, value in zip(missing, found, strict=True):
-                values[index] = value
+        values = self._found(wanted, [[]] * len(variants), [[]] * len(variants))
         return values, shapes, [self._is_common(atoms) for atoms in wanted]
 
     # ------------------------------------------------------------------ stages
@@ -220,19 +214,31 @@ class _Merging:
         apart: list[list[_Operation]] = []
         for variant, own in zip(self._variants, operations, strict=True):
             apart.append([each for each in own if not self._compute_once(variant, each, alike)])
-        operands = _operands_of(meeting) if meeting else []
-        values = [self._shared(atoms) for atoms in operands]
-        missing = [index for index, value in enumerate(values) if value is None]
         live = [
             [key for operation in own for key in operation.results if last_use[key] >= behind]
             for own, last_use, behind in zip(apart, self._last_use, done, strict=True)
         ]
-        if any(apart) or missing:
-            found = self._switch(apart, [operands[index] for index in missing], live)
-            for index, value in zip(missing, found, strict=True):
-                values[index] = value
+        values = self._found(_operands_of(meeting), apart, live)
         if meeting:
             self._meet(meeting, values)
+
+    def _found(
+        self,
+        wanted: Sequence[tuple[_Key | Literal, ...]],
+        operations: Sequence[list[_Operation]],
+        live: Sequence[Sequence[_Key]],
+    ) -> list[Any]:
+        """The wanted values: those that there are for all variants, and of others by a switch.
+
+        Arguments as for `_switch`, which is left out if there is nothing for it to do.
+        """
+        values: list[Any] = [self._shared(atoms) for atoms in wanted]
+        missing = [index for index, value in enumerate(values) if value is None]
+        if missing or any(operations):
+            found = self._switch(operations, [wanted[index] for index in missing], live)
+            for index, value in zip(missing, found, strict=True):
+                values[index] = value
+        return values
 
     def _number(self, variant: _Flat, operation: _Operation) -> None:
         """Gives an operation its number, if its operands have one."""
@@ -250,20 +256,18 @@ class _Merging:
 
     def _compute_once(self, variant: _Flat, operation: _Operation, alike: set[Hashable]) -> bool:
         """Whether the operation is the same in all variants; it is computed then."""
-        if operation.number not in alike:
-            for result in operation.results:
-                variant.numbers[result] = None
-            return False
-        names = [("result", operation.number, index) for index in range(len(operation.results))]
-        if any(name not in self._common for name in names):
+        names = [variant.numbers[result] for result in operation.results]
+        if operation.number in alike:
+            if all(name in self._common for name in names):
+                return True
             operands = [self._common_value(variant, each) for each in operation.operands]
-            if any(each is None for each in operands):
-                for result in operation.results:
-                    variant.numbers[result] = None
-                return False
-            results = _jax_internals.carry_out(operation.equation, operands)
-            self._common.update(zip(names, results, strict=True))
-        return True
+            if all(each is not None for each in operands):
+                results = _jax_internals.carry_out(operation.equation, operands)
+                self._common.update(zip(names, results, strict=True))
+                return True
+        for result in operation.results:
+            variant.numbers[result] = None
+        return False
 
     def _meet(self, group: Sequence[_Operation], operands: Sequence[Any]) -> None:
         """A collective, of all variants at once."""
@@ -292,7 +296,7 @@ class _Merging:
         self,
         operations: Sequence[list[_Operation]],
         wanted: Sequence[tuple[_Key | Literal, ...]],
-        live: Sequence[Sequence[_Key]] | None = None,
+        live: Sequence[Sequence[_Key]],
     ) -> list[Any]:
         """What variants compute in different ways.
 
@@ -306,7 +310,7 @@ class _Merging:
         """
         slots = [self._new_slot(atoms) for atoms in wanted]
         atoms_of = [[atoms[index] for atoms in wanted] for index in range(len(self._variants))]
-        for index, keys in enumerate(live or ()):
+        for index, keys in enumerate(live):
             known = {atom for atom in atoms_of[index] if not isinstance(atom, Literal)}
             keys = [key for key in keys if key not in known]
             self._assign_slots(index, keys, slots, atoms_of)
@@ -427,17 +431,19 @@ class _Merging:
         }
         return len(numbers) == 1 and None not in numbers
 
-    def _number_of_given(self, key: _Key, source: Any) -> Hashable:
-        """The number of an input or a constant; None if its shape is not that of all variants."""
-        if not isinstance(source, int):
-            return ("constant", id(source))
-        shapes = {
-            variant.shapes[each]
-            for variant in self._variants
-            for each, other in variant.given.items()
-            if isinstance(other, int) and other == source
-        }
-        return ("input", source) if len(shapes) == 1 else None
+    def _number_what_is_given(self) -> None:
+        """Numbers constants, and the inputs that have one shape in all variants."""
+        shapes: dict[int, set[Shape]] = {}
+        for variant in self._variants:
+            for key, source in variant.given.items():
+                if isinstance(source, int):
+                    shapes.setdefault(source, set()).add(variant.shapes[key])
+        for variant in self._variants:
+            for key, source in variant.given.items():
+                if not isinstance(source, int):
+                    variant.numbers[key] = ("constant", id(source))
+                elif len(shapes[source]) == 1:
+                    variant.numbers[key] = ("input", source)
 
 
 def _stages(variant: _Flat) -> Iterator[tuple[list[_Operation], _Operation | None]]:

@@ -26,7 +26,13 @@ from replicax._src.devices import PLAIN
 from replicax._src.training._on_parts import Part
 from replicax._src.training._optimizer_inputs import split_pairs, tree_of, variables_in
 from replicax._src.training._optimizer_state import OptimizerState, checked, state_variable
-from replicax._src.values import ArrayLike, PerReplica, select_replica
+from replicax._src.values import (
+    ArrayLike,
+    PerReplica,
+    first_component,
+    is_being_computed,
+    select_replica,
+)
 from replicax._src.variable import Variable, VariableAggregation, laid_out_like
 
 
@@ -278,8 +284,8 @@ def _merged(gradient: object, skip_aggregation: bool) -> Any:
     """The gradients of all replicas for one variable, as one value; None if there are none."""
     if not isinstance(gradient, PerReplica):  # one replica, or none of a traced program has any
         return gradient._array() if isinstance(gradient, ArrayLike) else gradient
-    if gradient._is_traced:
-        return gradient._buffers.first if skip_aggregation else gradient
+    if is_being_computed(gradient):
+        return first_component(gradient) if skip_aggregation else gradient
     parts = gradient.values
     missing = [part is None for part in parts]
     if all(missing):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO, final
 
-from replicax._src.cli._log import colours_wanted
+from replicax._src.cli._log import is_coloured
 from replicax._src.cli.migrate import _report
 from replicax._src.cli.migrate._files import python_files, write_whole
 from replicax._src.cli.migrate._notebooks import Notebook
@@ -34,7 +34,7 @@ def run(
     """
     out: TextIO = to or sys.stdout
     err: TextIO = errors_to or sys.stderr
-    coloured = not as_json and _is_coloured(out)
+    coloured = not as_json and is_coloured(out)
 
     def paint(code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if coloured else text
@@ -158,10 +158,3 @@ def _hint(error: str) -> str:
     # What Python 3 says of a program for Python 2 that prints.
     is_python_2 = "print" in error and "parentheses" in error
     return " It is a program for Python 2; port it to Python 3 first." if is_python_2 else ""
-
-
-def _is_coloured(out: TextIO) -> bool:
-    try:
-        return colours_wanted(out.fileno())
-    except (OSError, ValueError):  # not a file: a string in a test
-        return False
