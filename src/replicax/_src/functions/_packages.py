@@ -64,4 +64,7 @@ def _is_installed(package: str) -> bool:
     file = getattr(sys.modules.get(package), "__file__", None) or ""
     if not file:
         return package in sys.stdlib_module_names
-    return file.startswith(_INSTALLED) or not _INSTALLED_IN.isdisjoint(Path(file).parts)
+    if file.startswith(_INSTALLED) or not _INSTALLED_IN.isdisjoint(Path(file).parts):
+        return True
+    folder = Path(file).parent.parent if Path(file).stem == "__init__" else Path(file).parent
+    return any(folder.glob("*.dist-info"))  # `pip install --target`
