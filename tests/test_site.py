@@ -1,0 +1,54 @@
+"""What the site is made of besides Markdown pages."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from scripts.site.charts import chart_of
+from scripts.site.drawings import MARKED, as_svg
+from scripts.site.pages import all_pages, examples, link_examples
+from tests.guards import ROOT
+
+DRAWINGS = [
+    match["text"]
+    for page in sorted((ROOT / "docs").rglob("*.md"))
+    for match in MARKED.finditer(page.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize("text", DRAWINGS, ids=lambda text: text.split()[0])
+def test_a_drawing_keeps_its_words_and_has_lines(text: str):
+    drawn = as_svg(text, "label")
+    written = html.unescape(" ".join(re.findall(r">([^<>]+)</text>", drawn)))
+    words = re.findall(r"[A-Za-z]{2,}", text)
+    assert words == re.findall(r"[A-Za-z]{2,}", written)
+    assert drawn.count("<path") > 3 and "\n" not in drawn
+
+
+def test_a_box_is_four_lines():
+    drawn = as_svg("+--+\n|a |\n+--+\n", "box")
+    assert drawn.count("<path") == 2 + 6  # two across; each side in three pieces
+    assert ">a</text>" in drawn
+
+
+def test_pages_made_of_other_files():
+    pages = dict(all_pages())
+    assert "rx.distribute.MirroredStrategy()" in pages["tutorial.md"]
+    assert "<svg" in pages["benchmarks.md"] and "## [Unreleased]" in pages["changelog.md"]
+    listed = link_examples((ROOT / "docs" / "examples.md").read_text(encoding="utf-8"))
+    for program in examples():
+        assert (ROOT / "examples" / program).read_text() in pages[f"examples/{program}"[:-2] + "md"]
+        assert f"(examples/{program}"[:-2] + "md)" in listed
+
+
+def test_bars_are_left_of_one_where_we_are_faster():
+    table = (
+        "| what |\n| --- |\n| a | b | c | d | 0.50 | 0.80 | |\n| a | b | c | d | 2.00 | 3.00 | |\n"
+    )
+    drawn = chart_of(table)
+    (faster,) = re.findall(r"class='faster' x='([\d.]+)'", drawn)
+    (slower,) = re.findall(r"class='slower' x='([\d.]+)'", drawn)
+    assert float(faster) < float(slower)
