@@ -66,23 +66,39 @@ def _is_private(name: str) -> bool:
 
 @cache
 def _private_names(room: str) -> frozenset[str]:
-    """The private attributes and modules that the files of a room define."""
+    """The private attributes of the classes that the files of a room define."""
     names: set[str] = set()
-    for other, path in _inside():
-        if other != room:
-            continue
-        names.add(path.stem)
-        for node in ast.walk(_tree(path)):
+    classes = (
+        node
+        for other, path in _inside()
+        if other == room
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.ClassDef)
+    )
+    for defined in classes:
+        for node in defined.body:
             match node:
-                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                     names.add(name)
-                case ast.Name(id=name, ctx=ast.Store()):
+                case ast.AnnAssign(target=ast.Name(id=name)):
                     names.add(name)
+                case ast.Assign(targets=targets):
+                    names.update(each.id for each in targets if isinstance(each, ast.Name))
+        for node in ast.walk(defined):
+            match node:
                 case ast.Attribute(attr=name, value=ast.Name(id="self" | "cls"), ctx=ast.Store()):
                     names.add(name)
-                case ast.Constant(value=str(name)) if name.isidentifier():  # __slots__
+                case ast.Constant(value=str(name)) if name.isidentifier():  # __slots__, setattr
                     names.add(name)
     return frozenset(filter(_is_private, names))
+
+
+# Private by their spelling, and of nobody in the house.
+_OF_PYTHON = frozenset({"_replace", "_exit"})  # of named tuples, of `os`
+_OF_LIBRARIES = {
+    "leaves": frozenset({"_arrays", "_trace"}),  # of JAX
+    "integrations": frozenset({"_dtype", "_metrics", "_variables"}),  # of Keras
+}
 
 
 def reaches() -> list[str]:
@@ -91,20 +107,22 @@ def reaches() -> list[str]:
     found: list[str] = []
     for room, path in _inside():
         elsewhere = frozenset().union(*(_private_names(r) for r in rooms - {room}))
-        foreign = elsewhere - _private_names(room)
+        own = _private_names(room) | _OF_PYTHON | _OF_LIBRARIES.get(room, frozenset())
+        foreign = elsewhere - own
         for node in ast.walk(_tree(path)):
             if isinstance(node, ast.Attribute) and node.attr in foreign:
                 found.append(f"{path}:{node.lineno}: .{node.attr}")
     return found
 
 
-def private_imports() -> int:
-    """Imports of a private file of another room."""
-    return sum(
-        room_of(edge.imported) not in (room_of(edge.importer), LEAVES, PUBLIC)
-        and edge.imported.rpartition(".")[2].startswith("_")
+def private_imports() -> list[str]:
+    """Where a private file of another room is imported."""
+    return [
+        str(edge)
         for edge in EDGES
-    )
+        if room_of(edge.imported) not in (room_of(edge.importer), LEAVES, PUBLIC)
+        and edge.imported.rpartition(".")[2].startswith("_")
+    ]
 
 
 def _parameters() -> Iterator[ast.expr]:
@@ -139,7 +157,7 @@ COUNTS: dict[str, Callable[[], float]] = {
     "lines that ask: is it in parts?": _lines_with(PARTS),
     "lines that ask: is there one replica?": _lines_with(REPLICAS),
     "private attributes of other rooms": lambda: len(reaches()),
-    "private files of other rooms imported": private_imports,
+    "private files of other rooms imported": lambda: len(private_imports()),
     "parameters that are Any, in percent": any_percent,
     "methods marked @override": _decorated("override"),
     "classes and methods marked @final": _decorated("final"),

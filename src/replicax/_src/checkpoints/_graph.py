@@ -21,7 +21,7 @@ import numpy as np
 
 from replicax._src._arrays import is_number
 from replicax._src.training import Metric, Optimizer, slots_of
-from replicax._src.variable import Variable
+from replicax._src.variable import Variable, root_of
 
 _OPAQUE = frozenset(sys.stdlib_module_names) | {
     *{"builtins", "jax", "jaxlib", "ml_dtypes", "numpy", "optax", "replicax", "tensorstore"}
@@ -85,7 +85,7 @@ def walk(root: object) -> list[Node]:
                 continue
             alive.append(child)
             if kind == Kind.VARIABLE:
-                child = child._root
+                child = root_of(child)
             identity = id(child)
             # What cannot be changed has no identity.
             one_of_many = kind == Kind.NUMBER or isinstance(child, jax.Array)

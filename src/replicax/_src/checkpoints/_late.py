@@ -15,7 +15,7 @@ from replicax._src.checkpoints import _restoring
 from replicax._src.checkpoints._graph import Kind, Node, children_of, kind_of, walk
 from replicax._src.checkpoints._problems import UnmatchedError
 from replicax._src.training import Optimizer
-from replicax._src.variable import Variable, late_value_sources, stop_looking
+from replicax._src.variable import Variable, late_value_sources, root_of, stop_looking
 
 if TYPE_CHECKING:
     from replicax._src.checkpoints._checkpoint import Checkpoint
@@ -150,7 +150,7 @@ class LateValues:
                     if kind_of(child, False) == Kind.OBJECT:
                         queue.append((child, target))
                 elif isinstance(child, Variable):
-                    pairs.append((child._root, target))
+                    pairs.append((root_of(child), target))
                 elif child is used:
                     raise UnmatchedError(_not_of_a_strategy(used, self._saved, target))
         return pairs, optimizers

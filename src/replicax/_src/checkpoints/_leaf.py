@@ -13,13 +13,13 @@ import numpy as np
 
 from replicax._src.checkpoints._graph import Kind, Node
 from replicax._src.context import require_threads
+from replicax._src.values import storage_of
 from replicax._src.variable import (
     UPDATING,
     DistributedVariable,
     Variable,
     copies_differ,
     own_storage,
-    storage_here,
     whole_of,
 )
 
@@ -89,7 +89,7 @@ def _on_device(node: Node) -> jax.Array | np.ndarray:
         return whole_of(value)
     if copies_differ(value):
         return value.read_value()
-    return storage_here(value).for_host()
+    return storage_of(value).for_host()
 
 
 def host_copy(variable: Variable) -> np.ndarray:

@@ -27,9 +27,9 @@ from replicax._src.values import (
     PerReplica,
     ReplicaBuffers,
     TracedBuffers,
-    buffers_of,
     component,
     local_count,
+    storage_of,
     value_of_buffers,
 )
 
@@ -56,7 +56,7 @@ def as_components(value: DistributedValues, what: str) -> DistributedValues:
     Raises:
       ValueError: shapes or dtypes differ; the text lists them by replica.
     """
-    buffers = buffers_of(value)
+    buffers = storage_of(value)
     if buffers is not None:
         _require_summable(buffers.assembled, what)
         return value
@@ -156,7 +156,7 @@ def _all_reduce_over(
     mesh: ReplicaMesh, op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
 ) -> list[Mirrored]:
     assembled = [
-        (buffers_of(value) or ReplicaBuffers(mesh, components=list(value.values))).assembled
+        (storage_of(value) or ReplicaBuffers(mesh, components=list(value.values))).assembled
         for value in values
     ]
     reduced = _all_reduce_program(mesh, op, bytes_per_pack)(assembled)

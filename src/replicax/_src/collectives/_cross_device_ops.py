@@ -27,9 +27,9 @@ from replicax._src.values import (
     DistributedValues,
     Mirrored,
     PerReplica,
-    buffers_of,
     component,
     local_count,
+    storage_of,
 )
 
 ValueDestinationPairs = Sequence[tuple[Any, Any]]
@@ -281,7 +281,7 @@ def _delivered(result: object, devices: tuple[Device, ...]) -> Any:
             "example `return self.broadcast(total, destinations)`."
         )
     if isinstance(result, DistributedValues):
-        buffers = buffers_of(result)
+        buffers = storage_of(result)
         placed = buffers.mesh.devices if buffers is not None else None
         if placed == devices and replicas_on(devices) > 1:
             return result

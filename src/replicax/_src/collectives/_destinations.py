@@ -10,7 +10,7 @@ import jax
 from replicax._src._typing import Device, Tracer
 from replicax._src.context import world
 from replicax._src.devices import ReplicaDevices, device_of, put, replicas_on, resolve
-from replicax._src.values import DistributedValues, buffers_of
+from replicax._src.values import DistributedValues, storage_of
 
 Devices = tuple[Device, ...]
 
@@ -44,7 +44,7 @@ def destination_devices(destinations: object) -> Devices:
 
 
 def component_devices(value: DistributedValues) -> Devices:
-    buffers = buffers_of(value)
+    buffers = storage_of(value)
     if buffers is not None:
         return buffers.mesh.devices
     return tuple(

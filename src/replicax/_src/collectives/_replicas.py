@@ -29,11 +29,11 @@ from replicax._src.values import (
     PerReplica,
     ReplicaBuffers,
     TracedBuffers,
-    buffers_of,
     component,
     local_count,
     regroup,
     regroup_traced,
+    storage_of,
     value_of_buffers,
 )
 
@@ -59,7 +59,7 @@ class SeparateReplicas(Replicas):
 
     @override
     def over_mesh(self, value: PerReplica, mesh: ReplicaMesh, what: str) -> PerReplica:
-        buffers = buffers_of(value)
+        buffers = storage_of(value)
         if buffers is not None and buffers.mesh is mesh:
             return value
         parts = as_components(value, what).values
@@ -158,7 +158,7 @@ class UnevenReplicasTogether(ReplicasTogether):
     def number_of_items(
         self, value: DistributedValues, axes: Sequence[int], over_workers: Callable[[int], int]
     ) -> Any:
-        items = _items(value._component(EACH).shape, axes)
+        items = _items(component(value, EACH).shape, axes)
         return weakened(over_replicas(jax.lax.psum, jnp.asarray(items)))
 
 

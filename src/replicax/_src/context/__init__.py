@@ -24,7 +24,6 @@ from replicax._src.context._scope import experimental_set_strategy as experiment
 from replicax._src.context._stack import EACH as EACH
 from replicax._src.context._stack import Frame as Frame
 from replicax._src.context._stack import ReplicaId as ReplicaId
-from replicax._src.context._stack import StrategyLike as StrategyLike
 from replicax._src.context._stack import copy_for as copy_for
 from replicax._src.context._stack import default_strategy as default_strategy
 from replicax._src.context._stack import entered as entered
@@ -38,6 +37,14 @@ from replicax._src.context._stack import let_libraries_join as let_libraries_joi
 from replicax._src.context._stack import thread_state as thread_state
 from replicax._src.context._stack import top as current_frame  # noqa: F401
 from replicax._src.context._stack import world as world
+from replicax._src.context._strategy import StrategyLike as StrategyLike
+from replicax._src.context._strategy import create_variable as create_variable
+from replicax._src.context._strategy import is_strategy as is_strategy
+from replicax._src.context._strategy import layout_of_slot as layout_of_slot
+from replicax._src.context._strategy import of_first_replica as of_first_replica
+from replicax._src.context._strategy import replica_devices_of as replica_devices_of
+from replicax._src.context._strategy import scattered_sums as scattered_sums
+from replicax._src.context._strategy import serial_of as serial_of
 from replicax._src.context._world import Picked as Picked
 from replicax._src.context._world import Replicas as Replicas
 from replicax._src.context._world import Substitution as Substitution

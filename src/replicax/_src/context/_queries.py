@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from replicax._src._errors import WrongContextError
 from replicax._src.context import _stack
-from replicax._src.context._stack import StrategyLike
+from replicax._src.context._strategy import StrategyLike
 
 if TYPE_CHECKING:
     from replicax._src.context._replica import ReplicaContext

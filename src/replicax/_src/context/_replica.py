@@ -10,7 +10,8 @@ from replicax._src import _old_names
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import PyTree, override
 from replicax._src.context import _stack
-from replicax._src.context._stack import ReplicaId, StrategyLike
+from replicax._src.context._stack import ReplicaId
+from replicax._src.context._strategy import StrategyLike
 
 Handler = Callable[[Any], Any]
 Meet = Callable[[Hashable, str, Any, Handler, bool], Any]

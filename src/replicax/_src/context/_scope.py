@@ -9,7 +9,7 @@ from typing import Any
 from replicax._src._errors import WrongContextError
 from replicax._src.context import _queries, _stack
 from replicax._src.context._forks import require_threads
-from replicax._src.context._stack import StrategyLike
+from replicax._src.context._strategy import StrategyLike
 
 
 class StrategyScope:

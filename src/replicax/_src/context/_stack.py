@@ -17,8 +17,7 @@ import dataclasses
 import enum
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from replicax._src._typing import override
 
@@ -45,28 +44,6 @@ EACH: Final = Each.EACH
 
 ReplicaId: TypeAlias = "int | Each"
 """The number of a replica, or `EACH`."""
-
-
-class StrategyLike(Protocol):
-    """What rooms below that of the strategies know of one."""
-
-    @property
-    def extended(self) -> Any:
-        """The object that holds the logic."""
-
-    @property
-    def _serial(self) -> int:
-        """A number that no other strategy of this process has, or had."""
-        ...
-
-    @property
-    def num_replicas_in_sync(self) -> int:
-        """How many replicas there are on all workers."""
-        ...
-
-    def scope(self) -> AbstractContextManager[Any]:
-        """Makes the strategy current."""
-        ...
 
 
 def copy_for(replica_id: ReplicaId, copies: int) -> ReplicaId:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 import jax
 
 from replicax._src._typing import Device
-from replicax._src.context._stack import ReplicaId, StrategyLike, entered_world
+from replicax._src.context._stack import ReplicaId, entered_world
+from replicax._src.context._strategy import StrategyLike
 
 if TYPE_CHECKING:  # rooms above this one: a world speaks of what is there, and imports nothing
     import jax
@@ -229,7 +230,7 @@ class World(abc.ABC):
     def assign(self, variable: Variable, how: Change, value: jax.Array | Mirrored) -> None:
         """Changes a variable; `value` has its shape and dtype."""
 
-    def _substituted(self, variable: Variable) -> jax.Array | None:
+    def substituted(self, variable: Variable) -> jax.Array | None:
         """Returns what stands for a variable in the innermost loss that has something."""
         for substitution in reversed(self.substitutions):
             value = substitution.read(variable)

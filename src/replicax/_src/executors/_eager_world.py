@@ -24,7 +24,8 @@ from replicax._src.values import (
     PartBuffers,
     ReplicaBuffers,
     Storage,
-    buffers_of,
+    array_here,
+    storage_of,
     value_of_buffers,
 )
 from replicax._src.variable import (
@@ -118,7 +119,7 @@ class EagerWorld(World):
     @override
     def read(self, variable: Variable) -> jax.Array:
         if self.substitutions:
-            value = self._substituted(variable)
+            value = self.substituted(variable)
             if value is not None:
                 return value
         self.require_unstaged(variable)
@@ -194,10 +195,10 @@ class EagerWorld(World):
     @override
     def laid_out(self, value: jax.Array | Mirrored, mesh: ReplicaMesh, layout: Layout) -> jax.Array:
         if isinstance(value, Mirrored):
-            buffers = buffers_of(value)
+            buffers = storage_of(value)
             if buffers is not None and buffers.mesh is mesh:
                 return mesh.relaid(buffers.assembled, layout)
-            value = value._array()
+            value = array_here(value)
         if mesh.is_one_device:  # no transfer to arrange: a tenth of device_put's cost
             return mesh.assemble([put(value, mesh.devices[0])])
         return mesh.spread(value, layout)

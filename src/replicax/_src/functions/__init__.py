@@ -1,5 +1,7 @@
 """Compiled functions: `rx.function`."""
 
+from replicax._src.functions._access import last_of_steps as last_of_steps
+from replicax._src.functions._access import run_on_replicas as run_on_replicas
 from replicax._src.functions._cache import FunctionCache as FunctionCache
 from replicax._src.functions._decorator import function as function
 from replicax._src.functions._function import Function as Function

@@ -37,7 +37,10 @@ from replicax._src.values import (
     Mirrored,
     PerReplica,
     TracedBuffers,
+    component,
+    is_distributed_value,
     is_leaf,
+    local_count,
     value_of_buffers,
 )
 from replicax._src.variable import Variable
@@ -125,7 +128,7 @@ class Arguments:
         return any(0 in look.shape for look in self.looks if isinstance(look, Look))
 
     def _look(self, leaf: object) -> Any:
-        if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
+        if is_distributed_value(leaf):
             self.inputs.append(leaf)
             kind = Kind.of(leaf)
             try:
@@ -135,8 +138,8 @@ class Arguments:
                 self._shares = [*(self._shares or ()), shares]
                 shape = tuple(map(max, *shares))
                 shapes = tuple(sorted(set(shares), reverse=True))
-                return Look(kind, shape, dtype, leaf._count, is_weak, shapes)
-            return Look(kind, shape, dtype, leaf._count, is_weak)
+                return Look(kind, shape, dtype, local_count(leaf), is_weak, shapes)
+            return Look(kind, shape, dtype, local_count(leaf), is_weak)
         if isinstance(leaf, Tracer):
             raise RuntimeError(
                 "An argument of an rx.function is a value of a function that was traced before and "
@@ -247,9 +250,9 @@ def lay_out(value: object, place: Place) -> Any:
         elsewhere = value.sharding.num_devices > 1 or device not in value.sharding.device_set
         return put(value, device) if elsewhere else value
     if isinstance(value, DistributedValues):
-        if value._count > 1 or len(mesh.devices) == 1:
+        if local_count(value) > 1 or len(mesh.devices) == 1:
             return laid_out_over(mesh, value)
-        value = value._component(0)
+        value = component(value, 0)
     if not isinstance(value, jax.Array):
         value = np.array(value)  # the transfer may read it after the user has changed it
     elif value.sharding == mesh.replicated:

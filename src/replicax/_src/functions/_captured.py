@@ -12,7 +12,13 @@ from replicax._src import _jax_internals
 from replicax._src._arrays import as_array
 from replicax._src.devices import ReplicaMesh
 from replicax._src.functions._retry import NotOneProgram, Uneven, UnevenShapes
-from replicax._src.values import DistributedValues, buffers_of
+from replicax._src.values import (
+    DistributedValues,
+    keep_array,
+    kept_array,
+    local_count,
+    storage_of,
+)
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -23,28 +29,28 @@ def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
     Raises:
       Uneven: the components differ in shape or dtype, or are no arrays.
     """
-    kept = value._laid_out_over
+    kept = kept_array(value)
     if kept is not None and kept[0] is mesh:
         return kept[1]
-    buffers = buffers_of(value)
+    buffers = storage_of(value)
     if buffers is not None and buffers.mesh is mesh:
         return buffers.assembled
     shape, dtype, is_weak = look_of(value)
-    if value._count != len(mesh.devices):
-        raise other_replicas("a value", value._count, mesh)
+    if local_count(value) != len(mesh.devices):
+        raise other_replicas("a value", local_count(value), mesh)
     with _jax_internals.outside_of_traces():
         parts = [as_array(part, dtype) for part in value.values]
         array = mesh.assemble([mesh.at_home(part, i) for i, part in enumerate(parts)])
     assert array.shape == shape
     if not any(isinstance(part, np.ndarray) for part in value.values):  # those can be changed
-        value._laid_out_over = (mesh, array, is_weak)
+        keep_array(value, mesh, array, is_weak)
     return array
 
 
 def padded_over(mesh: ReplicaMesh, value: DistributedValues, shape: Shape, dtype: Any) -> jax.Array:
     """The components of `value`, filled up with zeros to one shape, as one array over `mesh`."""
-    if value._count != len(mesh.devices):
-        raise other_replicas("an argument", value._count, mesh)
+    if local_count(value) != len(mesh.devices):
+        raise other_replicas("an argument", local_count(value), mesh)
     parts: list[jax.Array] = []
     for index, part in enumerate(value.values):
         if np.shape(part) != shape:  # by NumPy, which has nothing to compile for each shape
@@ -96,12 +102,13 @@ def look_of(value: DistributedValues) -> tuple[tuple[int, ...], Any, bool]:
             " here, and others on other workers" if len(set(shapes)) == 1 else ""
         )
         raise UnevenShapes(f"the replicas have different shapes: {here}")
-    buffers = buffers_of(value)
-    if buffers is not None and value._values is None:
+    buffers = storage_of(value)
+    if buffers is not None:
         array = buffers.assembled
         return buffers.shape, array.dtype, getattr(array, "weak_type", False)
-    if value._laid_out_over is not None:
-        _, array, is_weak = value._laid_out_over
+    kept = kept_array(value)
+    if kept is not None:
+        _, array, is_weak = kept
         return array.shape, array.dtype, is_weak
     found: tuple[Any, Any, bool] | None = None
     for part in value.values:

@@ -29,9 +29,12 @@ from replicax._src.context import (
     StrategyLike,
     current_frame,
     is_compiling,
+    is_strategy,
     let_libraries_join,
+    replica_devices_of,
     replica_id_of,
     require_threads,
+    serial_of,
     thread_state,
     world,
 )
@@ -55,7 +58,7 @@ from replicax._src.functions._retry import (
 )
 from replicax._src.functions._signature import Signature
 from replicax._src.functions._snapshot import with_snapshots
-from replicax._src.values import DistributedValues, buffers_of
+from replicax._src.values import DistributedValues, storage_of
 from replicax._src.variable import Variable, VariableGone
 
 P = ParamSpec("P")
@@ -281,7 +284,9 @@ class Function(Generic[P, R]):
         args, kwargs = self._bound_arguments(args, kwargs)
 
         def run(*args: object, **kwargs: object) -> Any:
-            return strategy.extended._run_replicas(function, args, kwargs)
+            return world().run_replicas(
+                strategy, replica_devices_of(strategy), function, args, kwargs
+            )
 
         return self._call(run, strategy, current_frame(), args, kwargs)
 
@@ -363,9 +368,9 @@ class Function(Generic[P, R]):
         programs = self._state.programs
         key = (
             arguments.key,
-            frame.strategy._serial,
+            serial_of(frame.strategy),
             frame.replica_context is None,
-            None if strategy is None else strategy._serial,
+            None if strategy is None else serial_of(strategy),
             _eager_replica(frame),
             _jax_internals.trace_settings(),
         )
@@ -443,12 +448,12 @@ class Function(Generic[P, R]):
         """Where the function will probably run; the trace says if that is wrong."""
         replica = _eager_replica(frame)
         if strategy is not None:
-            return Place(strategy.extended._replica_devices)
+            return Place(replica_devices_of(strategy))
         if thread_state.frames:
-            devices = frame.strategy.extended._replica_devices
+            devices = replica_devices_of(frame.strategy)
             return Place(devices) if replica is None else Place((devices[replica],), replica)
         for value in arguments.inputs:
-            buffers = buffers_of(value) if isinstance(value, DistributedValues) else None
+            buffers = storage_of(value) if isinstance(value, DistributedValues) else None
             if buffers is not None:
                 return Place(buffers.mesh.devices)
         counts = {look.count for look in arguments.looks if isinstance(look, Look)} - {1}
@@ -457,9 +462,9 @@ class Function(Generic[P, R]):
             return Place(earlier)
         for value in (*arguments.leaves, *captured_objects(self._python_function)):
             found = value.distribute_strategy if isinstance(value, Variable) else value
-            if not hasattr(found, "_extended"):
+            if not is_strategy(found):
                 continue
-            devices = found._extended._replica_devices
+            devices = replica_devices_of(found)
             if len(devices) in counts or (need_mesh(devices) and not counts):
                 return Place(devices)
         return Place((default_device(),), is_open=True)

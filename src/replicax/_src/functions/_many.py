@@ -19,7 +19,13 @@ from replicax._src._arrays import is_number
 from replicax._src._errors import OutOfRangeError
 from replicax._src._typing import PyTree
 from replicax._src.devices import device_of, put, token
-from replicax._src.values import DistributedValues, Mirrored, PerReplica, is_leaf
+from replicax._src.values import (
+    DistributedValues,
+    Mirrored,
+    PerReplica,
+    is_distributed_value,
+    is_leaf,
+)
 
 
 def loop_of(step: Callable[..., Any], carried: Sequence[int], last_only: bool) -> Any:
@@ -88,7 +94,7 @@ def joined(results: Sequence[tuple[Any, int]]) -> Any:
 
     def join(*leaves: Any) -> Any:
         first = leaves[0]
-        if isinstance(first, DistributedValues) and not first._passed_whole:
+        if is_distributed_value(first):
             wrap = Mirrored if isinstance(first, Mirrored) else PerReplica
             parts = zip(*(leaf.values for leaf in leaves), strict=True)
             return wrap([_concatenated(part, counts) for part in parts])

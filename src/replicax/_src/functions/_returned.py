@@ -24,6 +24,8 @@ from replicax._src.values import (
     DistributedValues,
     Mirrored,
     ReplicaBuffers,
+    component,
+    is_distributed_value,
     is_leaf,
     per_replica_type,
     value_of_buffers,
@@ -143,8 +145,8 @@ class Returned:
 
 
 def _as_output(leaf: object) -> tuple[Kind, Any]:
-    if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
-        return Kind.of(leaf), as_result(leaf._component(EACH))
+    if is_distributed_value(leaf):
+        return Kind.of(leaf), as_result(component(leaf, EACH))
     if isinstance(leaf, Variable):
         return _as_output(snapshot(leaf))
     if isinstance(leaf, Tracer):

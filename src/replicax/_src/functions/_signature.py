@@ -14,7 +14,7 @@ from replicax._src import _tree
 from replicax._src._arrays import STRING
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import DTypeLike, PyTree
-from replicax._src.values import DistributedValues, Mirrored, PerReplica, is_leaf
+from replicax._src.values import DistributedValues, Mirrored, PerReplica, array_here, is_leaf
 from replicax._src.variable import Variable
 
 
@@ -75,7 +75,7 @@ class Signature:
 
     def _fitting(self, spec: Any, value: Any) -> Any:
         if isinstance(value, Variable):
-            value = value._array()
+            value = array_here(value)
         parts = value.values if isinstance(value, DistributedValues) else (value,)
         wanted = spec.component_specs(len(parts)) if hasattr(spec, "component_specs") else None
         try:

@@ -6,14 +6,14 @@ from typing import Any
 
 from replicax._src import _tree
 from replicax._src._typing import PyTree
-from replicax._src.values import PerReplica, is_leaf, value_of_buffers
-from replicax._src.variable import Variable, VariableAggregation, copies_differ, storage_here
+from replicax._src.values import PerReplica, is_leaf, storage_of, value_of_buffers
+from replicax._src.variable import Variable, VariableAggregation, copies_differ
 
 
 def snapshot(variable: Variable) -> Any:
     """The value; of a sync-on-read variable without an aggregation, those of all copies."""
     if copies_differ(variable) and variable.aggregation is VariableAggregation.NONE:
-        return value_of_buffers(PerReplica, storage_here(variable))
+        return value_of_buffers(PerReplica, storage_of(variable))
     return variable.read_value()
 
 

@@ -43,7 +43,7 @@ from replicax._src.functions._retry import (
     Uneven,
 )
 from replicax._src.functions._turns import Provenance, Turns
-from replicax._src.values import DistributedValues, TracedBuffers
+from replicax._src.values import DistributedValues, TracedBuffers, local_count
 from replicax._src.variable import (
     Change,
     DistributedVariable,
@@ -495,7 +495,7 @@ class ProgramTrace:
         if known is None:
             assert self.mesh is not None
             if any(isinstance(part, Tracer) for part in value.values):  # made in this function
-                number = jax.lax.axis_index(REPLICA_AXIS) % value._count
+                number = jax.lax.axis_index(REPLICA_AXIS) % local_count(value)
                 return jnp.stack([jnp.asarray(part) for part in value.values])[number]
             array = laid_out_over(self.mesh, value)
             is_weak = look_of(value)[2]

@@ -29,6 +29,7 @@ from replicax._src.values import (
     Mirrored,
     Storage,
     TracedBuffers,
+    array_here,
     value_of_buffers,
 )
 from replicax._src.variable import (
@@ -127,7 +128,7 @@ class TracedWorld(World):
 
     @override
     def read(self, variable: Variable) -> jax.Array:
-        value = self._substituted(variable)
+        value = self.substituted(variable)
         return read_storage(variable) if value is None else value
 
     @override
@@ -170,7 +171,7 @@ class TracedWorld(World):
 
     @override
     def laid_out(self, value: jax.Array | Mirrored, mesh: ReplicaMesh, layout: Layout) -> Any:
-        return value._array() if isinstance(value, Mirrored) else value
+        return array_here(value)
 
     @override
     def relaid(self, array: jax.Array, mesh: ReplicaMesh, layout: Layout) -> Any:

@@ -15,7 +15,7 @@ from replicax._src import _jax_internals, _tree
 from replicax._src._typing import PyTree, Tracer
 from replicax._src.context import EACH
 from replicax._src.functions._retry import OnlyPython
-from replicax._src.values import DistributedValues, is_leaf
+from replicax._src.values import component, is_distributed_value, is_leaf
 from replicax._src.variable import Change, Variable
 
 _KEPT_BY_PYTHON = range(-5, 257)  # integers of which Python has one object each
@@ -82,8 +82,8 @@ class Provenance:
         """What each replica gets of `structure`."""
 
         def pick(leaf: object) -> Any:
-            if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
-                leaf = leaf._component(EACH)
+            if is_distributed_value(leaf):
+                leaf = component(leaf, EACH)
                 self.note_handed_out(leaf)
             elif isinstance(leaf, jax.Array | int | float | complex):
                 self._same[id(leaf)] = leaf

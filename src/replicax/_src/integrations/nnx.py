@@ -31,7 +31,7 @@ from replicax._src._typing import DTypeLike, PyTree, Tracer, override
 from replicax._src._versions import FLAX, warn_unless_tested
 from replicax._src.context import current_replica, is_compiling
 from replicax._src.strategies import Strategy
-from replicax._src.variable import is_array
+from replicax._src.variable import is_array, rename
 
 _WITH_STATE = (nnx.Module, optimizer.Optimizer, rnglib.Rngs, rnglib.RngStream, metrics.Metric)
 
@@ -267,7 +267,7 @@ def _bind(variable: nnx.Variable, name: str) -> None:
     held = _SLOT.__get__(variable, type(variable))
     if type(held) is _Bound:
         if name.endswith("/" + held.variable.name.removesuffix(":0")):
-            held.variable._name = f"{name}:0"  # it is a part of something larger now
+            rename(held.variable, name)  # it is a part of something larger now
         return
     value = jnp.asarray(held) if _is_number(held) else held
     if not is_array(value) or isinstance(value, Tracer) or variable.ref:

@@ -49,8 +49,8 @@ from replicax._src.data.distributed import (
     distributed_dataset,
     distributed_from_function,
 )
-from replicax._src.devices import canonical_name, replica_mesh, resolve
-from replicax._src.functions import Function, FunctionCache, as_function
+from replicax._src.devices import Layout, canonical_name, replica_mesh, resolve
+from replicax._src.functions import Function, FunctionCache, as_function, run_on_replicas
 from replicax._src.strategies import _replica_calls
 from replicax._src.strategies._arguments import (
     USE_ALL_REDUCE,
@@ -201,13 +201,17 @@ class StrategyExtended:
             compiled = as_function(fn)
             functions = self._compiled_runs
             if compiled is not None:
-                return compiled._run_on(self._strategy, compiled.python_function, args, kwargs)
+                return run_on_replicas(
+                    compiled, self._strategy, compiled.python_function, args, kwargs
+                )
             if functions is not None:
                 return functions.call(
                     fn,
                     Function,
-                    lambda found: found._run_on(self._strategy, fn, args, kwargs),
-                    lambda: self._run_replicas(fn, args, kwargs),
+                    lambda found: run_on_replicas(found, self._strategy, fn, args, kwargs),
+                    lambda: world().run_replicas(
+                        self._strategy, self._replica_devices, fn, args, kwargs
+                    ),
                     (args, kwargs),
                 )
         return world().run_replicas(self._strategy, self._replica_devices, fn, args, kwargs)
@@ -216,12 +220,6 @@ class StrategyExtended:
     def _compiled_runs(self) -> FunctionCache | None:
         """Where compiled versions of replica functions are, if these are to be compiled."""
         return world().compiled_runs
-
-    def _run_replicas(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Runs a replica function as it is: eagerly, or as a part of a program."""
-        return world().run_replicas(self._strategy, self._replica_devices, fn, args, kwargs)
 
     def experimental_run_steps_on_iterator(
         self,
@@ -350,6 +348,10 @@ class StrategyExtended:
         pairs = [(copies_of(value), place) for value, place in value_destination_pairs]
         return self._cross_device_ops.batch_reduce(reduce_op, pairs, options)
 
+    def _of_first_replica(self, value: DistributedValues) -> Any:
+        """What the first replica of all workers has."""
+        return self._sync_group.first_component(value)
+
     def _scattered(self, values: Sequence[tuple[DistributedValues, int]]) -> list[jax.Array]:
         """In a program, each replica's part of sums, along the dimensions given."""
         return scattered(self._cross_device_ops, replica_mesh(self._replica_devices), values)
@@ -384,9 +386,7 @@ class StrategyExtended:
         )
 
     def _broadcast_to(self, tensor: object, destinations: object) -> Any:
-        if isinstance(tensor, ArrayLike):
-            tensor = array_here(tensor)
-        return self._cross_device_ops.broadcast(tensor, destinations)
+        return self._cross_device_ops.broadcast(array_here(tensor), destinations)
 
     def _local_results(self, value: PyTree) -> tuple[Any, ...]:
         if isinstance(value, DistributedValues):
@@ -420,6 +420,10 @@ class StrategyExtended:
         mesh = replica_mesh(devices)
         layout = self._state_layout.rule(mesh, kwargs.pop("layout", None), not on_read)
         return kind(self._strategy, mesh, layout=layout, **kwargs)
+
+    def _layout_of_slot(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
+        """How a part of an optimizer's state for the variable `primary` lies on the devices."""
+        return self._state_layout.of_slot(primary, shape)
 
     def _devices_for(self, colocate_with: object) -> tuple[Device, ...]:
         return self._variable_devices if colocate_with is None else self._devices_of(colocate_with)

@@ -27,7 +27,7 @@ from replicax._src.devices import (
     replica_mesh,
     resolve_all,
 )
-from replicax._src.values import ArrayLike, DistributedValues, array_here
+from replicax._src.values import DistributedValues, array_here
 
 
 def split(devices: tuple[Device, ...], tensor: object, partition_dimensions: Sequence[int]) -> Any:
@@ -124,8 +124,7 @@ def _each(
     mesh: ReplicaMesh, tensor: object, fn: Callable[[jax.Array, int | None], jax.Array], what: str
 ) -> Any:
     """`fn(array, replica)` of a tensor, or of each component of a per-replica value."""
-    if isinstance(tensor, ArrayLike):
-        tensor = array_here(tensor)
+    tensor = array_here(tensor)
     if isinstance(tensor, DistributedValues):
         return world().replicas.map_numbered(
             lambda part, number: fn(as_array(part), number), tensor

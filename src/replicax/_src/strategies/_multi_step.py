@@ -9,7 +9,7 @@ from replicax._src import _tree
 from replicax._src._typing import PyTree, Tracer
 from replicax._src.collectives import ReduceOpLike, as_reduce_op
 from replicax._src.context import get_replica_context, get_strategy
-from replicax._src.functions import Function, FunctionCache
+from replicax._src.functions import Function, FunctionCache, last_of_steps
 from replicax._src.values import is_leaf
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def run_steps(
     outputs, kept = functions.call(
         fn,
         Function,
-        lambda found: found._many(iterator, iterations, last_only=True, body=step),
-        lambda: Function(step)._many(iterator, iterations, last_only=True),
+        lambda found: last_of_steps(found, iterator, iterations, step),
+        lambda: last_of_steps(Function(step), iterator, iterations),
     )
     result._last_step_outputs = outputs
     result._non_tensor_outputs = kept.values

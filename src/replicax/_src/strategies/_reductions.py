@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 from replicax._src import _tree
 from replicax._src._typing import PyTree
 from replicax._src.collectives import CommunicationOptions, ReduceOp, array_of, mirror
-from replicax._src.values import DistributedValues, Mirrored, PerReplica, stored, value_of_buffers
+from replicax._src.values import (
+    DistributedValues,
+    Mirrored,
+    PerReplica,
+    storage_of,
+    value_of_buffers,
+)
 from replicax._src.variable import DistributedVariable, MirroredVariable
 
 if TYPE_CHECKING:
@@ -70,5 +76,5 @@ def same_for_all(
 def copies_of(value: PyTree) -> Any:
     """A sync-on-read variable as the per-replica value that its copies are."""
     if isinstance(value, DistributedVariable):
-        return value_of_buffers(PerReplica, stored(value))
+        return value_of_buffers(PerReplica, storage_of(value))
     return value

@@ -23,7 +23,6 @@ from replicax._src.context import ReplicaContext, meet_replicas, world
 from replicax._src.strategies._arguments import as_arguments, check_axes, require_plain_function
 from replicax._src.strategies._reductions import reduce_pairs
 from replicax._src.values import (
-    ArrayLike,
     DistributedValues,
     PerReplica,
     array_here,
@@ -153,8 +152,7 @@ def _as_arrays(value: PyTree, what: str) -> tuple[list[jax.Array], _tree.Rebuild
     leaves, rebuild, structure = _tree.flatten_sorted(value, is_leaf)
     arrays = []
     for leaf in leaves:
-        if isinstance(leaf, ArrayLike):
-            leaf = array_here(leaf)
+        leaf = array_here(leaf)
         if isinstance(leaf, DistributedValues) or leaf is None:
             raise TypeError(
                 f"{what} in replica context takes this replica's own arrays; got "

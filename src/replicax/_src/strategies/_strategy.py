@@ -208,7 +208,7 @@ class Strategy:
     def _reduce_leaves(self, op: ReduceOp, leaves: list[Any]) -> list[Any]:
         device = default_device()
         reduced = self._extended.batch_reduce_to(op, [(leaf, device) for leaf in leaves])
-        return [array_here(x) if isinstance(x, ArrayLike) else x for x in reduced]
+        return [array_here(x) for x in reduced]
 
     def _parts(self, value: PyTree, what: str = "reduce") -> list[Any]:
         """What each replica has of `value`, as arrays."""

@@ -9,8 +9,20 @@ from replicax._src.training._gradients import grad as grad
 from replicax._src.training._gradients import value_and_grad as value_and_grad
 from replicax._src.training._losses import compute_average_loss as compute_average_loss
 from replicax._src.training._losses import scale_regularization_loss as scale_regularization_loss
+from replicax._src.training._metrics import Accuracy as Accuracy
+from replicax._src.training._metrics import BinaryAccuracy as BinaryAccuracy
+from replicax._src.training._metrics import CategoricalAccuracy as CategoricalAccuracy
 from replicax._src.training._metrics import Mean as Mean
+from replicax._src.training._metrics import MeanAbsoluteError as MeanAbsoluteError
+from replicax._src.training._metrics import MeanMetricWrapper as MeanMetricWrapper
+from replicax._src.training._metrics import MeanSquaredError as MeanSquaredError
 from replicax._src.training._metrics import Metric as Metric
+from replicax._src.training._metrics import RootMeanSquaredError as RootMeanSquaredError
+from replicax._src.training._metrics import SparseCategoricalAccuracy as SparseCategoricalAccuracy
+from replicax._src.training._metrics import (
+    SparseTopKCategoricalAccuracy as SparseTopKCategoricalAccuracy,
+)
+from replicax._src.training._metrics import Sum as Sum
 from replicax._src.training._optimizer import Optimizer as Optimizer
 from replicax._src.training._random import Generator as Generator
 from replicax._src.training._random import get_global_generator as get_global_generator

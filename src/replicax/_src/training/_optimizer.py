@@ -27,10 +27,11 @@ from replicax._src.training._on_parts import Part
 from replicax._src.training._optimizer_inputs import split_pairs, tree_of, variables_in
 from replicax._src.training._optimizer_state import OptimizerState, checked, state_variable
 from replicax._src.values import (
-    ArrayLike,
     PerReplica,
+    array_here,
     first_component,
     is_being_computed,
+    local_count,
     select_replica,
 )
 from replicax._src.variable import Variable, VariableAggregation, laid_out_like
@@ -283,7 +284,7 @@ def _common_strategy(variables: Sequence[Variable]) -> Any:
 def _merged(gradient: object, skip_aggregation: bool) -> Any:
     """The gradients of all replicas for one variable, as one value; None if there are none."""
     if not isinstance(gradient, PerReplica):  # one replica, or none of a traced program has any
-        return gradient._array() if isinstance(gradient, ArrayLike) else gradient
+        return array_here(gradient)
     if is_being_computed(gradient):
         return first_component(gradient) if skip_aggregation else gradient
     parts = gradient.values
@@ -296,13 +297,13 @@ def _merged(gradient: object, skip_aggregation: bool) -> Any:
             f"{[i for i, m in enumerate(missing) if m]}). Every replica must compute the same "
             "gradients; use a gradient of zeros where there is nothing to learn."
         )
-    arrays = [part._array() if isinstance(part, ArrayLike) else part for part in parts]
+    arrays = [array_here(part) for part in parts]
     return arrays[0] if skip_aggregation else PerReplica(arrays)
 
 
 def _check_same_variables(merged: list[Any]) -> None:
     if any(isinstance(each, PerReplica) for each in merged):
-        count = next(each._count for each in merged if isinstance(each, PerReplica))
+        count = next(local_count(each) for each in merged if isinstance(each, PerReplica))
         listing = "; ".join(
             f"replica {i}: {[v.name for v in select_replica(i, merged)]}" for i in range(count)
         )

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 
 from replicax._src._typing import KeyPath, PyTree
 from replicax._src.collectives import ReduceOp, put_together
-from replicax._src.context import EACH, world
+from replicax._src.context import EACH, layout_of_slot, scattered_sums, world
 from replicax._src.devices import Layout, token
 from replicax._src.training._on_parts import Part, on_parts
 from replicax._src.training._optimizer_inputs import ParameterTree
-from replicax._src.values import Mirrored, PerReplica
+from replicax._src.values import Mirrored, PerReplica, component
 from replicax._src.variable import UPDATING, Variable, catch_up, mesh_of, set_whole, whole_of
 
 
@@ -110,7 +110,7 @@ class OptimizerState:
         return [None if label < 0 else label for label in jax.tree_util.tree_leaves(labels)]
 
     def _slot_layout(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
-        return self.strategy.extended._state_layout.of_slot(primary, shape)
+        return layout_of_slot(self.strategy, primary, shape)
 
     def _dim(self, index: int) -> int | None:
         """The dimension in which a variable is cut, or else state of it that is like it."""
@@ -194,26 +194,29 @@ class OptimizerState:
 
         In a program that divides the update over the replicas, each gets its part of the sum.
         """
-        wanted = [i for i, gradient in enumerate(gradients) if isinstance(gradient, PerReplica)]
         divided = world().pick([None] * len(self._dims), self._dims)
-        dims = {i: divided[positions[i]] for i in wanted}
         result = list(gradients)
-        in_parts = [i for i in wanted if dims[i] is not None]
-        whole = [i for i in wanted if dims[i] is None]
+        in_parts: dict[int, int] = {}  # from places among the gradients to dimensions
+        whole: list[int] = []
+        for i, gradient in enumerate(gradients):
+            if isinstance(gradient, PerReplica):
+                dim = divided[positions[i]]
+                if dim is None:
+                    whole.append(i)
+                else:
+                    checked(component(gradient, EACH), variables[i])
+                    in_parts[i] = dim
         with self.strategy.scope():
-            extended = self.strategy.extended
             if in_parts:
-                for i in in_parts:
-                    checked(gradients[i]._component(EACH), variables[i])
-                given = [(gradients[i], dims[i]) for i in in_parts]
-                for index, part in zip(in_parts, extended._scattered(given), strict=True):
-                    result[index] = Part(part, dims[index])
+                given = [(gradients[i], dim) for i, dim in in_parts.items()]
+                parts = scattered_sums(self.strategy, given)
+                for (i, dim), part in zip(in_parts.items(), parts, strict=True):
+                    result[i] = Part(part, dim)
             if whole:
                 pairs = [(gradients[i], variables[i]) for i in whole]
-                for index, total in zip(
-                    whole, extended.batch_reduce_to(ReduceOp.SUM, pairs), strict=True
-                ):
-                    result[index] = total
+                totals = self.strategy.extended.batch_reduce_to(ReduceOp.SUM, pairs)
+                for i, total in zip(whole, totals, strict=True):
+                    result[i] = total
         return result
 
     def update(self, gradients: list[Any]) -> None:

@@ -13,7 +13,7 @@ from replicax._src._jax_internals import at_level, current_trace, is_checkpointe
 from replicax._src._typing import PyTree, override
 from replicax._src.collectives import put_together
 from replicax._src.context import Substitution, world
-from replicax._src.values import ArrayLike
+from replicax._src.values import array_here
 from replicax._src.variable import Variable, read_storage, root_of
 
 
@@ -95,8 +95,7 @@ def checked_loss(result: PyTree, has_aux: bool) -> tuple[jax.Array, Any]:
         result, aux = result
     if result is None:
         raise TypeError("The loss function returned None. Return the loss.")
-    if isinstance(result, ArrayLike):
-        result = result._array()
+    result = array_here(result)
     if isinstance(result, tuple | list | dict):
         raise TypeError(
             f"The loss function returned a {type(result).__name__}, but the loss must be a scalar. "

@@ -1,16 +1,18 @@
 """Values that have one component per replica."""
 
-from replicax._src.values._access import array_here as array_here
-from replicax._src.values._access import buffers_of as buffers_of
 from replicax._src.values._access import component as component
 from replicax._src.values._access import component_looks as component_looks
 from replicax._src.values._access import first_component as first_component
 from replicax._src.values._access import is_being_computed as is_being_computed
+from replicax._src.values._access import is_distributed_value as is_distributed_value
+from replicax._src.values._access import keep_array as keep_array
+from replicax._src.values._access import kept_array as kept_array
 from replicax._src.values._access import local_count as local_count
 from replicax._src.values._access import set_uneven as set_uneven
-from replicax._src.values._access import stored as stored
+from replicax._src.values._access import storage_of as storage_of
 from replicax._src.values._access import value_of_buffers as value_of_buffers
 from replicax._src.values._array_like import ArrayLike as ArrayLike
+from replicax._src.values._array_like import array_here as array_here
 from replicax._src.values._buffers import OneBuffer as OneBuffer
 from replicax._src.values._buffers import PartBuffers as PartBuffers
 from replicax._src.values._buffers import ReplicaBuffers as ReplicaBuffers

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeGuard, TypeVar
 
-from replicax._src.values._array_like import ArrayLike
-from replicax._src.values._buffers import ReplicaBuffers
+import jax
+
+from replicax._src.devices import ReplicaMesh
 from replicax._src.values._distributed import DistributedValues
 from replicax._src.values._per_replica import PerReplica
 from replicax._src.values._storage import Storage
@@ -24,23 +25,23 @@ def component(value: DistributedValues, replica_id: Any) -> Any:
     return value._component(replica_id)
 
 
-def array_here(value: ArrayLike) -> Any:
-    """Returns the array that a value or variable stands for in this context."""
-    return value._array()
-
-
 def first_component(value: DistributedValues) -> Any:
     """Returns the first replica's component, for all; with several workers, only in a program."""
     return value._buffers.first if value._is_traced else value._component(0)
 
 
-def buffers_of(value: DistributedValues) -> ReplicaBuffers | None:
-    """Returns what holds the components on the devices; None if they are plain values."""
-    return value._buffers
+class HasStorage(Protocol):
+    """A distributed value, or any variable."""
+
+    @property
+    def _buffers(self) -> Any: ...
 
 
-def stored(value: DistributedValues) -> Storage:
-    """Returns the storage of a value or variable that has one."""
+def storage_of(value: HasStorage) -> Any:
+    """Returns what holds a value or variable, as code here sees it.
+
+    None for a distributed value whose components are plain values.
+    """
     return value._buffers
 
 
@@ -52,6 +53,21 @@ def value_of_buffers(kind: type[V], buffers: Storage) -> V:
 def set_uneven(value: PerReplica) -> None:
     """Notes that the components differ in shape, here or on other workers."""
     value._is_uneven = True
+
+
+def is_distributed_value(leaf: object) -> TypeGuard[DistributedValues]:
+    """Returns whether a replica gets its component of this; a variable reaches it as it is."""
+    return isinstance(leaf, DistributedValues) and not leaf._passed_whole
+
+
+def kept_array(value: DistributedValues) -> tuple[ReplicaMesh, jax.Array, bool] | None:
+    """Returns what `keep_array` was given: the mesh, the array, and whether its dtype is weak."""
+    return value._laid_out_over
+
+
+def keep_array(value: DistributedValues, mesh: ReplicaMesh, array: jax.Array, weak: bool) -> None:
+    """Keeps the components as one array over `mesh` with the value, for the next program."""
+    value._laid_out_over = (mesh, array, weak)
 
 
 def component_looks(value: DistributedValues) -> Sequence[Any]:

@@ -112,19 +112,20 @@ class ArrayLike:
 
 
 def _binary(fn: Callable[[Any, Any], Any]) -> Callable[[ArrayLike, Any], Any]:
-    return lambda self, other: fn(self._array(), _plain(other))
+    return lambda self, other: fn(self._array(), array_here(other))
 
 
 def _reflected(fn: Callable[[Any, Any], Any]) -> Callable[[ArrayLike, Any], Any]:
-    return lambda self, other: fn(_plain(other), self._array())
+    return lambda self, other: fn(array_here(other), self._array())
 
 
 def _unary(fn: Callable[[Any], Any]) -> Callable[[ArrayLike], Any]:
     return lambda self: fn(self._array())
 
 
-def _plain(other: object) -> Any:
-    return other._array() if isinstance(other, ArrayLike) else other
+def array_here(value: object) -> Any:
+    """Returns the array that a value or variable stands for in this context; others as they are."""
+    return value._array() if isinstance(value, ArrayLike) else value
 
 
 for _name, _fn in BINARY_OPERATORS.items():

@@ -20,6 +20,7 @@ from replicax._src._jax_internals import local_shards, uncommitted
 from replicax._src._typing import Device, PyTree, Tracer
 from replicax._src.context import EACH
 from replicax._src.devices import ReplicaMesh, groups_of
+from replicax._src.values._access import is_distributed_value
 from replicax._src.values._distributed import DistributedValues
 from replicax._src.values._one_of_many import OneOfMany
 from replicax._src.values._per_replica import PerReplica
@@ -155,7 +156,7 @@ def select_replica(replica_id: Any, structure: PyTree) -> Any:
     """The structure that one replica sees: distributed values replaced by its component."""
 
     def pick(leaf: object) -> Any:
-        if isinstance(leaf, DistributedValues) and not leaf._passed_whole:
+        if is_distributed_value(leaf):
             return leaf._component(replica_id)
         return leaf
 
@@ -165,7 +166,7 @@ def select_replica(replica_id: Any, structure: PyTree) -> Any:
 def check_replica_count(structure: PyTree, count: int, what: str) -> None:
     """`ValueError` if a distributed value in `structure` is for another number of replicas."""
     for leaf in _tree.leaves_of(structure, is_leaf):
-        if isinstance(leaf, DistributedValues) and not leaf._passed_whole and leaf._count != count:
+        if is_distributed_value(leaf) and leaf._count != count:
             raise ValueError(
                 f"{what} holds a {type(leaf).__name__} with {leaf._count} components, but the "
                 f"strategy has {count} replica(s). Make it with this strategy: from its data "

@@ -11,12 +11,12 @@ from replicax._src.variable._access import mesh_of as mesh_of
 from replicax._src.variable._access import number_of_copies as number_of_copies
 from replicax._src.variable._access import own_storage as own_storage
 from replicax._src.variable._access import read_storage as read_storage
+from replicax._src.variable._access import rename as rename
 from replicax._src.variable._access import root_of as root_of
 from replicax._src.variable._access import set_storage as set_storage
 from replicax._src.variable._access import set_whole as set_whole
 from replicax._src.variable._access import settled_storage as settled_storage
 from replicax._src.variable._access import start_from as start_from
-from replicax._src.variable._access import storage_here as storage_here
 from replicax._src.variable._access import whole_of as whole_of
 from replicax._src.variable._creator import variable_creator_scope as variable_creator_scope
 from replicax._src.variable._distributed import AggregatingVariable as AggregatingVariable
@@ -29,7 +29,6 @@ from replicax._src.variable._late_values import expect as expect_late_value  # n
 from replicax._src.variable._late_values import late_value_sources as late_value_sources
 from replicax._src.variable._late_values import outside_of_everything as outside_of_everything
 from replicax._src.variable._late_values import stop_looking as stop_looking
-from replicax._src.variable._late_values import take_over as take_over_late_value  # noqa: F401
 from replicax._src.variable._policy import Change as Change
 from replicax._src.variable._policy import VariableAggregation as VariableAggregation
 from replicax._src.variable._policy import VariableSynchronization as VariableSynchronization

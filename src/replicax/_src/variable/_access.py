@@ -10,13 +10,19 @@ from replicax._src._typing import Device
 from replicax._src.devices import ReplicaMesh
 from replicax._src.values import Mirrored, Storage
 from replicax._src.variable._distributed import ComponentVariable, DistributedVariable
+from replicax._src.variable._late_values import take_over
 from replicax._src.variable._policy import Change
-from replicax._src.variable._variable import Variable
+from replicax._src.variable._variable import UPDATING, Variable
 
 
 def root_of(variable: Variable) -> Variable:
     """Returns the variable that this one is a copy of, or itself."""
     return variable._root
+
+
+def rename(variable: Variable, name: str) -> None:
+    """Gives a variable another name, for messages and checkpoints."""
+    variable._name = f"{name}:0"
 
 
 def container_of(variable: Variable) -> Variable:
@@ -72,11 +78,6 @@ def start_from(variable: Variable, mesh: ReplicaMesh | None, value: jax.Array) -
     variable._start(mesh, value)
 
 
-def storage_here(variable: Variable) -> Any:
-    """Returns what holds the value, as code here sees it."""
-    return variable._buffers
-
-
 def read_storage(variable: Variable) -> jax.Array:
     """Returns the value in this context, whatever stands for the variable in a loss."""
     return variable._read()
@@ -102,7 +103,8 @@ def laid_out_like(variable: Variable, value: jax.Array | Mirrored) -> jax.Array:
     return variable._laid_out(value)
 
 
-def catch_up(variable: Variable) -> None:
-    """Lets the variable take over the value that a checkpoint may have for it."""
+def catch_up(variable: Any) -> None:
+    """Lets a variable, also one of Keras, take over the value that a checkpoint may have for it."""
     if variable._looks_left:
-        variable._catch_up()
+        with UPDATING:
+            take_over(variable)

@@ -11,8 +11,14 @@ import numpy as np
 
 from replicax._src._arrays import IntegersTooLargeError, as_array
 from replicax._src._typing import DTypeLike, PyTree
-from replicax._src.context import get_strategy, require_threads, thread_state, world
-from replicax._src.values import ArrayLike, PerReplica
+from replicax._src.context import (
+    create_variable,
+    get_strategy,
+    require_threads,
+    thread_state,
+    world,
+)
+from replicax._src.values import ArrayLike, PerReplica, array_here
 from replicax._src.variable import _late_values
 
 Creator = Callable[..., Any]
@@ -22,7 +28,7 @@ def create(arguments: dict[str, Any], make_plain: Creator) -> Any:
     """Asks the creators of this thread, innermost first, and the current strategy at the end."""
 
     def by_strategy(**kwargs: object) -> Any:
-        return get_strategy().extended._create_variable(make_plain, **kwargs)
+        return create_variable(get_strategy(), make_plain, kwargs)
 
     creator: Creator = by_strategy
     for outer in thread_state.creators:
@@ -75,8 +81,7 @@ def initial_array(
             f"Variable {name!r} cannot start from a PerReplica value, which differs by replica. "
             "Reduce it first with strategy.reduce(...), or make the variable inside strategy.run."
         )
-    if isinstance(value, ArrayLike):
-        value = value._array()
+    value = array_here(value)
     world().require_startable(value, name)
     _check_dtype(dtype, name)
     try:

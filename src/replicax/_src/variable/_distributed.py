@@ -29,6 +29,7 @@ from replicax._src.context import (
     get_strategy,
     has_strategy,
     meet_replicas,
+    of_first_replica,
     replica_id_for,
     update_replica_id,
     world,
@@ -39,6 +40,7 @@ from replicax._src.values import (
     Mirrored,
     OneBuffer,
     PerReplica,
+    array_here,
     buffers_for,
     value_of_buffers,
 )
@@ -313,13 +315,13 @@ class MirroredVariable(DistributedVariable):
             total: Any = merged
             if isinstance(merged, PerReplica):
                 if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
-                    total = self._strategy.extended._sync_group.first_component(merged)
+                    total = of_first_replica(self._strategy, merged)
                 else:
                     op = _REDUCE_OPS[self._aggregation]
                     total = self._strategy.extended.reduce_to(op, merged, self)
             self._update_all(how, total)
 
-        array = value._array() if isinstance(value, Mirrored) else value
+        array = array_here(value)
         if world().defer(self, context, how, array):
             return
         what = f"{how} of variable {self._name!r}"
@@ -346,7 +348,7 @@ class SyncOnReadVariable(DistributedVariable):
             _policy.require_cross_replica_add(self._name, self._aggregation, how)
         elif self._aggregation is VariableAggregation.SUM and self._copies > 1:
             # The copies add up to the value; integers lose the remainder, as in TensorFlow.
-            whole = value._array() if isinstance(value, Mirrored) else value
+            whole = array_here(value)
             value = jax.lax.div(whole, jnp.asarray(self._copies, whole.dtype))
         super()._update_all(how, value)
 

@@ -30,7 +30,7 @@ from replicax._src.devices import (
     put,
     short_name,
 )
-from replicax._src.values import ArrayLike, Mirrored, OneBuffer, PerReplica, Storage
+from replicax._src.values import ArrayLike, Mirrored, OneBuffer, PerReplica, Storage, array_here
 from replicax._src.variable import _creator, _late_values
 from replicax._src.variable._policy import (
     Change,
@@ -290,11 +290,10 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
                 "strategy.run. Combine it first: strategy.reduce('SUM', value, axis=None), or "
                 "assign inside strategy.run, where the variable's aggregation does it."
             )
-        if isinstance(value, ArrayLike) and not isinstance(value, Mirrored):
-            value = value._array()
         if isinstance(value, Mirrored):
-            array = value._array()
+            array = array_here(value)
         else:
+            value = array_here(value)
             try:
                 wanted = None
                 if jnp.issubdtype(self.dtype, jnp.number) and host_integers(value) is not None:
@@ -385,7 +384,7 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
 
     def _laid_out(self, value: jax.Array | Mirrored) -> jax.Array:
         """A value that is the same on all replicas, laid out as `_whole` is."""
-        return put(value._array() if isinstance(value, Mirrored) else value, self._device)
+        return put(array_here(value), self._device)
 
     # Python's own protocols.
 

@@ -23,10 +23,10 @@ from replicax._src.devices import ReplicaMesh, replica_mesh
 from replicax._src.values import (
     PerReplica,
     ReplicaBuffers,
-    buffers_of,
     is_leaf,
     per_replica_type,
     select_replica,
+    storage_of,
     value_of_buffers,
 )
 
@@ -79,7 +79,7 @@ class DeviceFunctions:
             with jax.default_device(self._devices[0]):
                 return _tree.as_dicts(self._each[0](_tree.in_order(value)))
         mesh = self._mesh
-        if mesh is not None and all(buffers_of(leaf) is not None for leaf in leaves):
+        if mesh is not None and all(storage_of(leaf) is not None for leaf in leaves):
             whole = _tree.map_structure(lambda leaf: _over(mesh, leaf), value, is_leaf)
             return _tree.map_structure(
                 lambda each: value_of_buffers(PerReplica, ReplicaBuffers(mesh, assembled=each)),
@@ -95,7 +95,7 @@ class DeviceFunctions:
 
 
 def _over(mesh: ReplicaMesh, value: PerReplica) -> jax.Array:
-    buffers = buffers_of(value)
+    buffers = storage_of(value)
     assert buffers is not None
     return buffers.assembled if buffers.mesh is mesh else mesh.assemble(buffers.components)
 
@@ -127,7 +127,7 @@ def spec_after(functions: list[Callable[..., Any]], spec: ElementSpec) -> Any:
 
 def refuse_text(leaves: list[Any]) -> None:
     for leaf in leaves:
-        on_host = isinstance(leaf, PerReplica) and buffers_of(leaf) is None
+        on_host = isinstance(leaf, PerReplica) and storage_of(leaf) is None
         part = leaf.values[0] if on_host else leaf
         if isinstance(part, bytes) or (isinstance(part, np.ndarray) and part.dtype == STRING):
             raise TypeError(

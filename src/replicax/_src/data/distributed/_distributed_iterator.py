@@ -18,7 +18,7 @@ from replicax._src.data.distributed._options import Exchange
 from replicax._src.data.distributed._placing import Shares
 from replicax._src.data.distributed._splitting import Step, Steps
 from replicax._src.data.foreign import Distributed
-from replicax._src.values import DistributedValues, PerReplica, buffers_of, is_leaf, set_uneven
+from replicax._src.values import DistributedValues, PerReplica, is_leaf, set_uneven, storage_of
 
 
 class DistributedIterator(PositionedIterator, Distributed):
@@ -162,7 +162,7 @@ def shapes_of(value: PyTree) -> list[list[int]] | str:
     for leaf in _tree.leaves_of(value, is_leaf):
         parts: Any = [leaf]
         if isinstance(leaf, DistributedValues):
-            parts = leaf.values if (buffers := buffers_of(leaf)) is None else [buffers]
+            parts = leaf.values if (buffers := storage_of(leaf)) is None else [buffers]
         found: set[tuple[int, ...]] = {tuple(getattr(part, "shape", ())) for part in parts}
         shapes += [list(shape) for shape in sorted(found)]
     return shapes

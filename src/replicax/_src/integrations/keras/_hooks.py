@@ -58,10 +58,9 @@ from replicax._src.integrations.keras import (
 from replicax._src.integrations.keras._reduction import Original
 from replicax._src.strategies import Strategy, input_layout_of
 from replicax._src.variable import (
-    UPDATING,
+    catch_up,
     expect_late_value,
     late_value_sources,
-    take_over_late_value,
 )
 
 
@@ -125,9 +124,7 @@ def _hook_variables() -> None:
     own_value: Any = JaxVariable.value
 
     def value(variable: JaxVariable) -> Any:
-        if variable._looks_left:  # pyright: ignore  # set below
-            with UPDATING:
-                take_over_late_value(variable)
+        catch_up(variable)
         if _would_be_kept(variable):
             raise ValueError(
                 f"The Keras variable {variable.path!r} is read in an rx.function, but was made "

@@ -1,9 +1,9 @@
 """`rx.compat.v1.distribute`: strategies with the methods of TensorFlow 1, and the rest as it is."""
 
-from replicax._src.compat._strategies import MirroredStrategy as MirroredStrategy
-from replicax._src.compat._strategies import OneDeviceStrategy as OneDeviceStrategy
-from replicax._src.compat._strategy import Strategy as Strategy
-from replicax._src.compat._strategy import get_loss_reduction as get_loss_reduction
+from replicax._src.compat import MirroredStrategy as MirroredStrategy
+from replicax._src.compat import OneDeviceStrategy as OneDeviceStrategy
+from replicax._src.compat import Strategy as Strategy
+from replicax._src.compat import get_loss_reduction as get_loss_reduction
 from replicax.compat.v1.distribute import cluster_resolver as cluster_resolver
 from replicax.compat.v1.distribute import experimental as experimental
 from replicax.distribute import CrossDeviceOps as CrossDeviceOps

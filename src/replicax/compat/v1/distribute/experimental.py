@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from replicax._src.compat._strategies import CentralStorageStrategy as CentralStorageStrategy
-from replicax._src.compat._strategies import (
+from replicax._src.compat import CentralStorageStrategy as CentralStorageStrategy
+from replicax._src.compat import (
     MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
 )
-from replicax._src.compat._strategies import TPUStrategy as TPUStrategy
+from replicax._src.compat import TPUStrategy as TPUStrategy
 from replicax.distribute import experimental as _experimental
 from replicax.distribute.experimental import CollectiveHints as CollectiveHints
 from replicax.distribute.experimental import (

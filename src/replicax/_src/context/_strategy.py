@@ -1,0 +1,132 @@
+"""What the rooms below that of the strategies know of a strategy, and ask of it.
+
+`StrategyLike` and `ExtendedLike` are the interface, which `strategies` implements. Its hooks have
+private names, because users reach the same objects; the functions here are for other rooms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+
+from replicax._src._typing import Device, PyTree
+
+if TYPE_CHECKING:
+    import jax
+
+    from replicax._src.context._replica import ReplicaContext
+    from replicax._src.devices import Layout
+
+
+class ExtendedLike(Protocol):
+    """The logic of a strategy, as far as it is not called by its public names."""
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        """The names of the devices of this process's replicas."""
+        ...
+
+    @property
+    def _replica_devices(self) -> tuple[Device, ...]:
+        """The devices themselves."""
+        ...
+
+    @property
+    def _first_replica(self) -> int:
+        """The number of this process's first replica among those of all workers."""
+        ...
+
+    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any: ...
+
+    def _replica_ctx_merge_call(
+        self,
+        context: ReplicaContext,
+        merge_fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any: ...
+
+    def _replica_ctx_all_reduce(
+        self, context: ReplicaContext, reduce_op: Any, value: PyTree, options: Any
+    ) -> Any: ...
+
+    def _replica_ctx_all_gather(
+        self, context: ReplicaContext, value: PyTree, axis: int, options: Any
+    ) -> Any: ...
+
+    def _layout_of_slot(self, primary: Any, shape: tuple[int, ...]) -> Layout: ...
+
+    def _scattered(self, values: Sequence[tuple[Any, int]]) -> list[jax.Array]: ...
+
+    def _of_first_replica(self, value: Any) -> Any: ...
+
+
+class StrategyLike(Protocol):
+    """A strategy."""
+
+    @property
+    def extended(self) -> Any:
+        """The object that holds the logic: an `ExtendedLike` with more, which users see."""
+        ...
+
+    @property
+    def _serial(self) -> int:
+        """A number that no other strategy of this process has, or had."""
+        ...
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """How many replicas there are on all workers."""
+        ...
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Makes the strategy current."""
+        ...
+
+
+def is_strategy(value: object) -> TypeGuard[StrategyLike]:
+    """Returns whether any object is a strategy; looks at its class, and runs none of its code."""
+    return hasattr(type(value), "extended") and "_serial" in getattr(value, "__dict__", ())
+
+
+def serial_of(strategy: StrategyLike) -> int:
+    """Returns a number that no other strategy of this process has, or had."""
+    return strategy._serial
+
+
+def replica_devices_of(strategy: StrategyLike) -> tuple[Device, ...]:
+    """Returns the devices of this process's replicas, one for each."""
+    return _inside(strategy)._replica_devices
+
+
+def create_variable(
+    strategy: StrategyLike, make_plain: Callable[..., Any], arguments: dict[str, Any]
+) -> Any:
+    """Returns a new variable of the kind that the strategy makes."""
+    return _inside(strategy)._create_variable(make_plain, **arguments)
+
+
+def layout_of_slot(strategy: StrategyLike, primary: Any, shape: tuple[int, ...]) -> Layout:
+    """Returns how a part of an optimizer's state lies on the devices.
+
+    Args:
+      strategy: the strategy.
+      primary: the variable that it belongs to.
+      shape: that of the part.
+    """
+    return _inside(strategy)._layout_of_slot(primary, shape)
+
+
+def scattered_sums(strategy: StrategyLike, values: Sequence[tuple[Any, int]]) -> list[jax.Array]:
+    """Returns, in a program, each replica's part of the sums of values, cut along dimensions."""
+    return _inside(strategy)._scattered(values)
+
+
+def of_first_replica(strategy: StrategyLike, value: Any) -> Any:
+    """Returns what the first replica of all workers has of a per-replica value."""
+    return _inside(strategy)._of_first_replica(value)
+
+
+def _inside(strategy: StrategyLike) -> ExtendedLike:
+    return strategy.extended
