@@ -37,6 +37,15 @@ def test_defaults_are_one_worker_and_no_restart():
     assert options.workers == Range(1, 1) and options.max_restarts == 0
 
 
+def test_workers_for_each_gpu(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_devices, "_uses_gpus", lambda _: True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,5")
+    assert parse("--workers auto x.py").workers == Range(4, 4)
+    assert parse("--workers auto --devices-per-worker 2 x.py").workers == Range(2, 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert parse("--workers auto x.py").workers == Range(1, 1)
+
+
 def test_time_outs_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("REPLICAX_JOIN_TIMEOUT", "7")
     monkeypatch.setenv("REPLICAX_STALL_TIMEOUT", "8")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from replicax._src.cli import _log
-from replicax._src.cli._log import Lines, Log, colours_wanted
+from replicax._src.cli._log import Lines, Log, WorkerFiles, colours_wanted
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,29 @@ def write_some(log: Log) -> None:
     log.worker(2, b"hello")
     log.say("one\ntwo")
     log.status("never in a file")
+
+
+def test_lines_of_each_worker_are_appended_to_a_file_of_its_own(tmp_path: Path):
+    (tmp_path / "worker-2.log").write_text("of an earlier job\n")
+    with open(tmp_path / "log", "wb") as file:
+        log = Log(file.fileno(), WorkerFiles(str(tmp_path)))
+        write_some(log)
+        log.worker(0, b"there")
+        log.close(10)
+    assert (tmp_path / "worker-2.log").read_text() == "of an earlier job\nhello\n"
+    assert (tmp_path / "worker-0.log").read_text() == "there\n"
+    assert "[worker 0] there\n" in (tmp_path / "log").read_text()
+
+
+def test_a_full_disk_below_the_files_of_workers_is_said_once(tmp_path: Path):
+    (tmp_path / "worker-0.log").symlink_to("/dev/full")
+    with open(tmp_path / "log", "wb") as file:
+        log = Log(file.fileno(), WorkerFiles(str(tmp_path)))
+        log.worker(0, b"one")
+        log.worker(0, b"two")
+        log.close(10)
+    text = (tmp_path / "log").read_text()
+    assert text.count("No space left on device") == 1 and "[worker 0] two\n" in text
 
 
 def test_file_has_no_colours_and_no_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

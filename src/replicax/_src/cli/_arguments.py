@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from replicax._src._errors import ClusterConfigError
+from replicax._src.cli._devices import gpus_for_jax
 from replicax._src.cli._options import KEY_VARIABLE, LaunchOptions, Range, Usage
 from replicax._src.cluster.control import Settings
 
@@ -34,7 +35,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "default": "1",
         "help": "workers on this host. The default is 1: one worker with all devices of the host. "
-        "MIN:MAX starts with MAX; a worker that is killed sits out the next generation, as long as "
+        "auto: one for each GPU, or for each --devices-per-worker of them. MIN:MAX starts with "
+        "MAX; a worker that is killed sits out the next generation, as long as "
         "MIN remain, and returns in the one after it",
     },
     "--devices-per-worker": {
@@ -93,6 +95,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "a folder that all hosts see, for this job alone: when the first host is lost, the "
         "launchers that are left agree there on which of them leads, and go on",
     },
+    "--log-dir": {
+        "metavar": "DIR",
+        "help": "a folder in which each worker's lines are appended to a file of its own, "
+        "worker-0.log and so on, beside the combined log",
+    },
     "-m": {"metavar": "MODULE", "dest": "module", "help": "run a module instead of a script"},
 }
 
@@ -118,7 +125,7 @@ def launch_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
             stall = said.stall_timeout or 0.0  # None: turned off
         return LaunchOptions(
             command=command,
-            workers=Range.parse(parsed.workers, "--workers"),
+            workers=_workers(parsed.workers, parsed.devices_per_worker),
             devices_per_worker=parsed.devices_per_worker,
             max_restarts=parsed.max_restarts,
             stall_timeout=stall,
@@ -129,9 +136,17 @@ def launch_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
             coordinator=parsed.coordinator,
             key=os.environ.get(KEY_VARIABLE) or None if parsed.key is None else parsed.key,
             shared_folder=parsed.shared_folder,
+            log_dir=parsed.log_dir,
         )
     except (Usage, ClusterConfigError) as error:
         parser.error(str(error))
+
+
+def _workers(said: str, devices_per_worker: int | None) -> Range:
+    if said != "auto":
+        return Range.parse(said, "--workers")
+    count = max(1, len(gpus_for_jax(os.environ)) // max(1, devices_per_worker or 1))
+    return Range(count, count)
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:

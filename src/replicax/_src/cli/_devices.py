@@ -15,12 +15,17 @@ def device_environments(
     workers: int, devices_per_worker: int | None, environment: Mapping[str, str]
 ) -> list[dict[str, str]]:
     """Returns for each worker of this host the variables that give it its share of the devices."""
-    gpus = visible_gpus(environment) if _uses_gpus(environment) else []
+    gpus = gpus_for_jax(environment)
     if gpus:
         return _shares_of_gpus(gpus, workers, devices_per_worker)
     if devices_per_worker is None:
         return [{} for _ in range(workers)]
     return [{"JAX_NUM_CPU_DEVICES": str(devices_per_worker)} for _ in range(workers)]
+
+
+def gpus_for_jax(environment: Mapping[str, str]) -> list[str]:
+    """Returns the names of the GPUs of this host that JAX would use."""
+    return visible_gpus(environment) if _uses_gpus(environment) else []
 
 
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:

@@ -20,7 +20,7 @@ except ImportError:  # not on Windows
     resource = None
 
 _PACKAGES = (
-    *("jax", "jaxlib", "numpy", "optax", "orbax-checkpoint"),
+    *("jax", "jaxlib", "numpy", "optax", "keras", "flax", "orbax-checkpoint"),
     *("jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu"),
 )
 # Every worker has connections to others, files of its data set and those of its checkpoint.

@@ -4,6 +4,7 @@ A thread writes, so that a reader who does not keep up (a pager) never keeps the
 noticing a dead worker. Lines are handed over whole, so they are never torn or mixed.
 """
 
+import contextlib
 import errno
 import os
 import select
@@ -12,7 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import TextIO, final
+from pathlib import Path
+from typing import BinaryIO, TextIO, final
 
 # Told apart on dark and on light backgrounds; the launcher's own lines are bold.
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
@@ -91,13 +93,54 @@ def _as_seen(line: bytes) -> bytes:
 
 
 @final
-class Log:
-    """Writes the combined log to a file descriptor, and on a terminal the status line below it."""
+class WorkerFiles:
+    """A file for the lines of each worker, `worker-0.log` and so on, in a folder."""
 
-    def __init__(self, descriptor: int | None = None) -> None:
+    def __init__(self, folder: str) -> None:
+        """Makes the folder, or raises `OSError`. What is in its files already stays there."""
+        self._folder = Path(folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._open: dict[int, BinaryIO] = {}
+
+    def add(self, lines: list[tuple[int, bytes]]) -> OSError | None:
+        """Appends lines to the files of their workers; returns why they could not be written."""
+        error = None
+        for rank, line in lines:
+            try:
+                if rank not in self._open:
+                    self._open[rank] = open(self._folder / f"worker-{rank}.log", "ab")
+                self._open[rank].write(line)
+            except OSError as reason:
+                error = reason
+        for file in self._open.values():
+            try:
+                file.flush()
+            except OSError as reason:
+                error = reason
+        return error
+
+    def close(self) -> None:
+        """Closes the files."""
+        for file in self._open.values():
+            with contextlib.suppress(OSError):
+                file.close()
+
+
+@final
+class Log:
+    """Writes the combined log to a file descriptor, and on a terminal the status line below it.
+
+    Args:
+      descriptor: of an open file; that of standard output by default.
+      files: where the lines of each worker go as well.
+    """
+
+    def __init__(self, descriptor: int | None = None, files: WorkerFiles | None = None) -> None:
         if descriptor is None:
             descriptor = _standard_output()
         self._descriptor = descriptor
+        self._files = files
+        self._for_files: list[tuple[int, bytes]] = []
         self._colours = colours_wanted(self._descriptor)
         self.has_status = os.isatty(self._descriptor) and os.environ.get("TERM") != "dumb"
         self._changed = threading.Condition()
@@ -123,6 +166,9 @@ class Log:
 
     def worker(self, rank: int, line: bytes) -> None:
         """Adds a line of a worker."""
+        if self._files is not None:
+            with self._changed:
+                self._for_files.append((rank, line + b"\n"))
         prefix = f"[worker {rank}]"
         if self._colours:
             prefix = f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{prefix}\x1b[0m"
@@ -167,14 +213,25 @@ class Log:
                 while not (self._waiting or self._status != self._shown or self._closed):
                     self._changed.wait()
                 lines, status = self._waiting, self._status
+                for_files, self._for_files = self._for_files, []
                 self._waiting = []
                 last = self._closed
+            if self._files is not None and (error := self._files.add(for_files)) is not None:
+                # A full disk must not end a training that can go on.
+                self._files.close()
+                self._files = None
+                lines.append(
+                    f"[launch] --log-dir: {error}. From here on the lines of workers are only in "
+                    "this log.\n".encode(errors="replace")
+                )
             data = b"".join(lines)
             if self.has_status and (self._shown or status):
                 data = (_ERASE if self._shown else b"") + data + status
             self._shown = status
             self._write(data)
             if last:
+                if self._files is not None:
+                    self._files.close()
                 return
 
     def _write(self, data: bytes) -> None:

@@ -165,7 +165,7 @@ class Launcher(abc.ABC):
     ) -> None:
         self._options = options
         self._environment = environment
-        self._log = log or Log()
+        self._log = log or Log(files=options.worker_files())
         self._loop = loop or EventLoop()
 
     def run(self) -> int:

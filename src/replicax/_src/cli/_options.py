@@ -8,6 +8,7 @@ import dataclasses
 from typing import NamedTuple, final
 
 from replicax._src._errors import ClusterConfigError
+from replicax._src.cli._log import WorkerFiles
 from replicax._src.cluster import split_address
 from replicax._src.cluster.control import Settings
 
@@ -73,6 +74,8 @@ class LaunchOptions:
     """What all launchers of a job know and others do not; None: nobody is asked for it."""
     shared_folder: str | None = None
     """Where the launchers agree on a new leader when theirs is lost; None: they end with it."""
+    log_dir: str | None = None
+    """A folder for a file with the lines of each worker, beside the combined log."""
 
     def __post_init__(self) -> None:
         if not self.command:
@@ -89,6 +92,22 @@ class LaunchOptions:
     def coordinator_address(self) -> tuple[str, int]:
         """Returns host and port of `coordinator`."""
         return split_address(self.coordinator or "")
+
+    def worker_files(self) -> WorkerFiles | None:
+        """Returns where the lines of each worker go, besides the combined log.
+
+        Raises:
+          Usage: the folder cannot be made.
+        """
+        if self.log_dir is None:
+            return None
+        try:
+            return WorkerFiles(self.log_dir)
+        except OSError as error:
+            raise Usage(
+                f"--log-dir {self.log_dir}: {error.strerror or error}. Name a folder that can be "
+                "written to."
+            ) from None
 
     def _check_at_least(self, option: str, value: float, least: float) -> None:
         if not value >= least:  # also NaN
