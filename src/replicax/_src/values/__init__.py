@@ -8,6 +8,7 @@ from replicax._src.values._access import first_component as first_component
 from replicax._src.values._access import is_being_computed as is_being_computed
 from replicax._src.values._access import local_count as local_count
 from replicax._src.values._access import set_uneven as set_uneven
+from replicax._src.values._access import shapes_everywhere as shapes_everywhere
 from replicax._src.values._access import stored as stored
 from replicax._src.values._access import value_of_buffers as value_of_buffers
 from replicax._src.values._array_like import ArrayLike as ArrayLike
