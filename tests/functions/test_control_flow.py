@@ -432,7 +432,7 @@ def test_python_control_flow_on_a_replicas_value_is_explained():
     strategy = mirrored(2)
 
     def replica_fn(x: Any) -> Any:
-        return x if context().replica_id_in_sync_group == 0 else -x
+        return x if x + context().replica_id_in_sync_group == 0 else -x
 
     with pytest.raises(jax.errors.TracerBoolConversionError) as caught:
         rx.function(lambda x: strategy.run(replica_fn, (x,)))(jnp.float32(1.0))

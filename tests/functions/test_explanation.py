@@ -73,8 +73,6 @@ def test_what_is_not_one_program_says_why():
     strategy = mirrored(2)
     step = rx.function(lambda x: strategy.gather(x, axis=0))
     uneven = rx.distribute.PerReplica([jnp.ones(2), jnp.ones(3)])
-    assert "eagerly, because its first call may make variables" in str(step.explain(uneven))
-    step(uneven)
     assert "eagerly, because what replicas exchange differs in shape" in str(step.explain(uneven))
     loop = rx.function(lambda batches: [strategy.run(jnp.sum, args=(x,)) for x in batches])
     text = str(loop.explain(iter([])))

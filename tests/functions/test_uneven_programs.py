@@ -83,19 +83,33 @@ def left_by_a_run(strategy: Any, x: Any) -> Any:
     return strategy.run(lambda x: x * kept["rows"], args=(x,))
 
 
+def handed_on(strategy: Any, x: Any) -> Any:
+    kept: dict[str, int] = {}
+    strategy.run(lambda x: kept.update(rows=len(x)), args=(x,))
+    return strategy.run(lambda x, rows: x * rows, args=(x, kept["rows"]))
+
+
+def left_array(strategy: Any, x: Any) -> Any:
+    kept: dict[str, Any] = {}
+    strategy.run(lambda x: kept.update(total=x.sum()), args=(x,))
+    return strategy.run(lambda x: x * kept["total"], args=(x,))
+
+
 ACROSS_REPLICAS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "a mean over rows": (lambda s, x: s.reduce("MEAN", x, axis=0), ONE_PROGRAM),
     "a mean over everything": (lambda s, x: s.reduce("MEAN", x, axis=[0, 1]), ONE_PROGRAM),
     "a sum over rows": (lambda s, x: s.reduce("SUM", x, axis=0), ONE_PROGRAM),
     "two runs": (
         lambda s, x: s.run(jnp.add, args=(x, s.run(lambda x: x * 2, args=(x,)))),
-        "run again",
+        ONE_PROGRAM,
     ),
     "numbers of rows, summed": (
         lambda s, x: s.reduce("SUM", s.run(lambda x: x.shape[0], args=(x,)), axis=None),
         "may be their number of rows",
     ),
-    "a number of rows in a later run": (lambda s, x: left_by_a_run(s, x), "run again"),
+    "a number of rows in a later run": (lambda s, x: left_by_a_run(s, x), ONE_PROGRAM),
+    "as its argument": (lambda s, x: handed_on(s, x), ONE_PROGRAM),
+    "an array in a later run": (lambda s, x: left_array(s, x), "eagerly, because"),
     "gathered": (lambda s, x: s.gather(x, axis=0), "eagerly, because"),
     "all rows, counted": (
         lambda s, x: jnp.float32(sum(len(part) for part in s.experimental_local_results(x))),
@@ -155,13 +169,30 @@ def test_assignments(name: str, rows: tuple[int, ...]):
     same(*kept)
 
 
-def test_a_training_with_a_last_batch_and_metrics():
+LAYOUTS: dict[str, Callable[[], Any]] = {
+    "4 replicas": lambda: mirrored(4),
+    "2 replicas of 2 devices": lambda: mirrored(
+        4,
+        logical_devices_per_replica=2,
+        state_layout=rx.distribute.StateLayout(rules={"w": [1, 2]}, min_size=2),
+    ),
+    "optimizer in parts": lambda: mirrored(
+        4, state_layout=rx.distribute.StateLayout("optimizer", min_size=2)
+    ),
+    "everything in parts": lambda: mirrored(
+        4, state_layout=rx.distribute.StateLayout("everything", min_size=2)
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_training_with_a_last_batch_and_metrics(layout: str):
     """Two epochs of 37 rows in batches of 10 on 4 replicas: four shapes, and one of 7 rows."""
     rows = np.random.default_rng(0).normal(size=(37, 4)).astype(np.float32)
 
     def train(strategy: Any, compiled: bool) -> Any:
         with strategy.scope():
-            w = rx.Variable(np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3))
+            w = rx.Variable(np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4), name="w")
             optimizer = rx.Optimizer(optax.adam(0.1))
             mean = rx.metrics.Mean()
 
@@ -178,18 +209,22 @@ def test_a_training_with_a_last_batch_and_metrics():
         def step(x: Any, y: Any) -> Any:
             return strategy.reduce("SUM", strategy.run(replica_step, args=(x, y)), axis=None)
 
-        step = rx.function(step) if compiled else step
+        step: Any = rx.function(step) if compiled else step
         dataset = rx.data.Dataset.from_tensor_slices((rows, rows.sum(1))).batch(10)
         losses = [
             float(step(x, y))
             for _ in range(2)
             for x, y in strategy.experimental_distribute_dataset(dataset)
         ]
+        if compiled:
+            *_, (x, y) = strategy.experimental_distribute_dataset(dataset)
+            assert ONE_PROGRAM in str(step.explain(x, y))
         return losses, w.numpy(), float(mean.result())
 
     expected = train(mirrored(1), False)
-    same(train(mirrored(4), True), expected)
-    same(train(mirrored(4), False), expected)
+    same(train(LAYOUTS[layout](), True), expected)
+    if layout == "4 replicas":
+        same(train(mirrored(4), False), expected)
 
 
 def test_one_program_serves_shares_in_any_order():
@@ -255,18 +290,111 @@ def test_a_function_that_makes_variables_on_an_uneven_call():
         same(step(shares_of((3, 1))), [part.sum() * 2 for part in shares_of((3, 1)).values])
     assert len(made) == 1
     assert ONE_PROGRAM in str(step.explain(shares_of((3, 1))))
+    made.clear()
+    with pytest.raises(ValueError, match="on a call after the first"):
+        step(shares_of((2, 1)))
 
 
-def test_steps_take_uneven_items_one_by_one():
+def test_a_variable_made_from_what_the_first_replica_has():
     strategy = mirrored(2)
+    kept: list[list[Any]] = []
+    for compiled in (False, True):
+        made: list[Any] = []
+
+        def replica_fn(x: Any, made: list[Any] = made) -> Any:
+            if not made:
+                made.append(rx.Variable(x.sum(0), aggregation=rx.VariableAggregation.SUM))
+            made[0].assign_add(x.sum(0))
+            return made[0] * 2
+
+        def step(x: Any, replica_fn: Any = replica_fn) -> Any:
+            return strategy.run(replica_fn, args=(x,))
+
+        called: Any = rx.function(step) if compiled else step
+        kept.append([flat(strategy, called(shares_of(rows))) for rows in [(3, 1), (3, 1), (2, 2)]])
+    same(*kept)
+
+
+def test_more_done_in_the_call_that_makes_variables_is_told():
+    strategy = mirrored(2)
+    made: list[Any] = []
 
     @rx.function
     def step(x: Any) -> Any:
+        if not made:
+            with strategy.scope():
+                made.append(rx.Variable(2.0))
+            made[0].assign(5.0)
+        return strategy.run(lambda x: x.sum() * made[0], args=(x,))
+
+    with pytest.raises(ValueError, match=r"Make the variables before, in strategy.scope\(\)"):
+        step(shares_of((3, 1)))
+
+
+def test_each_call_has_its_own_reason_to_be_left_to_python():
+    strategy = mirrored(4)
+    step = rx.function(lambda x: strategy.run(lambda x: x if len(x) < 5 else len(x), args=(x,)))
+    many, few = shares_of((6, 5, 5, 5)), shares_of((4, 3, 2, 1))
+    gathered = rx.function(lambda x, how: strategy.gather(x, axis=0) if how else step(x))
+    for x, how in [(many, False), (few, True)]:
+        gathered(x, how)
+    assert "number of rows" in str(gathered.explain(many, False))
+    assert "exchange" in str(gathered.explain(few, True))
+
+
+def test_steps_of_uneven_items_are_one_program():
+    strategy = mirrored(2)
+    traces: list[Any] = []
+
+    @rx.function
+    def step(x: Any) -> Any:
+        traces.append(1)
         return strategy.reduce("SUM", strategy.run(jnp.sum, args=(x,)), axis=None)
 
-    items = [shares_of(rows) for rows in [(2, 2), (2, 2), (2, 1), (2, 1)]]
+    items = [shares_of(rows) for rows in [(2, 2), (2, 2), (2, 1), (1, 2), (2, 1)]]
     expected = [sum(float(part.sum()) for part in item.values) for item in items]
     np.testing.assert_allclose(step.steps(items), expected, rtol=1e-6)
+    assert len(traces) == 3
+    rows = rx.function(lambda x: strategy.run(lambda x: x * 2, args=(x,)))
+    same(rows.steps(items[2:3] * 2), [jnp.stack([part * 2] * 2) for part in items[2].values])
+
+
+def test_a_signature_that_leaves_the_number_of_rows_open():
+    strategy = mirrored(2)
+
+    @rx.function(input_signature=[rx.TensorSpec([None, 2], jnp.float32)])
+    def step(x: Any) -> Any:
+        return strategy.run(lambda x: x - x.mean(0), args=(x,))
+
+    for rows in [(3, 1), (2, 2), (2, 3)]:
+        same(step(shares_of(rows)), [part - part.mean(0) for part in shares_of(rows).values])
+    assert ONE_PROGRAM in str(step.explain(shares_of((3, 1))))
+
+
+def test_random_keys_that_only_some_replicas_need():
+    strategy = mirrored(2)
+
+    def replica_fn(x: Any) -> Any:
+        keys = jax.random.split(jax.random.key(3), len(x))
+        if len(x) > 1:
+            keys = jax.vmap(jax.random.fold_in)(keys, jnp.arange(len(x)))
+        return jax.vmap(jax.random.uniform)(keys) + total(x.sum())
+
+    agree(strategy, lambda x: strategy.run(replica_fn, args=(x,)), shares_of((3, 1)), ONE_PROGRAM)
+
+
+def test_constants_that_each_trace_makes_anew_are_the_same():
+    strategy = mirrored(2)
+    with strategy.scope():
+        v = rx.Variable(np.zeros(2, np.float32), aggregation=rx.VariableAggregation.SUM)
+
+    def step(x: Any) -> None:
+        strategy.run(lambda x: v.assign_add(x.sum(0)), args=(x,))
+        v.assign(v * np.asarray([2.0, 3.0], np.float32))
+
+    step = rx.function(step)
+    step(shares_of((3, 1)))
+    assert ONE_PROGRAM in str(step.explain(shares_of((3, 1))))
 
 
 def shares_of(rows: tuple[int, ...]) -> Any:
@@ -279,7 +407,7 @@ def shares_of(rows: tuple[int, ...]) -> Any:
 def agree(strategy: Any, fn: Callable[[Any], Any], x: Any, how: str) -> None:
     """Python and the compiled function give the same; the function runs as expected."""
     compiled = rx.function(fn)
-    for _ in range(3):  # the first call of all may make variables, and runs as Python
+    for _ in range(2):
         same(flat(strategy, compiled(x)), flat(strategy, fn(x)))
     assert how in " ".join(str(compiled.explain(x)).split())
 

@@ -193,13 +193,12 @@ def test_constants_of_inner_functions_are_told_apart():
     same(program, shares_of(4, 2))
 
 
-def test_random_keys_of_each_row_are_not_merged():
+def test_random_keys_of_each_row():
     def program(x: Any) -> Any:
         keys = jax.random.split(jax.random.key(0), x.shape[0])
         return total(x.sum()) + jax.vmap(jax.random.normal)(keys)
 
-    with pytest.raises(CannotMerge, match="random keys"):
-        on_replicas(program, shares_of(4, 2))
+    same(program, shares_of(4, 2))
 
 
 def test_what_is_alike_is_computed_once():

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax._src import api_util as _api_util
 from jax._src import array as _array
 from jax._src import config as _config
@@ -99,6 +100,12 @@ def _avals(count: int, shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
 def weakened(array: Any) -> Any:
     """Returns `array` with a weak dtype, as a Python number has; JAX has no public way to do so."""
     return _lax._convert_element_type(array, array.dtype, weak_type=True)
+
+
+def zero_keys(shape: Sequence[int], dtype: Any) -> jax.Array:
+    """Returns random keys of this dtype, which alone says their kind, made of zeros."""
+    data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(tuple(shape), dtype))
+    return jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype), impl=dtype._impl)
 
 
 def is_tracing() -> bool:

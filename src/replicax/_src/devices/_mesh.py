@@ -276,13 +276,12 @@ class ReplicaMesh(Launches):
         """Whether other processes have replicas, too."""
 
     @property
-    def takes_variants(self) -> bool:
+    def may_branch(self) -> bool:
         """Whether replicas may take different ways through a program between two collectives.
 
-        Not where the compiler puts collectives of its own there, over logical devices, and not
-        where other workers may have other shapes.
+        Not where the compiler puts collectives of its own there, over logical devices.
         """
-        return False
+        return self.logical_devices == 1
 
     @abc.abstractmethod
     def one_thread(self) -> AbstractContextManager[object]:
@@ -339,11 +338,6 @@ class LocalMesh(ReplicaMesh):
     """All replicas are of this process."""
 
     packing = IN_ONE_PROCESS
-
-    @property
-    @override
-    def takes_variants(self) -> bool:
-        return self.logical_devices == 1
 
     @property
     @override

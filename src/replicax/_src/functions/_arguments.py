@@ -25,6 +25,7 @@ from replicax._src.functions._captured import (
     Shape,
     laid_out_over,
     look_of,
+    numbers_over,
     other_replicas,
     padded_over,
     uneven_look_of,
@@ -92,9 +93,11 @@ class Arguments:
         "_rebuild",
         "_shares",
         "inputs",
+        "is_numbered",
         "key",
         "leaves",
         "looks",
+        "replica",
         "structure",
         "variants",
         "which",
@@ -116,6 +119,8 @@ class Arguments:
         # The distinct shapes of those inputs on a replica, and which of them each replica has.
         self.variants: tuple[tuple[Shape, ...], ...] = ()
         self.which: Sequence[int] = ()
+        self.is_numbered = False  # there is a variant for each replica
+        self.replica: int | None = None  # that these are for alone
         if self._shares is not None:
             by_replica = _by_replica(self._shares)
             self.variants = tuple(sorted(set(by_replica), reverse=True))
@@ -164,6 +169,7 @@ class Arguments:
     def of_variant(self, number: int) -> Self:
         """These arguments with the shapes that they have on some replicas, to trace with."""
         variant = copy.copy(self)
+        variant.replica = number if self.is_numbered else None
         shapes = iter(self.variants[number])
         variant.looks = [
             look._replace(shape=next(shapes), shapes=())
@@ -172,6 +178,28 @@ class Arguments:
             for look in self.looks
         ]
         return variant
+
+    def for_each_replica(self, count: int) -> Self:
+        """These arguments with a variant for each of so many replicas."""
+        numbered = copy.copy(self)
+        numbered.is_numbered = True
+        numbered.variants = (
+            ((),) * count if self._shares is None else tuple(_by_replica(self._shares))
+        )
+        numbered.which = range(len(numbered.variants))
+        return numbered
+
+    def which_here(self, mesh: ReplicaMesh) -> Sequence[int]:
+        """The variants of this process's replicas."""
+        return self.which[mesh.first : mesh.first + len(mesh.devices)]
+
+    def of_first_replica(self, mesh: ReplicaMesh) -> list[Any]:
+        """What the first replica of this process has of the inputs of a variant."""
+        parts = [
+            component(value, 0) if isinstance(value, DistributedValues) else value
+            for value in self.inputs
+        ]
+        return [*map(as_array, parts), as_array(np.int32(self.which_here(mesh)[0]))]
 
     def rebuilt(self, tracers: Sequence[Any], mesh: ReplicaMesh | None) -> tuple[Any, Any]:
         """`(args, kwargs)` with tracers in the place of the inputs."""
@@ -202,8 +230,7 @@ class Arguments:
                 else lay_out(value, place)
                 for value, look in zip(self.inputs, looks, strict=True)
             ]
-            numbers = PerReplica([np.int32(number) for number in self.which])
-            return [*arrays, laid_out_over(place.mesh, numbers)]
+            return [*arrays, numbers_over(place.mesh, tuple(self.which_here(place.mesh)))]
         if place.mesh is not None:
             return [lay_out(value, place) for value in self.inputs]
         parts: list[Any] = []

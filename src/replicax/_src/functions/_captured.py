@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, TypeAlias
 
 import jax
@@ -17,6 +18,7 @@ from replicax._src.values import (
     keep_array,
     kept_array,
     local_count,
+    shapes_everywhere,
     storage_of,
 )
 
@@ -54,22 +56,32 @@ def padded_over(mesh: ReplicaMesh, value: DistributedValues, shape: Shape, dtype
     parts: list[jax.Array] = []
     for index, part in enumerate(value.values):
         if np.shape(part) != shape:  # by NumPy, which has nothing to compile for each shape
-            edges = [(0, wanted - size) for size, wanted in zip(np.shape(part), shape, strict=True)]
-            part = np.pad(np.asarray(part, dtype), edges)
-            parts.append(_jax_internals.put_on_one(part, mesh.devices[index]))
+            filled = np.zeros(shape, dtype)
+            filled[tuple(map(slice, np.shape(part)))] = part
+            parts.append(_jax_internals.put_on_one(filled, mesh.devices[index]))
         else:
             parts.append(mesh.at_home(as_array(part, dtype), index))
     return mesh.assemble(parts)
 
 
+@functools.lru_cache(maxsize=256)
+def numbers_over(mesh: ReplicaMesh, numbers: tuple[int, ...]) -> jax.Array:
+    """A number for each replica of this process, as one array over `mesh`."""
+    with _jax_internals.outside_of_traces():
+        parts = [as_array(np.int32(number)) for number in numbers]
+        return mesh.assemble([mesh.at_home(part, index) for index, part in enumerate(parts)])
+
+
 def uneven_look_of(value: DistributedValues) -> tuple[list[Shape], Any, bool]:
     """The shapes of the components, the dtype that they share, and whether it is weak.
+
+    The shapes are those on all workers, where they are known.
 
     Raises:
       Uneven: they cannot be padded to one shape.
     """
     parts = value.values
-    shapes = [tuple(np.shape(part)) for part in parts]
+    shapes = shapes_everywhere(value) or [tuple(np.shape(part)) for part in parts]
     if len(set(shapes)) == 1 or len({len(shape) for shape in shapes}) > 1:
         look_of(value)  # says why
         raise UnevenShapes(f"the replicas have different shapes: {shapes}")

@@ -10,6 +10,7 @@ later ones look the program up. What cannot be one program runs as Python:
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import inspect
@@ -17,7 +18,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 from replicax._src import _jax_internals
 from replicax._src._errors import OutOfRangeError, add_note, show_users_part
@@ -50,6 +51,7 @@ from replicax._src.functions._program import Program
 from replicax._src.functions._remedies import remedy_for
 from replicax._src.functions._retry import (
     NotOneProgram,
+    NumberNeeded,
     OnlyPython,
     OtherDevicesNeeded,
     RefNeeded,
@@ -66,10 +68,21 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 T = TypeVar("T")
 
-_EAGER = object()  # in the place of a program: this call cannot be compiled
-_LOOP = object()  # in the place of a program: its parts are compiled
-_FIRST = "its first call may make variables, and replicas differ in shape"
+_NOTHING = contextlib.nullcontext()
 _MANY = 10  # uneven calls in a row, before there is a warning
+_MANY_REPLICAS = 8  # which a function may be traced for one by one, before there is a warning
+
+
+class _AsPython(NamedTuple):
+    """In the place of a program: the call runs as Python."""
+
+    reason: str
+    compiles_runs: bool = False
+    """Whether each `strategy.run` in it is compiled."""
+
+    def __str__(self) -> str:
+        how = "as Python, with each strategy.run compiled" if self.compiles_runs else "eagerly"
+        return f"{how}, because {self.reason}"
 
 
 class _State:
@@ -80,13 +93,10 @@ class _State:
         self.has_created = False
         self.devices: tuple[Device, ...] | None = None  # found out by an earlier trace
         self.retraces = Retraces()
-        self.reasons: dict[int, str] = {}  # why something is in the place of programs
         self.uneven_calls = 0  # in a row
-        self.has_run = False  # and made the variables that it makes
 
-    def left_to_python(self, key: Hashable, how: object, reason: str) -> Any:
+    def left_to_python(self, key: Hashable, how: _AsPython) -> _AsPython:
         self.programs[key] = how
-        self.reasons[id(how)] = reason
         return how
 
 
@@ -317,19 +327,15 @@ class Function(Generic[P, R]):
             arguments = Arguments(args, kwargs)
         except Uneven as reason:
             return self._call_uneven(body, args, kwargs, reason)
-        if arguments.variants and not state.has_run:
-            return self._call_uneven(body, args, kwargs, Uneven(_FIRST))
         program = self._find(body, strategy, frame, arguments)
-        if program is _EAGER and arguments.variants:
+        is_python = isinstance(program, _AsPython)
+        if is_python and arguments.variants and not program.compiles_runs:
             shapes = UnevenShapes(f"the replicas have different shapes: {arguments.said_shapes()}")
             return self._call_uneven(body, args, kwargs, shapes)
         state.uneven_calls = 0
-        if program is _EAGER:
-            return with_snapshots(body(*args, **kwargs))
-        if program is _LOOP:
-            with world().compiling_runs(self._runs):
-                result = body(*args, **kwargs)
-            return with_snapshots(result)
+        if is_python:
+            with world().compiling_runs(self._runs) if program.compiles_runs else _NOTHING:
+                return with_snapshots(body(*args, **kwargs))
         try:
             return program(arguments)
         except VariableGone:  # its name may stand for another one now
@@ -353,9 +359,7 @@ class Function(Generic[P, R]):
                 "dataset.batch(size, drop_remainder=True)."
             )
         with world().compiling_losses():
-            result = with_snapshots(body(*args, **kwargs))
-        self._state.has_run = True
-        return result
+            return with_snapshots(body(*args, **kwargs))
 
     def _find(
         self,
@@ -378,7 +382,7 @@ class Function(Generic[P, R]):
         if program is not None:
             return program
         if any(is_stream(leaf) for leaf in arguments.leaves):
-            return _LOOP
+            return _AsPython("it iterates over its argument", compiles_runs=True)
         with self._lock:
             program = programs.get(key)
             return program or self._traced(key, body, strategy, frame, arguments)
@@ -396,6 +400,7 @@ class Function(Generic[P, R]):
         state = self._state
         let_libraries_join()
         place = self._first_guess(strategy, frame, arguments)
+        given = arguments
         refs: list[Variable] = []
         while True:
             try:
@@ -404,20 +409,25 @@ class Function(Generic[P, R]):
                     raise Uneven("an argument has no items")
                 program = self._trace_at(place, body, arguments, refs)
             except OtherDevicesNeeded as needed:
-                place = Place(needed.devices)
+                place, arguments = Place(needed.devices), given
+                continue
+            except NumberNeeded:
+                assert place.mesh is not None
+                self._note_replicas_one_by_one(place.mesh.size)
+                arguments = given.for_each_replica(place.mesh.size)
                 continue
             except RefNeeded as needed:
                 refs.append(needed.variable)
                 continue
             except NotOneProgram as reason:
-                return state.left_to_python(key, _LOOP, str(reason))
+                return state.left_to_python(key, _AsPython(str(reason), compiles_runs=True))
             except OnlyPython as reason:
-                return state.left_to_python(key, _EAGER, str(reason))
+                return state.left_to_python(key, _AsPython(str(reason)))
             break
         state.devices = place.devices
-        state.has_run = True
         if place.replica in (None, 0):  # other eager replicas do what the first one does
             state.retraces.note(self._name, arguments)
+        state.has_created = state.has_created or program.made_variables
         if program.creates:
             # The next call finds the variables made, and takes another path through the function.
             state.has_created = True
@@ -427,6 +437,15 @@ class Function(Generic[P, R]):
                 if isinstance(look, ByIdentity):
                     look.when_gone(_forget, weakref.ref(state), key)
         return program
+
+    def _note_replicas_one_by_one(self, count: int) -> None:
+        if count > _MANY_REPLICAS:
+            warn(
+                f"rx.function {self._name!r} is traced for each of its {count} replicas, since "
+                "Python needs the number of each: `if context.replica_id_in_sync_group == 0:`, for "
+                "example. That takes long. One trace serves all if jax.numpy works with the "
+                "number: jnp.where(number == 0, a, b), or jax.lax.cond."
+            )
 
     def _trace_at(
         self,
@@ -489,14 +508,10 @@ class Function(Generic[P, R]):
         try:
             arguments = Arguments(args, kwargs)
         except Uneven as reason:
-            return Explanation(self._name, None, f"eagerly, because {reason}", retraces)
-        if arguments.variants and not self._state.has_run:
-            return Explanation(self._name, None, f"eagerly, because {_FIRST}", retraces)
+            return Explanation(self._name, None, str(_AsPython(str(reason))), retraces)
         program = self._find(self._python_function, None, current_frame(), arguments)
-        if not isinstance(program, Program):
-            reason = self._state.reasons.get(id(program), "it iterates over its argument")
-            how = "as Python, with each strategy.run compiled" if program is _LOOP else "eagerly"
-            return Explanation(self._name, None, f"{how}, because {reason}", retraces)
+        if isinstance(program, _AsPython):
+            return Explanation(self._name, None, str(program), retraces)
         try:
             report = program.report(arguments)
         except VariableGone:  # its name may stand for another one now

@@ -66,13 +66,14 @@ class Program:
         self.place = place
         self.mesh = place.mesh
         self._what = ""  # what other workers have to call, too
-        self._is_merged = bool(arguments.variants)
+        self._is_numbered = arguments.is_numbered
         with _compiling(user_fn):
             trace = trace_variants if arguments.variants else trace_function
             found = trace(body, user_fn, arguments, place, may_create, refs)
         self.jaxpr, self._constants, traced = found.program, found.constants, found.trace
         self._returned = found.returned
         self.creates = traced.has_created
+        self.made_variables = found.made_variables
         self.defers = [(weakref.ref(variable), how) for variable, how, _ in traced.deferred]
         if self.mesh is not None:
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
@@ -185,7 +186,7 @@ class Program:
 
     def report(self, arguments: Arguments) -> Report:
         """What the program does; the compiler is asked for its costs."""
-        inputs = arguments.laid_out(self.place)
+        inputs = self._as_traced(arguments).laid_out(self.place)
         variables = self._state.variables()
         written = [_like(variable, self.mesh) for variable in variables]
         only_read = [held.alive() for held in self._read]
@@ -209,12 +210,24 @@ class Program:
     # ------------------------------------------------------------------ calling
 
     def __call__(self, arguments: Arguments) -> Any:
-        return self._called(self.run, arguments.laid_out(self.place), which=arguments.which)
+        if not (arguments.variants or self._is_numbered):
+            return self._called(self.run, arguments.laid_out(self.place))
+        arguments = self._as_traced(arguments)
+        assert self.mesh is not None
+        which = arguments.which_here(self.mesh)
+        return self._called(self.run, arguments.laid_out(self.place), which=which)
+
+    def _as_traced(self, arguments: Arguments) -> Arguments:
+        """Arguments with the variants that this program has."""
+        if not self._is_numbered:
+            return arguments
+        assert self.mesh is not None
+        return arguments.for_each_replica(self.mesh.size)
 
     @property
     def can_loop(self) -> bool:
         """Whether `call_many` can be used."""
-        return not self.defers and not self._is_merged
+        return not self.defers and not self._returned.shapes
 
     def call_many(self, many: Sequence[Arguments], last_only: bool) -> Any:
         """One call for each of `many`, in one program; their results stacked, or the last ones."""
@@ -223,7 +236,8 @@ class Program:
         if run is None:
             run = self._loops[key] = self._jitted(loop_of(self._step, self._carried, last_only))
         count = 0 if last_only else len(many)
-        return self._called(run, [each.laid_out(self.place) for each in many], count)
+        inputs = [self._as_traced(each).laid_out(self.place) for each in many]
+        return self._called(run, inputs, count)
 
     def _called(
         self,

@@ -6,8 +6,7 @@ _REMEDIES = {
     "TracerBoolConversionError": (
         "a Python `if`, `while`, `and` or `assert` asks for the value of an array, which is known "
         "when the compiled program runs, and not while it is traced. Use jnp.where or "
-        "jax.lax.cond, or make the condition a Python value. (The number of a replica is such an "
-        "array too: one program speaks for all of them)"
+        "jax.lax.cond, or make the condition a Python value"
     ),
     "ConcretizationTypeError": (
         "Python asks for the value of an array, which is known when the compiled program runs, and "

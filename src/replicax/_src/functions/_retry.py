@@ -49,6 +49,13 @@ class NotOneProgram(Retry):
     """The function runs as Python, with each of its `strategy.run` compiled."""
 
 
+class NumberNeeded(Retry):
+    """Python needs the number of each replica: trace once for each of them, with its number."""
+
+    def __init__(self) -> None:
+        super().__init__("Python needs the replica's number")
+
+
 class NumPyNeeded(Retry):
     """A NumPy array that the function captures is used by NumPy: trace it again as a constant."""
 

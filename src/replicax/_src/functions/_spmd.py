@@ -17,6 +17,7 @@ from replicax._src.context import (
     Handler,
     ReplicaContext,
     StrategyLike,
+    World,
     entered,
 )
 from replicax._src.devices import replicas_on
@@ -34,15 +35,26 @@ from replicax._src.variable import DistributedVariable, copies_differ, mesh_of
 
 def run_in_trace(
     program: ProgramTrace,
+    world_of: Callable[[ProgramTrace], World],
     strategy: StrategyLike,
     devices: tuple[Device, ...],
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Returns what `fn(*args, **kwargs)` returns on the replicas, merged into one structure."""
+    """Returns what `fn(*args, **kwargs)` returns on the replicas, merged into one structure.
+
+    Args:
+      program: that is being traced.
+      world_of: makes the world of such a program.
+      strategy: that runs the replicas.
+      devices: of these.
+      fn: the replica function.
+      args: of each replica, with `kwargs`.
+      kwargs: the same, by name.
+    """
     program.require_devices(strategy, devices)
-    program.note_run()
+    program.runs += 1
     if replicas_on(devices) == 1:
         with entered(Frame(strategy, ReplicaContext(strategy, 0))):
             return fn(*select_replica(0, args), **select_replica(0, kwargs))
@@ -66,6 +78,16 @@ def run_in_trace(
         args, kwargs = provenance.handed_out((args, kwargs))
         with entered(Frame(strategy, context)):
             result = fn(*args, **kwargs)
+        if program.variant is not None and program.variant.leftovers is not None:
+            leftovers = program.variant.leftovers
+
+            def run_beside(arguments: Any) -> None:
+                beside = program.beside(leftovers.replica)
+                with beside.active(world_of(beside)):
+                    run_in_trace(beside, world_of, strategy, devices, fn, *arguments)
+                beside.finish()
+
+            leftovers.leave((args, kwargs), mesh.inside, fn, run_beside)
         if _has_numbers(result):
             program.require_one_shape("return a number that may be their number of rows")
         merged = regroup_traced(result, mesh, is_same=provenance.is_same)

@@ -34,6 +34,7 @@ from replicax._src.context import (
 )
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, need_mesh, put, replica_mesh
 from replicax._src.functions._captured import laid_out_over, look_of
+from replicax._src.functions._leftovers import Leftovers
 from replicax._src.functions._place import Place
 from replicax._src.functions._retry import (
     NotOneProgram,
@@ -77,6 +78,19 @@ class Passage(enum.Enum):
     """Not at all: it has no items, which programs for several devices cannot take."""
 
 
+@dataclasses.dataclass(frozen=True)
+class VariantTrace:
+    """For which replicas a trace speaks.
+
+    Attributes:
+      replica: the one replica; None if there may be several, whose arguments have certain shapes.
+      leftovers: what replicas leave in Python, if there is a later run that may find it.
+    """
+
+    replica: int | None = None
+    leftovers: Leftovers | None = None
+
+
 @dataclasses.dataclass(eq=False)
 class Entry:
     """A variable in a program.
@@ -111,20 +125,23 @@ class ProgramTrace:
         place: Place,
         may_create: bool,
         refs: Collection[Variable],
-        arguments: Sequence[Any] | None,
+        arguments: Sequence[Any],
+        variant: VariantTrace | None = None,
     ):
         """
         Args:
           place: where the program will run.
           may_create: whether variables may be made.
           refs: the variables that inner functions read and change.
-          arguments: the arrays that the function was called with, laid out for the program; None
-            if the trace is a variant for some replicas.
+          arguments: the arrays that the function was called with, laid out for the program. They
+            are looked at where variables are made.
+          variant: for which replicas the trace speaks, if not for all.
         """
         self._refs = {id(variable) for variable in refs}
-        self._arguments = arguments or ()
-        self.is_variant = arguments is None
-        self._has_run = False
+        self._arguments = arguments
+        self.variant = variant
+        self.runs = 0  # how often replicas run
+        self.has_told_number = False  # replicas have asked for their number
         self.meetings: list[Hashable] = []  # in what replicas meet
         self.mesh = place.mesh
         self._place = place
@@ -140,6 +157,10 @@ class ProgramTrace:
         self.deferred: list[tuple[Variable, Change, Any]] = []  # those that replicas make together
         self.has_created = False
 
+    def beside(self, replica: int | None) -> ProgramTrace:
+        """Another trace, of a part of this program, for one replica or some; nobody runs it."""
+        return ProgramTrace(self._place, False, (), (), VariantTrace(replica))
+
     @contextlib.contextmanager
     def active(self, world: World) -> Iterator[None]:
         """Inside the block, `world` is the thread's, in which this program is traced."""
@@ -153,7 +174,7 @@ class ProgramTrace:
 
         In a variant they are, and are padded to the shape that they have on other replicas.
         """
-        return self.mesh is not None and not self.is_variant
+        return self.mesh is not None and self.variant is None
 
     @property
     def written(self) -> list[Entry]:
@@ -274,8 +295,6 @@ class ProgramTrace:
             )
         if self._replica is not None:
             raise OnlyPython(f"eager replicas make the variable {variable.name!r} together")
-        if self.is_variant:
-            raise Uneven(f"it makes the variable {variable.name!r}, and replicas differ in shape")
         self.has_created = True
         value = jax.lax.stop_gradient(value)
         with _jax_internals.outside_of_traces():
@@ -294,6 +313,8 @@ class ProgramTrace:
             return _jax_internals.evaluate(
                 self._trace, operations, value, lambda index: self._first(self._input(index))
             )
+
+        self.require_one_shape("a variable's first value comes from all of them")
 
         def program(*given: object) -> Any:
             return _jax_internals.evaluate(self._trace, operations, value, given.__getitem__)
@@ -368,24 +389,14 @@ class ProgramTrace:
         """The logical device that a value was assigned to."""
         return self._assigned.get(id(value), (None, None))[1]
 
-    def note_run(self) -> None:
-        """Notes that replicas run.
-
-        Gives up a variant in which they do so again: what the first run has left in Python, a
-        number of rows for example, would be that of some replicas.
-        """
-        if self._has_run:
-            self.require_one_shape("run again")
-        self._has_run = True
-
     def note_meeting(self, key: Hashable) -> None:
         """Notes in what replicas meet."""
         self.meetings.append(key)
 
     def require_one_shape(self, what: str) -> None:
-        """Gives up if this is a variant: it knows the shapes on some of the replicas only."""
-        if self.is_variant:
-            raise Uneven(f"replicas differ in shape, and {what}")
+        """Gives up if this is a variant: it knows what some of the replicas do, and no others."""
+        if self.variant is not None:
+            raise Uneven(f"replicas differ, and {what}")
 
     def leave_to_python(self, reason: str) -> None:
         """Gives up: the function has to run as plain Python."""
@@ -461,8 +472,11 @@ class ProgramTrace:
 
     # ------------------------------------------------------------------ replicas
 
-    def replica_number(self, replica_id: ReplicaId) -> jax.Array:
+    def replica_number(self, replica_id: ReplicaId) -> Any:
         if replica_id is EACH:
+            if self.variant is not None and self.variant.replica is not None:
+                return self.variant.replica
+            self.has_told_number = True
             return jax.lax.axis_index(REPLICA_AXIS)
         return jnp.asarray(replica_id, jnp.int32)
 

@@ -56,11 +56,11 @@ class TracedWorld(World):
         mesh = program.mesh
         if mesh is None:
             self.replicas = SeparateReplicas()
-        elif program.is_variant:
+        elif program.variant is not None:
             self.replicas = UnevenReplicasTogether(mesh)
         else:
             self.replicas = ReplicasTogether(mesh)
-        self.run_replicas = functools.partial(run_in_trace, program)
+        self.run_replicas = functools.partial(run_in_trace, program, TracedWorld)
 
     @override
     def refuse_in_program(self, error: Callable[[], BaseException]) -> NoReturn:

@@ -14,12 +14,13 @@ from jax.extend.core import ClosedJaxpr
 from replicax._src import _jax_internals
 from replicax._src._typing import Tracer
 from replicax._src.devices import REPLICA_AXIS
-from replicax._src.functions._arguments import Arguments, Kind
+from replicax._src.functions._arguments import Arguments, Kind, Look
 from replicax._src.functions._captured import Shape
+from replicax._src.functions._leftovers import Leftovers
 from replicax._src.functions._place import Place
-from replicax._src.functions._retry import Uneven, UnevenShapes
+from replicax._src.functions._retry import NumberNeeded, Uneven, UnevenShapes
 from replicax._src.functions._returned import Returned
-from replicax._src.functions._trace import Entry, ProgramTrace
+from replicax._src.functions._trace import Entry, ProgramTrace, VariantTrace
 from replicax._src.functions._traced_world import TracedWorld
 from replicax._src.functions._variants import CannotMerge, Variant, merge
 from replicax._src.variable import Variable, copies_differ
@@ -37,12 +38,14 @@ class Traced:
       constants: arrays that it captured.
       trace: the variables that it uses.
       returned: what the function returned.
+      made_variables: whether variables were made, and this is the program with which one goes on.
     """
 
     program: ClosedJaxpr
     constants: list[Any]
     trace: ProgramTrace
     returned: Returned
+    made_variables: bool = False
 
 
 def trace_function(
@@ -52,6 +55,7 @@ def trace_function(
     place: Place,
     may_create: bool,
     refs: Collection[Variable],
+    leftovers: Leftovers | None = None,
 ) -> Traced:
     """Calls the function once, with tracers for its arguments.
 
@@ -62,12 +66,26 @@ def trace_function(
       place: where the program will run.
       may_create: whether variables may be made.
       refs: the variables that inner functions read and change.
+      leftovers: of a variant: what replicas leave in Python, if that has to be right.
+
+    Raises:
+      NumberNeeded: Python needs the number of each replica.
     """
-    inputs = None if arguments.variants else arguments.laid_out(place)
+    variant: VariantTrace | None = None
+    inputs: Sequence[Any] = ()
+    if not arguments.variants:
+        inputs = arguments.laid_out(place)
+    else:
+        assert place.mesh is not None
+        variant = VariantTrace(arguments.replica, leftovers)
+        if may_create:
+            inputs = arguments.of_first_replica(place.mesh)
+    traces: list[ProgramTrace] = []
     found: list[tuple[ProgramTrace, Returned]] = []
 
     def flat(*tracers: jax.Array) -> list[Any]:
-        trace = ProgramTrace(place, may_create, refs, inputs)
+        trace = ProgramTrace(place, may_create, refs, inputs, variant)
+        traces.append(trace)
         with trace.active(TracedWorld(trace)):
             args, kwargs = arguments.rebuilt(tracers, place.mesh)
             returned = Returned(body(*args, **kwargs), trace)
@@ -78,7 +96,12 @@ def trace_function(
         found.append((trace, returned))
         return results
 
-    program, constants = _program_of(flat, user_fn, arguments.input_looks(place.mesh), place)
+    try:
+        program, constants = _program_of(flat, user_fn, arguments.input_looks(place.mesh), place)
+    except Exception:
+        if any(trace.has_told_number for trace in traces):
+            raise NumberNeeded from None  # perhaps; if not, it fails again
+        raise
     if any(isinstance(each, Tracer) for each in constants):
         raise jax.errors.UnexpectedTracerError(
             "A value of a function that was traced before is used here: it was kept in a "
@@ -101,10 +124,37 @@ def trace_variants(
       Uneven: they cannot be one program.
     """
     _require_variants(arguments, place)
-    traces = [
-        trace_function(body, user_fn, arguments.of_variant(number), place, may_create, refs)
-        for number in range(len(arguments.variants))
-    ]
+    assert place.mesh is not None
+    leftovers: Leftovers | None = None
+
+    def traced(number: int, may_create: bool = False) -> Traced:
+        variant = arguments.of_variant(number)
+        try:
+            return trace_function(body, user_fn, variant, place, may_create, refs, leftovers)
+        except jax.errors.UnexpectedTracerError:
+            if leftovers is None:
+                raise
+            raise Uneven("a run uses an array that an earlier one has left in Python") from None
+
+    numbers = range(len(arguments.variants))
+    creating: Traced | None = None
+    known: dict[int, Traced] = {}
+    if may_create:  # as the first replica here would
+        number = arguments.which_here(place.mesh)[0]
+        creating = known[number] = traced(number, may_create=True)
+        if creating.trace.has_created:  # and later calls find the variables
+            known = {}
+        else:
+            creating = None
+    traces = [known.get(number) or traced(number) for number in numbers]
+    if any(each.trace.runs > 1 for each in traces):
+        last = arguments.which[-1]
+        leftovers = Leftovers(last if arguments.is_numbered else None)
+        by_number: dict[int, Traced] = {}
+        for number in sorted(numbers, key=lambda number: number != last):
+            leftovers.start(is_last=number == last)
+            by_number[number] = traced(number)
+        traces = [by_number[number] for number in numbers]
     first = traces[0]
     if any(each.trace.meetings != first.trace.meetings for each in traces):
         raise Uneven("replicas meet in different ways with another number of rows")
@@ -112,11 +162,17 @@ def trace_variants(
         raise Uneven("what it returns differs in more than shapes with another number of rows")
     looks = arguments.input_looks(place.mesh)
     variants = [_variant(each, first, len(looks)) for each in traces]
+    if creating is not None:
+        number = arguments.which_here(place.mesh)[0]
+        own_looks = arguments.of_variant(number).input_looks(place.mesh)
+        _require_the_same_again(creating, traces[number], own_looks, user_fn, place)
     shapes: list[list[Shape]] = []
     alike: list[bool] = []
 
     def flat(*tracers: jax.Array) -> list[Any]:
-        outputs, shapes[:], alike[:] = merge(variants, tracers[len(looks) - 1], tracers)
+        outputs, shapes[:], alike[:] = merge(
+            variants, tracers[len(looks) - 1], tracers, place.mesh.may_branch
+        )
         return outputs
 
     further = first.program.jaxpr.invars[len(first.constants) + len(looks) :]
@@ -130,7 +186,9 @@ def trace_variants(
     first.returned.shapes = {
         index: shapes[index] for index in range(first.returned.count) if len(set(shapes[index])) > 1
     }
-    return dataclasses.replace(first, program=program, constants=constants)
+    return dataclasses.replace(
+        first, program=program, constants=constants, made_variables=creating is not None
+    )
 
 
 def _program_of(
@@ -146,10 +204,12 @@ def _program_of(
 
 def _require_variants(arguments: Arguments, place: Place) -> None:
     shapes = f"the replicas have different shapes: {arguments.said_shapes()}"
-    if len(arguments.variants) > _MOST_VARIANTS:
+    if len(arguments.variants) > _MOST_VARIANTS and not arguments.is_numbered:
         raise UnevenShapes(f"{shapes}. A program has {_MOST_VARIANTS} of them at most")
-    if place.mesh is None or not place.mesh.takes_variants:
+    if place.mesh is None:
         raise UnevenShapes(shapes)
+    if len(arguments.which) != place.mesh.size:
+        raise UnevenShapes(f"{shapes}, and those on other workers are not known")
 
 
 def _variant(traced: Traced, first: Traced, arguments: int) -> Variant:
@@ -193,6 +253,41 @@ def _require_the_same_on_all(
             raise Uneven("what it returns depends on the number of rows")
         if not math.prod(map(max, *by_variant)):
             raise Uneven("a result has no items")
+
+
+def _require_the_same_again(
+    creating: Traced,
+    again: Traced,
+    looks: Sequence[Look],
+    user_fn: Callable[..., Any],
+    place: Place,
+) -> None:
+    """Refuses a function that does more in the call that makes its variables than in later ones.
+
+    That call is traced for some replicas; the program is made of traces that find the variables.
+    """
+    alike: list[bool] = []
+
+    def flat(*tracers: jax.Array) -> list[Any]:
+        variants = [_variant(each, again, len(looks)) for each in (creating, again)]
+        _, _, alike[:] = merge(variants, tracers[len(looks) - 1], tracers)
+        return []
+
+    further = again.program.jaxpr.invars[len(again.constants) + len(looks) :]
+    try:
+        is_same = creating.returned.is_like(again.returned)
+        _program_of(flat, user_fn, [*looks, *(each.aval for each in further)], place)
+    except CannotMerge:  # nor can the variants be merged
+        pass
+    except Uneven:  # other variables
+        is_same = False
+    if not (is_same and all(alike)):
+        raise ValueError(
+            "rx.function: the call that makes the variables computes something else than a later "
+            "one, and replicas differ in the shapes of their arguments, or in what Python does "
+            "with their numbers. Make the variables before, in strategy.scope(), or call the "
+            "function first with shares of one shape."
+        )
 
 
 def _name(input_of_trace: object) -> Any:

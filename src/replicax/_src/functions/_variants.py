@@ -6,7 +6,9 @@ inputs that are padded to the largest shape, and the number of the variant that 
 
 - What all variants compute alike (the optimizer's update, for example) is computed once.
 - What they compute in different ways is a `lax.switch`. Each branch cuts the padding off and uses
-  the true shapes, so that means and normalizations are exact.
+  the true shapes, so that means and normalizations are exact. Where the compiler divides the work
+  of a replica over devices, all branches are computed, and one is picked: such devices meet in
+  them.
 - Collectives stand outside of the switches, since all replicas have to take part. They cut the
   variants into stages: one switch for each. What is needed later leaves a switch padded again.
 """
@@ -27,6 +29,7 @@ from replicax._src.devices import REPLICA_AXIS
 from replicax._src.functions._agreement import has_collective, is_collective
 from replicax._src.functions._captured import Shape
 
+_MOST_COMPARED = 65_536  # items of a constant
 _INLINED = ("jaxpr", "call_jaxpr")  # parameters of operations that call a function
 
 
@@ -50,7 +53,10 @@ class Variant:
 
 
 def merge(
-    variants: Sequence[Variant], which: jax.Array, inputs: Sequence[jax.Array]
+    variants: Sequence[Variant],
+    which: jax.Array,
+    inputs: Sequence[jax.Array],
+    may_branch: bool = True,
 ) -> tuple[list[Any], list[list[Shape]], list[bool]]:
     """Traces the merged program.
 
@@ -58,6 +64,7 @@ def merge(
       variants: in the order that `which` counts them in.
       which: the number of the variant that this replica needs.
       inputs: padded to the largest shape that a variant has for them.
+      may_branch: whether replicas may take different ways; if not, each computes all variants.
 
     Returns:
       The outputs, padded likewise; for each of them its shape in each variant, and whether all
@@ -66,7 +73,7 @@ def merge(
     Raises:
       CannotMerge: the variants do not meet in the same collectives, or have side effects.
     """
-    merging = _Merging([_Flat(each) for each in variants], which, inputs)
+    merging = _Merging([_Flat(each) for each in variants], which, inputs, may_branch)
     return merging.outputs()
 
 
@@ -164,8 +171,15 @@ class _Slot:
 class _Merging:
     """The merged program, while it is traced."""
 
-    def __init__(self, variants: Sequence[_Flat], which: jax.Array, inputs: Sequence[jax.Array]):
+    def __init__(
+        self,
+        variants: Sequence[_Flat],
+        which: jax.Array,
+        inputs: Sequence[jax.Array],
+        may_branch: bool,
+    ):
         self._variants = variants
+        self._may_branch = may_branch
         self._which = which
         self._inputs = inputs
         self._common: dict[Hashable, Any] = {}  # by number: what all variants have computed alike
@@ -325,7 +339,7 @@ class _Merging:
                     results = _jax_internals.carry_out(operation.equation, operands)
                     values.update(zip(operation.results, results, strict=True))
                 return [
-                    _nothing(slot)
+                    _zeros(slot)
                     if atom is None
                     else _padded(self._own(index, atom, values), variant.shape(atom), slot)
                     for atom, slot in zip(atoms_of[index], slots, strict=True)
@@ -333,7 +347,12 @@ class _Merging:
 
             return compute
 
-        found = jax.lax.switch(self._which, [branch(k) for k in range(len(self._variants))])
+        branches = [branch(k) for k in range(len(self._variants))]
+        if self._may_branch:
+            found = jax.lax.switch(self._which, branches)
+        else:
+            by_slot = zip(*(compute() for compute in branches), strict=True)
+            found = [jax.lax.select_n(self._which, *values) for values in by_slot]
         for position, (slot, value) in enumerate(zip(slots, found, strict=True)):
             slot.value = value
             for index, atoms in enumerate(atoms_of):
@@ -441,7 +460,7 @@ class _Merging:
         for variant in self._variants:
             for key, source in variant.given.items():
                 if not isinstance(source, int):
-                    variant.numbers[key] = ("constant", id(source))
+                    variant.numbers[key] = ("constant", _number_of_constant(source))
                 elif len(shapes[source]) == 1:
                     variant.numbers[key] = ("input", source)
 
@@ -497,6 +516,14 @@ def _number_of_literal(literal: Literal) -> Hashable:
     return ("literal", str(value.dtype), value.shape, value.tobytes(), str(literal.aval))
 
 
+def _number_of_constant(array: Any) -> Hashable:
+    """The same for the same constant of another trace, which may have an array of its own."""
+    if array.size > _MOST_COMPARED or jnp.issubdtype(array.dtype, jax.dtypes.extended):
+        return id(array)
+    value = np.asarray(array)
+    return (str(value.dtype), value.shape, value.tobytes(), getattr(array, "weak_type", False))
+
+
 def _key_of(parameters: dict[str, Any]) -> Hashable:
     return tuple((name, _key_of_parameter(value)) for name, value in sorted(parameters.items()))
 
@@ -524,20 +551,15 @@ def _padded(value: Any, own: Shape, slot: _Slot) -> Any:
         value = jnp.asarray(value, slot.dtype)
     if own == slot.shape:
         return value
-    _require_numbers(slot)
-    edges = [(0, wanted - size, 0) for size, wanted in zip(own, slot.shape, strict=True)]
-    return jax.lax.pad(value, jnp.zeros((), value.dtype), edges)
+    start = (0,) * len(own)
+    return jax.lax.dynamic_update_slice(_zeros(slot), value, start)
 
 
 def _cut(value: Any, shape: Shape) -> Any:
     return value if value.shape == shape else jax.lax.slice(value, (0,) * len(shape), shape)
 
 
-def _nothing(slot: _Slot) -> Any:
-    _require_numbers(slot)
+def _zeros(slot: _Slot) -> Any:
+    if jnp.issubdtype(slot.dtype, jax.dtypes.prng_key):
+        return _jax_internals.zero_keys(slot.shape, slot.dtype)
     return jnp.zeros(slot.shape, slot.dtype)
-
-
-def _require_numbers(slot: _Slot) -> None:
-    if jnp.issubdtype(slot.dtype, jax.dtypes.extended):
-        raise CannotMerge("random keys differ from replica to replica in number")

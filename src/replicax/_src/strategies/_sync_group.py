@@ -234,8 +234,9 @@ class ReplicasOfWorkers(SyncGroup):
 
     @override
     def note_unevenness(self, value: PyTree) -> None:
-        if differ(self._membership.exchange("values", shapes_of(value), self._patience)):
-            mark_uneven(value)
+        said = self._membership.exchange("values", shapes_of(value), self._patience)
+        if differ(said):
+            mark_uneven(value, said)
 
     @override
     def first_component(self, value: DistributedValues) -> Any:

@@ -9,6 +9,7 @@ from replicax._src.values._access import keep_array as keep_array
 from replicax._src.values._access import kept_array as kept_array
 from replicax._src.values._access import local_count as local_count
 from replicax._src.values._access import set_uneven as set_uneven
+from replicax._src.values._access import shapes_everywhere as shapes_everywhere
 from replicax._src.values._access import storage_of as storage_of
 from replicax._src.values._access import value_of_buffers as value_of_buffers
 from replicax._src.values._array_like import ArrayLike as ArrayLike

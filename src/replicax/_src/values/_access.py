@@ -50,9 +50,20 @@ def value_of_buffers(kind: type[V], buffers: Storage) -> V:
     return kind._from_buffers(buffers)
 
 
-def set_uneven(value: PerReplica) -> None:
-    """Notes that the components differ in shape, here or on other workers."""
+def set_uneven(value: PerReplica, shapes: Sequence[tuple[int, ...]] = ()) -> None:
+    """Notes that the components differ in shape, here or on other workers.
+
+    Args:
+      value: whose components they are.
+      shapes: those on the replicas of all workers, if they are known.
+    """
     value._is_uneven = True
+    value._shapes_everywhere = shapes
+
+
+def shapes_everywhere(value: DistributedValues) -> Sequence[tuple[int, ...]]:
+    """Returns the shapes that `set_uneven` was told."""
+    return value._shapes_everywhere if isinstance(value, PerReplica) else ()
 
 
 def is_distributed_value(leaf: object) -> TypeGuard[DistributedValues]:

@@ -6,7 +6,7 @@ objects, silently, in the same places.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import jax
@@ -31,6 +31,7 @@ class PerReplica(DistributedValues):
     """
 
     _is_uneven: bool = False  # components differ in shape, here or on other workers
+    _shapes_everywhere: Sequence[tuple[int, ...]] = ()  # of the components on all workers, if known
 
     # NumPy asks this for every function of an object, so that `np.sum(per_replica)` is refused.
     def __array_ufunc__(self, ufunc: np.ufunc, *args: object, **kwargs: object) -> NoReturn:

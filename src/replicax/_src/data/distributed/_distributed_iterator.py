@@ -18,7 +18,13 @@ from replicax._src.data.distributed._options import Exchange
 from replicax._src.data.distributed._placing import Shares
 from replicax._src.data.distributed._splitting import Step, Steps
 from replicax._src.data.foreign import Distributed
-from replicax._src.values import DistributedValues, PerReplica, is_leaf, set_uneven, storage_of
+from replicax._src.values import (
+    DistributedValues,
+    PerReplica,
+    component_looks,
+    is_leaf,
+    set_uneven,
+)
 
 
 class DistributedIterator(PositionedIterator, Distributed):
@@ -117,18 +123,23 @@ class StepFeed:
         step = self._steps.next_step()
         value = None if step is None else self._made(step)
         is_uneven = step is not None and step.is_uneven
+        reported: Sequence[Any] = ()
         if self._exchange is not None:
             # What each worker has for this step: nothing more, or arrays of some shapes.
-            reported = self._exchange(None if step is None else shapes_of(value))
-            if reported is None or all(shapes is None for shapes in reported):
+            reported = self._exchange(None if step is None else shapes_of(value)) or ()
+            if all(shapes is None for shapes in reported):
                 raise StopIteration
             if step is None:
                 value = self._made(self._nothing)
+            if any(shapes is None for shapes in reported):  # and now those of empty shares
+                reported = self._exchange(shapes_of(value)) or ()
             is_uneven = differ(reported)
         if value is None:
             raise StopIteration
         if is_uneven:
-            mark_uneven(value)
+            if step is not None and step.everywhere and self._apply is None:
+                reported = [_with_rows(shapes_of(value), step.everywhere)]
+            mark_uneven(value, reported)
         return value
 
     def _made(self, step: Step) -> Any:
@@ -154,27 +165,43 @@ class StepFeed:
 FAILED = "failed"  # what a worker reports that could not make its part
 
 
-def shapes_of(value: PyTree) -> list[list[int]] | str:
-    """Returns the shapes of what the replicas here get, as other workers compare them."""
+def shapes_of(value: PyTree) -> list[list[list[int]]] | str:
+    """Returns the shapes of what each replica here gets, leaf by leaf, to be told others."""
     if isinstance(value, Failed):
         return FAILED
-    shapes: list[list[int]] = []
+    found: list[list[list[int]]] = []
     for leaf in _tree.leaves_of(value, is_leaf):
-        parts: Any = [leaf]
-        if isinstance(leaf, DistributedValues):
-            parts = leaf.values if (buffers := storage_of(leaf)) is None else [buffers]
-        found: set[tuple[int, ...]] = {tuple(getattr(part, "shape", ())) for part in parts}
-        shapes += [list(shape) for shape in sorted(found)]
-    return shapes
+        looks = component_looks(leaf) if isinstance(leaf, DistributedValues) else [leaf]
+        found.append([list(getattr(each, "shape", ())) for each in looks])
+    return found
 
 
 def differ(said: Sequence[Any]) -> bool:
-    """Whether the workers have reported different shapes."""
-    return any(shapes != said[0] for shapes in said)
+    """Whether replicas have different shapes, by what the workers have reported."""
+    if any(not isinstance(shapes, list) for shapes in said):
+        return any(shapes != said[0] for shapes in said)
+    return any(
+        shape != of_leaf[0][0] for of_leaf in zip(*said) for shapes in of_leaf for shape in shapes
+    )
 
 
-def mark_uneven(value: PyTree) -> None:
-    """Says of per-replica values that other workers have other shapes, if not this one."""
-    for leaf in _tree.leaves_of(value, is_leaf):
+def mark_uneven(value: PyTree, said: Sequence[Any] = ()) -> None:
+    """Says of per-replica values that other workers have other shapes, if not this one.
+
+    Args:
+      value: what the replicas here have.
+      said: what `shapes_of` gives on each worker, if that is known.
+    """
+    for index, leaf in enumerate(_tree.leaves_of(value, is_leaf)):
         if isinstance(leaf, PerReplica):
-            set_uneven(leaf)
+            known = all(isinstance(each, list) and index < len(each) for each in said)
+            shapes = [tuple(shape) for each in said for shape in each[index]] if known else []
+            if len(set(shapes)) != 1:
+                set_uneven(leaf, shapes)
+
+
+def _with_rows(shapes: Any, sizes: Sequence[int]) -> Any:
+    """The shapes of leaves on all replicas, which have these numbers of rows of each."""
+    if not isinstance(shapes, list):
+        return shapes
+    return [[[size, *of_leaf[0][1:]] for size in sizes] for of_leaf in shapes]

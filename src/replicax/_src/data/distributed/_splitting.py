@@ -35,6 +35,8 @@ class Step(NamedTuple):
     """In the place of rows, where the arrays of a batch have different numbers of them."""
     is_uneven: bool = False
     """Whether replicas, here or on other workers, have different numbers of rows."""
+    everywhere: Sequence[int] = ()
+    """As `sizes`, for the replicas of all workers, where they are known."""
 
 
 class SeparateArrays(NamedTuple):
@@ -84,6 +86,11 @@ def shares_of(batch_size: int, replicas: int) -> list[int]:
     return [size + 1] * extra + [size] * (replicas - extra)
 
 
+def _in_turn(sizes: Sequence[int], workers: int) -> list[int]:
+    """Sizes of pieces, of which a worker has every n-th, in the order of the replicas."""
+    return [size for worker in range(workers) for size in sizes[worker::workers]]
+
+
 class BatchByBatch(Steps):
     """Each batch for itself: it has a piece for every replica of all workers."""
 
@@ -128,9 +135,13 @@ class EachBatch(BatchByBatch):
                 return Step(EMPTY, [], SeparateArrays(parts.structure, cut), uneven)
         rows = row_block(block, WHAT)
         pieces, uneven = self._pieces(len(rows)), len(rows) % self._replicas > 0
+        sizes, everywhere = [len(piece) for piece in pieces], ()
         if self._workers > 1:
+            if uneven:
+                of_all = map(len, pieces_of(len(rows), self._replicas))
+                everywhere = _in_turn(list(of_all), self._workers)
             rows = concatenate([rows.select(slice(each.start, each.stop)) for each in pieces])
-        return Step(rows, [len(piece) for piece in pieces], is_uneven=uneven)
+        return Step(rows, sizes, is_uneven=uneven, everywhere=everywhere)
 
     def _pieces(self, rows: int) -> list[range]:
         return pieces_of(rows, self._replicas)[self._worker :: self._workers]
