@@ -322,7 +322,7 @@ def test_a_worker_without_any_row(tmp_path: Path):
     rows = rx.data.TextLineDataset(names).map(lambda line: {"n": [int(line), 0], "t": line})
     assert len(list(on_host(rows.batch(2), 1, 2, 1))) == 6
     shapes = [[[2, 2]], [[2]]]  # of each leaf, on each replica there
-    others = iter([shapes, shapes, None])
+    others = iter([shapes] * 4 + [None])  # twice for a step: the second time with empty shares
     steps = Words(lambda word: [word, next(others)])
     meetings = iter([Words(lambda word: [word, word]), steps])
     empties = list(on_host(rows.batch(2), 1, 2, 0, lambda: next(meetings)))
