@@ -2,6 +2,7 @@
 
 from replicax._src.records import FixedLenFeature as FixedLenFeature
 from replicax._src.records import FixedLenSequenceFeature as FixedLenSequenceFeature
+from replicax._src.records import PaddedRows as PaddedRows
 from replicax._src.records import SparseTensor as SparseTensor
 from replicax._src.records import TFRecordOptions as TFRecordOptions
 from replicax._src.records import TFRecordWriter as TFRecordWriter

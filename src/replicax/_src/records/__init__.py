@@ -10,6 +10,7 @@ from replicax._src.records._example import parse_single_example as parse_single_
 from replicax._src.records._features import FeatureConfig as FeatureConfig
 from replicax._src.records._features import FixedLenFeature as FixedLenFeature
 from replicax._src.records._features import FixedLenSequenceFeature as FixedLenSequenceFeature
+from replicax._src.records._features import PaddedRows as PaddedRows
 from replicax._src.records._features import SparseTensor as SparseTensor
 from replicax._src.records._features import VarLenFeature as VarLenFeature
 from replicax._src.records._features import to_dense as to_dense

@@ -282,6 +282,25 @@ class SparseTensor(NamedTuple):
     dense_shape: np.ndarray
 
 
+class PaddedRows(NamedTuple):
+    """Rows of different lengths as one array, where TensorFlow has a `tf.RaggedTensor`.
+
+    What `dataset.ragged_batch` and a `RaggedFeature` give: arrays of one shape are what JAX
+    computes with, and the lengths say which part of each row is there.
+
+    >>> batch = PaddedRows(np.array([[1, 2, 3], [4, 0, 0]]), np.array([3, 1]))
+    >>> [row[:length].tolist() for row, length in zip(*batch)]
+    [[1, 2, 3], [4]]
+
+    Attributes:
+      rows: The rows, filled up to the longest with 0 or b"".
+      lengths: How many values of each row are there.
+    """
+
+    rows: np.ndarray
+    lengths: np.ndarray
+
+
 def to_dense(sparse: SparseTensor, default_value: object = None) -> np.ndarray:
     """Returns the array of a `SparseTensor`, with `default_value` (0 or b"") where it has none.
 
