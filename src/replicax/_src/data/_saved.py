@@ -35,6 +35,7 @@ from replicax._src.data._elements import (
 INDEX = "replicax-dataset"
 _FIRST_LINE = b"replicax data set 1\n"
 _PART = re.compile(r"part-[0-9a-f]{16}-[0-9]{6}")
+_OURS = re.compile(rf"{_PART.pattern}$|{INDEX}-|\.rx-cache-")  # what writers make on the way
 _PART_BYTES = 1 << 25
 _PART_ELEMENTS = 1 << 14
 _MOST_INDEX = 1 << 28  # bytes
@@ -148,11 +149,20 @@ def write(
 class Writer:
     """Writes one data set; nothing counts before `finish`."""
 
-    def __init__(self, folder: str, shard_of: Callable[[Any], int], compress: bool, operation: str):
+    def __init__(
+        self,
+        folder: str,
+        shard_of: Callable[[Any], int],
+        compress: bool,
+        operation: str,
+        is_shared: bool = False,
+    ):
         self._folder = folder
         self._shard_of = shard_of
         self._compress = compress
         self._operation = operation
+        self._is_shared = is_shared  # others may write the same: who is first counts
+        self._is_new = not os.path.lexists(folder)
         self._token = secrets.token_hex(8)
         self._count = 0
         self._open: dict[int, list[Any]] = {}
@@ -181,13 +191,12 @@ class Writer:
         self._shards.setdefault(shard, []).append(part)
         _cache_file.write(os.path.join(self._folder, part.name), elements, (), self._compress)
 
-    def finish(self, spec: ElementSpec, seeds: tuple[int, ...], keep_others: bool = False) -> None:
+    def finish(self, spec: ElementSpec, seeds: tuple[int, ...]) -> None:
         """Makes it count: writes the index, and removes the parts of the one before.
 
         Args:
           spec: of the elements.
           seeds: that decided their order.
-          keep_others: whether an index that another process wrote meanwhile counts, not this.
         """
         for shard in sorted(self._open):
             self._flush(shard)
@@ -208,7 +217,7 @@ class Writer:
             file.flush()
             os.fsync(file.fileno())
         try:
-            if keep_others:
+            if self._is_shared:
                 os.link(temporary, path)
             else:
                 os.replace(temporary, path)
@@ -222,11 +231,12 @@ class Writer:
             _remove(self._folder, self._old.parts)
 
     def give_up(self) -> None:
-        """Removes what was written so far, and a folder that has nothing else in it."""
+        """Removes what was written so far, and the folder if it was made for it."""
         _remove(self._folder, [part for parts in self._shards.values() for part in parts])
         self._shards, self._open = {}, {}
-        with contextlib.suppress(OSError):
-            os.rmdir(self._folder)
+        if self._is_new and not self._is_shared:
+            with contextlib.suppress(OSError):
+                os.rmdir(self._folder)
 
 
 def _leaf(spec: TensorSpec) -> tuple[Any, str]:
@@ -251,7 +261,7 @@ def _old_index(folder: str, operation: str) -> Index | None:
         )
     if os.path.lexists(os.path.join(folder, INDEX)):
         return read_index(folder)
-    others = [name for name in os.listdir(folder) if _PART.fullmatch(name) is None]
+    others = [name for name in os.listdir(folder) if _OURS.match(name) is None]
     if others:
         raise FileExistsError(
             f"{operation} writes into a folder of its own, and {folder!r} has other things in it: "

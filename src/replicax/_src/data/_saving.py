@@ -27,6 +27,7 @@ from replicax._src.data._mapping import call, name_of
 from replicax._src.data._node import (
     DatasetSpec,
     Node,
+    NoElements,
     Reader,
     ReaderOfOne,
     Slices,
@@ -205,14 +206,19 @@ class Snapshot(KeepsInFiles):
 
     def _writer(self) -> _saved.Writer:
         return _saved.Writer(
-            self._folder, shard_number(self.shard_func), self.compress, "snapshot()"
+            self._folder, shard_number(self.shard_func), self.compress, "snapshot()", is_shared=True
         )
 
     def finish(self, writer: _saved.Writer, run: Run) -> None:
         """Makes what was written count."""
-        writer.finish(self.input.spec, self.seeds_in(run), keep_others=True)
+        spec = ()  # of no elements, which may look like anything
+        with contextlib.suppress(NoElements):
+            spec = self.input.spec
+        writer.finish(spec, self.seeds_in(run))
 
     def _read(self, index: Index, run: Run) -> Reader:
+        if not index.parts:
+            return Slices(EMPTY)
         made = loaded(index, self.input.spec, self.reader_func, self.make_data_set)
         return made._data_set_node.open(run)
 
