@@ -201,12 +201,11 @@ def test_workers_sample_from_files_of_their_own(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
         lines = rx.data.TextLineDataset(text_files(tmp_path / name, 4, 4))
-        parts.append(lines.map(lambda line: line + name.encode()))
+        parts.append(lines.map(lambda line, name=name: line + name.encode()))
     dataset = Dataset.sample_from_datasets(parts, seed=1).batch(2)
-    layouts = [InputLayout(tuple(jax.devices("cpu")[:1]), 2, worker) for worker in range(2)]
-    seen = []
-    for layout in layouts:
-        distributed = distributed_dataset(dataset, layout, InputOptions())
-        seen.append({line for batch in distributed for line in np.asarray(batch).tolist()})
+    seen = [
+        {line for step in worker for part in step for line in part}
+        for worker in shares(dataset, workers=2, replicas=1)
+    ]
     assert not seen[0] & seen[1]
     assert len(seen[0] | seen[1]) == 16

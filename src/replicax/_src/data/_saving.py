@@ -219,7 +219,9 @@ class Snapshot(KeepsInFiles):
     def _read(self, index: Index, run: Run) -> Reader:
         if not index.parts:
             return Slices(EMPTY)
-        made = loaded(index, self.input.spec, self.reader_func, self.make_data_set)
+        # Only the program knows its own classes; to ask it may run functions.
+        spec = self.input.spec if isinstance(index.structure, str) else None
+        made = loaded(index, spec, self.reader_func, self.make_data_set)
         return made._data_set_node.open(run)
 
     @override
