@@ -66,7 +66,6 @@ _GRAPH = "it is of graphs and sessions; there are none"
 _AT = "arrays are changed with `v.assign(v.at[...].add(...))`, `.set`, `.max` and so on"
 _TYPES = "it is of TensorFlow's own tracing types"
 _RANDOM_STATE = "the state is a key of JAX and a number of draws; algorithms cannot be chosen"
-_FROM_GENERATOR = "a data set can be made of a Python generator: `rx.data.Dataset.from_generator`"
 
 REASONS: dict[str, str] = {
     # --- strategies
@@ -141,25 +140,9 @@ REASONS: dict[str, str] = {
     "tf.experimental.Optional()": f"{_MADE_BY_OTHERS}: `Optional.from_value`, `Optional.empty`",
     # --- data sets
     "tf.data.Dataset()": f"{_MADE_BY_OTHERS}: `from_tensor_slices` and the like",
-    "tf.data.Dataset.bucket_by_sequence_length": f"{_FROM_GENERATOR}, also of batches",
-    "tf.data.Dataset.choose_from_datasets": _FROM_GENERATOR,
-    "tf.data.Dataset.counter": "`rx.data.Dataset.range`",
     "tf.data.Dataset.fingerprint": "it is of TensorFlow's graph of the data set",
-    "tf.data.Dataset.get_single_element": "`next(iter(dataset))`",
-    "tf.data.Dataset.group_by_window": f"{_FROM_GENERATOR}, also of batches",
-    "tf.data.Dataset.ignore_errors": "catch them in the function of `map`",
-    "tf.data.Dataset.load": "the files are TensorFlow's own: write TFRecords",
-    "tf.data.Dataset.ragged_batch": "arrays have one shape: `padded_batch`",
-    "tf.data.Dataset.random": _FROM_GENERATOR,
     "tf.data.Dataset.range": "its keywords, `output_type` and `name`, are written out; no others",
-    "tf.data.Dataset.rejection_resample": _FROM_GENERATOR,
-    "tf.data.Dataset.sample_from_datasets": _FROM_GENERATOR,
-    "tf.data.Dataset.save": "the files are TensorFlow's own: write TFRecords",
-    "tf.data.Dataset.scan": _FROM_GENERATOR,
-    "tf.data.Dataset.snapshot": "`dataset.cache(filename)`",
     "tf.data.Dataset.sparse_batch": "arrays are dense: `padded_batch`",
-    "tf.data.Dataset.take_while": _FROM_GENERATOR,
-    "tf.data.Dataset.unique": _FROM_GENERATOR,
     "tf.data.Iterator()": f"{_MADE_BY_OTHERS}: `iter(dataset)`",
     "tf.data.Options.experimental_service": "there is no input service",
     "tf.io.TFRecordOptions.compression_type_map": "of TensorFlow 1: `compression_type` is the name",

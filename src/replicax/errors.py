@@ -5,6 +5,7 @@ from replicax._src._errors import CheckpointError as CheckpointError
 from replicax._src._errors import ClusterConfigError as ClusterConfigError
 from replicax._src._errors import DataLossError as DataLossError
 from replicax._src._errors import DeviceError as DeviceError
+from replicax._src._errors import NotFoundError as NotFoundError
 from replicax._src._errors import OutOfRangeError as OutOfRangeError
 from replicax._src._errors import PerReplicaValueError as PerReplicaValueError
 from replicax._src._errors import ReplicaMismatchError as ReplicaMismatchError

@@ -360,6 +360,156 @@ class Writer:
                 lambda rows: rows + rows[:count],
             )
 
+    def add_choose(self) -> None:
+        choices = [self.number(0, 1) for _ in range(self.number(0, 12))]
+        stop = self.chance(0.5)
+        if any(step.buffer for step in self.steps) and not self.any_order:
+            return
+
+        def reference(rows: list[Any]) -> list[Any]:
+            parts = [iter(rows), iter(rows[1:4])]
+            chosen: list[Any] = []
+            for choice in choices:
+                row = next(parts[choice], None)
+                if row is not None:
+                    chosen.append(row)
+                elif stop:
+                    break
+            return chosen
+
+        self.then(
+            f"choose_from_datasets([it, its skip(1).take(3)], {choices}, {stop})",
+            lambda dataset, _: Dataset.choose_from_datasets(
+                [dataset, dataset.skip(1).take(3)],
+                Dataset.from_tensor_slices(np.array(choices, np.int64)),
+                stop,
+            ),
+            reference,
+        )
+
+    def add_sample(self) -> None:
+        count, seed = self.number(0, 6), self.number(0, 9) if self.chance(0.5) else None
+        again = self.chance(0.5)
+        if self.any_order:  # which are drawn is its own affair
+            self.then(
+                f"sample_from_datasets([it, its take({count})], seed={seed}, again={again})",
+                lambda dataset, _: Dataset.sample_from_datasets(
+                    [dataset, dataset.take(count)], [0.6, 0.3], seed, True, again
+                ),
+                list,
+            )
+
+    def add_resample(self) -> None:
+        seed = self.number(0, 9) if self.chance(0.5) else None
+        if self.any_order:
+            self.then(
+                f"rejection_resample(key % 2, seed={seed})",
+                lambda dataset, _: dataset.rejection_resample(
+                    lambda *element: key(*element) % 2, [0.3, 0.7], seed=seed
+                ).map(lambda number, element: element),
+                list,
+            )
+
+    def add_take_while(self) -> None:
+        of = self.number(2, 6)
+        self.then(
+            f"take_while(key % {of})",
+            lambda dataset, _: dataset.take_while(lambda *element: key(*element) % of != 1),
+            lambda rows: list(itertools.takewhile(lambda row: key(row) % of != 1, rows)),
+        )
+
+    def add_scan(self) -> None:
+        def reference(rows: list[Any]) -> list[Any]:
+            return [[key(row), before] for row, before in zip(rows, [0, *map(key, rows)])]
+
+        self.then(
+            "scan(this key, the one before)",
+            lambda dataset, _: dataset.scan(
+                np.int32(0),
+                lambda before, row: (np.int32(key(row)), np.array([key(row), before], np.int32)),
+            ),
+            reference,
+            depth=1,
+            ragged=False,
+            width=0,
+        )
+
+    def add_unique(self) -> None:
+        if self.kind.width == 0:
+            self.then(
+                "unique()",
+                lambda dataset, _: dataset.unique(),
+                lambda rows: [row for place, row in enumerate(rows) if row not in rows[:place]],
+            )
+
+    def add_group(self) -> None:
+        of, size = self.number(1, 3), self.number(1, 3)
+
+        def reference(rows: list[Any]) -> list[Any]:
+            groups: dict[int, list[Any]] = collections.defaultdict(list)
+            grouped: list[Any] = []
+            for row in rows:
+                group = groups[key(row) % of]
+                group.append(row)
+                if len(group) == size:
+                    grouped += groups.pop(key(row) % of)
+            return grouped + [row for each in sorted(groups) for row in groups[each]]
+
+        self.then(
+            f"group_by_window(key % {of}, {size})",
+            lambda dataset, _: dataset.group_by_window(
+                lambda *element: key(*element) % of, lambda _, window: window, size
+            ),
+            reference,
+        )
+
+    def add_bucket(self) -> None:
+        if self.kind.depth != 1 or self.kind.width:
+            return
+
+        def reference(rows: list[Any]) -> list[Any]:
+            waiting: list[list[Any]] = [[], []]
+            batches: list[Any] = []
+            for row in rows:
+                bucket = waiting[len(row) >= 3]
+                bucket.append(row)
+                if len(bucket) == 2:
+                    batches.append(filled_up(bucket, 1))
+                    waiting[len(row) >= 3] = []
+            return batches + [filled_up(bucket, 1) for bucket in waiting if bucket]
+
+        self.then(
+            "bucket_by_sequence_length(len, [3], [2, 2])",
+            lambda dataset, _: dataset.bucket_by_sequence_length(len, [3], [2, 2]),
+            reference,
+            depth=2,
+            ragged=True,
+        )
+
+    def add_ignored_errors(self) -> None:
+        of = self.number(2, 4)
+
+        def fails(number: Any, element: Any) -> Any:
+            if number % of == of - 1 and number > 1:  # the first show what elements look like
+                raise ValueError("on purpose")
+            return element
+
+        self.then(
+            f"map(fails at {of - 1} of {of}).ignore_errors()",
+            lambda dataset, _: dataset.enumerate().map(fails).ignore_errors(),
+            lambda rows: [
+                row for number, row in enumerate(rows) if number % of != of - 1 or number <= 1
+            ],
+        )
+
+    def add_snapshot(self) -> None:
+        number = len(self.steps)
+        self.then(
+            f"snapshot('s{number}')",
+            lambda dataset, folder: dataset.snapshot(folder / f"s{number}"),
+            list,
+        )
+
 
 def woven(parts: Sequence[list[Any]], cycle: int, block: int) -> list[Any]:
     """What `interleave` makes of lists."""

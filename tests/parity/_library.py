@@ -35,6 +35,7 @@ class Library(abc.ABC):
     metrics: Any
     data: Any
     io: Any
+    train: Any
     function: Any
     TensorSpec: Any
     string: Any

@@ -35,6 +35,7 @@ class ReplicaxLibrary(Library):
         self.metrics = rx.metrics
         self.data = rx.data
         self.io = rx.io
+        self.train = rx.train
         self.function = rx.function
         self.TensorSpec = rx.TensorSpec
         self.string = rx.string

@@ -45,6 +45,7 @@ class TensorFlowLibrary(Library):
         self.metrics = tf.keras.metrics
         self.data = tf.data
         self.io = tf.io
+        self.train = tf.train
         self.function = tf.function
         self.TensorSpec = tf.TensorSpec
         self.string = tf.string

@@ -1,4 +1,4 @@
-"""Records what TensorFlow does: `python -m tests.parity.record`.
+"""Records what TensorFlow does: `python -m tests.parity.record`, or with the topics to record.
 
 Plays every scenario in TensorFlow (`pip install tensorflow-cpu`) and writes one JSON file a topic
 under `recorded/`, beside what replicax does instead where it differs on purpose.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import sys
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -21,31 +22,35 @@ from .scenarios import all_scenarios
 RECORDED = Path(__file__).parent / "recorded"
 
 
-def main() -> None:
-    """Plays all scenarios in TensorFlow and replaces the recorded files."""
-    scenarios = list(all_scenarios())
+def main(wanted: list[str]) -> None:
+    """Plays the scenarios of some topics, or all, in TensorFlow and replaces the recorded files."""
+    scenarios = _scenarios(wanted)
     observed: list[Observation] = []
     version = ""
     while len(observed) < len(scenarios):
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            version, played = process.submit(_play_from, len(observed)).result()
+            version, played = process.submit(_play_from, len(observed), wanted).result()
         observed += played
     topics: dict[str, dict[str, Any]] = defaultdict(dict)
     for scenario, observation in zip(scenarios, observed, strict=True):
         topics[scenario.topic][scenario.name] = _entry(scenario, observation)
     RECORDED.mkdir(exist_ok=True)
-    for stale in RECORDED.glob("*.json"):
+    for stale in [] if wanted else RECORDED.glob("*.json"):
         stale.unlink()
     for topic, entries in topics.items():
         _write(RECORDED / f"{topic}.json", version, entries)
     print(f"{len(observed)} scenarios recorded from TensorFlow {version}")
 
 
-def _play_from(start: int) -> tuple[str, list[Observation]]:
+def _scenarios(wanted: list[str]) -> list[Scenario]:
+    return [each for each in all_scenarios() if not wanted or each.topic in wanted]
+
+
+def _play_from(start: int, wanted: list[str]) -> tuple[str, list[Observation]]:
     """Plays scenarios from `start` until one leaves TensorFlow unfit for the next."""
     tensorflow = TensorFlowLibrary()
     observed: list[Observation] = []
-    for scenario in list(all_scenarios())[start:]:
+    for scenario in _scenarios(wanted)[start:]:
         try:
             observed.append(scenario.play(tensorflow))
         except Exception as error:
@@ -78,4 +83,4 @@ def _write(path: Path, version: str, entries: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

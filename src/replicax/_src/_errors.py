@@ -91,6 +91,13 @@ class DataLossError(_Documented, ValueError):
         return type(self), (*self.args, self.path, self.offset)  # all of it comes through a pickle
 
 
+class NotFoundError(_Documented, FileNotFoundError):
+    """There is no file or folder of this name.
+
+    The text has the name; `rx.io.gfile.listdir` lists what there is.
+    """
+
+
 class ClusterConfigError(_Documented, ValueError):
     """The description of the cluster, or of this worker's place in it, cannot be right.
 

@@ -15,6 +15,9 @@ from replicax._src.cluster import JobDef as JobDef
 from replicax._src.records import BytesList as BytesList
 from replicax._src.records import Example as Example
 from replicax._src.records import Feature as Feature
+from replicax._src.records import FeatureList as FeatureList
+from replicax._src.records import FeatureLists as FeatureLists
 from replicax._src.records import Features as Features
 from replicax._src.records import FloatList as FloatList
 from replicax._src.records import Int64List as Int64List
+from replicax._src.records import SequenceExample as SequenceExample

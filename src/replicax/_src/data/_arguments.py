@@ -29,6 +29,43 @@ def as_count(value: object, where: str, least: int | None = None) -> int:
     return number
 
 
+def as_seed(seed: object, where: str) -> int | None:
+    """Returns a seed as an integer; None for one that is to be drawn."""
+    return None if seed is None else as_count(seed, f"{where}(seed=...)")
+
+
+def as_weights(weights: object, count: int, where: str) -> list[float]:
+    """Returns how often each of `count` data sets is drawn; equally often for None."""
+    if weights is None:
+        return [1.0] * count
+    given = np.asarray(weights)
+    if given.dtype.kind != "f":
+        raise TypeError(f"{where} takes weights that are floats; got {weights!r}.")
+    if given.shape != (count,):
+        raise ValueError(
+            f"{where} takes a weight for each of the {count} data sets; got {weights!r}."
+        )
+    if not np.isfinite(given).all():
+        raise ValueError(f"{where} takes weights that are finite; got {weights!r}.")
+    return given.tolist()
+
+
+def as_shares(shares: object, where: str, count: int | None = None) -> tuple[float, ...]:
+    """Returns the shares of classes."""
+    given = np.asarray(shares)
+    if given.dtype.kind not in "fiu" or given.ndim != 1 or len(given) == 0:
+        raise TypeError(
+            f"{where} takes the share of each class, such as [0.5, 0.5]; got {shares!r}."
+        )
+    if count is not None and len(given) != count:
+        raise ValueError(
+            f"{where} takes as many shares as target_dist has, {count}; got {len(given)}."
+        )
+    if not np.isfinite(given).all() or (given < 0).any() or given.sum() <= 0:
+        raise ValueError(f"{where} takes shares that are 0 or more, not all 0; got {shares!r}.")
+    return tuple((given / given.sum()).tolist())
+
+
 def as_function(fn: object, where: str, example: str) -> Callable[..., Any]:
     """Returns a user's function, bound to what it sees now."""
     if not callable(fn):

@@ -134,7 +134,7 @@ class PaddedBatch(OfSize, Generated):
         values = _spread(self.padding_values, len(columns))
         return structure.build(
             [
-                _padded_column(column, shape, value, name)
+                padded_column(column, shape, value, name)
                 for column, shape, value, name in zip(columns, shapes, values, names)
             ]
         )
@@ -161,14 +161,26 @@ def _spread(given: list[Any] | None, count: int) -> list[Any]:
     return [None] * count if given is None else given
 
 
-def _padded_column(
-    leaves: Sequence[Any], wanted: Shape | None, value: object, name: str
+def padded_column(
+    leaves: Sequence[Any],
+    wanted: Shape | None,
+    value: object,
+    name: str,
+    operation: str = "padded_batch()",
 ) -> np.ndarray:
+    """Returns the same leaf of several elements as one array, each filled up to one shape.
+
+    Args:
+      leaves: arrays with one number of dimensions.
+      wanted: the shape to fill up to; None, also in it, stands for the longest.
+      value: to fill with; None for zeros, or empty text.
+      name: of the leaf, for errors, as `operation` is.
+    """
     arrays = [np.asarray(leaf) if not isinstance(leaf, bytes) else _text(leaf) for leaf in leaves]
     rank = arrays[0].ndim
     if any(array.ndim != rank for array in arrays):
         raise ValueError(
-            f"padded_batch() needs elements with one number of dimensions; element{name} has "
+            f"{operation} needs elements with one number of dimensions; element{name} has "
             f"shapes {sorted({array.shape for array in arrays})}."
         )
     longest = [max(sizes) for sizes in zip(*[array.shape for array in arrays])]
@@ -179,7 +191,7 @@ def _padded_column(
     )
     if wanted is not None and (len(wanted) != rank or any(a < b for a, b in zip(shape, longest))):
         raise ValueError(
-            f"padded_batch() was told to fill element{name} up to {tuple(wanted)}, but one of "
+            f"{operation} was told to fill element{name} up to {tuple(wanted)}, but one of "
             f"the elements has the shape {tuple(longest)}, which does not fit."
         )
     dtype = arrays[0].dtype

@@ -41,7 +41,7 @@ from replicax._src.data._elements import (
     read_only,
 )
 from replicax._src.data._indexed import NUMBERS
-from replicax._src.records import SparseTensor
+from replicax._src.records import PaddedRows, SparseTensor
 
 _FIRST_LINE = b"replicax cache 1\n"
 _SIZES = struct.Struct("<QI")  # the length of the description, and its checksum
@@ -78,19 +78,22 @@ class LeafType(NamedTuple):
 # ------------------------------------------------------------------ writing
 
 
-def check_can_be_kept(element: Element) -> None:
+def check_can_be_kept(element: Element, operation: str = "cache(filename)") -> None:
     """Refuses what has no place in a file, before all of it is computed."""
     for leaf in Structure(element).leaves(element):
-        _type_of(leaf)
+        _type_of(leaf, operation)
 
 
-def write(filename: str, elements: Sequence[Any], seeds: tuple[int, ...]) -> None:
+def write(
+    filename: str, elements: Sequence[Any], seeds: tuple[int, ...], compress: bool = False
+) -> None:
     """Writes a file; it is there whole or not at all.
 
     Args:
       filename: of the file.
       elements: of the data set.
       seeds: that decided their order, of the operations that draw one for themselves.
+      compress: whether to store the sections compressed.
     """
     folder = os.path.dirname(os.path.abspath(filename))
     temporary = os.path.join(folder, f".rx-cache-{secrets.token_hex(8)}")
@@ -98,7 +101,7 @@ def write(filename: str, elements: Sequence[Any], seeds: tuple[int, ...]) -> Non
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
-            _write(file, [plain(element) for element in elements], seeds)
+            _write(file, [plain(element) for element in elements], seeds, compress)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, filename)
@@ -108,19 +111,26 @@ def write(filename: str, elements: Sequence[Any], seeds: tuple[int, ...]) -> Non
         raise
 
 
-def _write(file: IO[bytes], elements: list[Any], seeds: tuple[int, ...]) -> None:
+def _write(file: IO[bytes], elements: list[Any], seeds: tuple[int, ...], compress: bool) -> None:
     columns: list[list[LeafType]] = []
     sections: list[bytes] = []
     for column in Structure(elements[0]).columns(elements) if elements else ():
         types, parts = _encoded(column)
         columns.append(types)
         sections += parts
+    lengths: list[tuple[int, ...]] = [()] * len(sections)
+    if compress:  # what a reader has to expect comes third
+        lengths = [(len(section),) for section in sections]
+        sections = [zlib.compress(section) for section in sections]
     description = {
         "elements": len(elements),
-        "structure": _described(elements[0]) if elements else None,
+        "structure": described(elements[0]) if elements else None,
         "seeds": seeds,
         "columns": columns,
-        "sections": [[len(section), zlib.crc32(section)] for section in sections],
+        "sections": [
+            [len(section), zlib.crc32(section), *length]
+            for section, length in zip(sections, lengths)
+        ],
     }
     text = json.dumps(description).encode()
     file.write(_FIRST_LINE + _SIZES.pack(len(text), zlib.crc32(text)) + text)
@@ -155,23 +165,28 @@ def _texts(leaves: Sequence[Any]) -> bytes:
     return np.array(list(map(len, texts)), "<i8").tobytes() + b"".join(texts)
 
 
-def _type_of(leaf: Leaf) -> LeafType:
+def _type_of(leaf: Leaf, operation: str = "cache(filename)") -> LeafType:
     if isinstance(leaf, bytes):
         return LeafType(LeafKind.BYTES, "string", ())
     if isinstance(leaf, DatasetBase):
         raise TypeError(
-            "cache(filename) cannot keep data sets, such as the windows of window(), in a file. "
+            f"{operation} cannot keep data sets, such as the windows of window(), in a file. "
             "Make arrays of them first: .flat_map(lambda window: window.batch(size)). cache() "
             "without a file name keeps them in memory."
         )
     name = "string" if leaf.dtype == STRING else leaf.dtype.name
     if name != "string" and _dtype(name) != leaf.dtype:
         raise TypeError(
-            f"cache(filename) keeps arrays of numbers and of text; it was given one of {leaf.dtype}"
+            f"{operation} keeps arrays of numbers and of text; it was given one of {leaf.dtype}"
             ". Take it apart in map() first. cache() without a file name keeps it in memory."
         )
     kind = LeafKind.ARRAY if isinstance(leaf, np.ndarray) else LeafKind.SCALAR
     return LeafType(kind, name, leaf.shape)
+
+
+def is_dtype(name: object) -> bool:
+    """Whether leaves of a dtype with this name can be in a file."""
+    return name == "string" or _dtype(name) is not None
 
 
 def _dtype(name: object) -> np.dtype | None:
@@ -186,10 +201,13 @@ def _dtype(name: object) -> np.dtype | None:
     return dtype if numbers and dtype.name == name else None
 
 
-def _described(element: Element) -> Any:
+_TUPLES = {tuple: "tuple", SparseTensor: "sparse", PaddedRows: "padded"}
+
+
+def described(element: Element) -> Any:
     """Returns the structure as JSON, where it is of tuples and dicts; as a text otherwise."""
-    described = _nested(map_leaves(lambda _: 0, element))
-    return Structure(element).text if described is None else described
+    nested = _nested(map_leaves(lambda _: 0, element))
+    return Structure(element).text if nested is None else nested
 
 
 def _nested(like: PyTree) -> Any:
@@ -199,9 +217,9 @@ def _nested(like: PyTree) -> Any:
     if kind is dict and all(type(key) is str for key in like):
         parts = [[key, _nested(child)] for key, child in like.items()]
         return None if any(part is None for _, part in parts) else ["dict", *parts]
-    if kind is tuple or kind is SparseTensor:
+    if kind in _TUPLES:
         children = [_nested(child) for child in like]
-        name = "tuple" if kind is tuple else "sparse"
+        name = _TUPLES[kind]
         return None if any(child is None for child in children) else [name, *children]
     return None
 
@@ -219,18 +237,31 @@ def read_seeds(filename: str) -> tuple[int, ...]:
         return _Description.read(file).seeds
 
 
-def read(filename: str, seeds: tuple[int, ...], spec: Callable[[], Any]) -> list[Any] | None:
+def _refuse(filename: str, why: str) -> NoReturn:
+    raise ValueError(
+        f"{filename!r} is no cache file of a data set that can be used: {why}. Delete it, so that "
+        "the elements are computed again, or name another file in cache()."
+    )
+
+
+def read(
+    filename: str,
+    seeds: tuple[int, ...],
+    spec: Callable[[], Any],
+    refuse: Callable[[str, str], NoReturn] = _refuse,
+) -> list[Any] | None:
     """Returns the elements in a file; None if their order was decided by other seeds.
 
     Args:
       filename: of the file.
       seeds: what it must have been written with.
       spec: gives that of the elements; called if they have containers but tuples and dicts.
+      refuse: raises the error of a file that cannot be used; it gets the name, and why.
 
     Raises:
       ValueError: it is no such file, or it is damaged.
     """
-    with _opened(filename) as file:
+    with _opened(filename, refuse) as file:
         description = _Description.read(file)
         if description.seeds != seeds:
             return None
@@ -243,24 +274,17 @@ def read(filename: str, seeds: tuple[int, ...], spec: Callable[[], Any]) -> list
 
 
 @contextlib.contextmanager
-def _opened(filename: str) -> Any:
+def _opened(filename: str, refuse: Callable[[str, str], NoReturn] = _refuse) -> Any:
     """Opens a file for reading; whatever is found wrong in it becomes one error."""
     handle = os.open(filename, os.O_RDONLY | os.O_NONBLOCK)  # or a pipe would wait for a writer
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        _refuse(filename, "it is no regular file")
+        refuse(filename, "it is no regular file")
     with open(handle, "rb", buffering=0) as file:
         try:
             yield file
         except _Damaged as error:
-            _refuse(filename, str(error))
-
-
-def _refuse(filename: str, why: str) -> NoReturn:
-    raise ValueError(
-        f"{filename!r} is no cache file of a data set that can be used: {why}. Delete it, so that "
-        "the elements are computed again, or name another file in cache()."
-    )
+            refuse(filename, str(error))
 
 
 @final
@@ -272,7 +296,7 @@ class _Description:
     structure: Any
     seeds: tuple[int, ...]
     columns: list[list[LeafType]]
-    sections: list[tuple[int, int]]
+    sections: list[tuple[int, ...]]  # size, checksum, and the size of what was compressed
 
     @classmethod
     def read(cls, file: IO[bytes]) -> _Description:
@@ -297,7 +321,7 @@ class _Description:
                 found["structure"],
                 tuple(_integer(seed) for seed in found["seeds"]),
                 [[_checked_type(*type_) for type_ in types] for types in found["columns"]],
-                [(_count(size), _integer(crc)) for size, crc in found["sections"]],
+                [_checked_section(*section) for section in found["sections"]],
             )
         except (ValueError, TypeError, LookupError, RecursionError) as error:
             raise _Damaged(f"its description cannot be understood ({error!r:.80})") from None
@@ -316,8 +340,14 @@ def _count(value: object) -> int:
     return number
 
 
+def _checked_section(size: object, checksum: object, *length: object) -> tuple[int, ...]:
+    if len(length) > 1:
+        raise ValueError(f"a section of {length!r:.40}")
+    return (_count(size), _integer(checksum), *map(_count, length))
+
+
 def _checked_type(kind: object, dtype: object, shape: Sequence[object]) -> LeafType:
-    if not isinstance(dtype, str) or (dtype != "string" and _dtype(dtype) is None):
+    if not isinstance(dtype, str) or not is_dtype(dtype):
         raise ValueError(f"{kind!r:.40} of {dtype!r:.40}")
     known = LeafKind(kind)
     if (known is LeafKind.BYTES and dtype != "string") or (known.stands_alone and shape != []):
@@ -339,12 +369,24 @@ def _bytes(file: IO[bytes], count: int) -> np.ndarray:
     return read_only(found)
 
 
-def _section(file: IO[bytes], size: int, checksum: int) -> np.ndarray:
+def _section(file: IO[bytes], size: int, checksum: int, *length: int) -> np.ndarray:
     file.seek(-file.tell() % _ALIGNMENT, os.SEEK_CUR)
     section = _bytes(file, size)
     if zlib.crc32(section.data) != checksum:
         raise _Damaged("its content does not match its checksum")
-    return section
+    return _decompressed(section, *length) if length else section
+
+
+def _decompressed(section: np.ndarray, length: int) -> np.ndarray:
+    """Returns what was compressed; no more memory is taken than was told."""
+    stream = zlib.decompressobj()
+    try:
+        content = stream.decompress(section.data, length or 1)
+    except zlib.error as error:
+        raise _Damaged(f"its content cannot be decompressed ({error})") from None
+    if len(content) != length or (length and not stream.eof and stream.decompress(b"", 1)):
+        raise _Damaged("its content is not as long as its description says")
+    return np.frombuffer(content, np.uint8)
 
 
 def _decoded(types: Sequence[LeafType], sections: Iterator[np.ndarray], count: int) -> list[Any]:
@@ -430,22 +472,29 @@ def _builder(description: _Description, spec: Callable[[], Any]) -> Callable[[Se
 def _like(described: list[Any]) -> Any:
     """Returns a structure with numbers in the place of its leaves."""
     try:
-        return _unnested(described)
+        return structure_like(described)
     except (ValueError, TypeError, LookupError, RecursionError):
         raise _Damaged("its description has a structure that cannot be understood") from None
 
 
-def _unnested(described: list[Any]) -> Any:
+def structure_like(described: list[Any]) -> Any:
+    """Returns a structure with numbers in the place of its leaves, of what `described` gave.
+
+    Raises:
+      ValueError, TypeError, LookupError, RecursionError: it is something else.
+    """
     if not described:
         return 0
     kind, *parts = described
     match kind:
         case "dict":
-            return {_key(key): _unnested(child) for key, child in parts}
+            return {_key(key): structure_like(child) for key, child in parts}
         case "tuple":
-            return tuple(_unnested(child) for child in parts)
+            return tuple(structure_like(child) for child in parts)
         case "sparse":
-            return SparseTensor(*[_unnested(child) for child in parts])
+            return SparseTensor(*[structure_like(child) for child in parts])
+        case "padded":
+            return PaddedRows(*[structure_like(child) for child in parts])
     raise ValueError(f"{kind!r:.40} is no container")
 
 

@@ -38,8 +38,20 @@ class Store:
         return Store, ()  # the other process fills its own
 
 
+class KeepsInFiles(OneInput):
+    """An operation that keeps elements in files, whose order was decided by the seeds there."""
+
+    def seeds_of_file(self) -> dict[int, int]:
+        """Returns the seeds with which files were written, by those that the nodes drew."""
+        raise NotImplementedError
+
+    def seeds_in(self, run: Run) -> tuple[int, ...]:
+        """Returns the seeds of the operations before this one, as a walk has them."""
+        return tuple(run.seed_of(node.drawn) for node in drawing_nodes(self.input))
+
+
 @final
-class Cache(OneInput):
+class Cache(KeepsInFiles):
     """The elements, computed in the first walk and kept, in memory or in a file.
 
     Shuffles before it may draw their seeds. A walk that continues a state has those of the state:
@@ -72,7 +84,7 @@ class Cache(OneInput):
         if store.block is not None and store.seeds == self._other_seeds(run):
             return store.block
         if self.filename and os.path.exists(self.filename):
-            elements = _cache_file.read(self.filename, self._seeds(run), lambda: self.input.spec)
+            elements = _cache_file.read(self.filename, self.seeds_in(run), lambda: self.input.spec)
             if elements is not None:
                 store.block, store.seeds = Kept(elements), self._other_seeds(run)
                 return store.block
@@ -83,11 +95,11 @@ class Cache(OneInput):
         with self.store.lock:
             if self._kept(run) is None:
                 if self.filename:
-                    _cache_file.write(self.filename, elements, self._seeds(run))
+                    _cache_file.write(self.filename, elements, self.seeds_in(run))
                 self.store.block, self.store.seeds = Kept(elements), self._other_seeds(run)
 
+    @override
     def seeds_of_file(self) -> dict[int, int]:
-        """Returns the seeds with which the file was written, by those that the nodes drew."""
         drawing = drawing_nodes(self.input)
         if not drawing or not self.filename or not os.path.exists(self.filename):
             return {}
@@ -95,9 +107,6 @@ class Cache(OneInput):
         if len(seeds) != len(drawing):  # the file is of another pipeline
             return {}
         return {node.drawn: seed for node, seed in zip(drawing, seeds)}
-
-    def _seeds(self, run: Run) -> tuple[int, ...]:
-        return tuple(run.seed_of(node.drawn) for node in drawing_nodes(self.input))
 
     def _other_seeds(self, run: Run) -> dict[int, int]:
         return run.other_seeds if drawing_nodes(self.input) else {}
@@ -153,7 +162,7 @@ def seeds_of_files(nodes: Sequence[Node]) -> dict[int, int]:
     seeds: dict[int, int] = {}
     for node in nodes:
         for each in walk(node):
-            if isinstance(each, Cache):
+            if isinstance(each, KeepsInFiles):
                 seeds |= each.seeds_of_file()
     return seeds
 

@@ -230,6 +230,7 @@ class Interleave(Generated):
     cycle_length: int
     block_length: int
     operation: str
+    spec_of_all: Callable[[], Any] | None = None  # where more is known than some elements show
     drawn: int = dataclasses.field(default_factory=draw)
     label: ClassVar[str] = "InterleaveDataset"
     runs_user_code: ClassVar[bool] = True
@@ -333,6 +334,8 @@ class Interleave(Generated):
 
     @override
     def _spec(self) -> Any:
+        if self.spec_of_all is not None:
+            return self.spec_of_all()
         return seen_spec(self.input, lambda element: self.data_set_of(element).spec, self)
 
     @override

@@ -11,19 +11,37 @@ from typing import Any, Self, SupportsIndex
 
 import numpy as np
 
-from replicax._src._typing import DTypeLike, PyTree
-from replicax._src.data._arguments import as_count, as_function, as_signature, flat_padding
+from replicax._src._typing import DTypeLike, PyTree, override
+from replicax._src.data._arguments import (
+    as_count,
+    as_function,
+    as_seed,
+    as_signature,
+    as_weights,
+    flat_padding,
+)
 from replicax._src.data._batching import Batch, PaddedBatch, Rebatch, Unbatch, Window
 from replicax._src.data._caching import Cache, Prefetch, WithOptions, options_of
+from replicax._src.data._choosing import (
+    Choose,
+    CountUp,
+    RandomChoices,
+    RandomNumbers,
+    WeightedChoices,
+    common_spec,
+)
 from replicax._src.data._combining import Concatenate, Enumerate, Interleave, Zip
-from replicax._src.data._elements import DatasetBase, Element, ElementSpec, Structure, as_element
+from replicax._src.data._elements import Element, ElementSpec, Structure, as_element
 from replicax._src.data._iterator import DatasetIterator, refuse_in_trace
 from replicax._src.data._mapping import Filter, Map, MapMode
 from replicax._src.data._node import INFINITE, UNKNOWN, Node, NoElements, merged_specs
 from replicax._src.data._options import AUTOTUNE, Options
 from replicax._src.data._ordering import Repeat, Shard, Shuffle, Skip, Take
+from replicax._src.data._rarer_operations import RarerOperations
 from replicax._src.data._report import benchmark, html_tree, one_line, text_tree
 from replicax._src.data._run import Iterations
+from replicax._src.data._saved import read_index
+from replicax._src.data._saving import ReaderFunction, loaded
 from replicax._src.data._sources import (
     FileNames,
     Numbers,
@@ -36,7 +54,7 @@ from replicax._src.data._sources import (
 from replicax._src.data.foreign import foreign_node
 
 
-class Dataset(DatasetBase):
+class Dataset(RarerOperations):
     """A sequence of elements, described by how to make them; nothing runs before it is iterated.
 
     The operations are those of `tf.data.Dataset`. Elements are tuples and dicts of NumPy arrays;
@@ -177,6 +195,124 @@ class Dataset(DatasetBase):
             if not isinstance(part, Dataset):
                 raise TypeError(f"Dataset.zip takes data sets; got {part!r}.")
         return Dataset(Zip(tuple(part._data_set_node for part in parts), structure))
+
+    @staticmethod
+    def random(
+        seed: int | None = None,
+        rerandomize_each_iteration: bool | None = None,
+        name: str | None = None,
+    ) -> Dataset:
+        """Returns random integers from 0 to 2**32 - 1, without end.
+
+        Args:
+          seed: makes them the same in every run of the program.
+          rerandomize_each_iteration: whether each iteration has others.
+        """
+        return Dataset(RandomNumbers(as_seed(seed, "random"), bool(rerandomize_each_iteration)))
+
+    @staticmethod
+    def counter(
+        start: float = 0, step: float = 1, dtype: DTypeLike = np.int64, name: str | None = None
+    ) -> Dataset:
+        """Returns `start`, `start + step`, `start + 2 * step`, and so on, without end.
+
+        >>> import replicax as rx
+        >>> list(rx.data.Dataset.counter(start=2, step=5).take(3).as_numpy_iterator())
+        [np.int64(2), np.int64(7), np.int64(12)]
+        """
+        kind = np.dtype(dtype)
+        for value, what in ((start, "start"), (step, "step")):
+            if kind.kind in "iu":
+                as_count(value, f"counter({what}=...)")
+            elif kind.kind != "f":
+                raise TypeError(f"counter() yields integers or floats; got dtype={dtype!r}.")
+        return Dataset(CountUp(start, step, kind))
+
+    @staticmethod
+    def choose_from_datasets(
+        datasets: Sequence[Dataset], choice_dataset: Dataset, stop_on_empty_dataset: bool = True
+    ) -> Dataset:
+        """Returns the next element of the data set that `choice_dataset` names, again and again.
+
+        >>> import replicax as rx
+        >>> evens, odds = rx.data.Dataset.range(0, 8, 2), rx.data.Dataset.range(1, 8, 2)
+        >>> order = rx.data.Dataset.from_tensor_slices(np.array([0, 0, 1, 0, 1]))
+        >>> [int(x) for x in rx.data.Dataset.choose_from_datasets([evens, odds], order)]
+        [0, 2, 1, 4, 3]
+
+        Args:
+          datasets: with elements that look alike.
+          choice_dataset: of numbers, int64: which of `datasets` comes next, counted from 0.
+          stop_on_empty_dataset: whether to end where a data set is named that has no more
+            elements; otherwise it is passed over.
+        """
+        operation = "choose_from_datasets()"
+        parts = _nodes_of(datasets, operation)
+        if not isinstance(choice_dataset, Dataset):
+            raise TypeError(f"{operation} takes choices as a data set; got {choice_dataset!r}.")
+        choices = choice_dataset.element_spec
+        if getattr(choices, "shape", None) != () or choices.dtype != np.int64:
+            raise TypeError(
+                f"{operation} takes choices that are single int64 numbers; these are {choices!r}."
+            )
+        selector = choice_dataset._data_set_node
+        return Dataset(Choose(selector, parts, bool(stop_on_empty_dataset), operation))
+
+    @staticmethod
+    def sample_from_datasets(
+        datasets: Sequence[Dataset],
+        weights: Sequence[float] | np.ndarray | Dataset | None = None,
+        seed: int | None = None,
+        stop_on_empty_dataset: bool = False,
+        rerandomize_each_iteration: bool | None = None,
+    ) -> Dataset:
+        """Returns the next element of a data set that is drawn at random, again and again.
+
+        Args:
+          datasets: with elements that look alike.
+          weights: how often each is drawn, or a data set of such weights, an element for each
+            draw; equally often by default.
+          seed: makes the draws the same in every run of the program.
+          stop_on_empty_dataset: whether to end where a data set is drawn that has no more
+            elements; otherwise it is passed over. With it, the shares are those of the weights.
+          rerandomize_each_iteration: whether each iteration has other draws.
+        """
+        operation = "sample_from_datasets()"
+        parts = _nodes_of(datasets, operation)
+        chosen = as_seed(seed, "sample_from_datasets")
+        again = bool(rerandomize_each_iteration)
+        if isinstance(weights, Dataset):
+            numbers = RandomNumbers(chosen, again)
+            selector: Node = WeightedChoices(weights._data_set_node, numbers, len(parts))
+            return Dataset(Choose(selector, parts, bool(stop_on_empty_dataset), operation))
+        given = as_weights(weights, len(parts), operation)
+        drawn = [(part, weight) for part, weight in zip(parts, given) if weight > 0]
+        if len(drawn) <= 1:
+            return Dataset(drawn[0][0]) if drawn else Dataset(Take(parts[0], 0))
+        parts = tuple(part for part, _ in drawn)
+        selector = RandomChoices(chosen, again, tuple(weight for _, weight in drawn))
+        return Dataset(Choose(selector, parts, bool(stop_on_empty_dataset), operation))
+
+    @staticmethod
+    def load(
+        path: str | os.PathLike[str],
+        element_spec: ElementSpec = None,
+        compression: str | None = None,
+        reader_func: ReaderFunction | None = None,
+        wait: bool = False,
+    ) -> Dataset:
+        """Returns what `save` wrote into a folder.
+
+        Args:
+          path: of the folder.
+          element_spec: what the elements look like; needed where they have containers of a class
+            of the program. Others are refused.
+          compression: kept for ported code: the files say it themselves, as `wait` does.
+          reader_func: gets a data set of data sets, one for each shard, and returns one of
+            elements: `lambda shards: shards.interleave(lambda shard: shard)`. By default, one
+            shard after the other.
+        """
+        return loaded(read_index(os.fspath(path)), element_spec, reader_func, Dataset)
 
     # ------------------------------------------------------------------ functions of elements
 
@@ -353,7 +489,7 @@ class Dataset(DatasetBase):
                 "shuffle() of everything needs a data set that ends; this one repeats forever. "
                 "Call shuffle before repeat, or name a buffer_size."
             )
-        chosen = None if seed is None else as_count(seed, "shuffle(seed=...)", None)
+        chosen = as_seed(seed, "shuffle")
         reshuffle = True if reshuffle_each_iteration is None else bool(reshuffle_each_iteration)
         return Dataset(Shuffle(node, size, chosen, reshuffle))
 
@@ -493,6 +629,23 @@ class Dataset(DatasetBase):
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
+
+    @override
+    def _with(self, node: Node) -> Dataset:
+        return Dataset(node)
+
+
+def _nodes_of(datasets: Sequence[Dataset], operation: str) -> tuple[Node, ...]:
+    """Returns the nodes of data sets that look alike."""
+    for each in datasets:
+        if not isinstance(each, Dataset):
+            raise TypeError(f"{operation} takes a list of data sets; it has {each!r}.")
+    if len(datasets) == 0:
+        raise ValueError(f"{operation} takes at least one data set; the list is empty.")
+    nodes = tuple(each._data_set_node for each in datasets)
+    with contextlib.suppress(NoElements):
+        common_spec(nodes, operation)
+    return nodes
 
 
 def cardinality(dataset: Dataset) -> int:

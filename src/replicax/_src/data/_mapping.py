@@ -308,7 +308,7 @@ class Filter(Generated):
             kept: list[Any] = []
             for row in rows:
                 try:
-                    if _is_kept(self.predicate, row):
+                    if is_kept(self.predicate, row, "filter()"):
                         kept.append(own(row))  # not its whole block as well
                 except Exception as error:
                     yield Held(kept)
@@ -325,11 +325,12 @@ class Filter(Generated):
         return name_of(self.predicate)
 
 
-def _is_kept(predicate: Callable[..., Any], element: Element) -> bool:
-    answer = np.asarray(call(predicate, element, "filter()"))
+def is_kept(predicate: Callable[..., Any], element: Element, operation: str) -> bool:
+    """Returns what a user's function says of an element."""
+    answer = np.asarray(call(predicate, element, operation))
     if answer.dtype != bool or answer.size != 1:
         raise TypeError(
-            f"{name_of(predicate)}, the function of filter(), must return one bool for an "
+            f"{name_of(predicate)}, the function of {operation}, must return one bool for an "
             f"element; got {answer!r}."
         )
     return bool(answer)

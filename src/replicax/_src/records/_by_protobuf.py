@@ -29,7 +29,7 @@ def read_columns(
     Raises:
       ValueError: If a record or a feature is malformed, or a feature holds values of another kind.
     """
-    wanted = [(name, feature, _Values(feature)) for name, feature in features.items()]
+    wanted = [(name, feature, Values(feature)) for name, feature in features.items()]
     for number, content in enumerate(contents):
         found = _features_in(content, features, number, title)
         for name, feature, values in wanted:
@@ -62,7 +62,7 @@ def names_in(record: bytes) -> list[str]:
 
 
 @final
-class _Values:
+class Values:
     """The values of one feature, collected from record after record."""
 
     def __init__(self, feature: FeatureConfig):
@@ -105,14 +105,22 @@ def _list_of(
     found: Mapping[bytes, Any], name: str, feature: FeatureConfig, number: int, title: Title
 ) -> Any:
     """Returns the message that lists the values of a feature; None if the record lacks it."""
-    message = found.get(name.encode())
+    return list_in(found.get(name.encode()), name, feature, lambda: title(number))
+
+
+def list_in(message: Any, name: str, feature: FeatureConfig, title: Callable[[], str]) -> Any:
+    """Returns the message that lists the values of a `Feature`; None if it has none.
+
+    Raises:
+      ValueError: They are of another kind than `feature` says.
+    """
     field = None if message is None else message.WhichOneof("kind")
     if field is None:
         return None
     if field != feature.field:
         held = next(NAMES[dtype] for dtype in FIELDS if FIELDS[dtype] == field)
         raise ValueError(
-            f"The feature {name!r} of {title(number)} holds values of {held}, but "
+            f"The feature {name!r} of {title()} holds values of {held}, but "
             f"{NAMES[feature.dtype]} was expected: {feature}. Give it the dtype {held} and "
             "convert after parsing."
         )
@@ -125,13 +133,13 @@ def _features_in(
     """Returns the features of a record by name; of several of one name, the last one counts."""
     try:
         example = MESSAGES.classes["ExampleOfEntries"].FromString(content)
-    except _decode_error():
+    except decode_error():
         return _features_of_malformed(content, features, title(number))
     return {entry.key: entry.value for entry in example.features.feature}
 
 
 @functools.cache
-def _decode_error() -> type[Exception]:
+def decode_error() -> type[Exception]:
     """Returns what protobuf raises for malformed bytes; protobuf is loaded when it is needed."""
     from google.protobuf.message import DecodeError
 
@@ -144,7 +152,7 @@ def _features_of_malformed(
     """Reads only what is asked for of a record in which something is malformed."""
     try:
         raw = _raw_features(content)
-    except _decode_error():
+    except decode_error():
         raise ValueError(
             f"{title} is not a serialized tf.train.Example: {_excerpt(content)}. "
             "`parse_example` takes the bytes that `Example.SerializeToString()` gives."
@@ -154,7 +162,7 @@ def _features_of_malformed(
         if (value := raw.get(name.encode())) is not None:
             try:
                 found[name.encode()] = MESSAGES.classes["Feature"].FromString(value)
-            except _decode_error():
+            except decode_error():
                 raise ValueError(
                     f"The feature {name!r} of {title} cannot be read: it is no serialized "
                     f"tf.train.Feature but {_excerpt(value)}."

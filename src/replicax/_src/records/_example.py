@@ -7,7 +7,8 @@ does not fit becomes an error that names record and feature.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -19,11 +20,18 @@ from replicax._src.records._features import (
     FeatureConfig,
     FixedLenFeature,
     FixedLenSequenceFeature,
+    PaddedRows,
+    RaggedFeature,
     SparseTensor,
     VarLenFeature,
     check_features,
+    empty_value,
+    filled_rows,
 )
 from replicax._src.records._records import RecordArray, Records
+
+Parsed = np.ndarray | SparseTensor | PaddedRows
+"""What a feature of a batch of records becomes."""
 
 
 def parse_example(
@@ -49,7 +57,7 @@ def parse_example(
       serialized: The records: a list, an object array, or `Records`.
       features: What each feature is: a `FixedLenFeature` gives an array of shape
         `(records, *shape)`, a `VarLenFeature` a `SparseTensor`, a `FixedLenSequenceFeature` a
-        padded array of shape `(records, longest, *shape)`.
+        padded array of shape `(records, longest, *shape)`, a `RaggedFeature` `PaddedRows`.
       example_names: What to call the records in errors.
       name: Has no effect here; taken so that calls can stay as they are.
       native: Whether to use the compiled helper; None: if it is there.
@@ -63,8 +71,12 @@ def parse_example(
     if isinstance(serialized, bytes):  # as in TensorFlow
         return parse_single_example(serialized, features, example_names, native=native)
     features = check_features(features)
-    records = _as_records(serialized)
-    title = _titles(example_names, len(records))
+    if any(map(_is_renamed, features.values())):
+        return _renamed(
+            lambda some: parse_example(serialized, some, example_names, native=native), features
+        )
+    records = as_records(serialized)
+    title = titles(example_names, len(records))
     library = _native.library(native)
     columns = None
     if library is not None:
@@ -115,8 +127,12 @@ def parse_single_example(
             "`parse_example`."
         )
     features = check_features(features)
+    if any(map(_is_renamed, features.values())):
+        return _renamed(
+            lambda some: parse_single_example(serialized, some, example_names), features
+        )
     names = None if example_names is None else [example_names]
-    title = _titles(names, 1)
+    title = titles(names, 1)
     values = _by_protobuf.read_one(serialized, features, title)
     result: dict[str, Any] = {}
     for (key, feature), flat in zip(features.items(), values):
@@ -134,6 +150,24 @@ def parse_single_example(
     return result
 
 
+def _is_renamed(feature: FeatureConfig) -> bool:
+    return isinstance(feature, RaggedFeature) and feature.value_key is not None
+
+
+def _renamed(
+    parse: Callable[[Mapping[str, FeatureConfig]], dict[str, Any]],
+    features: Mapping[str, FeatureConfig],
+) -> dict[str, Any]:
+    """Parses features of which some have another name in the records; those one by one."""
+    plain = {key: each for key, each in features.items() if not _is_renamed(each)}
+    parsed = parse(plain) if plain else {}
+    for key, feature in features.items():
+        if isinstance(feature, RaggedFeature) and feature.value_key is not None:
+            name = feature.value_key
+            parsed[key] = parse({name: dataclasses.replace(feature, value_key=None)})[name]
+    return {key: parsed[key] for key in features}
+
+
 def _column_of_one(flat: np.ndarray | None, feature: FeatureConfig) -> Column:
     """Returns the column of a batch of one record; `flat` is None if that lacks the feature."""
     if flat is None:
@@ -141,14 +175,17 @@ def _column_of_one(flat: np.ndarray | None, feature: FeatureConfig) -> Column:
     return Column(flat, np.array([len(flat)], np.int64), None)
 
 
-def _only(value: np.ndarray | SparseTensor) -> Any:
+def _only(value: Parsed) -> Any:
     """Returns the value of the only record in a batch."""
+    if isinstance(value, PaddedRows):
+        return value.rows[0]
     if isinstance(value, SparseTensor):
         return SparseTensor(value.indices[:, 1:], value.values, value.dense_shape[1:])
     return value[0]
 
 
-def _as_records(serialized: object) -> Records:
+def as_records(serialized: object) -> Records:
+    """Returns records that a user gave in one of several forms."""
     if isinstance(serialized, Records):
         return serialized
     if isinstance(serialized, RecordArray) and serialized.records is not None:
@@ -173,7 +210,7 @@ def _as_records(serialized: object) -> Records:
     return Records.from_list(serialized)
 
 
-def _titles(example_names: Sequence[object] | None, count: int) -> Title:
+def titles(example_names: Sequence[object] | None, count: int) -> Title:
     """Returns what to call a record in an error."""
     if example_names is None:
         return lambda number: f"record {number} of the batch"
@@ -192,7 +229,7 @@ class _Shaper:
         self._records = records
         self._title = title
 
-    def shaped(self, key: str, feature: FeatureConfig, column: Column) -> np.ndarray | SparseTensor:
+    def shaped(self, key: str, feature: FeatureConfig, column: Column) -> Parsed:
         """Returns the array of a feature.
 
         Raises:
@@ -206,6 +243,9 @@ class _Shaper:
             counts[present] = column.counts
         if isinstance(feature, VarLenFeature):
             return _sparse(flat, counts)
+        if isinstance(feature, RaggedFeature):
+            rows = filled_rows(flat, counts, empty_value(flat.dtype))
+            return PaddedRows(rows, counts.astype(feature.row_splits_dtype))
         return self._padded(key, feature, flat, counts)
 
     def _fixed(self, key: str, feature: FixedLenFeature, column: Column) -> np.ndarray:
@@ -246,13 +286,8 @@ class _Shaper:
                 f"which is no whole number of rows of shape {list(feature.shape)} with "
                 f"{feature.size}: {feature}."
             )
-        longest = int(counts.max(initial=0))
-        shape = (len(counts), longest // feature.size, *feature.shape)
-        if flat.size == len(counts) * longest:
-            return flat.reshape(shape)
-        result = np.full((len(counts), longest), feature.padding, feature.dtype)
-        result[np.arange(longest) < counts[:, None]] = flat
-        return result.reshape(shape)
+        rows = filled_rows(flat, counts, feature.padding)
+        return rows.reshape(len(counts), rows.shape[1] // feature.size, *feature.shape)
 
 
 def _sparse(flat: np.ndarray, counts: np.ndarray) -> SparseTensor:

@@ -137,7 +137,47 @@ class FixedLenSequenceFeature(_Feature):
         _set(self, padding=(b"" if self.dtype == STRING else 0) if row is None else row[()])
 
 
-FeatureConfig = FixedLenFeature | VarLenFeature | FixedLenSequenceFeature
+@final
+@dataclass(frozen=True, repr=False)
+class RaggedFeature(_Feature):
+    """A feature with any number of values; a batch of them is `PaddedRows`, with the lengths.
+
+    >>> RaggedFeature("int64", value_key="tokens")
+    RaggedFeature(dtype=int64, value_key=tokens, row_splits_dtype=int32)
+
+    Args:
+      dtype: float32, int64, or `rx.string` (also "string", `str`, `bytes`) for bytes.
+      value_key: The name of the feature in the records, if not that in the dict of features.
+      partitions: Must be empty: records with rows inside of rows are parsed as two features, the
+        values and the lengths of their rows, and taken apart in `map`.
+      row_splits_dtype: The dtype of the lengths: int32 or int64.
+      validate: Has no effect here: lengths are always right.
+    """
+
+    dtype: Any
+    value_key: str | None = None
+    partitions: Any = field(default=(), repr=False)
+    row_splits_dtype: Any = np.int32
+    validate: bool = field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _set(self, dtype=_checked_dtype(self))
+        given = getattr(self.row_splits_dtype, "as_numpy_dtype", self.row_splits_dtype)
+        lengths = np.dtype(given)
+        if lengths not in (np.int32, np.int64):
+            raise ValueError(f"The row_splits_dtype of {self} is int32 or int64.")
+        _set(self, row_splits_dtype=lengths.name)
+        if self.value_key is not None and not isinstance(self.value_key, str):
+            raise TypeError(f"The value_key of a feature is a `str`. Received {self.value_key!r}.")
+        if len(tuple(self.partitions)):
+            raise ValueError(
+                "A RaggedFeature takes no partitions here: parse the values and the lengths of "
+                "their rows as two features, and take them apart in map(), for example with "
+                "np.split(values, np.cumsum(lengths)[:-1])."
+            )
+
+
+FeatureConfig = FixedLenFeature | VarLenFeature | FixedLenSequenceFeature | RaggedFeature
 
 
 def check_features(features: object) -> Mapping[str, FeatureConfig]:
@@ -159,8 +199,9 @@ def check_features(features: object) -> Mapping[str, FeatureConfig]:
             raise TypeError(f"The names of features are `str`. Received {name!r:.80}.")
         if not isinstance(feature, FeatureConfig):
             raise TypeError(
-                f"The feature {name!r} must be an rx.io.FixedLenFeature, VarLenFeature or "
-                f"FixedLenSequenceFeature. Received {type(feature).__name__}: {feature!r:.120}."
+                f"The feature {name!r} must be an rx.io.FixedLenFeature, VarLenFeature, "
+                "FixedLenSequenceFeature or RaggedFeature. Received "
+                f"{type(feature).__name__}: {feature!r:.120}."
             )
         if isinstance(feature, FixedLenSequenceFeature) and not feature.allow_missing:
             raise ValueError(
@@ -280,6 +321,40 @@ class SparseTensor(NamedTuple):
     indices: np.ndarray
     values: np.ndarray
     dense_shape: np.ndarray
+
+
+class PaddedRows(NamedTuple):
+    """Rows of different lengths as one array, where TensorFlow has a `tf.RaggedTensor`.
+
+    What `dataset.ragged_batch` and a `RaggedFeature` give: arrays of one shape are what JAX
+    computes with, and the lengths say which part of each row is there.
+
+    >>> batch = PaddedRows(np.array([[1, 2, 3], [4, 0, 0]]), np.array([3, 1]))
+    >>> [row[:length].tolist() for row, length in zip(*batch)]
+    [[1, 2, 3], [4]]
+
+    Attributes:
+      rows: The rows, filled up to the longest with 0 or b"".
+      lengths: How many values of each row are there.
+    """
+
+    rows: np.ndarray
+    lengths: np.ndarray
+
+
+def filled_rows(flat: np.ndarray, counts: np.ndarray, fill: object) -> np.ndarray:
+    """Returns values as rows of as many as `counts` says, filled up to the longest."""
+    longest = int(counts.max(initial=0))
+    if flat.size == len(counts) * longest:
+        return flat.reshape(len(counts), longest)
+    rows = np.full((len(counts), longest), fill, flat.dtype)
+    rows[np.arange(longest) < counts[:, None]] = flat
+    return rows
+
+
+def empty_value(dtype: np.dtype) -> Any:
+    """Returns what rows are filled up with: 0, or no bytes."""
+    return b"" if dtype == STRING else 0
 
 
 def to_dense(sparse: SparseTensor, default_value: object = None) -> np.ndarray:

@@ -18,11 +18,17 @@ _TABLE: dict[str, list[tuple[str, int, str]]] = {
     ],
     "Features": [("feature", 1, "map string Feature")],
     "Example": [("features", 1, "one Features")],
+    "FeatureList": [("feature", 1, "repeated Feature")],
+    "FeatureLists": [("feature_list", 1, "map string FeatureList")],
+    "SequenceExample": [("context", 1, "one Features"), ("feature_lists", 2, "one FeatureLists")],
     # What a reader makes of the same bytes: the entries of the map in their order, with keys that
     # need not be text,
     "Entry": [("key", 1, "one bytes"), ("value", 2, "one Feature")],
     "Entries": [("feature", 1, "repeated Entry")],
     "ExampleOfEntries": [("features", 1, "one Entries")],
+    "ListEntry": [("key", 1, "one bytes"), ("value", 2, "one FeatureList")],
+    "ListEntries": [("feature_list", 1, "repeated ListEntry")],
+    "SequenceOfEntries": [("feature_lists", 2, "one ListEntries")],
     # and the same with values that are read only if someone asks for them.
     "RawEntry": [("key", 1, "one bytes"), ("value", 2, "repeated bytes")],
     "RawFeatures": [("feature", 1, "repeated RawEntry")],
@@ -65,4 +71,23 @@ class Example(_Record):
     >>> record = Example(features=Features(feature={"label": label})).SerializeToString()
     >>> Example.FromString(record).features.feature["label"].int64_list.value
     [7]
+    """
+
+
+class FeatureList(_Record):
+    """The features of the steps of a sequence: `FeatureList(feature=[Feature(...), ...])`."""
+
+
+class FeatureLists(_Record):
+    """Sequences by name: `FeatureLists(feature_list={"tokens": FeatureList(...)})`."""
+
+
+class SequenceExample(_Record):
+    """A record of named features and of named sequences of features.
+
+    >>> steps = [Feature(int64_list=Int64List(value=[number])) for number in (5, 6)]
+    >>> lists = FeatureLists(feature_list={"tokens": FeatureList(feature=steps)})
+    >>> record = SequenceExample(feature_lists=lists).SerializeToString()
+    >>> len(SequenceExample.FromString(record).feature_lists.feature_list["tokens"].feature)
+    2
     """

@@ -8,13 +8,20 @@ from typing import Any, final
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src.data._batching import Batch, PaddedBatch, Rebatch, Window
 from replicax._src.data._caching import Prefetch, WithOptions
+from replicax._src.data._choosing import Choose, CountUp, RandomNumbers
 from replicax._src.data._combining import Concatenate, Interleave, Zip
 from replicax._src.data._elements import ElementSpec, leaves_with_names, map_leaves
+from replicax._src.data._grouping import RaggedBatch
 from replicax._src.data._indexed import Indexed
 from replicax._src.data._mapping import Filter, Map
 from replicax._src.data._node import Node, NoElements, walk
 from replicax._src.data._ordering import Repeat, Shard, Skip, Take
+from replicax._src.data._running import IgnoreErrors, Scan, TakeWhile, Unique
+from replicax._src.data._saving import Saved
 from replicax._src.data._sources import Files, Numbers, OneElement, PythonIterator, TensorSlices
+
+# What hands on some elements of its input as they are.
+_SOME_OF = (Repeat, Take, Skip, Shard, Filter, TakeWhile, Unique, IgnoreErrors)
 
 
 def batch_size_of(node: Node, may_run: bool = True) -> int | None:
@@ -23,11 +30,11 @@ def batch_size_of(node: Node, may_run: bool = True) -> int | None:
     Through a `map` after `batch` it cannot be seen, unless the shapes say it. To know those, the
     function may have to run.
     """
-    while isinstance(node, Repeat | Take | Skip | Shard | Filter) or node.keeps_elements:
+    while isinstance(node, _SOME_OF) or node.keeps_elements:
         node = node.inputs[0]
     if isinstance(node, Batch | PaddedBatch):
         return node.batch_size
-    if isinstance(node, Zip | Concatenate):
+    if isinstance(node, Zip | Concatenate | Choose):
         sizes = {batch_size_of(part, may_run) for part in node.parts}
         return sizes.pop() if len(sizes) == 1 else None
     if not may_run:
@@ -74,8 +81,14 @@ def has_static_shapes(node: Node) -> bool:
                 shape is not None and None not in shape for shape in node.padded_shapes
             )
             return node.drop_remainder and (known or has_static_shapes(node.input))
-        case Map() | Rebatch() | Window() | Interleave() | Indexed():
+        case Map() | Rebatch() | Window() | Interleave() | Indexed() | Scan() | RaggedBatch():
             return False
+        case Choose():
+            parts = [part.spec for part in node.parts if has_static_shapes(part)]
+            return len(parts) == len(node.parts) and all(spec == parts[0] for spec in parts)
+        case Saved():
+            specs = [spec for _, spec in leaves_with_names(node.spec)]
+            return all(spec.shape is not None and None not in spec.shape for spec in specs)
     return all(has_static_shapes(each) for each in node.inputs)
 
 
@@ -85,13 +98,13 @@ def all_whole_but_the_last(node: Node) -> bool:
     return isinstance(node, Batch)
 
 
-_ROWS = (TensorSlices, Numbers, Files, Indexed)
+_ROWS = (TensorSlices, Numbers, Files, Indexed, RandomNumbers, CountUp)
 
 
 def refuse_unbatched(node: Node) -> None:
     """Raises a `ValueError` for data sets whose elements are rows, not batches."""
     each = node
-    while isinstance(each, Map | Filter | Repeat | Take | Skip | Shard) or each.keeps_elements:
+    while isinstance(each, (Map, *_SOME_OF)) or each.keeps_elements:
         each = each.inputs[0]
     row_source = isinstance(each, _ROWS) and not getattr(each, "may_be_batches", False)
     if row_source and not _may_be_batches(node, each):

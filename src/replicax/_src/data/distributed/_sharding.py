@@ -7,6 +7,7 @@ from typing import final
 
 from replicax._src._warnings import warn
 from replicax._src.data._caching import Cache, options_of
+from replicax._src.data._choosing import Choose
 from replicax._src.data._combining import Enumerate, Interleave
 from replicax._src.data._indexed import Indexed
 from replicax._src.data._mapping import Filter
@@ -14,6 +15,7 @@ from replicax._src.data._node import Node, rewritten, walk
 from replicax._src.data._options import AutoShardPolicy
 from replicax._src.data._ordering import Shard
 from replicax._src.data._run import Run
+from replicax._src.data._saving import Snapshot
 from replicax._src.data._sources import Files, PythonIterator
 from replicax._src.data.distributed._batch_sizes import (
     all_whole_but_the_last,
@@ -150,6 +152,8 @@ def leaves(node: Node) -> list[Node]:
         return [node]
     if isinstance(node, Enumerate):  # the numbers are of all files together
         return [node, *leaves(node.input)]
+    if isinstance(node, Choose):  # every worker chooses, from its own files
+        return [leaf for part in node.parts for leaf in leaves(part)]
     if isinstance(node, Interleave):
         made = node.first_made
         inner = leaves(made) if made is not None else []
@@ -204,7 +208,7 @@ def _refuse_few_files(node: Node, layout: InputLayout) -> None:
 
 def _with_own_file(node: Node, layout: InputLayout) -> Node | None:
     """Returns a cache with a file of this worker's own; None if the node is no such cache."""
-    if not isinstance(node, Cache) or not node.filename:
+    if not isinstance(node, Cache | Snapshot) or not node.filename:
         return None
     name = f"{node.filename}.{layout.worker}-of-{layout.workers}"
     input_ = rewritten(node.input, lambda each: _with_own_file(each, layout))
