@@ -43,7 +43,6 @@ from replicax._src.values import (
 )
 from replicax._src.variable import Variable, VariableAggregation, laid_out_like
 
-
 _OPTIONS = CommunicationOptions()
 
 
