@@ -43,29 +43,36 @@ def test_eager_run_takes_six_calls():
     assert len(walks[0]) == 6
 
 
-def test_the_meeting_of_apply_gradients_takes_the_calls_that_are_listed():
+def test_eager_apply_gradients_takes_twelve_calls():
     strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    walk: list[str] = []
+    stacks: dict[str, list[str]] = {}
     with strategy.scope():
         v = rx.Variable([1.0, 2.0])
         optimizer = rx.Optimizer(optax.sgd(0.1))
 
-    def step() -> None:
-        optimizer.apply_gradients([(jnp.ones(2), v)])
-
-    strategy.run(step)
-    calls = listed("`optimizer.apply_gradients(...)` in such")
-
     def note(frame: FrameType, event: str, _: object) -> None:
-        name = frame.f_code.co_qualname
-        is_ours = "replicax/_src" in frame.f_code.co_filename
-        if event == "call" and is_ours and name in calls and name not in walk:
-            walk.append(name)
+        if event == "call" and "replicax/_src" in frame.f_code.co_filename:
+            calls = [name for name in calls_of(frame) if not name.endswith("comp>")]
+            stacks.setdefault(calls[-1], calls)
 
+    def step() -> None:
+        sys.setprofile(note)
+        optimizer.apply_gradients([(jnp.ones(2), v)])
+        sys.setprofile(None)
+
+    strategy.run(lambda: optimizer.apply_gradients([(jnp.ones(2), v)]))
     sys.setprofile(note)  # of this thread: what is done once for all replicas
     try:
         strategy.run(step)
     finally:
         sys.setprofile(None)
-    in_meeting = calls[calls.index("_hold_meeting") :]
-    assert [name for name in walk if name in in_meeting] == in_meeting
+
+    def walk(last: str, first: str) -> list[str]:
+        return stacks[last][stacks[last].index(first) :]
+
+    in_replica = walk("Task.pause", "Optimizer.apply_gradients")
+    calls = in_replica + walk("Launches.call", "_hold_meeting")
+    assert calls == listed("`optimizer.apply_gradients(...)` in such")
+    assert len(calls) == 12
+    update = walk("OptimizerState._update_eagerly", "Optimizer._apply")
+    assert update[1:] == listed("and from `Optimizer._apply`")

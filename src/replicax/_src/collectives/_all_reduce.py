@@ -20,7 +20,7 @@ from replicax._src.collectives._destinations import component_devices
 from replicax._src.collectives._fusion import all_reduce_traced
 from replicax._src.collectives._reduce_op import ReduceOp
 from replicax._src.context import EACH, world
-from replicax._src.devices import ReplicaMesh, over_replicas, put, replica_mesh, replicas_on
+from replicax._src.devices import ReplicaMesh, over_replicas, put
 from replicax._src.values import (
     DistributedValues,
     Mirrored,
@@ -35,7 +35,9 @@ from replicax._src.values import (
 
 
 @functools.lru_cache(maxsize=256)
-def _all_reduce_program(mesh: ReplicaMesh, op: ReduceOp, bytes_per_pack: int) -> Any:
+def all_reduce_program(mesh: ReplicaMesh, op: ReduceOp, bytes_per_pack: int) -> Any:
+    """The compiled reduction of a list of arrays over `mesh`."""
+
     def all_reduce(arrays: list[jax.Array]) -> Any:
         return all_reduce_traced(arrays, op, mesh, bytes_per_pack)
 
@@ -107,37 +109,10 @@ def array_of(part: object, what: str) -> jax.Array:
         ) from None
 
 
-def all_reduce(
-    op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
-) -> list[Mirrored | jax.Array]:
-    """Reduces many values, as `as_components` makes them, at once; results are where they were.
-
-    Components that share devices (or were plain numbers) are combined on one device instead.
-    """
-    results: list[Any] = [None] * len(values)
-    by_devices: dict[tuple[Device, ...], list[int]] = {}
-    for index, value in enumerate(values):
-        if component(value, 0).size == 0:
-            # Nothing to send; and on the CPU, JAX 0.11 ends the process when a program with a
-            # collective takes an array without items.
-            results[index] = _combine(op, value.values)
-        else:
-            by_devices.setdefault(component_devices(value), []).append(index)
-    for devices, indices in by_devices.items():
-        group = [values[index] for index in indices]
-        if replicas_on(devices) > 1 and len(set(devices)) == len(devices):
-            reduced = _all_reduce_over(replica_mesh(devices), op, group, bytes_per_pack)
-        else:
-            reduced = [_combine(op, value.values) for value in group]
-        for index, result in zip(indices, reduced, strict=True):
-            results[index] = result
-    return results
-
-
 def all_reduce_in_trace(
     mesh: ReplicaMesh, op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
 ) -> list[Any]:
-    """`all_reduce` in a trace that speaks for the replicas of `mesh`."""
+    """Reduces many values at once, in a trace that speaks for the replicas of `mesh`."""
     results: list[Any] = [None] * len(values)
     # What is the same everywhere already was reduced to fewer devices before.
     whole = [i for i, value in enumerate(values) if local_count(value) == len(mesh.devices)]
@@ -148,22 +123,17 @@ def all_reduce_in_trace(
         results[index] = value_of_buffers(Mirrored, buffers)
     for index, value in enumerate(values):
         if results[index] is None:
-            results[index] = _combine(op, value.values)
+            results[index] = combine(op, value.values)
     return results
 
 
-def _all_reduce_over(
-    mesh: ReplicaMesh, op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
-) -> list[Mirrored]:
-    assembled = [
-        (storage_of(value) or ReplicaBuffers(mesh, components=list(value.values))).assembled
-        for value in values
-    ]
-    reduced = _all_reduce_program(mesh, op, bytes_per_pack)(assembled)
-    return [value_of_buffers(Mirrored, ReplicaBuffers(mesh, assembled=x)) for x in reduced]
+def assembled_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
+    """The components of a value, which are on the devices of `mesh`, as one array."""
+    return (storage_of(value) or ReplicaBuffers(mesh, components=list(value.values))).assembled
 
 
-def _combine(op: ReduceOp, parts: Sequence[jax.Array]) -> jax.Array:
+def combine(op: ReduceOp, parts: Sequence[jax.Array]) -> jax.Array:
+    """The reduction of arrays on one device, that of the first."""
     if len(parts) == 1:
         return for_mean(parts[0]) if op is ReduceOp.MEAN else parts[0]
     home = component_devices(PerReplica(parts))[0]

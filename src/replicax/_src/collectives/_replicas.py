@@ -14,15 +14,18 @@ import numpy as np
 from replicax._src._jax_internals import weakened
 from replicax._src._typing import Device, override
 from replicax._src.collectives._all_reduce import (
-    all_reduce,
     all_reduce_in_trace,
+    all_reduce_program,
     as_components,
+    assembled_over,
+    combine,
     concatenate,
     concatenate_traced,
 )
+from replicax._src.collectives._destinations import component_devices
 from replicax._src.collectives._reduce_op import ReduceOp
 from replicax._src.context import EACH, Replicas
-from replicax._src.devices import ReplicaMesh, over_replicas
+from replicax._src.devices import ReplicaMesh, over_replicas, replica_mesh, replicas_on
 from replicax._src.values import (
     DistributedValues,
     Mirrored,
@@ -73,7 +76,28 @@ class SeparateReplicas(Replicas):
     def all_reduce(
         self, op: ReduceOp, values: Sequence[DistributedValues], bytes_per_pack: int
     ) -> list[Any]:
-        return all_reduce(op, values, bytes_per_pack)
+        # Components that share devices (or were plain numbers) are combined on one device.
+        results: list[Any] = [None] * len(values)
+        by_devices: dict[tuple[Device, ...], list[int]] = {}
+        for index, value in enumerate(values):
+            if component(value, 0).size == 0:
+                # Nothing to send; and on the CPU, JAX 0.11 ends the process when a program with a
+                # collective takes an array without items.
+                results[index] = combine(op, value.values)
+            else:
+                by_devices.setdefault(component_devices(value), []).append(index)
+        for devices, indices in by_devices.items():
+            if replicas_on(devices) > 1 and len(set(devices)) == len(devices):
+                mesh = replica_mesh(devices)
+                arrays = [assembled_over(mesh, values[index]) for index in indices]
+                reduced = all_reduce_program(mesh, op, bytes_per_pack)(arrays)
+                for index, array in zip(indices, reduced, strict=True):
+                    buffers = ReplicaBuffers(mesh, assembled=array)
+                    results[index] = value_of_buffers(Mirrored, buffers)
+            else:
+                for index in indices:
+                    results[index] = combine(op, values[index].values)
+        return results
 
     @override
     def gather(self, value: DistributedValues, axis: int, device: Device) -> jax.Array:

@@ -38,6 +38,7 @@ from replicax._src.context._stack import thread_state as thread_state
 from replicax._src.context._stack import top as current_frame  # noqa: F401
 from replicax._src.context._stack import world as world
 from replicax._src.context._strategy import StrategyLike as StrategyLike
+from replicax._src.context._strategy import batch_reduction_of as batch_reduction_of
 from replicax._src.context._strategy import create_variable as create_variable
 from replicax._src.context._strategy import is_strategy as is_strategy
 from replicax._src.context._strategy import layout_of_slot as layout_of_slot

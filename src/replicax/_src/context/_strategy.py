@@ -61,6 +61,10 @@ class ExtendedLike(Protocol):
 
     def _of_first_replica(self, value: Any) -> Any: ...
 
+    def _batch_reduce_to(
+        self, reduce_op: Any, value_destination_pairs: Sequence[tuple[Any, Any]], options: Any
+    ) -> list[Any]: ...
+
 
 class StrategyLike(Protocol):
     """A strategy."""
@@ -121,6 +125,11 @@ def layout_of_slot(strategy: StrategyLike, primary: Any, shape: tuple[int, ...])
 def scattered_sums(strategy: StrategyLike, values: Sequence[tuple[Any, int]]) -> list[jax.Array]:
     """Returns, in a program, each replica's part of the sums of values, cut along dimensions."""
     return _inside(strategy)._scattered(values)
+
+
+def batch_reduction_of(strategy: StrategyLike) -> Callable[[Any, Any, Any], list[Any]]:
+    """Returns `reduce(op, pairs, options)`: `batch_reduce_to` of per-replica values, unchecked."""
+    return _inside(strategy)._batch_reduce_to
 
 
 def of_first_replica(strategy: StrategyLike, value: Any) -> Any:

@@ -119,7 +119,7 @@ class ReplicasHere(SyncGroup):
         return value
 
     @override
-    def devices_of(self, value: object) -> None:
+    def devices_of(self, value: object) -> tuple[Device, ...] | None:
         return None
 
     @override

@@ -7,6 +7,7 @@ one `extended.update` per variable there is one compiled program for all of them
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,12 +15,17 @@ import jax.numpy as jnp
 
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import PyTree
+from replicax._src.collectives import CommunicationOptions, ReduceOp
 from replicax._src.context import (
+    Frame,
+    batch_reduction_of,
     default_strategy,
+    entered,
     get_replica_context,
     get_strategy,
     has_strategy,
     meet_replicas,
+    scattered_sums,
     world,
 )
 from replicax._src.devices import PLAIN
@@ -27,6 +33,7 @@ from replicax._src.training._on_parts import Part
 from replicax._src.training._optimizer_inputs import split_pairs, tree_of, variables_in
 from replicax._src.training._optimizer_state import OptimizerState, checked, state_variable
 from replicax._src.values import (
+    Mirrored,
     PerReplica,
     array_here,
     first_component,
@@ -35,6 +42,8 @@ from replicax._src.values import (
     select_replica,
 )
 from replicax._src.variable import Variable, VariableAggregation, laid_out_like
+
+_OPTIONS = CommunicationOptions()
 
 
 class Optimizer:
@@ -203,51 +212,51 @@ class Optimizer:
         gradients, variables, structure = split_pairs(grads_and_vars)
         context = get_replica_context()
         if context is None:
-            self._build(variables, structure)
-            self._apply(gradients, variables)
+            self._apply(variables, structure, False, (gradients, variables))
             return
-
-        def apply_merged(merged: PyTree) -> None:
-            _check_same_variables(merged[1])
-            self._build(variables, structure)
-            self._apply([_merged(gradient, reduced) for gradient in merged[0]], variables)
-
+        apply = functools.partial(self._apply, variables, structure, reduced)
         what = f"apply_gradients of {len(variables)} variables"
         key = ("apply_gradients", id(self))
-        meet_replicas(context, key, what, (gradients, variables), apply_merged)
+        meet_replicas(context, key, what, (gradients, variables), apply)
 
-    def _apply(self, gradients: list[Any], variables: list[Variable]) -> None:
-        """The update itself, in cross-replica context."""
+    def _apply(
+        self,
+        variables: list[Variable],
+        structure: PyTree,
+        reduced: bool,
+        merged: tuple[list[Any], list[Any]],
+    ) -> None:
+        """The update itself, in cross-replica context.
 
-        def in_traced_function() -> WrongContextError:
-            return WrongContextError(
-                "apply_gradients was called inside a function that is being differentiated or "
-                "compiled (rx.value_and_grad, jax.grad, jax.jit, ...). Apply the gradients after "
-                "that function has returned them."
-            )
-
-        if world().substitutions:
-            raise in_traced_function()
-        for gradient in gradients:
-            world().refuse_traced(gradient, in_traced_function)
-        if all(gradient is None for gradient in gradients):
-            names = ", ".join(variable.name for variable in variables)
-            raise ValueError(
-                f"No gradients provided for any variable: {names}. Check that the loss reads them, "
-                "and that they are trainable."
-            )
+        Args:
+          variables: as one replica has them.
+          structure: that in which the user gave them.
+          reduced: whether the gradients are the same on all replicas already.
+          merged: the gradients and the variables of all replicas.
+        """
+        _check_same_variables(merged[1])
+        gradients = [_merged(gradient, reduced) for gradient in merged[0]]
+        _check_gradients(gradients, variables)
+        self._build(variables, structure)
         positions = self._positions(variables)
         assert self._built is not None
         built = self._built
-        by_position: list[Any] = [None] * len(built.variables)
-        for position, variable, gradient in zip(
-            positions, variables, built.summed(gradients, variables, positions), strict=True
-        ):
-            if isinstance(gradient, Part):
-                by_position[position] = gradient
-            elif gradient is not None:
-                by_position[position] = laid_out_like(variable, checked(gradient, variable))
-        built.update(by_position)
+        whole, in_parts = built.to_sum(gradients, variables, positions)
+        new: list[Any] = [None] * len(built.variables)
+        if whole or in_parts:
+            with entered(Frame(built.strategy)):
+                pairs = [(gradients[i], variables[i]) for i in whole]
+                reduce = batch_reduction_of(built.strategy)
+                totals = reduce(ReduceOp.SUM, pairs, _OPTIONS) if whole else ()
+                for i, total in zip(whole, totals, strict=True):
+                    gradients[i] = total
+                parts = scattered_sums(built.strategy, [(gradients[i], d) for i, d in in_parts])
+                for (i, dim), part in zip(in_parts, parts, strict=True):
+                    gradients[i], new[positions[i]] = None, Part(part, dim)
+        for position, variable, gradient in zip(positions, variables, gradients, strict=True):
+            if gradient is not None:
+                new[position] = laid_out_like(variable, checked(gradient, variable))
+        built.update(new)
 
     def _positions(self, variables: list[Variable]) -> list[int]:
         assert self._built is not None
@@ -281,10 +290,33 @@ def _common_strategy(variables: Sequence[Variable]) -> Any:
     return strategy
 
 
+def _check_gradients(gradients: list[Any], variables: list[Variable]) -> None:
+    """Refuses gradients that JAX is tracing, and an update without any."""
+
+    def in_traced_function() -> WrongContextError:
+        return WrongContextError(
+            "apply_gradients was called inside a function that is being differentiated or "
+            "compiled (rx.value_and_grad, jax.grad, jax.jit, ...). Apply the gradients after "
+            "that function has returned them."
+        )
+
+    here = world()
+    if here.substitutions:
+        raise in_traced_function()
+    for gradient in gradients:
+        here.refuse_traced(gradient, in_traced_function)
+    if all(gradient is None for gradient in gradients):
+        names = ", ".join(variable.name for variable in variables)
+        raise ValueError(
+            f"No gradients provided for any variable: {names}. Check that the loss reads them, "
+            "and that they are trainable."
+        )
+
+
 def _merged(gradient: object, skip_aggregation: bool) -> Any:
     """The gradients of all replicas for one variable, as one value; None if there are none."""
     if not isinstance(gradient, PerReplica):  # one replica, or none of a traced program has any
-        return array_here(gradient)
+        return gradient if isinstance(gradient, Mirrored) else array_here(gradient)
     if is_being_computed(gradient):
         return first_component(gradient) if skip_aggregation else gradient
     parts = gradient.values
@@ -297,8 +329,7 @@ def _merged(gradient: object, skip_aggregation: bool) -> Any:
             f"{[i for i, m in enumerate(missing) if m]}). Every replica must compute the same "
             "gradients; use a gradient of zeros where there is nothing to learn."
         )
-    arrays = [array_here(part) for part in parts]
-    return arrays[0] if skip_aggregation else PerReplica(arrays)
+    return array_here(parts[0]) if skip_aggregation else gradient
 
 
 def _check_same_variables(merged: list[Any]) -> None:

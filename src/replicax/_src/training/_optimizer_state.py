@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from replicax._src._typing import KeyPath, PyTree
-from replicax._src.collectives import ReduceOp, put_together
-from replicax._src.context import EACH, layout_of_slot, scattered_sums, world
+from replicax._src.collectives import put_together
+from replicax._src.context import EACH, layout_of_slot, world
 from replicax._src.devices import Layout, token
 from replicax._src.training._on_parts import Part, on_parts
 from replicax._src.training._optimizer_inputs import ParameterTree
@@ -187,17 +187,17 @@ class OptimizerState:
         place = extended.non_slot_devices(self.variables) if primary is None else primary
         return extended.colocate_vars_with(place)
 
-    def summed(
+    def to_sum(
         self, gradients: list[Any], variables: list[Variable], positions: list[int]
-    ) -> list[Any]:
-        """Per-replica gradients summed to where their variables are; others as they are.
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Returns which gradients are to be summed over the replicas, by their places.
 
-        In a program that divides the update over the replicas, each gets its part of the sum.
+        First those whose sum goes to where their variables are; then, in a program that divides
+        the update over the replicas, those of which each gets its part, with the dimension.
         """
         divided = world().pick([None] * len(self._dims), self._dims)
-        result = list(gradients)
-        in_parts: dict[int, int] = {}  # from places among the gradients to dimensions
         whole: list[int] = []
+        in_parts: list[tuple[int, int]] = []
         for i, gradient in enumerate(gradients):
             if isinstance(gradient, PerReplica):
                 dim = divided[positions[i]]
@@ -205,19 +205,8 @@ class OptimizerState:
                     whole.append(i)
                 else:
                     checked(component(gradient, EACH), variables[i])
-                    in_parts[i] = dim
-        with self.strategy.scope():
-            if in_parts:
-                given = [(gradients[i], dim) for i, dim in in_parts.items()]
-                parts = scattered_sums(self.strategy, given)
-                for (i, dim), part in zip(in_parts.items(), parts, strict=True):
-                    result[i] = Part(part, dim)
-            if whole:
-                pairs = [(gradients[i], variables[i]) for i in whole]
-                totals = self.strategy.extended.batch_reduce_to(ReduceOp.SUM, pairs)
-                for i, total in zip(whole, totals, strict=True):
-                    result[i] = total
-        return result
+                    in_parts.append((i, dim))
+        return whole, in_parts
 
     def update(self, gradients: list[Any]) -> None:
         """One step, with a gradient or None for each variable."""

@@ -110,10 +110,6 @@ class ReplicaBuffers(Storage):
         return self.mesh.component(self.assembled, 0)
 
     @property
-    def components(self) -> tuple[jax.Array, ...]:
-        return tuple(self.component(index) for index in range(len(self.mesh.devices)))
-
-    @property
     @override
     def assembled(self) -> jax.Array:
         """One array over the mesh; the components must have one shape and dtype."""
@@ -207,10 +203,6 @@ class PartBuffers(Storage):
     @override
     def for_host(self) -> Any:
         return self.mesh.for_host(self._assembled)
-
-    @property
-    def components(self) -> tuple[jax.Array, ...]:
-        return tuple(self.component(index) for index in range(len(self.mesh.devices)))
 
     @property
     @override

@@ -38,6 +38,11 @@ class Storage(abc.ABC):
         """Returns what one replica has."""
 
     @property
+    def components(self) -> tuple[Any, ...]:
+        """What the replicas of this process have."""
+        return tuple(self.component(index) for index in range(len(self.mesh.devices)))
+
+    @property
     @abc.abstractmethod
     def assembled(self) -> Any:
         """All components as one array over the mesh."""

@@ -76,6 +76,7 @@ class TracedBuffers(Storage):
         return _as_numbers(share, self.local)
 
     @property
+    @override
     def components(self) -> tuple[Any, ...]:
         """Those of the replicas of this process."""
         count = len(self.mesh.devices)
