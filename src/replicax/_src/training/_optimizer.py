@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import PyTree
+from replicax._src.collectives import ReduceOp, ReduceOpLike, as_reduce_op
 from replicax._src.context import (
     default_strategy,
     get_replica_context,
@@ -39,9 +40,11 @@ from replicax._src.variable import Variable, VariableAggregation, laid_out_like
 class Optimizer:
     """Updates variables with an optax transformation, the same on every replica.
 
-    Gradients are *summed* over the replicas, so the loss is to be divided by the global batch size:
-    use `rx.nn.compute_average_loss`. Transformations that look at all gradients at once, such as
-    `optax.clip_by_global_norm`, see the summed ones.
+    Gradients are *summed* over the replicas, so that the losses of the replicas are to add up to
+    that of the batch: use `rx.nn.share_of_mean`. With `gradients="MEAN"` they are averaged, which
+    fits a loss that is the mean of a replica's own rows, as long as all have equally many.
+    Transformations that look at all gradients at once, such as `optax.clip_by_global_norm`, see
+    the reduced ones.
 
     >>> import optax, replicax as rx
     >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -58,9 +61,17 @@ class Optimizer:
     Args:
       transformation: an optax `GradientTransformation`, or anything with `init` and `update`.
       name: for the names of its variables.
+      gradients: how those of the replicas are combined: `rx.distribute.ReduceOp.SUM` or `MEAN`, or
+        their names.
     """
 
-    def __init__(self, transformation: Any, name: str = "optimizer"):
+    def __init__(
+        self,
+        transformation: Any,
+        name: str = "optimizer",
+        *,
+        gradients: ReduceOpLike = ReduceOp.SUM,
+    ):
         if not callable(getattr(transformation, "init", None)) or not callable(
             getattr(transformation, "update", None)
         ):
@@ -70,6 +81,7 @@ class Optimizer:
             )
         self._transformation = transformation
         self._name = name
+        self._reduce_op = as_reduce_op(gradients)
         self._built: OptimizerState | None = None
         self._initial_slots: Any = None  # set by a checkpoint: what the state will start from
         self._iterations = state_variable(
@@ -186,8 +198,9 @@ class Optimizer:
     ) -> None:
         """Updates the variables.
 
-        In replica context the gradients of all replicas are summed first. In cross-replica context
-        per-replica gradients are summed, and plain or mirrored ones taken as they are.
+        In replica context the gradients of all replicas are summed first, or averaged if the
+        optimizer was made so. In cross-replica context per-replica gradients are, and plain or
+        mirrored ones taken as they are.
 
         Args:
           grads_and_vars: `(gradient, variable)` pairs; a gradient of None leaves its variable, and
@@ -238,10 +251,9 @@ class Optimizer:
         positions = self._positions(variables)
         assert self._built is not None
         built = self._built
+        reduced = built.reduced(self._reduce_op, gradients, variables, positions)
         by_position: list[Any] = [None] * len(built.variables)
-        for position, variable, gradient in zip(
-            positions, variables, built.summed(gradients, variables, positions), strict=True
-        ):
+        for position, variable, gradient in zip(positions, variables, reduced, strict=True):
             if isinstance(gradient, Part):
                 by_position[position] = gradient
             elif gradient is not None:

@@ -187,12 +187,16 @@ class OptimizerState:
         place = extended.non_slot_devices(self.variables) if primary is None else primary
         return extended.colocate_vars_with(place)
 
-    def summed(
-        self, gradients: list[Any], variables: list[Variable], positions: list[int]
+    def reduced(
+        self,
+        op: ReduceOp,
+        gradients: list[Any],
+        variables: list[Variable],
+        positions: list[int],
     ) -> list[Any]:
-        """Per-replica gradients summed to where their variables are; others as they are.
+        """Per-replica gradients reduced to where their variables are; others as they are.
 
-        In a program that divides the update over the replicas, each gets its part of the sum.
+        In a program that divides the update over the replicas, each gets its part of the result.
         """
         wanted = [i for i, gradient in enumerate(gradients) if isinstance(gradient, PerReplica)]
         divided = world().pick([None] * len(self._dims), self._dims)
@@ -206,13 +210,12 @@ class OptimizerState:
                 for i in in_parts:
                     checked(gradients[i]._component(EACH), variables[i])
                 given = [(gradients[i], dims[i]) for i in in_parts]
+                replicas = self.strategy.num_replicas_in_sync if op is ReduceOp.MEAN else 1
                 for index, part in zip(in_parts, extended._scattered(given), strict=True):
-                    result[index] = Part(part, dims[index])
+                    result[index] = Part(part / replicas if replicas > 1 else part, dims[index])
             if whole:
                 pairs = [(gradients[i], variables[i]) for i in whole]
-                for index, total in zip(
-                    whole, extended.batch_reduce_to(ReduceOp.SUM, pairs), strict=True
-                ):
+                for index, total in zip(whole, extended.batch_reduce_to(op, pairs), strict=True):
                     result[index] = total
         return result
 
