@@ -1,6 +1,7 @@
 """Structures of users' own classes: what replicas return is merged, and no tracer gets out."""
 
 import collections
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ class Pair(collections.namedtuple("Pair", ["a", "b"])):
         return super().__new__(cls, *both)
 
 
-MAKERS = {
+MAKERS: dict[str, Callable[[Any], Any]] = {
     "dict": lambda x: Outputs(a=x, b=x + 1),
     "user_dict": lambda x: collections.UserDict(a=x, b=x + 1),
     "named_tuple": lambda x: Pair((x, x + 1)),
