@@ -45,7 +45,7 @@ with strategy.scope():  # new
 def train_step(x, y):
     def loss_fn():  # new
         errors = (predict(weights, x) - y) ** 2
-        return rx.nn.compute_average_loss(errors, global_batch_size=BATCH)  # new
+        return rx.nn.share_of_mean(errors)  # new
 
     loss, gradients = rx.value_and_grad(loss_fn, weights, compile=True)  # new
     optimizer.apply_gradients(zip(gradients, weights, strict=True))  # new

@@ -1,8 +1,8 @@
 """The loop of `03_compiled.py` over a number of points that nothing divides. What is new is marked.
 
 The last of the 51 batches has 47 rows: shares of 12, 12, 12 and 11. Metrics count the rows of each
-replica and are right however these are shared out. A loss is still divided by the size of a full
-batch, so that a row has the same weight in each of them.
+replica and are right however these are shared out, and so does the loss: its shares add up to the
+mean over the rows that the batch has.
 """
 
 import jax.numpy as jnp
@@ -50,7 +50,7 @@ def train_step(x, y):
     def loss_fn():
         predictions = predict(weights, x)  # new
         errors = (predictions - y) ** 2  # new
-        loss = rx.nn.compute_average_loss(errors, global_batch_size=BATCH)  # new
+        loss = rx.nn.share_of_mean(errors)  # new
         return loss, (errors, predictions)  # new
 
     (_, (errors, predictions)), gradients = rx.value_and_grad(loss_fn, weights, has_aux=True)  # new

@@ -59,7 +59,7 @@ def descend(weight, gradient, rate):  # new
 def train_step(x, y):
     def loss_fn():
         errors = (predict(weights, x) - y) ** 2
-        return rx.nn.compute_average_loss(errors, global_batch_size=BATCH)
+        return rx.nn.share_of_mean(errors)
 
     loss, gradients = rx.value_and_grad(loss_fn, weights)
     context = rx.distribute.get_replica_context()  # new

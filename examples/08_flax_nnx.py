@@ -42,7 +42,7 @@ with strategy.scope():  # new
 
 def loss_fn(network, x, y):
     errors = (network(x) - y) ** 2
-    return rx.nn.compute_average_loss(errors, global_batch_size=BATCH)  # new
+    return rx.nn.share_of_mean(errors)  # new
 
 
 def update(network, optimizer, x, y):

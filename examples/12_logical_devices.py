@@ -56,7 +56,7 @@ def predict_step(x):  # new
 def train_step(x, y):
     def loss_fn():
         errors = jnp.mean((predict_step(x) - y) ** 2, axis=(1, 2))  # new
-        return rx.nn.compute_average_loss(errors, global_batch_size=BATCH)
+        return rx.nn.share_of_mean(errors)
 
     loss, gradients = rx.value_and_grad(loss_fn, weights)
     optimizer.apply_gradients(zip(gradients, weights, strict=True))

@@ -89,7 +89,7 @@ def train(state_layout: rx.distribute.StateLayout) -> tuple[list[float], int]:  
             scores = predict(weights, x)  # new
             errors = optax.softmax_cross_entropy_with_integer_labels(scores, y)  # new
             errors = jnp.mean(errors, axis=1)  # new
-            return rx.nn.compute_average_loss(errors, global_batch_size=BATCH)
+            return rx.nn.share_of_mean(errors)
 
         loss, gradients = rx.value_and_grad(loss_fn, weights)
         optimizer.apply_gradients(zip(gradients.values(), weights.values(), strict=True))  # new

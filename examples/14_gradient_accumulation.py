@@ -47,7 +47,7 @@ def train_step(x, y):
     def loss_fn(part):  # new
         x, y = part  # new
         errors = (predict(weights, x) - y) ** 2
-        return rx.nn.compute_average_loss(errors, global_batch_size=BATCH)
+        return rx.nn.compute_average_loss(errors, global_batch_size=BATCH)  # new
 
     loss, gradients = rx.accumulate_gradients(loss_fn, weights, (x, y), steps=PARTS)  # new
     optimizer.apply_gradients(zip(gradients, weights, strict=True))

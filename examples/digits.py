@@ -77,7 +77,7 @@ def train(strategy: rx.distribute.Strategy, epochs: int, batch_size: int, seed: 
         def loss_fn():
             scores = predict(weights, images)
             losses = optax.softmax_cross_entropy_with_integer_labels(scores, labels)
-            loss = rx.nn.compute_average_loss(losses, global_batch_size=batch_size)
+            loss = rx.nn.share_of_mean(losses)
             return loss, (losses, scores)
 
         (_, (losses, scores)), gradients = rx.value_and_grad(

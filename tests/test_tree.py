@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import types
 from typing import Any
 
 import jax.numpy as jnp
@@ -35,6 +36,50 @@ def test_a_defaultdict_keeps_its_order_its_factory_and_keys_that_do_not_sort():
     other = collections.defaultdict(list, {7: 20, "a": [30], "b": 10})
     summed = _tree.map_together(lambda a, b: a + b, [tree, other])
     assert list(summed.items()) == [("b", 11), (7, 22), ("a", [33])]
+
+
+class Tagged(dict):  # type: ignore[type-arg]
+    """A dict with its own constructor, and more than its items."""
+
+    def __init__(self, tag: str, **items: Any):
+        super().__init__(items)
+        self.tag = tag
+
+
+def test_mappings_of_other_classes_are_nodes():
+    tree = {"own": Tagged("t", b=1, a=2), "user": collections.UserDict(x=3)}
+    tree["count"] = collections.Counter("aab")
+    tree["proxy"] = types.MappingProxyType({"k": 4})
+    leaves, rebuild = _tree.flatten(tree)
+    assert leaves == [1, 2, 3, 2, 1, 4]
+    again = rebuild([10, 20, 30, 50, 60, 40])
+    assert [type(value) for value in again.values()] == [type(value) for value in tree.values()]
+    assert (again["own"].tag, list(again["own"].items())) == ("t", [("b", 10), ("a", 20)])
+    assert (again["user"]["x"], again["proxy"]["k"], again["count"]["a"]) == (30, 40, 50)
+    assert tree["own"] == {"b": 1, "a": 2}
+    summed = _tree.map_together(
+        lambda a, b: a + b, [Tagged("t", b=1, a=2), Tagged("u", a=20, b=10)]
+    )
+    assert list(summed.items()) == [("b", 11), ("a", 22)]
+    with pytest.raises(_tree.StructureMismatch):
+        _tree.map_together(lambda *_: None, [Tagged("t", a=1), {"a": 1}])
+
+
+class Halves(collections.namedtuple("Halves", ["left", "right"])):
+    """A named tuple that is made of one thing."""
+
+    def __new__(cls, both: Any) -> Any:
+        new = super().__new__(cls, both[0], both[1])
+        new.origin = "one thing"
+        return new
+
+
+def test_a_named_tuple_with_its_own_new_is_put_together_from_its_fields():
+    leaves, rebuild = _tree.flatten(Halves("ab"))
+    assert leaves == ["a", "b"]
+    again = rebuild(["c", "d"])
+    assert type(again) is Halves and again == ("c", "d")
+    assert again.origin == "one thing"
 
 
 def test_map_together_needs_equal_structures():

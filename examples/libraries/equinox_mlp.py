@@ -35,7 +35,7 @@ with strategy.scope():  # new
 def train_step(x, y):  # new
     def loss_fn():  # new
         errors = (jax.vmap(rx.arrays(network))(x) - y) ** 2  # new
-        return rx.nn.compute_average_loss(errors, global_batch_size=BATCH)  # new
+        return rx.nn.share_of_mean(errors)  # new
 
     loss, gradients = rx.value_and_grad(loss_fn, network)  # new
     optimizer.apply(gradients, network)  # new

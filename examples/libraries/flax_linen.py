@@ -42,7 +42,7 @@ with strategy.scope():  # new
 def train_step(x, y):  # new
     def loss_fn():  # new
         errors = (network.apply(rx.arrays(params), x) - y) ** 2  # new
-        return rx.nn.compute_average_loss(errors, global_batch_size=BATCH)  # new
+        return rx.nn.share_of_mean(errors)  # new
 
     loss, gradients = rx.value_and_grad(loss_fn, params)  # new
     optimizer.apply(gradients, params)  # new

@@ -42,7 +42,7 @@ with strategy.scope():
 def train_step(x, y):  # new
     def loss_fn():  # new
         errors = loss_object(y, model(x, training=True))  # new
-        return rx.nn.compute_average_loss(errors, global_batch_size=BATCH), errors  # new
+        return rx.nn.share_of_mean(errors), errors  # new
 
     variables = model.trainable_variables  # new
     (_, errors), gradients = rx.value_and_grad(loss_fn, variables, has_aux=True)  # new

@@ -63,7 +63,6 @@ _IN_STEP = (
 _OF_TENSORFLOW_1 = "a method of TensorFlow 1: `rx.compat.v1.distribute` has it"
 _MADE_BY_OTHERS = "programs do not make it themselves"
 _GRAPH = "it is of graphs and sessions; there are none"
-_AT = "arrays are changed with `v.assign(v.at[...].add(...))`, `.set`, `.max` and so on"
 _TYPES = "it is of TensorFlow's own tracing types"
 _RANDOM_STATE = "the state is a key of JAX and a number of draws; algorithms cannot be chosen"
 
@@ -99,12 +98,10 @@ REASONS: dict[str, str] = {
     "tf.tpu.experimental.HardwareFeature": "it is about embeddings, which are variables here",
     # --- variables and functions
     "tf.Variable.SaveSliceInfo": _GRAPH,
-    "tf.Variable.batch_scatter_update": _AT,
     "tf.Variable.count_up_to": _GRAPH,
     "tf.Variable.eval": "`v.numpy()`",
     "tf.Variable.experimental_ref": "the older name of `ref`",
     "tf.Variable.from_proto": _GRAPH,
-    "tf.Variable.gather_nd": "arrays are indexed: `v[i, j]`",
     "tf.Variable.get_shape": "`v.shape`, a tuple",
     "tf.Variable.graph": _GRAPH,
     "tf.Variable.initial_value": _GRAPH,
@@ -112,18 +109,7 @@ REASONS: dict[str, str] = {
     "tf.Variable.initializer": "variables are ready when they are made",
     "tf.Variable.load": "`v.assign(value)`",
     "tf.Variable.op": _GRAPH,
-    "tf.Variable.scatter_add": _AT,
-    "tf.Variable.scatter_div": _AT,
-    "tf.Variable.scatter_max": _AT,
-    "tf.Variable.scatter_min": _AT,
-    "tf.Variable.scatter_mul": _AT,
-    "tf.Variable.scatter_nd_add": _AT,
-    "tf.Variable.scatter_nd_sub": _AT,
-    "tf.Variable.scatter_nd_update": _AT,
-    "tf.Variable.scatter_sub": _AT,
-    "tf.Variable.scatter_update": _AT,
     "tf.Variable.set_shape": "shapes are known",
-    "tf.Variable.sparse_read": "arrays are indexed: `v[indices]`",
     "tf.Variable.to_proto": _GRAPH,
     "tf.TensorSpec.cast": _TYPES,
     "tf.TensorSpec.experimental_as_proto": _TYPES,

@@ -30,6 +30,7 @@ from replicax._src.training import Optimizer as Optimizer
 from replicax._src.training import accumulate_gradients as accumulate_gradients
 from replicax._src.training import grad as grad
 from replicax._src.training import value_and_grad as value_and_grad
+from replicax._src.variable import IndexedSlices as IndexedSlices
 from replicax._src.variable import Variable as Variable
 from replicax._src.variable import VariableAggregation as VariableAggregation
 from replicax._src.variable import VariableSynchronization as VariableSynchronization

@@ -2,3 +2,4 @@
 
 from replicax._src.training import compute_average_loss as compute_average_loss
 from replicax._src.training import scale_regularization_loss as scale_regularization_loss
+from replicax._src.training import share_of_mean as share_of_mean

@@ -100,10 +100,49 @@ def test_one_in_so_many_hours_is_kept(
         manager.save()
         manager.wait()
     assert names(manager.checkpoints) == ["ckpt-6"]
-    assert sorted(os.listdir(tmp_path)) == ["ckpt-2", "ckpt-4", "ckpt-6"]
+    assert sorted(each.name for each in tmp_path.glob("ckpt-*")) == ["ckpt-2", "ckpt-4", "ckpt-6"]
     again = rx.train.CheckpointManager(checkpoint, tmp_path, 1)
     assert names(again.checkpoints) == ["ckpt-6"]
     assert again.latest_checkpoint == str(tmp_path / "ckpt-6")
+
+
+@pytest.mark.parametrize("damage", [None, b"1e99", b"not a time"])
+def test_the_hours_are_counted_over_restarts(
+    checkpoint: rx.train.Checkpoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: bytes | None,
+):
+    now = [1e9]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    for number in range(1, 7):  # a program that is restarted after each save
+        manager = rx.train.CheckpointManager(
+            checkpoint, tmp_path, 1, keep_checkpoint_every_n_hours=2
+        )
+        now[0] += 3600
+        manager.save(number)
+        manager.wait()
+        if damage is not None:
+            (tmp_path / "ckpt.replicax.last_kept").write_bytes(damage)
+    kept = ["ckpt-2", "ckpt-4", "ckpt-6"] if damage is None else ["ckpt-6"]
+    assert sorted(each.name for each in tmp_path.glob("ckpt-*")) == kept
+
+
+def test_the_latest_may_be_one_that_was_saved_without_a_manager(
+    checkpoint: rx.train.Checkpoint, tmp_path: Path
+):
+    path = checkpoint.save(tmp_path / "model")
+    checkpoint.write(tmp_path / "by hand")
+    manager = rx.train.CheckpointManager(checkpoint, tmp_path, 1)
+    assert (manager.latest_checkpoint, manager.checkpoints) == (path, [])
+    checkpoint.v.assign(7.0)
+    assert manager.restore_or_initialize() == path
+    assert float(checkpoint.v.numpy()) == 1.0
+    for number in (2, 3):
+        assert manager.save() == str(tmp_path / f"ckpt-{number}")
+    manager.wait()
+    assert manager.latest_checkpoint == str(tmp_path / "ckpt-3")
+    assert os.path.isdir(path)
 
 
 def test_all_are_kept(checkpoint: rx.train.Checkpoint, tmp_path: Path):

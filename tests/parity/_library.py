@@ -31,6 +31,7 @@ class Library(abc.ABC):
     VariableSynchronization: Any
     VariableAggregation: Any
     variable_creator_scope: Any
+    IndexedSlices: Any
     nn: Any
     metrics: Any
     data: Any

@@ -31,6 +31,7 @@ class ReplicaxLibrary(Library):
         self.VariableSynchronization = rx.VariableSynchronization
         self.VariableAggregation = rx.VariableAggregation
         self.variable_creator_scope = rx.variable_creator_scope
+        self.IndexedSlices = rx.IndexedSlices
         self.nn = rx.nn
         self.metrics = rx.metrics
         self.data = rx.data

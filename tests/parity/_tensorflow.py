@@ -41,6 +41,7 @@ class TensorFlowLibrary(Library):
         self.VariableSynchronization = tf.VariableSynchronization
         self.VariableAggregation = tf.VariableAggregation
         self.variable_creator_scope = tf.variable_creator_scope
+        self.IndexedSlices = tf.IndexedSlices
         self.nn = tf.nn
         self.metrics = tf.keras.metrics
         self.data = tf.data

@@ -171,12 +171,13 @@ def test_components_of_a_variable_become_the_variable():
     assert isinstance(swapped, rx.distribute.PerReplica)
 
 
-def test_a_subclass_of_dict_that_jax_does_not_know_is_a_leaf():
+def test_a_subclass_of_dict_that_jax_does_not_know_is_merged_by_item():
     class Odd(dict):
         pass
 
     merged = regroup([Odd(a=1), Odd(a=2)])
-    assert isinstance(merged, rx.distribute.PerReplica)
+    assert type(merged) is Odd
+    assert isinstance(merged["a"], rx.distribute.PerReplica)
 
 
 def test_registered_nodes_with_different_labels_differ():

@@ -1,8 +1,9 @@
 """Walking nested structures: what is a node, what is a leaf, and how to put it back together.
 
-JAX's pytrees with three differences that `tf.distribute` programs rely on: `None` is a leaf (a
-replica may return nothing), dicts keep their order and may have keys that do not sort, and
-dataclasses that nobody registered are nodes too.
+JAX's pytrees with four differences that `tf.distribute` programs rely on: `None` is a leaf (a
+replica may return nothing), dicts keep their order and may have keys that do not sort, mappings of
+other classes and dataclasses that nobody registered are nodes too, and named tuples are put
+together by their `_make`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, MappingView, Sequence
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence
 from typing import Any, TypeVar, final
 
 import jax
@@ -19,10 +22,8 @@ from replicax._src._typing import PyTree
 
 IsLeaf = Callable[[Any], bool]
 Rebuild = Callable[[Sequence[Any]], Any]
+Level = tuple[Sequence[Any], Rebuild, tuple[Any, ...]]
 
-
-# JAX sorts their keys; those of an OrderedDict it leaves as they are.
-_DICTS = (dict, collections.defaultdict)
 _LEAF = jax.tree_util.tree_structure(0)
 
 
@@ -33,7 +34,7 @@ def _never(_: object) -> bool:
     return False
 
 
-def one_level(node: PyTree, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Rebuild, Any] | None:
+def one_level(node: PyTree, is_leaf: IsLeaf = _never) -> Level | None:
     """Returns `(children, rebuild, signature)` of a node, or None for a leaf.
 
     Two nodes may be walked together if their signatures are equal.
@@ -59,8 +60,18 @@ def one_level(node: PyTree, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Re
         return None
     children, treedef = jax.tree_util.tree_flatten(node, is_leaf=lambda part: part is not node)
     if treedef != _LEAF:
+        rebuild = treedef.unflatten
+        if _is_named_tuple(node) and all(map(operator.is_, node, children)):
+            rebuild = functools.partial(_rebuild_named_tuple, node)
         # The type first: a PyTreeDef takes itself for equal to what is none.
-        return children, treedef.unflatten, (kind, treedef)
+        return children, rebuild, (kind, treedef)
+    if isinstance(node, Mapping):
+        keys = tuple(node)
+        return (
+            [node[key] for key in keys],
+            lambda new: _rebuild_mapping(node, zip(keys, new, strict=True)),
+            (kind, set(keys)),
+        )
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
         fields = dataclasses.fields(node)
         names = tuple(field.name for field in fields if hasattr(node, field.name))
@@ -70,6 +81,43 @@ def one_level(node: PyTree, is_leaf: IsLeaf = _never) -> tuple[Sequence[Any], Re
             (kind, names),
         )
     return None
+
+
+def _is_named_tuple(node: object) -> bool:
+    return isinstance(node, tuple) and hasattr(node, "_make")
+
+
+def is_made_otherwise(node: object) -> bool:
+    """Whether this is a named tuple that its class does not make from its fields.
+
+    JAX takes it for one that is.
+    """
+    maker = getattr(type(node).__new__, "__module__", None) or ""
+    return _is_named_tuple(node) and not maker.startswith("namedtuple_")
+
+
+def _rebuild_named_tuple(node: Any, children: Sequence[Any]) -> Any:
+    new = node._make(children)  # its `__new__` may have other parameters than fields
+    if hasattr(node, "__dict__"):
+        vars(new).update(vars(node))
+    return new
+
+
+def _rebuild_mapping(node: Any, items: Iterable[tuple[Any, Any]]) -> Any:
+    if isinstance(node, dict):  # whatever else it holds is kept
+        new = copy.copy(node)
+        for key, value in items:  # `update` of a Counter adds
+            new[key] = value
+        return new
+    found = dict(items)
+    try:
+        return type(node)(found)
+    except Exception as error:
+        raise TypeError(
+            f"A {type(node).__name__} with the keys {list(found)} cannot be put together again: "
+            f"{type(node).__name__}(dict) fails ({error}). Use a dict, or register the class "
+            "with jax.tree_util.register_pytree_node."
+        ) from error
 
 
 def _rebuild_dataclass(node: T, names: Sequence[str], children: Sequence[Any]) -> T:
@@ -137,15 +185,14 @@ def map_together(
         return fn(*trees)
     if any(level is None or level[2] != first[2] for level in levels):
         raise StructureMismatch(trees)
-    ordered = [
-        _children_like(trees[0], tree, level[0]) for tree, level in zip(trees, levels) if level
-    ]
+    ordered = [_children_like(trees[0], tree, level) for tree, level in zip(trees, levels) if level]
     return first[1]([map_together(fn, group, is_leaf) for group in zip(*ordered, strict=True)])
 
 
-def _children_like(first: PyTree, other: PyTree, children: Sequence[Any]) -> Sequence[Any]:
-    # Dicts with equal keys in another order are the same structure.
-    return [other[key] for key in first] if type(first) in _DICTS else children
+def _children_like(first: PyTree, other: PyTree, level: Level) -> Sequence[Any]:
+    # Mappings with equal keys in another order are the same structure.
+    children, _, signature = level
+    return [other[key] for key in first] if isinstance(signature[-1], set) else children
 
 
 def leaves_of(tree: PyTree, is_leaf: IsLeaf = _never) -> Iterator[Any]:
@@ -194,7 +241,7 @@ def _map_with_places(
     if level is None:
         fn(tree, place)
         return
-    keys = list(tree) if isinstance(tree, dict) else list(range(len(level[0])))
+    keys = list(tree) if isinstance(tree, Mapping) else list(range(len(level[0])))
     kind = "" if type(tree) in (dict, list, tuple) else type(tree).__name__
     opening = "(" if isinstance(tree, tuple) else "["
     if len(keys) != len(level[0]):

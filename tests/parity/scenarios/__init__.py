@@ -23,6 +23,7 @@ from . import (  # noqa: F401
     reducing,
     replica_collectives,
     running,
+    scatters,
     v1,
     values,
     variable_creation,

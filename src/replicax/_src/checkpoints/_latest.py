@@ -22,6 +22,10 @@ def latest_whole(directory: str, prefix: str | None = None) -> str | None:
     """Returns the path of the latest checkpoint, every byte of which is as it was written.
 
     Damaged ones are passed over, each with a warning that says which and why.
+
+    Args:
+      directory: where they are.
+      prefix: as for `is_numbered`; None for all, also those without a number.
     """
     paths = [path for path, _ in _folder.checkpoints_in(directory) if _belongs(path, prefix)]
     for path in _folder.folders_in(directory):

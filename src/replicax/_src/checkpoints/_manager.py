@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, SupportsInt
@@ -14,6 +13,7 @@ from replicax._src._errors import add_note
 from replicax._src.checkpoints import _folder, _job
 from replicax._src.checkpoints._background import Background
 from replicax._src.checkpoints._checkpoint import Checkpoint
+from replicax._src.checkpoints._clock import Clock
 from replicax._src.checkpoints._latest import latest_whole
 from replicax._src.checkpoints._leftovers import remove, remove_leftovers, why_not_ours
 from replicax._src.checkpoints._names import is_numbered
@@ -88,7 +88,8 @@ class CheckpointManager:
       checkpoint: what to save.
       directory: where; the same for all workers.
       max_to_keep: how many to keep; None for all.
-      keep_checkpoint_every_n_hours: of those that would be removed, keep one in so many hours.
+      keep_checkpoint_every_n_hours: of those that would be removed, keep one in so many hours. The
+        hours are counted from one manager of the directory to the next.
       checkpoint_name: the checkpoints are `{checkpoint_name}-{number}`.
       step_counter: a variable with the number of steps, for `checkpoint_interval`; by default the
         checkpoint's `step`.
@@ -154,7 +155,7 @@ class CheckpointManager:
         self._asynchronous = asynchronous
         self._background = Background()
         self._last_step = last_checkpoint_step
-        self._last_kept = time.time()
+        self._clock = Clock(self._directory, self._name)
         self._verified: str | None = None  # the path of the latest one, if it is known to be whole
         self._written_to = self._directory  # by the first worker
         with contextlib.suppress(OSError):  # who saves will be told
@@ -192,11 +193,16 @@ class CheckpointManager:
 
     @property
     def latest_checkpoint(self) -> str | None:
-        """The path of the latest checkpoint that is whole; None if there is none."""
+        """The path of the latest checkpoint that is whole; None if there is none.
+
+        Where there is none of this manager's name, as TensorFlow's does: the latest in the
+        directory, such as one that `Checkpoint.save` wrote. It is never removed.
+        """
         self.wait()
         if self._verified is not None and os.path.isdir(self._verified):
             return self._verified
-        self._verified = latest_whole(self._written_to, self._name)
+        own = latest_whole(self._written_to, self._name)
+        self._verified = latest_whole(self._written_to, "") if own is None else own
         return self._verified
 
     # ------------------------------------------------------------------ saving
@@ -251,6 +257,8 @@ class CheckpointManager:
 
     def _sweep(self) -> None:
         if self._max_to_keep is not None:
+            if self._keep_hours is not None:
+                self._clock.start()
             with contextlib.suppress(OSError):  # that old ones are left is no failure of the new
                 self._remove_all_but(self._max_to_keep)
 
@@ -259,9 +267,9 @@ class CheckpointManager:
         times = {path: manifest.time for path, manifest in found}
         for path in self._managed()[:-count]:
             hours = self._keep_hours
-            if hours is not None and times[path] - self._last_kept >= hours * _HOUR:
-                self._last_kept = times[path]
+            if hours is not None and times[path] - self._clock.last_kept >= hours * _HOUR:
                 _folder.keep(path)
+                self._clock.set(times[path])
             elif why_not_ours(path) is None:  # else users have put something of theirs into it
                 remove(path)
 

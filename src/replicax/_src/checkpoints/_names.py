@@ -15,6 +15,7 @@ PARTIAL = ".replicax.partial"  # in the making
 REPLACED = ".replicax.replaced"  # out of the way, until the new one has its name
 REMOVED = ".replicax.removed"  # no longer a checkpoint, whatever is left of it
 LOCK = ".replicax.lock"  # held by who saves there
+LAST_KEPT = ".replicax.last_kept"  # beside all of them: when the manager last kept one for good
 LEFTOVERS = (PARTIAL, REPLACED, REMOVED, LOCK)
 
 _FILES = re.compile(
@@ -29,5 +30,8 @@ def is_of_a_checkpoint(name: str) -> bool:
 
 
 def is_numbered(name: str, prefix: str) -> bool:
-    """Returns whether a name is one that a manager gives: "ckpt-12", and not "ckpt-best-12"."""
-    return re.fullmatch(rf"{re.escape(prefix)}-\d+", name) is not None
+    """Returns whether a name is one that a manager gives: "ckpt-12", and not "ckpt-best-12".
+
+    With an empty prefix, that of any manager, or of `Checkpoint.save`.
+    """
+    return re.fullmatch(rf"{re.escape(prefix) or '.+'}-\d+", name) is not None

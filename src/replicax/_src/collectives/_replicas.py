@@ -119,6 +119,10 @@ class SeparateReplicas(Replicas):
     ) -> int:
         return over_workers(sum(_items(np.shape(part), axes) for part in value.values))
 
+    @override
+    def over_all(self, number: int, add_up: Callable[[jax.Array], jax.Array]) -> Any:
+        return add_up(jnp.asarray(number))
+
 
 class ReplicasTogether(Replicas):
     """One trace speaks for all replicas: a value is what each of them has of it."""
@@ -173,6 +177,10 @@ class ReplicasTogether(Replicas):
     ) -> int:
         return _items(component(value, EACH).shape, axes) * self._mesh.size  # one shape for all
 
+    @override
+    def over_all(self, number: int, add_up: Callable[[jax.Array], jax.Array]) -> Any:
+        return number * self._mesh.size
+
 
 @final
 class UnevenReplicasTogether(ReplicasTogether):
@@ -184,6 +192,10 @@ class UnevenReplicasTogether(ReplicasTogether):
     ) -> Any:
         items = _items(component(value, EACH).shape, axes)
         return weakened(over_replicas(jax.lax.psum, jnp.asarray(items)))
+
+    @override
+    def over_all(self, number: int, add_up: Callable[[jax.Array], jax.Array]) -> Any:
+        return add_up(jnp.asarray(number))
 
 
 def _items(shape: Sequence[int], axes: Sequence[int]) -> int:

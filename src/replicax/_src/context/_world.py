@@ -92,6 +92,13 @@ class Replicas(abc.ABC):
         `over_workers` adds up a number of this worker's with those of the others.
         """
 
+    @abc.abstractmethod
+    def over_all(self, number: int, add_up: Callable[[jax.Array], jax.Array]) -> Any:
+        """Returns the sum over all replicas of a number that the shapes of this one tell.
+
+        `add_up` is a meeting of all replicas.
+        """
+
 
 class RunReplicas(Protocol):
     """How a replica function runs on the replicas of a strategy, which are on these devices."""

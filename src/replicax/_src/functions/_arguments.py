@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import itertools
 import operator
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, final
 
 import jax
@@ -322,6 +322,8 @@ def flatten(
             in_order = in_order and _is_sorted(value)
             if any(type(name) is not str for name in value):
                 names.append(_names_key(value))
+        elif _tree.is_made_otherwise(value):
+            in_order = False
         return is_leaf(value) or isinstance(value, Iterator)
 
     try:
@@ -329,7 +331,7 @@ def flatten(
     except (TypeError, ValueError):  # a dict whose keys do not sort
         leaves = None
     else:
-        if in_order and not any(dataclasses.is_dataclass(leaf) for leaf in leaves):
+        if in_order and not any(map(_is_node_of_ours, leaves)):
             return leaves, structure.unflatten, (structure, *names) if names else structure
     leaves = list(_tree.leaves_of(tree, is_leaf))
     skeleton = _tree.map_structure(lambda _: _HOLE, tree, is_leaf)  # it may outlive the leaves
@@ -337,6 +339,10 @@ def flatten(
 
 
 _HOLE = object()
+
+
+def _is_node_of_ours(leaf: object) -> bool:
+    return dataclasses.is_dataclass(leaf) or isinstance(leaf, Mapping)
 
 
 def _is_sorted(mapping: dict[Any, Any]) -> bool:
@@ -354,10 +360,10 @@ def _structure_key(skeleton: PyTree) -> Any:
     if level is None:
         return None
     kind = level[2]
-    if isinstance(skeleton, dict):
+    if isinstance(skeleton, Mapping):
         kind = (_names_key(skeleton), getattr(skeleton, "default_factory", None))
     return (type(skeleton), kind, *(_structure_key(child) for child in level[0]))
 
 
-def _names_key(mapping: dict[Any, Any]) -> Any:
+def _names_key(mapping: Mapping[Any, Any]) -> Any:
     return tuple(map(constant_key, mapping))

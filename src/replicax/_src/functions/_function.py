@@ -45,7 +45,7 @@ from replicax._src.functions._cache import FunctionCache
 from replicax._src.functions._code import captured_objects
 from replicax._src.functions._explanation import Explanation, Retraces
 from replicax._src.functions._keys import ByIdentity
-from replicax._src.functions._many import joined, take_items
+from replicax._src.functions._many import EndOfData, joined, take_items
 from replicax._src.functions._place import Place
 from replicax._src.functions._program import Program
 from replicax._src.functions._remedies import remedy_for
@@ -181,6 +181,11 @@ class Function(Generic[P, R]):
             return self._call(self._python_function, None, frame, given, named)
         except BaseException as error:
             show_users_part(error)
+            if type(error) is StopIteration:
+                raise EndOfData(
+                    f"{self._name}: the data ended: there is no next element. Make fewer calls, or "
+                    "repeat the data."
+                ) from error
             raise
 
     def steps(self, inputs: Iterable[Any], count: int | None = None) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,14 @@ from replicax._src.values import (
     is_distributed_value,
     is_leaf,
 )
+
+
+@final
+class EndOfData(OutOfRangeError, StopIteration):
+    """A function asked an iterator for its next element, and there was none.
+
+    TensorFlow raises `OutOfRangeError` there, and Python `StopIteration`.
+    """
 
 
 def loop_of(step: Callable[..., Any], carried: Sequence[int], last_only: bool) -> Any:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from replicax._src import _tree
 from replicax._src._typing import PyTree
 from replicax._src.training._gradients import value_and_grad
+from replicax._src.training._losses import on_micro_batch
 
 
 def accumulate_gradients(
@@ -45,6 +46,7 @@ def accumulate_gradients(
     rows = _number_of_rows(batch)
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
         raise ValueError(f"`steps` must be a whole number of at least 1; got {steps!r}.")
+    steps_wanted = steps
     steps = min(steps, max(rows, 1))  # a short last batch has fewer parts
     if not isinstance(reduction, str) or reduction.upper() not in ("SUM", "MEAN"):
         raise ValueError(f"`reduction` must be 'SUM' or 'MEAN'; got {reduction!r}.")
@@ -53,9 +55,13 @@ def accumulate_gradients(
     for index in range(steps):
         stop = start + rows // steps + (index < rows % steps)
         part = _tree.map_structure(lambda x, a=start, b=stop: x[a:b], batch)
-        loss, gradients = value_and_grad(
-            functools.partial(loss_fn, part), variables, compile=compile
-        )
+        outer = on_micro_batch.set(steps_wanted > 1)
+        try:
+            loss, gradients = value_and_grad(
+                functools.partial(loss_fn, part), variables, compile=compile
+            )
+        finally:
+            on_micro_batch.reset(outer)
         weight = (stop - start) / max(rows, 1) if reduction.upper() == "MEAN" else 1.0
         scaled = _tree.map_structure(lambda x, w=weight: _scaled(x, w), (loss, gradients))
         total = scaled if total is None else _tree.map_together(_added, [total, scaled])

@@ -1,11 +1,13 @@
-"""Averaging losses over the global batch: `rx.nn.compute_average_loss` and its companion.
+"""Averaging losses over the global batch: `rx.nn.share_of_mean` and its companions.
 
-Optimizers add gradients up over replicas. A loss divided by the *global* batch size on every
-replica therefore gives the gradient of the mean over all examples.
+Optimizers add gradients up over replicas. A loss divided by the number of rows of *all* replicas
+therefore gives the gradient of the mean over all rows.
 """
 
 from __future__ import annotations
 
+import contextvars
+import functools
 from typing import Any
 
 import jax
@@ -14,7 +16,68 @@ import numpy as np
 
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import ArrayInput, Tracer
-from replicax._src.context import get_strategy, has_strategy, in_cross_replica_context
+from replicax._src.collectives import ReduceOp
+from replicax._src.context import (
+    ReplicaContext,
+    get_replica_context,
+    get_strategy,
+    has_strategy,
+    in_cross_replica_context,
+    world,
+)
+
+# Whether a loss here is given a part of the replica's rows, as `rx.accumulate_gradients` does.
+on_micro_batch: contextvars.ContextVar[bool] = contextvars.ContextVar("on_micro_batch")
+
+
+def share_of_mean(values: ArrayInput, sample_weight: ArrayInput | None = None) -> jax.Array:
+    """This replica's share of the mean over the rows of *all* replicas.
+
+    The shares add up to the mean that one device computes of all rows, and so do their gradients,
+    which optimizers sum: also where replicas have different numbers of rows or none, in a smaller
+    last batch, and with several workers. Report the loss with `strategy.reduce("SUM", losses)`,
+    and add other terms as shares too: `rx.nn.scale_regularization_loss`.
+
+    >>> import replicax as rx
+    >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    >>> rows = rx.data.Dataset.from_tensor_slices([1.0, 2.0, 6.0]).batch(3)
+    >>> (batch,) = strategy.experimental_distribute_dataset(rows)  # two rows and one
+    >>> shares = strategy.run(rx.nn.share_of_mean, args=(batch,))
+    >>> strategy.reduce("SUM", shares, axis=None)
+    Array(3., dtype=float32)
+
+    Replicas meet here to count rows, so all of them have to call it, in the same order. Compiled,
+    with the same number of rows on all replicas, the number is known, and nothing is sent.
+
+    Unlike `compute_average_loss`, it counts the items that there are, of all dimensions, and with
+    weights divides by their sum, as `jnp.average` and `rx.metrics.Mean` do, not by the number of
+    rows.
+
+    Args:
+      values: an array with the rows of this replica along the first dimension.
+      sample_weight: weights of the rows or of all items, or a mask of booleans.
+
+    Returns:
+      A scalar of the dtype of `values`; 0 if no replica has rows, or all weights are 0.
+    """
+    context = _replica_context("share_of_mean")
+    if on_micro_batch.get(False):
+        raise WrongContextError(
+            "share_of_mean was called in the loss of rx.accumulate_gradients, which gets a part of "
+            "the replica's rows at a time, so that it would be the mean of the part. Use "
+            "rx.nn.compute_average_loss(losses, global_batch_size=...) there."
+        )
+    array = _require_rows(_as_floats(values, "values"), "values")
+    sums = jnp.promote_types(array.dtype, jnp.float32)  # as jnp.mean adds halves up
+    add_up = functools.partial(context.all_reduce, ReduceOp.SUM)
+    if sample_weight is None:
+        total = jnp.sum(array, dtype=sums)
+        divisor = world().replicas.over_all(array.size, add_up)
+    else:
+        weight = _as_floats(sample_weight, "sample_weight", allow_masks=True)
+        weight = _broadcast_weight(weight, array, "values").astype(sums)
+        total, divisor = jnp.sum(array * weight), add_up(jnp.sum(weight))
+    return _divided(total, divisor).astype(array.dtype)
 
 
 def compute_average_loss(
@@ -28,28 +91,25 @@ def compute_average_loss(
       per_example_loss: one loss for each example of this replica.
       sample_weight: optional weights of the examples.
       global_batch_size: the number of examples over all replicas; by default the number here times
-        the number of replicas. Pass it where the last batch may be smaller.
+        the number of replicas, which is wrong where replicas have different numbers of them. A
+        batch that is smaller than the number given counts less, as in TensorFlow;
+        `share_of_mean` counts the rows.
 
     Returns:
-      A scalar; 0 for an empty batch.
+      A scalar of the dtype of the losses; 0 for an empty batch.
     """
     losses = _as_floats(per_example_loss, "per_example_loss")
     if sample_weight is not None:
-        losses = losses * _broadcast_weight(_as_floats(sample_weight, "sample_weight"), losses)
-    if losses.ndim == 0:
-        raise ValueError(
-            "`per_example_loss` is a scalar, but an average needs one loss per example. Leave out "
-            "the jnp.mean or jnp.sum over the examples."
-        )
+        weight = _as_floats(sample_weight, "sample_weight")
+        weighted = losses * _broadcast_weight(weight, losses, "per_example_loss")
+        losses = weighted.astype(losses.dtype)  # multiplied in the wider of the two
+    _require_rows(losses, "per_example_loss")
     if global_batch_size is None:
         _require_replica("compute_average_loss", ", or pass global_batch_size")
         size: Any = losses.shape[0] * get_strategy().num_replicas_in_sync
     else:
         size = _checked_batch_size(global_batch_size)
-    total = jnp.sum(losses)
-    if isinstance(size, int):  # known beforehand, and two operations fewer under jax.grad
-        return total / size if size else jnp.zeros_like(total)
-    return jnp.where(size == 0, jnp.zeros_like(total), total / jnp.where(size == 0, 1, size))
+    return _divided(jnp.sum(losses), size)
 
 
 def scale_regularization_loss(regularization_loss: ArrayInput) -> jax.Array:
@@ -62,6 +122,30 @@ def scale_regularization_loss(regularization_loss: ArrayInput) -> jax.Array:
     return total / get_strategy().num_replicas_in_sync
 
 
+def _divided(total: jax.Array, divisor: Any) -> jax.Array:
+    """The quotient; 0, with no gradient, where the divisor is 0."""
+    if isinstance(divisor, int):  # known beforehand, and two operations fewer under jax.grad
+        return total / divisor if divisor else jnp.zeros_like(total)
+    is_zero = divisor == 0
+    return jnp.where(is_zero, jnp.zeros_like(total), total / jnp.where(is_zero, 1, divisor))
+
+
+def _require_rows(array: jax.Array, argument: str) -> jax.Array:
+    if array.ndim == 0:
+        raise ValueError(
+            f"`{argument}` is a scalar, but an average needs one number per example. Leave out "
+            "the jnp.mean or jnp.sum over the examples."
+        )
+    return array
+
+
+def _replica_context(what: str) -> ReplicaContext:
+    _require_replica(what)
+    context = get_replica_context()
+    assert context is not None
+    return context
+
+
 def _require_replica(what: str, or_else: str = "") -> None:
     if has_strategy() and in_cross_replica_context():
         raise WrongContextError(
@@ -70,7 +154,7 @@ def _require_replica(what: str, or_else: str = "") -> None:
         )
 
 
-def _as_floats(value: object, argument: str) -> jax.Array:
+def _as_floats(value: object, argument: str, allow_masks: bool = False) -> jax.Array:
     try:
         array = jnp.asarray(value)
     except (TypeError, ValueError) as error:
@@ -78,13 +162,13 @@ def _as_floats(value: object, argument: str) -> jax.Array:
             f"`{argument}` must be an array of numbers; got {value!r}: {error}"
         ) from None
     if not jnp.issubdtype(array.dtype, jnp.inexact):
-        if array.dtype == jnp.bool_:
+        if array.dtype == jnp.bool_ and not allow_masks:
             raise TypeError(f"`{argument}` must be numbers; got booleans. Use x.astype('float32').")
         array = array.astype(jnp.float32)
     return array
 
 
-def _broadcast_weight(weight: jax.Array, losses: jax.Array) -> jax.Array:
+def _broadcast_weight(weight: jax.Array, losses: jax.Array, of: str) -> jax.Array:
     while weight.ndim > losses.ndim and weight.shape[-1] == 1:
         weight = weight[..., 0]
     while weight.ndim < losses.ndim and weight.ndim > 0:
@@ -93,7 +177,7 @@ def _broadcast_weight(weight: jax.Array, losses: jax.Array) -> jax.Array:
         return jnp.broadcast_to(weight, losses.shape)
     except ValueError:
         raise ValueError(
-            f"`sample_weight` of shape {weight.shape} does not fit `per_example_loss` of shape "
+            f"`sample_weight` of shape {weight.shape} does not fit `{of}` of shape "
             f"{losses.shape}. Pass one weight per example."
         ) from None
 

@@ -15,7 +15,12 @@ import jax.numpy as jnp
 
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import PyTree
-from replicax._src.collectives import CommunicationOptions, ReduceOp
+from replicax._src.collectives import (
+    CommunicationOptions,
+    ReduceOp,
+    ReduceOpLike,
+    as_reduce_op,
+)
 from replicax._src.context import (
     Frame,
     batch_reduction_of,
@@ -49,9 +54,11 @@ _OPTIONS = CommunicationOptions()
 class Optimizer:
     """Updates variables with an optax transformation, the same on every replica.
 
-    Gradients are *summed* over the replicas, so the loss is to be divided by the global batch size:
-    use `rx.nn.compute_average_loss`. Transformations that look at all gradients at once, such as
-    `optax.clip_by_global_norm`, see the summed ones.
+    Gradients are *summed* over the replicas, so that the losses of the replicas are to add up to
+    that of the batch: use `rx.nn.share_of_mean`. With `gradients="MEAN"` they are averaged, which
+    fits a loss that is the mean of a replica's own rows, as long as all have equally many.
+    Transformations that look at all gradients at once, such as `optax.clip_by_global_norm`, see
+    the reduced ones.
 
     >>> import optax, replicax as rx
     >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -68,9 +75,17 @@ class Optimizer:
     Args:
       transformation: an optax `GradientTransformation`, or anything with `init` and `update`.
       name: for the names of its variables.
+      gradients: how those of the replicas are combined: `rx.distribute.ReduceOp.SUM` or `MEAN`, or
+        their names.
     """
 
-    def __init__(self, transformation: Any, name: str = "optimizer"):
+    def __init__(
+        self,
+        transformation: Any,
+        name: str = "optimizer",
+        *,
+        gradients: ReduceOpLike = ReduceOp.SUM,
+    ):
         if not callable(getattr(transformation, "init", None)) or not callable(
             getattr(transformation, "update", None)
         ):
@@ -80,6 +95,7 @@ class Optimizer:
             )
         self._transformation = transformation
         self._name = name
+        self._reduce_op = as_reduce_op(gradients)
         self._built: OptimizerState | None = None
         self._initial_slots: Any = None  # set by a checkpoint: what the state will start from
         self._iterations = state_variable(
@@ -196,8 +212,9 @@ class Optimizer:
     ) -> None:
         """Updates the variables.
 
-        In replica context the gradients of all replicas are summed first. In cross-replica context
-        per-replica gradients are summed, and plain or mirrored ones taken as they are.
+        In replica context the gradients of all replicas are summed first, or averaged if the
+        optimizer was made so. In cross-replica context per-replica gradients are, and plain or
+        mirrored ones taken as they are.
 
         Args:
           grads_and_vars: `(gradient, variable)` pairs; a gradient of None leaves its variable, and
@@ -247,11 +264,13 @@ class Optimizer:
             with entered(Frame(built.strategy)):
                 pairs = [(gradients[i], variables[i]) for i in whole]
                 reduce = batch_reduction_of(built.strategy)
-                totals = reduce(ReduceOp.SUM, pairs, _OPTIONS) if whole else ()
+                totals = reduce(self._reduce_op, pairs, _OPTIONS) if whole else ()
                 for i, total in zip(whole, totals, strict=True):
                     gradients[i] = total
                 parts = scattered_sums(built.strategy, [(gradients[i], d) for i, d in in_parts])
                 for (i, dim), part in zip(in_parts, parts, strict=True):
+                    if self._reduce_op is ReduceOp.MEAN:
+                        part = part / built.strategy.num_replicas_in_sync
                     gradients[i], new[positions[i]] = None, Part(part, dim)
         for position, variable, gradient in zip(positions, variables, gradients, strict=True):
             if gradient is not None:

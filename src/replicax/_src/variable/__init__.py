@@ -34,6 +34,7 @@ from replicax._src.variable._policy import VariableAggregation as VariableAggreg
 from replicax._src.variable._policy import VariableSynchronization as VariableSynchronization
 from replicax._src.variable._program_state import ProgramState as ProgramState
 from replicax._src.variable._program_state import VariableGone as VariableGone
+from replicax._src.variable._scatter import IndexedSlices as IndexedSlices
 from replicax._src.variable._trees import arrays as arrays
 from replicax._src.variable._trees import assign as assign
 from replicax._src.variable._trees import is_array as is_array

@@ -46,6 +46,7 @@ from replicax._src.values import (
 )
 from replicax._src.variable import _creator, _policy
 from replicax._src.variable._policy import Change, VariableAggregation, VariableSynchronization
+from replicax._src.variable._scatter import Scatter
 from replicax._src.variable._variable import UPDATING, Variable, changed
 
 _REDUCE_OPS = {
@@ -310,22 +311,57 @@ class MirroredVariable(DistributedVariable):
         self, context: ReplicaContext, how: Change, value: jax.Array | Mirrored
     ) -> None:
         _policy.require_update_allowed(self._name, self._aggregation, how)
+        array = array_here(value)
+        if not world().defer(self, context, how, array):
+            self._update_together(context, how, array, self._aggregation)
 
+    def _update_together(
+        self,
+        context: ReplicaContext,
+        how: Change,
+        array: jax.Array,
+        aggregation: VariableAggregation,
+    ) -> None:
         def change_all(merged: jax.Array | PerReplica) -> None:
             total: Any = merged
             if isinstance(merged, PerReplica):
-                if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
+                if aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
                     total = of_first_replica(self._strategy, merged)
                 else:
-                    op = _REDUCE_OPS[self._aggregation]
+                    op = _REDUCE_OPS[aggregation]
                     total = self._strategy.extended.reduce_to(op, merged, self)
             self._update_all(how, total)
 
-        array = array_here(value)
-        if world().defer(self, context, how, array):
-            return
         what = f"{how} of variable {self._name!r}"
         meet_replicas(context, (how, id(self)), what, array, change_all)
+
+    @override
+    def _scatter(self, how: Scatter, indices: jax.Array, values: jax.Array) -> None:
+        context = get_replica_context()
+        is_own = context is not None and context.strategy is self._strategy
+        if how in (Scatter.ADD, Scatter.SUB):
+            super()._scatter(how, indices, values)
+        elif context is None or not is_own or update_replica_id() is not None:
+            self.assign(how.of(self.value(), indices, values))
+        else:
+            self._scatter_in_replica(context, how, indices, values)
+
+    def _scatter_in_replica(
+        self, context: ReplicaContext, how: Scatter, indices: jax.Array, values: jax.Array
+    ) -> None:
+        _policy.require_update_allowed(self._name, self._aggregation, how)
+        if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
+            self.assign(how.of(self.value(), indices, values))
+            return
+        if not how.repeats:
+            raise _policy.cannot_combine(self._name, self._aggregation, how)
+        if self._aggregation is VariableAggregation.MEAN:
+            values = values / context.num_replicas_in_sync
+        indices, values = context.all_gather((indices, values), axis=0)
+        # The same on all replicas now.
+        new = how.of(self.value(), indices, values)
+        first = VariableAggregation.ONLY_FIRST_REPLICA
+        self._update_together(context, Change.ASSIGN, new, first)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -356,6 +392,13 @@ class SyncOnReadVariable(DistributedVariable):
         self, context: ReplicaContext, how: Change, value: jax.Array | Mirrored
     ) -> None:
         self._component(self._local_index())._update(how, value)
+
+    @override
+    def _scatter(self, how: Scatter, indices: jax.Array, values: jax.Array) -> None:
+        if how in (Scatter.ADD, Scatter.SUB):
+            super()._scatter(how, indices, values)
+        else:
+            self.assign(how.of(self.value(), indices, values))
 
 
 @jax.tree_util.register_pytree_node_class

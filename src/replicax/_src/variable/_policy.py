@@ -105,7 +105,7 @@ def require_fitting_dtype(name: str, aggregation: VariableAggregation, dtype: DT
         )
 
 
-def require_update_allowed(name: str, aggregation: VariableAggregation, how: Change) -> None:
+def require_update_allowed(name: str, aggregation: VariableAggregation, how: enum.Enum) -> None:
     """`AggregationError` unless replicas may update an on-write variable."""
     if aggregation is VariableAggregation.NONE:
         raise AggregationError(
@@ -114,6 +114,16 @@ def require_update_allowed(name: str, aggregation: VariableAggregation, how: Cha
             "aggregation=rx.VariableAggregation.SUM (or MEAN, or ONLY_FIRST_REPLICA), or update it "
             "in cross-replica context, after strategy.run."
         )
+
+
+def cannot_combine(name: str, aggregation: VariableAggregation, how: enum.Enum) -> AggregationError:
+    """Returns an error to raise: what replicas do to single items is neither a sum nor a mean."""
+    return AggregationError(
+        f"{how} of variable {name!r} in replica context: with aggregation {aggregation.name} "
+        "there is no telling which replica's values count. Make it with "
+        "aggregation=rx.VariableAggregation.ONLY_FIRST_REPLICA, or change it in cross-replica "
+        "context, after strategy.run."
+    )
 
 
 def require_cross_replica_add(name: str, aggregation: VariableAggregation, how: Change) -> None:

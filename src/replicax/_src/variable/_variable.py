@@ -17,7 +17,7 @@ import numpy as np
 
 from replicax._src import _html
 from replicax._src._arrays import IntegersTooLargeError, as_array, host_integers
-from replicax._src._typing import ArrayInput, Device, DTypeLike, Tracer
+from replicax._src._typing import ArrayInput, Device, DTypeLike, Tracer, override
 from replicax._src.collectives import default_device
 from replicax._src.context import StrategyLike, require_threads, world
 from replicax._src.devices import (
@@ -40,6 +40,7 @@ from replicax._src.variable._policy import (
     as_synchronization,
     resolve_trainable,
 )
+from replicax._src.variable._scatter import Scatter, Scattering
 
 # Held while a variable is read, changed and written back: threads may share variables.
 UPDATING = threading.RLock()
@@ -77,7 +78,7 @@ def _bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 @jax.tree_util.register_pytree_node_class
-class Variable(ArrayLike, metaclass=_VariableMeta):
+class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
     """A mutable array that follows the strategy in whose scope it is made.
 
     Use it as an array, in operators and in `jax.numpy` and `jax.nn` functions (`jax.lax` takes
@@ -290,37 +291,41 @@ class Variable(ArrayLike, metaclass=_VariableMeta):
                 "strategy.run. Combine it first: strategy.reduce('SUM', value, axis=None), or "
                 "assign inside strategy.run, where the variable's aggregation does it."
             )
-        if isinstance(value, Mirrored):
-            array = array_here(value)
-        else:
-            value = array_here(value)
-            try:
-                wanted = None
-                if jnp.issubdtype(self.dtype, jnp.number) and host_integers(value) is not None:
-                    wanted = self.dtype  # at once: 64 bits may fit a float, but not int32
-                array = value = as_array(value, wanted)
-            except IntegersTooLargeError as error:
-                raise ValueError(f"{how} of variable {self._name!r}: {error}") from None
-            except (TypeError, ValueError):
-                raise TypeError(
-                    f"{how} of variable {self._name!r} takes an array or number; got {value!r} "
-                    f"of type {type(value).__name__}."
-                ) from None
+        array = self._converted(how, value)
         if array.shape != self.shape:
             raise ValueError(
                 f"{how} of variable {self._name!r}, which has shape {self.shape}, was given a "
                 f"value of shape {array.shape}. Shapes must be equal; use jnp.broadcast_to to "
                 "spread a smaller value."
             )
-        if array.dtype != self.dtype:
-            if not _can_cast(array.dtype, self.dtype):
-                raise ValueError(
-                    f"{how} of variable {self._name!r}, which has dtype {self.dtype}, was given "
-                    f"{array.dtype}. Convert it yourself where loss is meant: "
-                    f"x.astype('{self.dtype}')."
-                )
-            value = array.astype(self.dtype)
-        return value
+        is_same = isinstance(value, Mirrored) and value._array().dtype == self.dtype
+        return value if is_same else array
+
+    @override
+    def _converted(self, how: Change | Scatter, value: object) -> jax.Array:
+        """`value` as an array of this variable's dtype."""
+        try:
+            wanted = None
+            value = array_here(value)
+            if jnp.issubdtype(self.dtype, jnp.number) and host_integers(value) is not None:
+                wanted = self.dtype  # at once: 64 bits may fit a float, but not int32
+            array = as_array(value, wanted)
+        except IntegersTooLargeError as error:
+            raise ValueError(f"{how} of variable {self._name!r}: {error}") from None
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"{how} of variable {self._name!r} takes an array or number; got {value!r} "
+                f"of type {type(value).__name__}."
+            ) from None
+        if array.dtype == self.dtype:
+            return array
+        if not _can_cast(array.dtype, self.dtype):
+            raise ValueError(
+                f"{how} of variable {self._name!r}, which has dtype {self.dtype}, was given "
+                f"{array.dtype}. Convert it yourself where loss is meant: "
+                f"x.astype('{self.dtype}')."
+            )
+        return array.astype(self.dtype)
 
     # What the kinds of variables differ in.
 
