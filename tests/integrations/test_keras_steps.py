@@ -7,7 +7,6 @@ import numpy as np
 
 import replicax as rx
 from tests.integrations.keras_programs import (
-    SOME_ODD_BATCHES,
     X,
     Y,
     fitted,
@@ -67,7 +66,6 @@ class WholeStep(keras.Model):
         return logs, (trainable, others, metrics)
 
 
-@SOME_ODD_BATCHES
 def test_a_step_of_ones_own():
     same_as_on_one_device(lambda: ready(network(WholeStep), metrics=["mae"]), evaluated)
 
@@ -101,7 +99,6 @@ class OwnLoss(keras.Model):
         return [self._loss_tracker, self.seen, self.error]
 
 
-@SOME_ODD_BATCHES
 def test_a_loss_and_metrics_of_ones_own():
     def program(model: Any) -> Any:
         found = fitted(model, batch_size=7)

@@ -72,14 +72,14 @@ _MANY = 10  # uneven calls in a row, before there is a warning
 class _State:
     """The programs of a function, or of a method for one object."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_run: bool = False) -> None:
         self.programs: dict[Any, Any] = {}
         self.has_created = False
         self.devices: tuple[Device, ...] | None = None  # found out by an earlier trace
         self.retraces = Retraces()
         self.reasons: dict[int, str] = {}  # why something is in the place of programs
         self.uneven_calls = 0  # in a row
-        self.has_run = False  # and made the variables that it makes
+        self.has_run = has_run  # and made the variables that it makes
 
     def left_to_python(self, key: Hashable, how: object, reason: str) -> Any:
         self.programs[key] = how
@@ -95,6 +95,7 @@ class Function(Generic[P, R]):
         python_function: Callable[P, R],
         input_signature: PyTree = None,
         name: str | None = None,
+        may_make_variables: bool = True,
     ):
         functools.update_wrapper(self, python_function)
         self._python_function = python_function
@@ -106,7 +107,7 @@ class Function(Generic[P, R]):
             self._parameters = inspect.signature(python_function)
         except (TypeError, ValueError):  # some builtins have none
             self._parameters = None
-        self._state = _State()
+        self._state = _State(has_run=not may_make_variables)
         self._bound: dict[int, tuple[Any, Function]] = {}
         self._runs = FunctionCache()
         self._lock = threading.RLock()

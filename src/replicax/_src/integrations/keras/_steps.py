@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from keras.src import backend, tree
 from keras.src.backend.jax.core import JaxVariable
 from keras.src.models.model import Model
@@ -21,9 +21,11 @@ import replicax as rx
 from replicax._src import _tree
 from replicax._src._typing import PyTree
 from replicax._src.context import current_replica
+from replicax._src.functions import Function
 from replicax._src.integrations.keras import _reduction
-from replicax._src.integrations.keras._batches import OnReplicas, Sharing
-from replicax._src.integrations.keras._variables import differs_by_replica
+from replicax._src.integrations.keras._batches import OnReplicas, Sharing, joined
+from replicax._src.integrations.keras._reduction import Share
+from replicax._src.integrations.keras._variables import differs_by_replica, is_own
 from replicax._src.strategies import Strategy
 
 StepFunction = Callable[[Any, Iterator[Any]], tuple[Any, Any]]
@@ -58,17 +60,6 @@ def test_function(model: Model, strategy: Strategy) -> StepFunction:
     return _with_logs(model, strategy, groups, lambda: model.test_step)
 
 
-def _joined_here(strategy: Strategy, output: PyTree) -> np.ndarray:
-    """Returns the rows of all replicas of this process."""
-    parts = [np.asarray(part) for part in strategy.experimental_local_results(output)]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _joined_over_workers(strategy: Strategy, output: PyTree) -> np.ndarray:
-    """Returns the rows of the replicas of all workers."""
-    return np.asarray(strategy.gather(output, axis=0))
-
-
 def predict_function(model: Model, strategy: Strategy) -> StepFunction:
     """Returns the same for `predict`; the outputs are in the order of the rows."""
     _require_replicated(model, strategy, model.variables)
@@ -82,16 +73,10 @@ def predict_function(model: Model, strategy: Strategy) -> StepFunction:
 
     run = _compiled(model, lambda data: strategy.run(on_replica, args=(data,)))
     sharing = Sharing(strategy)
-    joined = _joined_over_workers if sharing.layout.workers > 1 else _joined_here
-
-    def rows(output: PyTree, whole: bool) -> np.ndarray:
-        if whole:
-            return np.asarray(strategy.experimental_local_results(output)[0])
-        return joined(strategy, output)
 
     def step(batch: PyTree) -> Any:
-        data, whole = _unwrapped(sharing.share_out(batch))
-        return tree.map_structure(lambda output: rows(output, whole), run(data))
+        data, _ = _unwrapped(sharing.share_out(batch))
+        return tree.map_structure(lambda output: joined(strategy, output), run(data))
 
     def join(outputs: list[Any]) -> Any:
         if len(outputs) == 1:
@@ -109,30 +94,26 @@ def _with_logs(
 ) -> StepFunction:
     _require_replicated(model, strategy, [v for group in groups_of() for v in group])
 
-    def on_replica(data: PyTree, whole: bool) -> Any:
+    def on_replica(data: PyTree, rows: ArrayLike | None) -> Any:
         groups = groups_of()
         state = tuple([v.value for v in group] for group in groups)
-        with _reduction.of_means(whole):
+        share = Share(_rows_of(data), rows)
+        with _reduction.of_means(share):
             logs, after = step_of()(state, data)
-        *others, metrics = zip(groups, state, after, strict=True)
-        for group, before, new in others:
-            _keep(group, before, new)
-        variables, before, new = metrics
-        counted = {id(v) for v, old, now in zip(*metrics, strict=True) if now is not old}
-        if whole:
-            new = _counted_once(before, new)
-        _keep(variables, before, new)
-        return _logs_of_all(model, logs, variables, new, counted)
+        for group, before, new in zip(groups, state, after, strict=True):
+            _keep(group, before, new if share.rows else _without_rows(group, before, new))
+        variables, before, new = groups[-1], state[-1], after[-1]
+        counted = {id(v) for v, old, now in zip(variables, before, new) if now is not old}
+        return _logs_of_all(model, logs, share, variables, counted)
 
-    def run(data: PyTree, whole: bool) -> Any:
-        return strategy.run(on_replica, args=(data, whole))
+    def run(data: PyTree, rows: ArrayLike | None) -> Any:
+        return strategy.run(on_replica, args=(data, rows))
 
     compiled = _compiled(model, run)
     sharing = Sharing(strategy)
 
     def step(batch: PyTree) -> Any:
-        data, whole = _unwrapped(sharing.share_out(batch))
-        logs = compiled(data, whole)
+        logs = compiled(*_unwrapped(sharing.share_out(batch)))
         return tree.map_structure(lambda log: strategy.experimental_local_results(log)[0], logs)
 
     return _several(model, step, lambda logs: logs[-1])
@@ -175,16 +156,24 @@ def _several(model: Model, step: Callable[[Any], Any], join: Callable[[list[Any]
 
 
 def _compiled(model: Model, run: Callable[..., Any]) -> Callable[..., Any]:
-    return run if model.run_eagerly or not model.jit_compile else rx.function(run)
+    if model.run_eagerly or not model.jit_compile:
+        return run
+    return Function(run, may_make_variables=False)  # Keras has built the model before
 
 
-def _unwrapped(batch: PyTree) -> tuple[Any, bool]:
+def _unwrapped(batch: PyTree) -> tuple[Any, ArrayLike | None]:
+    """Returns the shares, and the rows of all of them if they differ in number."""
     leaves = [leaf for leaf in tree.flatten(batch) if leaf is not None]
-    whole = leaves[0].whole
+    rows = leaves[0].rows
     data = tree.map_structure(
         lambda leaf: leaf.value if isinstance(leaf, OnReplicas) else leaf, batch
     )
-    return data, whole
+    return data, None if rows is None else np.int32(rows)  # an array: one program for any number
+
+
+def _rows_of(data: PyTree) -> int:
+    """Returns how many rows a replica has."""
+    return next((leaf.shape[0] for leaf in tree.flatten(data) if jnp.ndim(leaf)), 1)
 
 
 def _keep(variables: list[Any], before: list[Any], after: list[Any]) -> None:
@@ -193,17 +182,16 @@ def _keep(variables: list[Any], before: list[Any], after: list[Any]) -> None:
             variable.set_on_replica(new)
 
 
-def _counted_once(before: list[Any], after: list[Any]) -> list[Any]:
-    """Returns what the first replica counted: all replicas saw the same rows."""
-    context = current_replica()
-    if context is None:
-        return after
-    first = context.replica_id_in_sync_group == 0
-    return [jnp.where(first, new, old) for new, old in zip(after, before, strict=True)]
+def _without_rows(variables: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
+    """Returns what a replica without rows keeps: of its own state, no means of nothing."""
+    return [
+        jnp.where(jnp.isfinite(new), new, old) if is_own(variable) and new is not old else new
+        for variable, old, new in zip(variables, before, after, strict=True)
+    ]
 
 
 def _logs_of_all(
-    model: Model, logs: PyTree, variables: list[Any], values: list[Any], counted: set[int]
+    model: Model, logs: PyTree, share: Share, variables: list[Any], counted: set[int]
 ) -> Any:
     """Returns a step's logs for all replicas: of metrics the result of all rows, else the mean.
 
@@ -216,16 +204,17 @@ def _logs_of_all(
     first = context.replica_id_in_sync_group == 0
     count = context.num_replicas_in_sync
 
-    def share(variable: JaxVariable, value: jax.Array) -> Any:
+    def part(variable: JaxVariable) -> Any:
+        value: Any = variable.value
         if variable.aggregation == "sum":
             return value
         if variable.aggregation == "only_first_replica":
             return jnp.where(first, value, jnp.zeros_like(value))
         return value / count
 
-    shares = [share(*each) for each in zip(variables, values, strict=True)]
-    logs = _tree.map_structure(lambda log: jnp.asarray(log) / count, logs)
-    totals, logs = context.all_reduce("SUM", (shares, logs))
+    parts = [part(variable) for variable in variables]
+    logs = _tree.map_structure(share.part, logs)
+    totals, logs = context.all_reduce("SUM", (parts, logs))
     mapping = list(zip(variables, totals, strict=True))
     with backend.StatelessScope(state_mapping=mapping):
         for metric in model.metrics:
