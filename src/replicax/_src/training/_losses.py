@@ -6,7 +6,10 @@ replica therefore gives the gradient of the mean over all examples.
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +18,28 @@ import numpy as np
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import ArrayInput, Tracer
 from replicax._src.context import get_strategy, has_strategy, in_cross_replica_context
+
+
+@final
+class _Convention(threading.local):
+    as_mean: Callable[[jax.Array], jax.Array] | None = None  # where gradients are averaged
+
+
+_convention = _Convention()
+
+
+@contextlib.contextmanager
+def losses_as_means(as_mean: Callable[[jax.Array], jax.Array]) -> Iterator[None]:
+    """Within the block replicas have means of their own rows, which are averaged, not added up.
+
+    `as_mean` makes such a mean of a part of the whole loss. In a `train_step` of Keras a loss may
+    be either, and is to be the same.
+    """
+    before, _convention.as_mean = _convention.as_mean, as_mean
+    try:
+        yield
+    finally:
+        _convention.as_mean = before
 
 
 def compute_average_loss(
@@ -43,13 +68,10 @@ def compute_average_loss(
         )
     if global_batch_size is None:
         _require_replica("compute_average_loss", ", or pass global_batch_size")
-        size: Any = losses.shape[0] * get_strategy().num_replicas_in_sync
-    else:
-        size = _checked_batch_size(global_batch_size)
-    total = jnp.sum(losses)
-    if isinstance(size, int):  # known beforehand, and two operations fewer under jax.grad
-        return total / size if size else jnp.zeros_like(total)
-    return jnp.where(size == 0, jnp.zeros_like(total), total / jnp.where(size == 0, 1, size))
+        replicas = get_strategy().num_replicas_in_sync
+        return _divided(losses, losses.shape[0] * (1 if _convention.as_mean else replicas))
+    part = _divided(losses, _checked_batch_size(global_batch_size))
+    return part if _convention.as_mean is None else _convention.as_mean(part)
 
 
 def scale_regularization_loss(regularization_loss: ArrayInput) -> jax.Array:
@@ -59,7 +81,14 @@ def scale_regularization_loss(regularization_loss: ArrayInput) -> jax.Array:
     """
     _require_replica("scale_regularization_loss")
     total = jnp.sum(_as_floats(regularization_loss, "regularization_loss"))
-    return total / get_strategy().num_replicas_in_sync
+    return total if _convention.as_mean else total / get_strategy().num_replicas_in_sync
+
+
+def _divided(losses: jax.Array, size: Any) -> jax.Array:
+    total = jnp.sum(losses)
+    if isinstance(size, int):  # known beforehand, and two operations fewer under jax.grad
+        return total / size if size else jnp.zeros_like(total)
+    return jnp.where(size == 0, jnp.zeros_like(total), total / jnp.where(size == 0, 1, size))
 
 
 def _require_replica(what: str, or_else: str = "") -> None:

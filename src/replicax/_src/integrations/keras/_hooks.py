@@ -277,6 +277,8 @@ def _hook_models() -> None:
         ("predict_function", _steps.predict_function),
     ):
         _around(JAXTrainer, f"make_{name}", functools.partial(_make, name, function))
+    for name in ("train_step", "test_step", "predict_step"):
+        _around(JAXTrainer, name, _steps.of_either_kind)
     _around(JAXTrainer, "_get_jax_state", _jax_state)
     _around(JAXTrainer, "jax_state_sync", _jax_state_sync)
     _around(JAXEpochIterator, "_get_iterator", _iterator)

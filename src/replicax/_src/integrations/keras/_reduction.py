@@ -27,6 +27,7 @@ from replicax._src.context import (
 )
 from replicax._src.integrations.keras._variables import Replicated
 from replicax._src.strategies import Strategy
+from replicax._src.training import losses_as_means
 
 
 @final
@@ -85,7 +86,8 @@ def of_means(share: Share) -> Iterator[None]:
     """
     before, _state.share = _state.share, share
     try:
-        yield
+        with losses_as_means(share.mean):
+            yield
     finally:
         _state.share = before
 

@@ -1,12 +1,15 @@
 """One step of `fit`, `evaluate` or `predict` on all replicas.
 
-Keras's own step is a function from the values of all variables to their new values. Each replica
-calls it with its copies and keeps what comes back; only gradients (`_reduction.py`) and what is
-shown of metrics cross from replica to replica.
+Keras's own step on JAX, `train_step(state, data)`, is a function from the values of all variables
+to their new values. Each replica calls it with its copies and keeps what comes back. One that was
+written for TensorFlow, `train_step(data)`, uses the variables themselves. Only gradients
+(`_reduction.py`) and what is shown of metrics cross from replica to replica.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,12 +23,16 @@ from keras.src.models.model import Model
 import replicax as rx
 from replicax._src import _tree
 from replicax._src._typing import PyTree
-from replicax._src.context import current_replica
+from replicax._src.context import current_replica, has_strategy
 from replicax._src.functions import Function
 from replicax._src.integrations.keras import _reduction
 from replicax._src.integrations.keras._batches import OnReplicas, Sharing, joined
 from replicax._src.integrations.keras._reduction import Share
-from replicax._src.integrations.keras._variables import differs_by_replica, is_own
+from replicax._src.integrations.keras._variables import (
+    differs_by_replica,
+    is_own,
+    noting_assignments,
+)
 from replicax._src.strategies import Strategy
 
 StepFunction = Callable[[Any, Iterator[Any]], tuple[Any, Any]]
@@ -34,15 +41,7 @@ StepFunction = Callable[[Any, Iterator[Any]], tuple[Any, Any]]
 def train_function(model: Model, strategy: Strategy) -> StepFunction:
     """Returns what Keras calls for each batch of `fit`, in place of its own compiled step."""
 
-    def groups() -> list[list[Any]]:
-        return [
-            model.trainable_variables,
-            model.non_trainable_variables,
-            model.optimizer.variables,
-            model.metrics_variables,
-        ]
-
-    train = _with_logs(model, strategy, groups, lambda: model.train_step)
+    train = _with_logs(model, strategy, "train_step")
 
     def function(state: PyTree, iterator: Iterator[Any]) -> tuple[Any, Any]:
         object.__setattr__(model, "_unsettled", True)
@@ -53,11 +52,7 @@ def train_function(model: Model, strategy: Strategy) -> StepFunction:
 
 def test_function(model: Model, strategy: Strategy) -> StepFunction:
     """Returns the same for `evaluate`."""
-
-    def groups() -> list[list[Any]]:
-        return [model.trainable_variables, model.non_trainable_variables, model.metrics_variables]
-
-    return _with_logs(model, strategy, groups, lambda: model.test_step)
+    return _with_logs(model, strategy, "test_step")
 
 
 def predict_function(model: Model, strategy: Strategy) -> StepFunction:
@@ -65,13 +60,9 @@ def predict_function(model: Model, strategy: Strategy) -> StepFunction:
     _require_replicated(model, strategy, model.variables)
 
     def on_replica(data: PyTree) -> Any:
-        groups = [model.trainable_variables, model.non_trainable_variables]
-        state = tuple([v.value for v in group] for group in groups)
-        outputs, after = model.predict_step(state, data)
-        _keep(groups[1], state[1], after)
-        return outputs
+        return _called(model, "predict_step", data, Share(_rows_of(data)))
 
-    run = _compiled(model, lambda data: strategy.run(on_replica, args=(data,)))
+    run = _compiled(model, "predict_step", lambda data: strategy.run(on_replica, args=(data,)))
     sharing = Sharing(strategy)
 
     def step(batch: PyTree) -> Any:
@@ -86,30 +77,19 @@ def predict_function(model: Model, strategy: Strategy) -> StepFunction:
     return _several(model, step, join)
 
 
-def _with_logs(
-    model: Model,
-    strategy: Strategy,
-    groups_of: Callable[[], list[list[Any]]],
-    step_of: Callable[[], Callable[..., Any]],
-) -> StepFunction:
-    _require_replicated(model, strategy, [v for group in groups_of() for v in group])
+def _with_logs(model: Model, strategy: Strategy, name: str) -> StepFunction:
+    _require_replicated(model, strategy, [v for group in _groups(model, name) for v in group])
 
     def on_replica(data: PyTree, rows: ArrayLike | None) -> Any:
-        groups = groups_of()
-        state = tuple([v.value for v in group] for group in groups)
         share = Share(_rows_of(data), rows)
-        with _reduction.of_means(share):
-            logs, after = step_of()(state, data)
-        for group, before, new in zip(groups, state, after, strict=True):
-            _keep(group, before, new if share.rows else _without_rows(group, before, new))
-        variables, before, new = groups[-1], state[-1], after[-1]
-        counted = {id(v) for v, old, now in zip(variables, before, new) if now is not old}
-        return _logs_of_all(model, logs, share, variables, counted)
+        with _reduction.of_means(share), noting_assignments() as assigned:
+            logs = _called(model, name, data, share)
+        return _logs_of_all(model, logs, share, assigned)
 
     def run(data: PyTree, rows: ArrayLike | None) -> Any:
         return strategy.run(on_replica, args=(data, rows))
 
-    compiled = _compiled(model, run)
+    compiled = _compiled(model, name, run)
     sharing = Sharing(strategy)
 
     def step(batch: PyTree) -> Any:
@@ -155,10 +135,65 @@ def _several(model: Model, step: Callable[[Any], Any], join: Callable[[list[Any]
     return function
 
 
-def _compiled(model: Model, run: Callable[..., Any]) -> Callable[..., Any]:
+def _compiled(model: Model, name: str, run: Callable[..., Any]) -> Callable[..., Any]:
     if model.run_eagerly or not model.jit_compile:
         return run
-    return Function(run, may_make_variables=False)  # Keras has built the model before
+    # For its own steps Keras has made all variables before.
+    return Function(run, may_make_variables=not _takes_state(getattr(model, name)))
+
+
+def _takes_state(step: Callable[..., Any]) -> bool:
+    """Returns whether a step is `step(state, data)`, as Keras on JAX has it, or `step(data)`."""
+    kinds = [each.kind for each in inspect.signature(step).parameters.values()]
+    return len([kind for kind in kinds if kind is not inspect.Parameter.KEYWORD_ONLY]) != 1
+
+
+def _groups(model: Model, name: str) -> list[list[Any]]:
+    """Returns the variables that make up the state of a step of Keras."""
+    groups = [model.trainable_variables, model.non_trainable_variables]
+    if name == "train_step":
+        groups.append([] if model.optimizer is None else model.optimizer.variables)
+    if name != "predict_step":
+        groups.append(model.metrics_variables)
+    return groups
+
+
+def _called(model: Model, name: str, data: PyTree, share: Share) -> Any:
+    """Calls a step of the model on a replica, and returns its logs or outputs."""
+    step = getattr(model, name)
+    if _takes_state(step):
+        return _with_state(model, name, step, data, share)
+    groups = _groups(model, name)
+    before = [[v.value for v in group] for group in groups] if not share.rows else []
+    result = step(data)
+    if not share.rows:
+        for group, old in zip(groups, before, strict=True):
+            new = [v.value for v in group]
+            _keep(group, new, _without_rows(group, old, new))
+    return result
+
+
+def _with_state(
+    model: Model, name: str, step: Callable[..., Any], data: PyTree, share: Share
+) -> Any:
+    """Calls a step of Keras's kind, and keeps the state that it returns."""
+    groups = _groups(model, name)
+    state = tuple([v.value for v in group] for group in groups)
+    result, after = step(state, data)
+    if name == "predict_step":  # it returns what is not trainable alone
+        after = (state[0], after)
+    for group, before, new in zip(groups, state, after, strict=True):
+        _keep(group, before, new if share.rows else _without_rows(group, before, new))
+    return result
+
+
+def of_either_kind(original: Callable[..., Any], model: Model, *args: PyTree) -> Any:
+    """Keras's own steps, which those of TensorFlow's kind call as `super().train_step(data)`."""
+    if len(args) != 1 or not has_strategy():
+        return original(model, *args)
+    [data] = args
+    share = Share(_rows_of(data))
+    return _with_state(model, original.__name__, functools.partial(original, model), data, share)
 
 
 def _unwrapped(batch: PyTree) -> tuple[Any, ArrayLike | None]:
@@ -190,12 +225,10 @@ def _without_rows(variables: list[Any], before: list[Any], after: list[Any]) -> 
     ]
 
 
-def _logs_of_all(
-    model: Model, logs: PyTree, share: Share, variables: list[Any], counted: set[int]
-) -> Any:
+def _logs_of_all(model: Model, logs: PyTree, share: Share, assigned: set[int]) -> Any:
     """Returns a step's logs for all replicas: of metrics the result of all rows, else the mean.
 
-    `counted`: the ids of the variables that the step changed. Under the name of a metric that it
+    `assigned`: the ids of the variables that the step changed. Under the name of a metric that it
     did not touch, it returns something of its own.
     """
     context = current_replica()
@@ -212,15 +245,17 @@ def _logs_of_all(
             return jnp.where(first, value, jnp.zeros_like(value))
         return value / count
 
+    variables = model.metrics_variables
     parts = [part(variable) for variable in variables]
     logs = _tree.map_structure(share.part, logs)
     totals, logs = context.all_reduce("SUM", (parts, logs))
     mapping = list(zip(variables, totals, strict=True))
     with backend.StatelessScope(state_mapping=mapping):
         for metric in model.metrics:
-            if any(id(variable) in counted for variable in metric.variables):
-                found = metric.result()
-                found = found if isinstance(found, dict) else {metric.name: found}
+            if any(id(variable) in assigned for variable in metric.variables):
+                found = {metric.name: metric.result()}
+                if isinstance(found[metric.name], dict):  # by its name, or each by its own
+                    found |= found[metric.name]
                 logs.update({name: found[name] for name in found.keys() & logs.keys()})
     return logs
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,25 @@ _AGGREGATIONS = {
     "sum": _AGGREGATION.SUM,
     "only_first_replica": _AGGREGATION.ONLY_FIRST_REPLICA,
 }
+
+
+@final
+class _Assigned(threading.local):
+    def __init__(self) -> None:
+        self.ids: set[int] = set()  # of the variables that were assigned since the set was made
+
+
+_assigned = _Assigned()
+
+
+@contextlib.contextmanager
+def noting_assignments() -> Iterator[set[int]]:
+    """Gives a set that will hold the ids of the variables that this thread assigns meanwhile."""
+    before, _assigned.ids = _assigned.ids, set()
+    try:
+        yield _assigned.ids
+    finally:
+        _assigned.ids = before
 
 
 class Replicated:
@@ -60,10 +80,12 @@ class Replicated:
         return self._maybe_autocast(self._value if found is None else found)  # pyright: ignore
 
     def _direct_assign(self, value: ArrayLike) -> None:
+        _assigned.ids.add(id(self))
         self._in_strategy.assign(value)
 
     def set_on_replica(self, value: ArrayLike) -> None:
         """In replica context: sets this replica's copy, as it is."""
+        _assigned.ids.add(id(self))
         copy_here(self._in_strategy).assign(value)
 
 
