@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import keras as _keras
 import numpy as np
-import pytest
 
 import replicax as rx
 from tests.replicas import mirrored
@@ -14,9 +13,6 @@ from tests.under_test import cpus
 
 keras: Any = _keras  # which does not say the types of its functions
 layers, ops = keras.layers, keras.ops
-
-# Batches that the replicas do not divide are right, and slow.
-SOME_ODD_BATCHES = pytest.mark.filterwarnings("ignore:.*cannot share:UserWarning")
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(14, 4)).astype(np.float32)  # in batches of 8: the second one has 6 rows

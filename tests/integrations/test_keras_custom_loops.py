@@ -370,3 +370,46 @@ def test_names_with_numbers_that_the_user_gave_are_kept_in_checkpoints(tmp_path:
     for name in ("enc_1", "enc_2"):
         one, other = (model.get_layer(name).get_weights() for model in models)
         same(one, other, atol=0)
+
+
+class Subclassed(keras.Model):
+    """Has no variables before it is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(1)
+
+    def call(self, x: Any) -> Any:
+        return self.dense(x)
+
+
+@pytest.mark.parametrize("rows", [(3, 3), (3, 2)])
+def test_a_step_that_failed_leaves_nothing_behind(rows: tuple[int, int]):
+    """Variables that were about to be made are made in the next step, in their own strategy."""
+    strategy = mirrored(2)
+    batch = rx.distribute.PerReplica([np.ones((n, 4), np.float32) for n in rows])
+
+    def program() -> Any:
+        with strategy.scope():
+            model, optimizer = Subclassed(), keras.optimizers.SGD(0.1)
+
+        def step(x: Any) -> Any:
+            variables = model.trainable_variables
+            loss, gradients = rx.value_and_grad(lambda: ops.sum(model(x)), variables)
+            optimizer.apply_gradients(zip(gradients, variables))
+            return loss
+
+        return model, rx.function(lambda x: strategy.run(step, args=(x,)))
+
+    model, step = program()
+    with pytest.warns(UserWarning, match="given no variables.*call it once on a batch"):
+        with pytest.raises(ValueError, match="no gradients.*call it once on a batch before"):
+            step(batch)
+    _, other_step = program()
+    with pytest.warns(UserWarning, match="given no variables"):
+        with pytest.raises(ValueError, match="no gradients"):
+            other_step(batch)  # of its own variables, not of those that the first one has left
+    step(batch)
+    [kernel, bias] = model.trainable_variables
+    np.testing.assert_allclose(np.asarray(bias), [-0.1 * sum(rows)], atol=1e-6)
+    assert kernel.__rx_variable__.distribute_strategy is strategy

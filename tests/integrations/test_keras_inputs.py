@@ -1,7 +1,6 @@
 """What `fit`, `evaluate` and `predict` of a Keras model take under a strategy."""
 
 import math
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 import replicax as rx
 from tests.integrations.keras_programs import (
     LABELS,
-    SOME_ODD_BATCHES,
     X,
     Y,
     classifier,
@@ -134,7 +132,6 @@ INPUTS = {"first": X, "second": X[::-1].copy()}
 TARGETS = {"class": LABELS, "size": Y}
 
 
-@SOME_ODD_BATCHES
 def test_dictionaries_and_several_outputs():
     def program(model: Any) -> Any:
         found = fitted(model, INPUTS, TARGETS, validation_data=(INPUTS, TARGETS), steps_per_epoch=2)
@@ -157,7 +154,6 @@ def test_data_sets_of_dictionaries_with_weights():
     same(model.evaluate(data, verbose=0), plain.evaluate(INPUTS, TARGETS, 8, 0, weights))
 
 
-@SOME_ODD_BATCHES
 @pytest.mark.parametrize("steps", [1, 4])
 def test_validation_split_and_steps_per_execution(steps: int):
     def program(model: Any) -> Any:
@@ -169,7 +165,6 @@ def test_validation_split_and_steps_per_execution(steps: int):
     same_as_on_one_device(lambda: mlp(metrics=["mae"], steps_per_execution=steps), program)
 
 
-@SOME_ODD_BATCHES
 def test_rows_come_back_in_order_and_each_once():
     strategy = mirrored(4)
     with strategy.scope():
@@ -207,15 +202,3 @@ def test_predict_builds_a_model():
         return keras.Sequential([layers.Dense(3, "tanh"), layers.Dropout(0.5), layers.Dense(1)])
 
     same_as_on_one_device(make, lambda model: model.predict(X, batch_size=8, verbose=0))
-
-
-def test_a_batch_size_that_replicas_do_not_divide_gets_a_warning_and_is_right():
-    model = seeded(mlp, mirrored(4))
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        found = fitted(model, batch_size=6)
-    [warning, *_] = [each for each in seen if "cannot share" in str(each.message)]
-    assert "4 replicas cannot share 6 rows out evenly" in str(warning.message)
-    assert "multiple of 4" in str(warning.message)
-    assert warning.filename == fitted.__code__.co_filename
-    same(found, fitted(seeded(mlp), batch_size=6))

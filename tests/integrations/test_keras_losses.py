@@ -7,7 +7,6 @@ import pytest
 
 from tests.integrations.keras_programs import (
     LABELS,
-    SOME_ODD_BATCHES,
     X,
     Y,
     classifier,
@@ -29,7 +28,6 @@ TOKENS = TOKENS.astype(np.int32)
 TAGS = np.stack([TOKENS, TOKENS[::-1]], axis=-1).astype(np.float32)
 
 
-@SOME_ODD_BATCHES
 @pytest.mark.parametrize("weights", [{"sample_weight": WEIGHTS}, {"class_weight": {1: 3.0}}])
 def test_weights_of_rows(weights: dict[str, Any]):
     def make() -> Any:
@@ -78,7 +76,6 @@ def test_masked_steps_do_not_count(reduction: str, weighted: bool | str):
     same_as_on_one_device(make, program)
 
 
-@SOME_ODD_BATCHES
 def test_masks_reach_recurrent_layers_and_pooling():
     def make() -> Any:
         inputs = keras.Input((4,), dtype="int32")
@@ -137,7 +134,6 @@ def test_a_loss_is_not_taken_for_an_older_one_of_another_layer():
     assert [added() for _ in range(3)] == [2, 2, 2]
 
 
-@SOME_ODD_BATCHES
 @pytest.mark.parametrize("eagerly", [True, False])
 def test_added_losses_stay_with_their_replica_where_a_layer_waits_for_others(eagerly: bool):
     def make() -> Any:

@@ -1,13 +1,14 @@
-"""Steps that users write themselves, in the way of Keras on JAX."""
+"""Steps that users write themselves, in the way of Keras on JAX and in that of TensorFlow."""
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import replicax as rx
 from tests.integrations.keras_programs import (
-    SOME_ODD_BATCHES,
     X,
     Y,
     fitted,
@@ -16,6 +17,7 @@ from tests.integrations.keras_programs import (
     mlp,
     ops,
     ready,
+    same,
     same_as_on_one_device,
     seeded,
 )
@@ -67,7 +69,6 @@ class WholeStep(keras.Model):
         return logs, (trainable, others, metrics)
 
 
-@SOME_ODD_BATCHES
 def test_a_step_of_ones_own():
     same_as_on_one_device(lambda: ready(network(WholeStep), metrics=["mae"]), evaluated)
 
@@ -101,7 +102,6 @@ class OwnLoss(keras.Model):
         return [self._loss_tracker, self.seen, self.error]
 
 
-@SOME_ODD_BATCHES
 def test_a_loss_and_metrics_of_ones_own():
     def program(model: Any) -> Any:
         found = fitted(model, batch_size=7)
@@ -194,3 +194,142 @@ def test_metrics_whose_state_is_not_a_sum():
     model = seeded(make, mirrored(4))
     history = model.fit(X[:8], Y[:8], batch_size=8, verbose=0).history
     assert history["first"] == history["mean"] == [2]
+
+
+class AsInTensorFlow(keras.Model):
+    """The steps of Keras's guide to custom steps in TensorFlow, with `rx.value_and_grad`."""
+
+    how = "compute_loss"
+
+    def loss_of(self, x: Any, y: Any, y_pred: Any) -> Any:
+        if self.how == "compute_loss":
+            return self.compute_loss(x=x, y=y, y_pred=y_pred)
+        if self.how == "object":
+            return keras.losses.MeanSquaredError()(y, y_pred)
+        if self.how == "average":
+            rows = jnp.mean(jnp.square(y - y_pred), axis=-1)
+            return rx.nn.compute_average_loss(rows) + rx.nn.scale_regularization_loss(0.0)
+        return jnp.mean(jnp.square(y - y_pred))
+
+    def seen(self, loss: Any, y: Any, y_pred: Any) -> Any:
+        for metric in self.metrics:
+            if metric.name == "loss":
+                metric.update_state(loss, sample_weight=y.shape[0])
+            else:
+                metric.update_state(y, y_pred)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def train_step(self, data: Any) -> Any:
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+
+        def loss_fn() -> Any:
+            y_pred = self(x, training=True)
+            return self.loss_of(x, y, y_pred), y_pred
+
+        (loss, y_pred), gradients = rx.value_and_grad(
+            loss_fn, self.trainable_variables, has_aux=True
+        )
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+        return self.seen(loss, y, y_pred)
+
+    def test_step(self, data: Any) -> Any:
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+        y_pred = self(x, training=False)
+        return self.seen(self.loss_of(x, y, y_pred), y, y_pred)
+
+    def predict_step(self, data: Any) -> Any:
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return self(x, training=False) * 2.0
+
+
+def as_in_tensorflow(model: Any) -> Any:
+    """Batches that the replicas divide, and others: 6, 6 and 2 rows."""
+    found = fitted(model, batch_size=6, validation_data=(X, Y))
+    return found, model.evaluate(X, Y, batch_size=6, verbose=0)
+
+
+@pytest.fixture(scope="module")
+def with_keras_steps() -> Any:
+    return as_in_tensorflow(seeded(lambda: ready(network(keras.Model), metrics=["mae"])))
+
+
+@pytest.mark.parametrize(
+    ("how", "compiled"),
+    [
+        ("compute_loss", {}),
+        ("object", {}),
+        ("average", {}),
+        ("mean", {}),
+        ("compute_loss", {"run_eagerly": True}),
+    ],
+    ids=str,
+)
+def test_steps_as_tensorflow_has_them(how: str, compiled: dict[str, Any], with_keras_steps: Any):
+    """However the loss is made, the numbers are those of Keras's own steps on one device."""
+
+    def make() -> Any:
+        model = network(AsInTensorFlow)
+        model.how = how
+        return ready(model, metrics=["mae"], **compiled)
+
+    model = seeded(make, mirrored(4))
+    same(as_in_tensorflow(model), with_keras_steps)
+    same(model.predict(X, verbose=0), 2 * np.asarray(model(X)))
+
+
+class OnTopOfKeras(keras.Model):
+    """Steps that do what Keras's do, and something more."""
+
+    def train_step(self, data: Any) -> Any:
+        return {**super().train_step(data), "seven": 7.0}
+
+    def test_step(self, data: Any) -> Any:
+        return super().test_step(data)
+
+    def predict_step(self, data: Any) -> Any:
+        return super().predict_step(data) + 1.0
+
+
+def test_steps_as_tensorflow_has_them_can_call_those_of_keras():
+    def program(model: Any) -> Any:
+        found = fitted(model)
+        added = model.predict(X, verbose=0) - model(X)
+        return found, model.evaluate(X, Y, batch_size=8, verbose=0), added
+
+    found = program(seeded(lambda: ready(network(OnTopOfKeras), metrics=["mae"]), mirrored(2)))
+    expected = program(seeded(lambda: ready(network(keras.Model), metrics=["mae"])))
+    assert found[0]["history"].pop("seven") == [7.0, 7.0]
+    same(found[:2], expected[:2])
+    np.testing.assert_allclose(found[2], 1, atol=1e-5)
+
+
+def test_replicas_overflow_together_in_a_step_as_tensorflow_has_it():
+    class Scaled(AsInTensorFlow):
+        def loss_of(self, x: Any, y: Any, y_pred: Any) -> Any:
+            return self.optimizer.scale_loss(super().loss_of(x, y, y_pred))
+
+    def make() -> Any:
+        keras.config.set_dtype_policy("mixed_float16")
+        try:
+            model = network(Scaled)
+            optimizer = keras.optimizers.LossScaleOptimizer(
+                keras.optimizers.SGD(0.1), initial_scale=1024.0
+            )
+            return ready(model, optimizer=optimizer)
+        finally:
+            keras.config.set_dtype_policy("float32")
+
+    strategy = mirrored(2)
+    model = seeded(make, strategy)
+    x = X[:8].copy()
+    before = model.get_weights()
+    x[7] = 3e4  # it overflows on the second replica alone
+    model.train_on_batch(x, Y[:8] * 1e4)
+    same(model.get_weights(), before, atol=0)
+    assert float(np.asarray(model.optimizer.dynamic_scale)) == 512.0
+    model.train_on_batch(X[:8], Y[:8])
+    for variable in (*model.trainable_variables, model.optimizer.dynamic_scale):
+        one, other = strategy.experimental_local_results(variable.__rx_variable__)
+        np.testing.assert_array_equal(one, other)
+    assert np.isfinite(np.concatenate([w.ravel() for w in model.get_weights()])).all()
+    assert not np.array_equal(model.get_weights()[0], before[0])

@@ -98,7 +98,8 @@ def test_two_workers_train_as_one_process_does(job: tuple[Path, Worker, Worker])
         np.testing.assert_allclose(found["history"][name], values, rtol=1e-5)
     predicted = model.predict(x, verbose=0)
     np.testing.assert_allclose(found["predicted"], predicted, rtol=1e-4, atol=1e-6)
-    np.testing.assert_array_equal(found["loaded"], found["predicted"])
+    # On one device the rows are not shared out, so that sums are made in another order.
+    np.testing.assert_allclose(found["loaded"], found["predicted"], rtol=1e-5, atol=1e-6)
     expected = model.evaluate(x, y, batch_size=8, verbose=0)
     np.testing.assert_allclose([*found["evaluated"], found["arrays"]], [expected] * 3, rtol=1e-5)
 

@@ -8,6 +8,7 @@ from replicax._src.training._accumulation import accumulate_gradients as accumul
 from replicax._src.training._gradients import grad as grad
 from replicax._src.training._gradients import value_and_grad as value_and_grad
 from replicax._src.training._losses import compute_average_loss as compute_average_loss
+from replicax._src.training._losses import losses_as_means as losses_as_means
 from replicax._src.training._losses import scale_regularization_loss as scale_regularization_loss
 from replicax._src.training._losses import share_of_mean as share_of_mean
 from replicax._src.training._metrics import Accuracy as Accuracy

@@ -6,9 +6,12 @@ therefore gives the gradient of the mean over all rows.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -77,7 +80,29 @@ def share_of_mean(values: ArrayInput, sample_weight: ArrayInput | None = None) -
         weight = _as_floats(sample_weight, "sample_weight", allow_masks=True)
         weight = _broadcast_weight(weight, array, "values").astype(sums)
         total, divisor = jnp.sum(array * weight), add_up(jnp.sum(weight))
-    return _divided(total, divisor).astype(array.dtype)
+    return _as_share(_divided(total, divisor).astype(array.dtype))
+
+
+@final
+class _Convention(threading.local):
+    as_mean: Callable[[jax.Array], jax.Array] | None = None  # where gradients are averaged
+
+
+_convention = _Convention()
+
+
+@contextlib.contextmanager
+def losses_as_means(as_mean: Callable[[jax.Array], jax.Array]) -> Iterator[None]:
+    """Within the block replicas have means of their own rows, which are averaged, not added up.
+
+    `as_mean` makes such a mean of a part of the whole loss. In a `train_step` of Keras a loss may
+    be either, and is to be the same.
+    """
+    before, _convention.as_mean = _convention.as_mean, as_mean
+    try:
+        yield
+    finally:
+        _convention.as_mean = before
 
 
 def compute_average_loss(
@@ -106,10 +131,9 @@ def compute_average_loss(
     _require_rows(losses, "per_example_loss")
     if global_batch_size is None:
         _require_replica("compute_average_loss", ", or pass global_batch_size")
-        size: Any = losses.shape[0] * get_strategy().num_replicas_in_sync
-    else:
-        size = _checked_batch_size(global_batch_size)
-    return _divided(jnp.sum(losses), size)
+        replicas = 1 if _convention.as_mean else get_strategy().num_replicas_in_sync
+        return _divided(jnp.sum(losses), losses.shape[0] * replicas)
+    return _as_share(_divided(jnp.sum(losses), _checked_batch_size(global_batch_size)))
 
 
 def scale_regularization_loss(regularization_loss: ArrayInput) -> jax.Array:
@@ -119,7 +143,12 @@ def scale_regularization_loss(regularization_loss: ArrayInput) -> jax.Array:
     """
     _require_replica("scale_regularization_loss")
     total = jnp.sum(_as_floats(regularization_loss, "regularization_loss"))
-    return total / get_strategy().num_replicas_in_sync
+    return total if _convention.as_mean else total / get_strategy().num_replicas_in_sync
+
+
+def _as_share(share: jax.Array) -> jax.Array:
+    """A part of the whole loss, as the optimizer here combines the parts."""
+    return share if _convention.as_mean is None else _convention.as_mean(share)
 
 
 def _divided(total: jax.Array, divisor: Any) -> jax.Array:

@@ -1,13 +1,13 @@
 """Batches on their way to the replicas.
 
-A batch is cut into equal shares. One that the replicas do not divide (the last of an epoch, as a
-rule) goes whole to each of them: every replica then computes the same, for one step, with nothing
-padded or left out, and what is counted is counted on the first alone.
+A batch is cut into shares, as equal as its number of rows allows: some replicas have one row less,
+or none. What a replica computes then counts by its rows (`_reduction.Share`).
 """
 
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, final
 
@@ -20,22 +20,31 @@ from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_
 
 import replicax as rx
 from replicax._src._typing import DTypeLike, PyTree, override
-from replicax._src._warnings import users_line, warn
+from replicax._src._warnings import users_line
 from replicax._src.data import Structure
-from replicax._src.data.distributed import Placement, Shares
+from replicax._src.data.distributed import Placement, Shares, mark_uneven
 from replicax._src.integrations.keras._workers import SameBatches, said_by_all
 from replicax._src.strategies import Strategy, input_layout_of
 
 
 @final
 class OnReplicas:
-    """A leaf of a batch: what the replicas get of one array."""
+    """A leaf of a batch: what the replicas get of one array.
 
-    def __init__(self, value: PyTree, shape: tuple[int, ...], dtype: DTypeLike, whole: bool):
+    Attributes:
+      value: that, on their devices.
+      shape: of the array, for Keras, which builds models for it.
+      dtype: likewise.
+      rows: how many the batch has, if replicas have different numbers of them.
+    """
+
+    def __init__(
+        self, value: PyTree, shape: tuple[int, ...], dtype: DTypeLike, rows: int | None = None
+    ):
         self.value = value
         self.shape = shape
         self.dtype = dtype
-        self.whole = whole
+        self.rows = rows
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         """For Keras, which builds a model by calling it on the first batch of `predict`."""
@@ -51,7 +60,6 @@ class Sharing:
         self.layout = input_layout_of(strategy)
         self._agree: Any = None  # with the other workers, on the shapes of their shares
         self._same = SameBatches(self.layout)
-        self._rows_of_whole: int | None = None  # of the batch before, if it went whole to each
         self._placement = Placement(
             self.layout, fetch=True, integers_may_narrow=True, line=users_line()
         )
@@ -80,41 +88,46 @@ class Sharing:
         if any(isinstance(leaf, rx.distribute.DistributedValues) for leaf in leaves):
             return self._of_distributed(batch, leaves)
         if self.layout.replicas == 1 and all(isinstance(leaf, jax.Array) for leaf in leaves):
-            return _with_leaves(batch, [OnReplicas(x, x.shape, x.dtype, False) for x in leaves])
+            return _with_leaves(batch, [OnReplicas(x, x.shape, x.dtype) for x in leaves])
         arrays = [_on_host(leaf) for leaf in leaves]
-        rows = arrays[0].shape[0] if arrays[0].shape else 0
-        whole = any(a.shape[:1] != (rows,) for a in arrays) or rows % self.layout.replicas != 0
         self._same.check(arrays)
-        self._warn_of_whole_batches(rows if whole else None)
-        columns: list[Sequence[Any]] = [self._cut(array, whole) for array in arrays]
-        placed = iter(self._placement.place(Shares(Structure((0,) * len(arrays)), columns)))
+        sizes = self._sizes(arrays)
+        uneven = len(set(sizes)) > 1
+        columns: list[Sequence[Any]] = [self._cut(array, sizes) for array in arrays]
+        placed = self._placement.place(Shares(Structure((0,) * len(arrays)), columns))
+        if uneven:
+            mark_uneven(placed)
+        rows = sum(sizes) if uneven else None
         found = [
-            OnReplicas(value, array.shape, array.dtype, whole)
+            OnReplicas(value, array.shape, array.dtype, rows)
             for value, array in zip(placed, arrays, strict=True)
         ]
         return _with_leaves(batch, found)
 
-    def _cut(self, array: np.ndarray, whole: bool) -> list[np.ndarray]:
+    def _sizes(self, arrays: list[np.ndarray]) -> list[int]:
+        """Returns how many rows each replica gets; the first ones have one more than the others."""
+        count = self.layout.replicas
+        rows = [array.shape[0] for array in arrays if array.shape]
+        if len(set(rows)) > 1:  # what belongs together cannot be told: all of it goes to the first
+            return [rows[0], *[0] * (count - 1)]
+        least, more = divmod(rows[0] if rows else 0, count)
+        return [least + (replica < more) for replica in range(count)]
+
+    def _cut(self, array: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
         """Returns the parts of this worker's replicas."""
         count = self.layout.local_replicas
         first = self.layout.worker * count
-        if whole:
+        if not array.shape:
             return [array] * count
-        size = array.shape[0] // self.layout.replicas
-        return [array[i * size : (i + 1) * size] for i in range(first, first + count)]
-
-    def _warn_of_whole_batches(self, rows: int | None) -> None:
-        """`rows`: those of this batch if it goes whole to each."""
-        if rows is not None and self._rows_of_whole is not None:  # so it was not the last one
-            warn(
-                f"{self.layout.replicas} replicas cannot share {self._rows_of_whole} rows out "
-                "evenly, so that each of them computes the whole batch: they are no faster than "
-                f"one. Choose a batch size that is a multiple of {self.layout.replicas}."
-            )
-        self._rows_of_whole = rows
+        if sizes[0] and array.shape[0] != sum(sizes):
+            ends = [array.shape[0]] * len(sizes)
+        else:
+            ends = list(itertools.accumulate(sizes))
+        starts = [0, *ends]
+        return [array[starts[i] : ends[i]] for i in range(first, first + count)]
 
     def _of_distributed(self, batch: PyTree, leaves: list[Any]) -> Any:
-        """Returns an element of a distributed data set: it is shared out already, if evenly."""
+        """Returns an element of a distributed data set: if not evenly, it is shared out anew."""
         parts = [self._strategy.experimental_local_results(leaf) for leaf in leaves]
         shapes = [[list(part.shape) for part in each] for each in parts]
         uneven = any(shape != each[0] for each in shapes for shape in each)
@@ -124,13 +137,21 @@ class Sharing:
             said = said_by_all(self._agree, shapes, "its next batch")
             uneven = any(others != shapes for others in said) or uneven
         if uneven:
-            gathered = [self._strategy.gather(leaf, axis=0) for leaf in leaves]
+            gathered = [joined(self._strategy, leaf) for leaf in leaves]
             return self.share_out(_with_leaves(batch, gathered))
         found = [
-            OnReplicas(leaf, each[0].shape, each[0].dtype, whole=False)
+            OnReplicas(leaf, each[0].shape, each[0].dtype)
             for leaf, each in zip(leaves, parts, strict=True)
         ]
         return _with_leaves(batch, found)
+
+
+def joined(strategy: Strategy, value: PyTree) -> np.ndarray:
+    """Returns the rows of the replicas of all workers, in their order."""
+    if input_layout_of(strategy).workers > 1:
+        return np.asarray(strategy.gather(value, axis=0))
+    parts = [np.asarray(part) for part in strategy.experimental_local_results(value)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 @final

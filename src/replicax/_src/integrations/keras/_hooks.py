@@ -19,6 +19,7 @@ from typing import Any, final
 import jax
 import keras
 from keras.src.backend.common import global_state
+from keras.src.backend.common import variables as common_variables
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.jax import nn
@@ -124,6 +125,9 @@ def _hook_variables() -> None:
     own_value: Any = JaxVariable.value
 
     def value(variable: JaxVariable) -> Any:
+        if variable._to_be_made_in is not None and not in_stateless_scope():  # pyright: ignore
+            _variables.make_late(variable)
+            return variable.value
         catch_up(variable)
         if _would_be_kept(variable):
             raise ValueError(
@@ -134,6 +138,15 @@ def _hook_variables() -> None:
             )
         return own_value.fget(variable)
 
+    def left_to_be_made(variable: JaxVariable) -> Any:
+        if variable._to_be_made_in is None or in_stateless_scope():  # pyright: ignore  # set below
+            raise AttributeError("__rx_variable__")
+        _variables.make_late(variable)
+        return variable.__rx_variable__  # pyright: ignore  # that of its new class
+
+    _changes.append((JaxVariable, "_to_be_made_in", None))
+    _changes.append((JaxVariable, "__rx_variable__", property(left_to_be_made)))
+    _around(common_variables, "initialize_all_variables", _variables.initialize_all)
     _changes.append((JaxVariable, "_looks_left", 0))
     _changes.append((JaxVariable, "value", property(value, doc=own_value.__doc__)))
     _around(JaxVariable, "_initialize", initialize)
@@ -194,6 +207,7 @@ def _hook_reductions() -> None:
         lambda original, value: _reduction.unscaled_loss(original(value)),
     )
     _around(BatchNormalization, "_moments", _reduction.masked_moments)
+    _around(BatchNormalization, "call", _reduction.normalized)
     _around(Mean, "update_state", _reduction.update_mean)
     _changes.append((Layer, "_losses_override", _reduction.LossesOfLayers()))
     _changes.append((Layer, "_loss_ids", _reduction.IdsOfLosses()))
@@ -207,8 +221,8 @@ def _hook_reductions() -> None:
         if not pairs and has_strategy():
             raise ValueError(
                 f"The optimizer {optimizer.name!r} was given no gradients. If they are those of "
-                "model.trainable_variables, the model had none when you asked for them: build it "
-                "first, in the scope, with an Input layer or model.build(input_shape)."
+                "model.trainable_variables, the model had none when you asked for them: call it "
+                "once on a batch before, in the scope, or give it an Input layer."
             )
         return original(optimizer, pairs)
 
@@ -260,6 +274,8 @@ def _hook_models() -> None:
         ("predict_function", _steps.predict_function),
     ):
         _around(JAXTrainer, f"make_{name}", functools.partial(_make, name, function))
+    for name in ("train_step", "test_step", "predict_step"):
+        _around(JAXTrainer, name, _steps.of_either_kind)
     _around(JAXTrainer, "_get_jax_state", _jax_state)
     _around(JAXTrainer, "jax_state_sync", _jax_state_sync)
     _around(JAXEpochIterator, "_get_iterator", _iterator)

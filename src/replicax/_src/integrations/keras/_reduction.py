@@ -27,12 +27,50 @@ from replicax._src.context import (
 )
 from replicax._src.integrations.keras._variables import Replicated
 from replicax._src.strategies import Strategy
+from replicax._src.training import losses_as_means
+
+
+@final
+class Share:
+    """What a replica has of the batch, in a step of `fit`: some of the rows, or none.
+
+    What it computes there is a mean over its rows. It counts by their number, so that all replicas
+    together have the mean over all rows.
+    """
+
+    def __init__(self, rows: int, of: ArrayLike | None = None):
+        """
+        Args:
+          rows: of this replica.
+          of: the rows of all replicas; None if they have equally many.
+        """
+        self.rows = rows
+        self._of = of
+
+    def part(self, mean: ArrayLike) -> Any:
+        """Returns the part of this replica's mean in that of all rows: those add up to it."""
+        mean = jnp.asarray(mean)
+        if not jnp.issubdtype(mean.dtype, jnp.inexact):
+            mean = mean.astype(float)
+        if not self.rows:  # the mean of nothing is not a number
+            return jnp.zeros_like(mean)
+        return mean * self._fraction.astype(mean.dtype)
+
+    def mean(self, part: jax.Array) -> Any:
+        """Returns the opposite: what to take for a mean, if `part` is to be its part."""
+        return part / self._fraction.astype(part.dtype) if self.rows else jnp.zeros_like(part)
+
+    @property
+    def _fraction(self) -> jax.Array:
+        if self._of is None:
+            context = current_replica()
+            return jnp.asarray(1 / (1 if context is None else context.num_replicas_in_sync))
+        return self.rows / jnp.asarray(self._of)
 
 
 @final
 class _State(threading.local):
-    means = False  # in a step of `fit`: a loss is the mean of the replica's rows
-    whole = False  # every replica has all rows of the batch
+    share: Share | None = None  # in a step of `fit`: a loss is the mean of the replica's rows
     reduced = False  # the gradients are those of all replicas already
 
 
@@ -41,17 +79,17 @@ Original = Callable[..., Any]  # a function of Keras that one of ours is called 
 
 
 @contextlib.contextmanager
-def of_means(whole: bool) -> Iterator[None]:
-    """In a step of `fit` replicas have equal shares, so that means of means are right.
+def of_means(share: Share) -> Iterator[None]:
+    """In a step of `fit` losses are means over the rows of a replica.
 
     Elsewhere, in loops written by hand, losses are shares of the global one, and add up.
     """
-    before = _state.means, _state.whole
-    _state.means, _state.whole = True, whole
+    before, _state.share = _state.share, share
     try:
-        yield
+        with losses_as_means(share.mean):
+            yield
     finally:
-        _state.means, _state.whole = before
+        _state.share = before
 
 
 @contextlib.contextmanager
@@ -144,15 +182,16 @@ def _build_once(_: Strategy, optimizer: BaseOptimizer, variables: Sequence[JaxVa
 def _of_all(context: ReplicaContext | None, grads: list[Any]) -> list[Any]:
     if context is None:
         return grads
-    present = [g for g in grads if g is not None]
-    reduced = iter(context.all_reduce("MEAN" if _state.means else "SUM", present))
+    share = _state.share
+    present = [g if share is None else share.part(g) for g in grads if g is not None]
+    reduced = iter(context.all_reduce("SUM", present))
     return [None if g is None else next(reduced) for g in grads]
 
 
 def scaled_loss(value: jax.Array) -> Any:
     """Returns a mean over this replica's rows as its share of the mean over all rows."""
     context = current_replica()
-    if context is None or _state.means:
+    if context is None or _state.share is not None:
         return value
     return value / context.num_replicas_in_sync
 
@@ -160,7 +199,7 @@ def scaled_loss(value: jax.Array) -> Any:
 def unscaled_loss(value: jax.Array) -> Any:
     """Returns the opposite, for what is shown."""
     context = current_replica()
-    if context is None or _state.means:
+    if context is None or _state.share is not None:
         return value
     return value * context.num_replicas_in_sync
 
@@ -173,20 +212,24 @@ def reduced_loss(
     reduction: str | None = "sum_over_batch_size",
     dtype: DTypeLike | None = None,
 ) -> Any:
-    """Returns a loss whose mean over the replicas is the loss of all rows.
+    """Returns a loss whose mean over the rows of the replicas is the loss of all rows.
 
     It is the replica's own where every row counts the same. Where some are masked or weigh more,
     replicas divide by what all of them have.
     """
     loss = original(values, sample_weight, mask, reduction, dtype)
     context = current_replica()
-    if context is None or not _state.means:
+    if context is None or reduction in (None, "none"):
         return loss
-    count = context.num_replicas_in_sync
+    if loss.shape == (0,):  # Keras leaves the losses of no rows as they are
+        loss = jnp.sum(loss)
+    share = _state.share
+    if share is None:
+        return loss
     if reduction == "sum":
-        return loss if _state.whole else loss * count
+        return share.mean(loss)
     weighted = reduction == "mean_with_sample_weight" and sample_weight is not None
-    if (mask is None and not weighted) or reduction in (None, "none"):
+    if mask is None and not weighted:
         return loss
     if weighted:
         divisor: Any = jnp.asarray(sample_weight, loss.dtype)
@@ -197,7 +240,7 @@ def reduced_loss(
     else:
         divisor = jnp.asarray(mask, loss.dtype)
     own = jax.lax.stop_gradient(jnp.sum(divisor))
-    return loss * _safe_ratio(own, context.all_reduce("MEAN", own))
+    return share.mean(loss * _safe_ratio(own, context.all_reduce("SUM", own)))
 
 
 @final
@@ -249,12 +292,13 @@ def update_mean(
 ) -> None:
     """Updates a `Mean`. In it, one number for a step of `fit`, say the loss, counts once.
 
-    Replicas have a part of the step each, where they do not all have its whole batch.
+    Replicas have a part of the step each; one without rows has nothing to say.
     """
-    context = current_replica()
-    is_one_number = sample_weight is None and jnp.ndim(values) == 0
-    if context is not None and is_one_number and _state.means and not _state.whole:
-        sample_weight = 1 / context.num_replicas_in_sync
+    share = None if current_replica() is None else _state.share
+    if share is not None and not share.rows:
+        values, sample_weight = 0.0, 0.0
+    elif share is not None and sample_weight is None and jnp.ndim(values) == 0:
+        sample_weight = share.part(1.0)
     original(metric, values, sample_weight)
 
 
@@ -304,6 +348,23 @@ def masked_moments(
     mean = mean_of_all(inputs)
     variance = mean_of_all(jnp.square(inputs - mean))
     return jnp.squeeze(mean), jnp.squeeze(variance)
+
+
+def normalized(
+    original: Original,
+    layer: BatchNormalization,
+    inputs: jax.Array,
+    training: bool | None = None,
+    mask: ArrayLike | None = None,
+) -> Any:
+    """Calls a `BatchNormalization`. Without rows there is nothing to learn from for a replica.
+
+    Where replicas normalize together, it learns from the rows of the others.
+    """
+    alone = current_replica() is None or not layer.synchronized
+    if alone and 0 in jnp.shape(inputs):
+        training = False
+    return original(layer, inputs, training=training, mask=mask)
 
 
 def seed_of_replica(seed: jax.Array) -> Any:

@@ -1,18 +1,21 @@
 """One step of `fit`, `evaluate` or `predict` on all replicas.
 
-Keras's own step is a function from the values of all variables to their new values. Each replica
-calls it with its copies and keeps what comes back; only gradients (`_reduction.py`) and what is
-shown of metrics cross from replica to replica.
+Keras's own step on JAX, `train_step(state, data)`, is a function from the values of all variables
+to their new values. Each replica calls it with its copies and keeps what comes back. One that was
+written for TensorFlow, `train_step(data)`, uses the variables themselves. Only gradients
+(`_reduction.py`) and what is shown of metrics cross from replica to replica.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from keras.src import backend, tree
 from keras.src.backend.jax.core import JaxVariable
 from keras.src.models.model import Model
@@ -20,10 +23,16 @@ from keras.src.models.model import Model
 import replicax as rx
 from replicax._src import _tree
 from replicax._src._typing import PyTree
-from replicax._src.context import current_replica
+from replicax._src.context import current_replica, has_strategy
+from replicax._src.functions import Function
 from replicax._src.integrations.keras import _reduction
-from replicax._src.integrations.keras._batches import OnReplicas, Sharing
-from replicax._src.integrations.keras._variables import differs_by_replica
+from replicax._src.integrations.keras._batches import OnReplicas, Sharing, joined
+from replicax._src.integrations.keras._reduction import Share
+from replicax._src.integrations.keras._variables import (
+    differs_by_replica,
+    is_own,
+    noting_assignments,
+)
 from replicax._src.strategies import Strategy
 
 StepFunction = Callable[[Any, Iterator[Any]], tuple[Any, Any]]
@@ -32,15 +41,7 @@ StepFunction = Callable[[Any, Iterator[Any]], tuple[Any, Any]]
 def train_function(model: Model, strategy: Strategy) -> StepFunction:
     """Returns what Keras calls for each batch of `fit`, in place of its own compiled step."""
 
-    def groups() -> list[list[Any]]:
-        return [
-            model.trainable_variables,
-            model.non_trainable_variables,
-            model.optimizer.variables,
-            model.metrics_variables,
-        ]
-
-    train = _with_logs(model, strategy, groups, lambda: model.train_step)
+    train = _with_logs(model, strategy, "train_step")
 
     def function(state: PyTree, iterator: Iterator[Any]) -> tuple[Any, Any]:
         object.__setattr__(model, "_unsettled", True)
@@ -51,22 +52,7 @@ def train_function(model: Model, strategy: Strategy) -> StepFunction:
 
 def test_function(model: Model, strategy: Strategy) -> StepFunction:
     """Returns the same for `evaluate`."""
-
-    def groups() -> list[list[Any]]:
-        return [model.trainable_variables, model.non_trainable_variables, model.metrics_variables]
-
-    return _with_logs(model, strategy, groups, lambda: model.test_step)
-
-
-def _joined_here(strategy: Strategy, output: PyTree) -> np.ndarray:
-    """Returns the rows of all replicas of this process."""
-    parts = [np.asarray(part) for part in strategy.experimental_local_results(output)]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _joined_over_workers(strategy: Strategy, output: PyTree) -> np.ndarray:
-    """Returns the rows of the replicas of all workers."""
-    return np.asarray(strategy.gather(output, axis=0))
+    return _with_logs(model, strategy, "test_step")
 
 
 def predict_function(model: Model, strategy: Strategy) -> StepFunction:
@@ -74,24 +60,14 @@ def predict_function(model: Model, strategy: Strategy) -> StepFunction:
     _require_replicated(model, strategy, model.variables)
 
     def on_replica(data: PyTree) -> Any:
-        groups = [model.trainable_variables, model.non_trainable_variables]
-        state = tuple([v.value for v in group] for group in groups)
-        outputs, after = model.predict_step(state, data)
-        _keep(groups[1], state[1], after)
-        return outputs
+        return _called(model, "predict_step", data, Share(_rows_of(data)))
 
     run = _compiled(model, lambda data: strategy.run(on_replica, args=(data,)))
     sharing = Sharing(strategy)
-    joined = _joined_over_workers if sharing.layout.workers > 1 else _joined_here
-
-    def rows(output: PyTree, whole: bool) -> np.ndarray:
-        if whole:
-            return np.asarray(strategy.experimental_local_results(output)[0])
-        return joined(strategy, output)
 
     def step(batch: PyTree) -> Any:
-        data, whole = _unwrapped(sharing.share_out(batch))
-        return tree.map_structure(lambda output: rows(output, whole), run(data))
+        data, _ = _unwrapped(sharing.share_out(batch))
+        return tree.map_structure(lambda output: joined(strategy, output), run(data))
 
     def join(outputs: list[Any]) -> Any:
         if len(outputs) == 1:
@@ -101,38 +77,23 @@ def predict_function(model: Model, strategy: Strategy) -> StepFunction:
     return _several(model, step, join)
 
 
-def _with_logs(
-    model: Model,
-    strategy: Strategy,
-    groups_of: Callable[[], list[list[Any]]],
-    step_of: Callable[[], Callable[..., Any]],
-) -> StepFunction:
-    _require_replicated(model, strategy, [v for group in groups_of() for v in group])
+def _with_logs(model: Model, strategy: Strategy, name: str) -> StepFunction:
+    _require_replicated(model, strategy, [v for group in _groups(model, name) for v in group])
 
-    def on_replica(data: PyTree, whole: bool) -> Any:
-        groups = groups_of()
-        state = tuple([v.value for v in group] for group in groups)
-        with _reduction.of_means(whole):
-            logs, after = step_of()(state, data)
-        *others, metrics = zip(groups, state, after, strict=True)
-        for group, before, new in others:
-            _keep(group, before, new)
-        variables, before, new = metrics
-        counted = {id(v) for v, old, now in zip(*metrics, strict=True) if now is not old}
-        if whole:
-            new = _counted_once(before, new)
-        _keep(variables, before, new)
-        return _logs_of_all(model, logs, variables, new, counted)
+    def on_replica(data: PyTree, rows: ArrayLike | None) -> Any:
+        share = Share(_rows_of(data), rows)
+        with _reduction.of_means(share), noting_assignments() as assigned:
+            logs = _called(model, name, data, share)
+        return _logs_of_all(model, logs, share, assigned)
 
-    def run(data: PyTree, whole: bool) -> Any:
-        return strategy.run(on_replica, args=(data, whole))
+    def run(data: PyTree, rows: ArrayLike | None) -> Any:
+        return strategy.run(on_replica, args=(data, rows))
 
     compiled = _compiled(model, run)
     sharing = Sharing(strategy)
 
     def step(batch: PyTree) -> Any:
-        data, whole = _unwrapped(sharing.share_out(batch))
-        logs = compiled(data, whole)
+        logs = compiled(*_unwrapped(sharing.share_out(batch)))
         return tree.map_structure(lambda log: strategy.experimental_local_results(log)[0], logs)
 
     return _several(model, step, lambda logs: logs[-1])
@@ -175,16 +136,78 @@ def _several(model: Model, step: Callable[[Any], Any], join: Callable[[list[Any]
 
 
 def _compiled(model: Model, run: Callable[..., Any]) -> Callable[..., Any]:
-    return run if model.run_eagerly or not model.jit_compile else rx.function(run)
+    if model.run_eagerly or not model.jit_compile:
+        return run
+    return Function(run)
 
 
-def _unwrapped(batch: PyTree) -> tuple[Any, bool]:
+def _takes_state(step: Callable[..., Any]) -> bool:
+    """Returns whether a step is `step(state, data)`, as Keras on JAX has it, or `step(data)`."""
+    kinds = [each.kind for each in inspect.signature(step).parameters.values()]
+    return len([kind for kind in kinds if kind is not inspect.Parameter.KEYWORD_ONLY]) != 1
+
+
+def _groups(model: Model, name: str) -> list[list[Any]]:
+    """Returns the variables that make up the state of a step of Keras."""
+    groups = [model.trainable_variables, model.non_trainable_variables]
+    if name == "train_step":
+        groups.append([] if model.optimizer is None else model.optimizer.variables)
+    if name != "predict_step":
+        groups.append(model.metrics_variables)
+    return groups
+
+
+def _called(model: Model, name: str, data: PyTree, share: Share) -> Any:
+    """Calls a step of the model on a replica, and returns its logs or outputs."""
+    step = getattr(model, name)
+    if _takes_state(step):
+        return _with_state(model, name, step, data, share)
+    groups = _groups(model, name)
+    before = [[v.value for v in group] for group in groups] if not share.rows else []
+    result = step(data)
+    if not share.rows:
+        for group, old in zip(groups, before, strict=True):
+            new = [v.value for v in group]
+            _keep(group, new, _without_rows(group, old, new))
+    return result
+
+
+def _with_state(
+    model: Model, name: str, step: Callable[..., Any], data: PyTree, share: Share
+) -> Any:
+    """Calls a step of Keras's kind, and keeps the state that it returns."""
+    groups = _groups(model, name)
+    state = tuple([v.value for v in group] for group in groups)
+    result, after = step(state, data)
+    if name == "predict_step":  # it returns what is not trainable alone
+        after = (state[0], after)
+    for group, before, new in zip(groups, state, after, strict=True):
+        _keep(group, before, new if share.rows else _without_rows(group, before, new))
+    return result
+
+
+def of_either_kind(original: Callable[..., Any], model: Model, *args: PyTree) -> Any:
+    """Keras's own steps, which those of TensorFlow's kind call as `super().train_step(data)`."""
+    if len(args) != 1 or not has_strategy():
+        return original(model, *args)
+    [data] = args
+    share = Share(_rows_of(data))
+    return _with_state(model, original.__name__, functools.partial(original, model), data, share)
+
+
+def _unwrapped(batch: PyTree) -> tuple[Any, ArrayLike | None]:
+    """Returns the shares, and the rows of all of them if they differ in number."""
     leaves = [leaf for leaf in tree.flatten(batch) if leaf is not None]
-    whole = leaves[0].whole
+    rows = leaves[0].rows
     data = tree.map_structure(
         lambda leaf: leaf.value if isinstance(leaf, OnReplicas) else leaf, batch
     )
-    return data, whole
+    return data, None if rows is None else np.int32(rows)  # an array: one program for any number
+
+
+def _rows_of(data: PyTree) -> int:
+    """Returns how many rows a replica has."""
+    return next((leaf.shape[0] for leaf in tree.flatten(data) if jnp.ndim(leaf)), 1)
 
 
 def _keep(variables: list[Any], before: list[Any], after: list[Any]) -> None:
@@ -193,21 +216,18 @@ def _keep(variables: list[Any], before: list[Any], after: list[Any]) -> None:
             variable.set_on_replica(new)
 
 
-def _counted_once(before: list[Any], after: list[Any]) -> list[Any]:
-    """Returns what the first replica counted: all replicas saw the same rows."""
-    context = current_replica()
-    if context is None:
-        return after
-    first = context.replica_id_in_sync_group == 0
-    return [jnp.where(first, new, old) for new, old in zip(after, before, strict=True)]
+def _without_rows(variables: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
+    """Returns what a replica without rows keeps: of its own state, no means of nothing."""
+    return [
+        jnp.where(jnp.isfinite(new), new, old) if is_own(variable) and new is not old else new
+        for variable, old, new in zip(variables, before, after, strict=True)
+    ]
 
 
-def _logs_of_all(
-    model: Model, logs: PyTree, variables: list[Any], values: list[Any], counted: set[int]
-) -> Any:
+def _logs_of_all(model: Model, logs: PyTree, share: Share, assigned: set[int]) -> Any:
     """Returns a step's logs for all replicas: of metrics the result of all rows, else the mean.
 
-    `counted`: the ids of the variables that the step changed. Under the name of a metric that it
+    `assigned`: the ids of the variables that the step changed. Under the name of a metric that it
     did not touch, it returns something of its own.
     """
     context = current_replica()
@@ -216,22 +236,25 @@ def _logs_of_all(
     first = context.replica_id_in_sync_group == 0
     count = context.num_replicas_in_sync
 
-    def share(variable: JaxVariable, value: jax.Array) -> Any:
+    def part(variable: JaxVariable) -> Any:
+        value: Any = variable.value
         if variable.aggregation == "sum":
             return value
         if variable.aggregation == "only_first_replica":
             return jnp.where(first, value, jnp.zeros_like(value))
         return value / count
 
-    shares = [share(*each) for each in zip(variables, values, strict=True)]
-    logs = _tree.map_structure(lambda log: jnp.asarray(log) / count, logs)
-    totals, logs = context.all_reduce("SUM", (shares, logs))
+    variables = model.metrics_variables
+    parts = [part(variable) for variable in variables]
+    logs = _tree.map_structure(share.part, logs)
+    totals, logs = context.all_reduce("SUM", (parts, logs))
     mapping = list(zip(variables, totals, strict=True))
     with backend.StatelessScope(state_mapping=mapping):
         for metric in model.metrics:
-            if any(id(variable) in counted for variable in metric.variables):
-                found = metric.result()
-                found = found if isinstance(found, dict) else {metric.name: found}
+            if any(id(variable) in assigned for variable in metric.variables):
+                found = {metric.name: metric.result()}
+                if isinstance(found[metric.name], dict):  # by its name, or each by its own
+                    found |= found[metric.name]
                 logs.update({name: found[name] for name in found.keys() & logs.keys()})
     return logs
 

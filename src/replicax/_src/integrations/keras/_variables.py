@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
+from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import get_stateless_scope, in_stateless_scope
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.jax.core import JaxVariable
 
 import replicax as rx
+from replicax._src.context import get_strategy, has_strategy
 from replicax._src.variable import copy_here
 
 _SYNCHRONIZATION = rx.VariableSynchronization
@@ -23,6 +28,25 @@ _AGGREGATIONS = {
     "sum": _AGGREGATION.SUM,
     "only_first_replica": _AGGREGATION.ONLY_FIRST_REPLICA,
 }
+
+
+@final
+class _Assigned(threading.local):
+    def __init__(self) -> None:
+        self.ids: set[int] = set()  # of the variables that were assigned since the set was made
+
+
+_assigned = _Assigned()
+
+
+@contextlib.contextmanager
+def noting_assignments() -> Iterator[set[int]]:
+    """Gives a set that will hold the ids of the variables that this thread assigns meanwhile."""
+    before, _assigned.ids = _assigned.ids, set()
+    try:
+        yield _assigned.ids
+    finally:
+        _assigned.ids = before
 
 
 class Replicated:
@@ -56,10 +80,12 @@ class Replicated:
         return self._maybe_autocast(self._value if found is None else found)  # pyright: ignore
 
     def _direct_assign(self, value: ArrayLike) -> None:
+        _assigned.ids.add(id(self))
         self._in_strategy.assign(value)
 
     def set_on_replica(self, value: ArrayLike) -> None:
         """In replica context: sets this replica's copy, as it is."""
+        _assigned.ids.add(id(self))
         copy_here(self._in_strategy).assign(value)
 
 
@@ -85,6 +111,35 @@ def replicate(variable: JaxVariable, value: jax.Array) -> None:
     variable._in_strategy = made  # pyright: ignore
 
 
+def initialize_all(original: Callable[[], None]) -> None:
+    """Keras gives variables their values that it made while it looked at shapes alone.
+
+    Where that fails, as in a program that cannot make variables, Keras would try again with the
+    next model. They belong to the strategy of this one, and get their values when they are used.
+    """
+    made = global_state.get_global_attribute("uninitialized_variables") or []
+    try:
+        original()
+    except BaseException:
+        if has_strategy():
+            global_state.set_global_attribute("uninitialized_variables", [])
+            for variable in made:
+                if not isinstance(variable, Replicated):
+                    variable._to_be_made_in = get_strategy()
+        raise
+
+
+def make_late(variable: JaxVariable) -> None:
+    """Gives a variable its value that `initialize_all` could not give it."""
+    strategy, variable._to_be_made_in = variable._to_be_made_in, None  # pyright: ignore
+    try:
+        with contextlib.nullcontext() if has_strategy() else strategy.scope():
+            variable._deferred_initialize()
+    except BaseException:
+        variable._to_be_made_in = strategy  # pyright: ignore
+        raise
+
+
 def _policy(variable: JaxVariable) -> tuple[Any, Any]:
     """Returns how the copies of a variable go together.
 
@@ -105,10 +160,15 @@ def _policy(variable: JaxVariable) -> tuple[Any, Any]:
     return _SYNCHRONIZATION.ON_READ, mean_or_first
 
 
+def is_own(variable: Replicated) -> bool:
+    """Returns whether each replica keeps a value of its own."""
+    return variable._in_strategy.synchronization is _SYNCHRONIZATION.ON_READ
+
+
 def differs_by_replica(variable: object) -> bool:
     """Returns whether replicas may have different values of it, of which others see the mean."""
     return (
         isinstance(variable, Replicated)
-        and variable._in_strategy.synchronization is _SYNCHRONIZATION.ON_READ
+        and is_own(variable)
         and variable._in_strategy.aggregation is _AGGREGATION.MEAN
     )
