@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 from replicax._src.checkpoints import _restoring
-from replicax._src.checkpoints._graph import Kind, Node, children_of, kind_of, walk
+from replicax._src.checkpoints._graph import Kind, Node, kind_of, walk
 from replicax._src.checkpoints._problems import UnmatchedError
+from replicax._src.checkpoints._saved import Saved
 from replicax._src.training import Optimizer
 from replicax._src.variable import Variable, late_value_sources, stop_looking
 
@@ -28,7 +29,7 @@ _MISSING = object()
 class LateValues:
     """The saved values of one restored checkpoint that have no variable yet."""
 
-    def __init__(self, root: Checkpoint, status: CheckpointLoadStatus, saved: _restoring.Saved):
+    def __init__(self, root: Checkpoint, status: CheckpointLoadStatus, saved: Saved):
         """
         Args:
           root: the `Checkpoint` that was restored.
@@ -119,13 +120,13 @@ class LateValues:
         """Returns what the checkpoint holds, by name; None if all of it is gone."""
         checkpoint = self._checkpoint()
         if checkpoint is not None:
-            return checkpoint._checkpoint_children()
+            return checkpoint._checkpoint_children(self._saved.spelling)
         inner = None if self._inner is None else self._inner()
         children = {name: child() for name, child in self._children.items()}
         alive = {name: child for name, child in children.items() if child is not None}
         if inner is None:
             return alive or None
-        nodes = walk(inner)
+        nodes = walk(inner, self._saved.spelling)
         return {name: nodes[index].value for name, index in nodes[0].children.items()} | alive
 
     def _found_below(
@@ -138,7 +139,7 @@ class LateValues:
         queue: list[tuple[Any, int]] = [(top, 0)]
         for value, index in queue:
             wanted = self._saved.objects[index].get("children", {})
-            here = {name: child for name, child, _ in children_of(value)}
+            here = {name: child for name, child, _ in self._saved.spelling.children_of(value)}
             for name, target in wanted.items():
                 child = here.get(name, _MISSING)
                 if child is _MISSING or target in seen or target not in self._on_the_way:
@@ -164,7 +165,7 @@ def _does_not_fit(difference: str, path: str) -> str:
     )
 
 
-def _not_of_a_strategy(used: object, saved: _restoring.Saved, target: int) -> str:
+def _not_of_a_strategy(used: object, saved: Saved, target: int) -> str:
     name = getattr(used, "path", used)
     return (
         f"{saved.objects[target]['path']} of the checkpoint {saved.path} was to be restored when "
