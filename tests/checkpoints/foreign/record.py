@@ -111,6 +111,11 @@ def record_model(folder: Path, name: str) -> None:
         model.save(folder / "model.h5")
     else:
         model.save_weights(folder / "model.weights.h5")
+    # Replicas had moving averages of their own, of which the mean is saved: go on from that.
+    with strategy.scope():
+        model = models.built(keras, name)
+    restored: Any = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+    restored.read(str(folder / "saved")).assert_consumed()
     values = {f"before/{key}": value for key, value in models.values_of(model).items()}
     losses = models.train(keras, model, name, 1)
     values |= {f"after/{key}": value for key, value in models.values_of(model).items()}
