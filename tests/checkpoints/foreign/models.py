@@ -35,7 +35,7 @@ def transformer(keras: Any) -> Any:
     class Block(layers.Layer):
         def __init__(self) -> None:
             super().__init__()
-            self.attention = layers.MultiHeadAttention(2, 4)
+            self.attention = layers.MultiHeadAttention(2, 4, use_bias=False)
             self.norms = [layers.LayerNormalization(), layers.LayerNormalization()]
             self.inner = keras.Sequential([layers.Dense(16, activation="gelu"), layers.Dense(8)])
 

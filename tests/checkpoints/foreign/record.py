@@ -1,25 +1,22 @@
 """Records checkpoints of TensorFlow, and what TensorFlow read from them and computed after them.
 
-    PATH_OF_PYTHON_WITH_TENSORFLOW -m tests.checkpoints.foreign.record
+    PATH_OF_PYTHON_WITH_TENSORFLOW -m tests.checkpoints.foreign.record [NAME ...]
 
-in the root of the project writes them into `recorded/`. The tests need no TensorFlow.
+in the root of the project writes them into `recorded/`, all or some. The tests need no TensorFlow.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ["KERAS_BACKEND"] = "tensorflow"
+import numpy as np
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-
-from tests.checkpoints.foreign import models  # noqa: E402
+from tests.checkpoints.foreign import models
 
 RECORDED = Path(__file__).parent / "recorded"
 _DTYPES = (
@@ -27,12 +24,17 @@ _DTYPES = (
 )
 
 
+tf: Any = None  # loaded by `main`: whoever collects tests has none
+keras: Any = None
+
+
 def expected(prefix: Path) -> None:
     """Writes beside a checkpoint what TensorFlow reads from it."""
     reader: Any = tf.train.load_checkpoint(str(prefix))
     found = {}
     for name in reader.get_variable_to_shape_map():
-        value = np.asarray(reader.get_tensor(name))
+        value = reader.get_tensor(name)
+        value = np.asarray(value, object if isinstance(value, bytes) else None)
         is_bfloat16 = reader.get_variable_to_dtype_map()[name] == tf.bfloat16
         # np.savez has neither texts of bytes that end in zeros nor bfloat16.
         if value.dtype == object:
@@ -76,7 +78,7 @@ def record_names(folder: Path) -> None:
 def record_objects(folder: Path) -> None:
     """A checkpoint of plain objects, with an optimizer: lists, dictionaries, names with slashes."""
 
-    class Model(tf.Module):
+    class Model(tf.Module):  # pyright: ignore
         def __init__(self) -> None:
             self.w = tf.Variable([[1.0, 2.0], [3.0, 4.0]])
             self.layers = [{"b": tf.Variable([0.5, -0.5])}, {"b": tf.Variable([1.5, 2.5])}]
@@ -118,18 +120,33 @@ def record_model(folder: Path, name: str) -> None:
     restored.read(str(folder / "saved")).assert_consumed()
     values = {f"before/{key}": value for key, value in models.values_of(model).items()}
     losses = models.train(keras, model, name, 1)
-    values |= {f"after/{key}": value for key, value in models.values_of(model).items()}
+    after = models.values_of(model) | mean_of_copies(model, strategy)
+    values |= {f"after/{key}": value for key, value in after.items()}
     np.savez_compressed(folder / "continued.npz", losses=np.array(losses), **values)
 
 
+def mean_of_copies(model: Any, strategy: Any) -> dict[str, np.ndarray]:
+    """Returns the weights where each is the mean over the replicas: moving averages differ."""
+    return {
+        f"weights/{index}": np.mean(
+            [np.asarray(copy) for copy in strategy.experimental_local_results(each._value)], axis=0
+        )
+        for index, each in enumerate(model.weights)
+    }
+
+
 def main() -> None:
+    global tf, keras
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    tf, keras = importlib.import_module("tensorflow"), importlib.import_module("keras")
     devices = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(
         devices[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
-    shutil.rmtree(RECORDED, ignore_errors=True)
-    for name in ("names", "objects", *models.MODELS):
+    for name in sys.argv[1:] or ("names", "objects", *models.MODELS):
         folder = RECORDED / name
+        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         if name == "names":
             record_names(folder)

@@ -86,6 +86,10 @@ class Spelling:
         """Returns what a part of an optimizer's state may be called."""
         return (label,)
 
+    def may_lack(self, label: str) -> bool:
+        """Returns whether a part of an optimizer's state need not be there."""
+        return False
+
     def is_same_dtype(self, mine: str, theirs: str) -> bool:
         """Returns whether a value of the one can be that of the other."""
         return mine == theirs

@@ -8,7 +8,7 @@ is missing. Nothing of the program is kept alive for it, nor need the user keep 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, final
 
 from replicax._src.checkpoints import _restoring
@@ -48,11 +48,21 @@ class LateValues:
         }
         self._awaited: set[int] = set()
         self._on_the_way: set[int] = set()
+        self._unbuilt: set[int] = set()
 
-    def await_all_but(self, placed: set[int]) -> None:
-        """Sets which saved objects have a place in the program; the other variables are awaited."""
+    def await_all_but(self, placed: set[int], unbuilt: Iterable[int] | None = None) -> None:
+        """Sets which saved objects have a place in the program; the other variables are awaited.
+
+        Args:
+          placed: those with a place.
+          unbuilt: the optimizers that will start from what was saved of theirs; None: as before.
+        """
         objects = self._saved.objects
+        self._unbuilt = self._unbuilt if unbuilt is None else set(unbuilt)
+        # The state of an optimizer, unless it has names as other variables have.
         slots = {node for each in objects for *_, node in each.get("slots", [])}
+        slots -= {child for each in objects for child in each.get("children", {}).values()}
+        slots |= {node for index in self._unbuilt for *_, node in objects[index]["slots"]}
         self._awaited = {
             index
             for index, each in enumerate(objects)

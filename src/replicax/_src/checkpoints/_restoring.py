@@ -69,6 +69,12 @@ def match(nodes: list[Node], saved: Saved) -> Match:
             _match_slots(index, nodes, saved, of_node, found)
     fresh = {id(optimizer) for optimizer in found.reset}
     skipped = {slot.node for node in nodes if id(node.value) in fresh for slot in node.slots}
+    skipped |= {
+        slot.node
+        for node in nodes
+        for slot in node.slots
+        if slot.node not in of_node and saved.spelling.may_lack(slot.label)
+    }
     for index, node in enumerate(nodes):
         target = of_node.get(index)
         if target is not None:

@@ -40,7 +40,11 @@ class CheckpointLoadStatus:
         """Restores; nothing but positions has been changed before."""
         self._prepared.commit()
         del self._prepared
-        self._late_values.await_all_but(self._found.used)
+        self._await_the_rest()
+
+    def _await_the_rest(self) -> None:
+        found = self._found
+        self._late_values.await_all_but(found.used, [index for _, index in found.unbuilt])
 
     def _undo(self) -> None:
         """Leaves everything as it was before."""
@@ -61,7 +65,7 @@ class CheckpointLoadStatus:
         _PreparedRestore(self, found).commit()
         found.unbuilt += self._found.unbuilt
         self._found = found
-        self._late_values.await_all_but(found.used)
+        self._await_the_rest()
 
     def _note(self, variable: Variable, index: int) -> None:
         """A variable that was made later has been restored."""
@@ -201,7 +205,7 @@ class _DeferredSlots:
         saved = self._status._saved
         what = f"{label} of {'the optimizer' if owner is None else owner.name}"
         if index is None:
-            if self._status._partial:
+            if self._status._partial or saved.spelling.may_lack(label):
                 return new
             raise UnmatchedError(
                 f"The checkpoint {saved.path} has no {what}, which the optimizer wants as "

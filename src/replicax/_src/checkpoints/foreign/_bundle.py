@@ -201,7 +201,7 @@ class Bundle:
             stored = self._parts.get(part.key(tensor.name))
             if stored is None:
                 raise self._wrong(tensor, f"the slice {part} is missing")
-            yield part, stored
+            yield part, stored._replace(name=f"{tensor.name}{part}")
 
     def _size_of(self, tensor: Tensor) -> int:
         size = self._sizes.get(tensor.shard)

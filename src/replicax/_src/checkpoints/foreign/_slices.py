@@ -23,6 +23,13 @@ class Part(NamedTuple):
     starts: tuple[int, ...]
     lengths: tuple[int, ...]
 
+    def __str__(self) -> str:
+        ends = (
+            ":" if length == FULL else f"{start}:{start + length}"
+            for start, length in zip(self.starts, self.lengths)
+        )
+        return f"[{', '.join(ends)}]"
+
     def within(self, shape: tuple[int, ...]) -> tuple[slice, ...] | None:
         """Returns the part as NumPy takes it; None if it is not inside of such a tensor."""
         if len(self.starts) != len(shape):

@@ -79,6 +79,10 @@ class TensorFlowSpelling(Spelling):
         return (label, *_LABELS.get(label.rpartition("/")[2], ()))
 
     @override
+    def may_lack(self, label: str) -> bool:
+        return "hyperparams" in label.split("/")  # TensorFlow has the learning rate, at most
+
+    @override
     def is_same_dtype(self, mine: str, theirs: str) -> bool:
         # TensorFlow counts in 64 bits, and JAX in 32 unless told otherwise.
         return mine == theirs or (_is_integer(mine) and _is_integer(theirs))
