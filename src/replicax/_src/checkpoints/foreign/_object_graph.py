@@ -22,6 +22,8 @@ _SLOT_NAMES = frozenset(
     "Adam Adam_1 Momentum RMSProp RMSProp_1 Adagrad Adadelta Adadelta_1 Ftrl Ftrl_1 LAMB".split()
 )
 _STEP = "global_step"
+# What Keras's optimizers call all of their state, and the variables that they update.
+_STATE, _LEARNT = "_variables _trainable_variables".split()
 # Settings of optimizers that TensorFlow keeps in variables, and Optax in Python.
 _SETTINGS = frozenset("learning_rate decay beta_1 beta_2 momentum rho epsilon".split())
 
@@ -84,9 +86,9 @@ def _slots_in_lists(each: dict[str, Any], objects: list[dict[str, Any]]) -> list
     """Returns the state of an optimizer of Keras, which has lists of it beside its variables."""
     children = each.get("children", {})
     lists = {name: children[name] for name in STATE_LISTS if name in children}
-    if "_variables" not in children and not lists:
+    if _STATE not in children and not lists:
         return []
-    owners = objects[children["_trainable_variables"]] if "_trainable_variables" in children else {}
+    owners = objects[children[_LEARNT]] if _LEARNT in children else {}
     slots: list[list[Any]] = []
     for name, index in lists.items():
         for position, node in objects[index].get("children", {}).items():
