@@ -50,8 +50,8 @@ NO_ROOMS = "fuzz integrations_extra misuse multi_worker parity partitioned spec"
 ACROSS_FILES: dict[str, list[str]] = {
     room: names.split()
     for room, names in {
-        "checkpoints": "damage hostile iterating kills many_workers only_ours orbax removal "
-        "restore round_trip two_programs workers",
+        "checkpoints": "continued damage hostile iterating kills many_workers only_ours orbax "
+        "removal restore round_trip two_programs workers",
         "cluster": "bad_clusters own_address strangers",
         "compat": "v1_mirrored_strategy_page v1_multiprocess v1_strategies",
         "context": "context tasks",

@@ -6,9 +6,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from replicax._src._errors import CheckpointError
-from replicax._src.checkpoints import _job, _restoring
+from replicax._src.checkpoints import _job
 from replicax._src.checkpoints._background import finish_all
-from replicax._src.checkpoints._graph import Kind, Node, is_trackable, kind_of, walk
+from replicax._src.checkpoints._graph import OURS, Kind, Node, Spelling, is_trackable, kind_of, walk
+from replicax._src.checkpoints._opening import open_saved
 from replicax._src.checkpoints._paths import as_path, as_target, require_below
 from replicax._src.checkpoints._saving import Save
 from replicax._src.checkpoints._status import CheckpointLoadStatus, InitializationOnlyStatus
@@ -88,10 +89,10 @@ class Checkpoint:
         self._tracked.pop(name, None)
         object.__delattr__(self, name)
 
-    def _checkpoint_children(self) -> dict[str, Any]:
+    def _checkpoint_children(self, spelling: Spelling = OURS) -> dict[str, Any]:
         found = {}
         if self._checkpoint_root is not None:
-            root = walk(self._checkpoint_root)
+            root = walk(self._checkpoint_root, spelling)
             found = {name: root[index].value for name, index in root[0].children.items()}
         found |= self._tracked
         return found | ({} if self._counter is None else {"save_counter": self._counter})
@@ -249,7 +250,7 @@ class Checkpoint:
     ) -> CheckpointLoadStatus:
         status, saved, error = None, None, None
         try:
-            saved = _restoring.Saved(path, verified)
+            saved = open_saved(path, verified)
             status = CheckpointLoadStatus(self, saved, partial)
         except Exception as failure:
             error = failure

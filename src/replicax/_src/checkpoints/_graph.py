@@ -69,7 +69,36 @@ class Node:
         return self.kind != Kind.OBJECT
 
 
-def walk(root: object) -> list[Node]:
+class Spelling:
+    """How what lies below an object is called in a checkpoint: here, as we write them."""
+
+    def children_of(self, value: object) -> Iterator[tuple[str, Any, Callable[[Any], None] | None]]:
+        """Yields what is directly below an object: name, child, how to put another in its place."""
+        return children_of(value)
+
+    def slots_of(
+        self, value: object
+    ) -> list[tuple[Variable | None, int | None, str, Variable]] | None:
+        """Returns each part of an optimizer's state, as `training.slots_of`; None of others."""
+        return slots_of(value) if isinstance(value, Optimizer) else None
+
+    def labels_of(self, label: str) -> tuple[str, ...]:
+        """Returns what a part of an optimizer's state may be called."""
+        return (label,)
+
+    def may_lack(self, label: str) -> bool:
+        """Returns whether a part of an optimizer's state need not be there."""
+        return False
+
+    def is_same_dtype(self, mine: str, theirs: str) -> bool:
+        """Returns whether a value of the one can be that of the other."""
+        return mine == theirs
+
+
+OURS = Spelling()
+
+
+def walk(root: object, spelling: Spelling = OURS) -> list[Node]:
     """Returns the nodes reachable from `root`, which is the first; nearer ones come first."""
     nodes = [Node(Kind.OBJECT, root, "")]
     known: dict[int, int] = {id(root): 0}
@@ -79,7 +108,7 @@ def walk(root: object) -> list[Node]:
     while queue:
         index, plain = queue.popleft()
         parent = nodes[index]
-        for name, child, put in children_of(parent.value):
+        for name, child, put in spelling.children_of(parent.value):
             kind = kind_of(child, plain)
             if kind is None:
                 continue
@@ -97,7 +126,7 @@ def walk(root: object) -> list[Node]:
                     inner = plain and isinstance(child, dict | list) or _is_checkpoint(child)
                     queue.append((known[identity], inner))
             parent.children[name] = known[identity]
-    _add_slots(nodes, known)
+    _add_slots(nodes, known, spelling)
     return _without_empty_branches(nodes)
 
 
@@ -189,9 +218,9 @@ def _escaped(name: str) -> str:
     return name.replace(".", "..").replace("/", ".S")
 
 
-def _add_slots(nodes: list[Node], known: dict[int, int]) -> None:
-    for node in [each for each in nodes if isinstance(each.value, Optimizer)]:
-        for owner, position, label, variable in slots_of(node.value):
+def _add_slots(nodes: list[Node], known: dict[int, int], spelling: Spelling) -> None:
+    for node, slots in [(each, spelling.slots_of(each.value)) for each in nodes]:
+        for owner, position, label, variable in slots or ():
             owned_by = None if owner is None else known.get(id(owner))
             named = position if owned_by is None else nodes[owned_by].path
             path = f"{node.path}/{label}" + ("" if named is None else f"/{named}")

@@ -8,12 +8,13 @@ is missing. Nothing of the program is kept alive for it, nor need the user keep 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, final
 
 from replicax._src.checkpoints import _restoring
-from replicax._src.checkpoints._graph import Kind, Node, children_of, kind_of, walk
+from replicax._src.checkpoints._graph import Kind, Node, kind_of, walk
 from replicax._src.checkpoints._problems import UnmatchedError
+from replicax._src.checkpoints._saved import Saved
 from replicax._src.training import Optimizer
 from replicax._src.variable import Variable, late_value_sources, root_of, stop_looking
 
@@ -28,7 +29,7 @@ _MISSING = object()
 class LateValues:
     """The saved values of one restored checkpoint that have no variable yet."""
 
-    def __init__(self, root: Checkpoint, status: CheckpointLoadStatus, saved: _restoring.Saved):
+    def __init__(self, root: Checkpoint, status: CheckpointLoadStatus, saved: Saved):
         """
         Args:
           root: the `Checkpoint` that was restored.
@@ -47,11 +48,21 @@ class LateValues:
         }
         self._awaited: set[int] = set()
         self._on_the_way: set[int] = set()
+        self._unbuilt: set[int] = set()
 
-    def await_all_but(self, placed: set[int]) -> None:
-        """Sets which saved objects have a place in the program; the other variables are awaited."""
+    def await_all_but(self, placed: set[int], unbuilt: Iterable[int] | None = None) -> None:
+        """Sets which saved objects have a place in the program; the other variables are awaited.
+
+        Args:
+          placed: those with a place.
+          unbuilt: the optimizers that will start from what was saved of theirs; None: as before.
+        """
         objects = self._saved.objects
+        self._unbuilt = self._unbuilt if unbuilt is None else set(unbuilt)
+        # The state of an optimizer, unless it has names as other variables have.
         slots = {node for each in objects for *_, node in each.get("slots", [])}
+        slots -= {child for each in objects for child in each.get("children", {}).values()}
+        slots |= {node for index in self._unbuilt for *_, node in objects[index]["slots"]}
         self._awaited = {
             index
             for index, each in enumerate(objects)
@@ -119,13 +130,13 @@ class LateValues:
         """Returns what the checkpoint holds, by name; None if all of it is gone."""
         checkpoint = self._checkpoint()
         if checkpoint is not None:
-            return checkpoint._checkpoint_children()
+            return checkpoint._checkpoint_children(self._saved.spelling)
         inner = None if self._inner is None else self._inner()
         children = {name: child() for name, child in self._children.items()}
         alive = {name: child for name, child in children.items() if child is not None}
         if inner is None:
             return alive or None
-        nodes = walk(inner)
+        nodes = walk(inner, self._saved.spelling)
         return {name: nodes[index].value for name, index in nodes[0].children.items()} | alive
 
     def _found_below(
@@ -138,7 +149,7 @@ class LateValues:
         queue: list[tuple[Any, int]] = [(top, 0)]
         for value, index in queue:
             wanted = self._saved.objects[index].get("children", {})
-            here = {name: child for name, child, _ in children_of(value)}
+            here = {name: child for name, child, _ in self._saved.spelling.children_of(value)}
             for name, target in wanted.items():
                 child = here.get(name, _MISSING)
                 if child is _MISSING or target in seen or target not in self._on_the_way:
@@ -164,7 +175,7 @@ def _does_not_fit(difference: str, path: str) -> str:
     )
 
 
-def _not_of_a_strategy(used: object, saved: _restoring.Saved, target: int) -> str:
+def _not_of_a_strategy(used: object, saved: Saved, target: int) -> str:
     name = getattr(used, "path", used)
     return (
         f"{saved.objects[target]['path']} of the checkpoint {saved.path} was to be restored when "

@@ -13,6 +13,7 @@ from replicax._src.checkpoints._names import MANIFEST, OBJECTS, is_numbered
 from replicax._src.checkpoints._objects import read_objects
 from replicax._src.checkpoints._paths import as_path
 from replicax._src.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
+from replicax._src.checkpoints.foreign._state_file import bundles_in, latest_bundle
 
 _POLL_SECONDS = 1.0  # how often to look for a newer checkpoint
 _told: set[str] = set()  # the damaged checkpoints that users know of
@@ -66,6 +67,7 @@ def latest_checkpoint(
 ) -> str | None:
     """Returns the path of the latest checkpoint in a directory; None if there is none.
 
+    Where there are none but TensorFlow's, it is the one that TensorFlow's file `checkpoint` names.
     What this process is still writing in the background is waited for. Damaged checkpoints are
     passed over, with a warning.
 
@@ -75,7 +77,8 @@ def latest_checkpoint(
     """
     directory = as_path(checkpoint_dir, "checkpoint_dir")
     finish_all()
-    return latest_whole(os.path.abspath(directory))
+    directory = os.path.abspath(directory)
+    return latest_whole(directory) or latest_bundle(directory)
 
 
 def list_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
@@ -88,7 +91,9 @@ def list_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
     """
     directory = as_path(checkpoint_dir, "checkpoint_dir")
     finish_all()
-    return [path for path, _ in _folder.checkpoints_in(os.path.abspath(directory))]
+    directory = os.path.abspath(directory)
+    ours = [path for path, _ in _folder.checkpoints_in(directory)]
+    return [*bundles_in(directory), *ours]
 
 
 def checkpoints_iterator(

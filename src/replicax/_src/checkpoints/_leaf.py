@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from replicax._src._arrays import IntegersTooLargeError, as_array
 from replicax._src.checkpoints._graph import Kind, Node
+from replicax._src.checkpoints._problems import UnmatchedError
 from replicax._src.context import require_threads
 from replicax._src.values import storage_of
 from replicax._src.variable import (
@@ -127,6 +129,14 @@ def as_saved(array: np.ndarray, spec: ArraySpec) -> Any:
     if value.shape != spec.shape:
         raise ValueError(f"an array of the shape {list(value.shape)} is said to be {spec}")
     return value
+
+
+def converted(array: Any, wanted: ArraySpec, path: str) -> Any:
+    """Returns integers as others, if all of them fit; `UnmatchedError` if not."""
+    try:
+        return as_array(array, wanted.dtype)
+    except IntegersTooLargeError as error:
+        raise UnmatchedError(f"{path}: the saved value does not fit {wanted}: {error}") from None
 
 
 def put_value(node: Node, value: object, copies: list[Any] | None = None) -> None:

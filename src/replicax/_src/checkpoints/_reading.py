@@ -2,68 +2,103 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import os
-from typing import Any
+from typing import Any, final
 
 import jax
 import numpy as np
 
+from replicax._src._typing import override
 from replicax._src.checkpoints._background import finish_all
 from replicax._src.checkpoints._graph import Kind
 from replicax._src.checkpoints._latest import latest_checkpoint, list_checkpoints
-from replicax._src.checkpoints._leaf import number_from_json
 from replicax._src.checkpoints._names import MANIFEST
+from replicax._src.checkpoints._opening import bundle_at
 from replicax._src.checkpoints._paths import as_path
 from replicax._src.checkpoints._problems import CheckpointNotFoundError
-from replicax._src.checkpoints._restoring import Saved
+from replicax._src.checkpoints._saved import Saved, SavedFolder
+from replicax._src.checkpoints.foreign._bundle import Bundle
+from replicax._src.checkpoints.foreign._object_graph import SUFFIX
 from replicax._src.context import require_threads
 
-# How TensorFlow's programs spell names of variables: in a checkpoint, and in a graph.
-_SUFFIXES = ("/.ATTRIBUTES/VARIABLE_VALUE", ":0")
 
-
-class CheckpointReader:
+class CheckpointReader(abc.ABC):
     """What is in a checkpoint, by name: variables, arrays and numbers. See `load_checkpoint`."""
 
-    def __init__(self, path: str, verified: bool = False):
+    path: str
+
+    @abc.abstractmethod
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        """Returns the shapes, by name."""
+
+    @abc.abstractmethod
+    def get_variable_to_dtype_map(self) -> dict[str, Any]:
+        """Returns the dtypes, by name; "key" for random keys."""
+
+    @abc.abstractmethod
+    def _spelt(self, name: str) -> str:
+        """Returns the name as this checkpoint has it, or the same if it has none such."""
+
+    @abc.abstractmethod
+    def _read(self, name: str) -> np.ndarray: ...
+
+    def has_tensor(self, tensor_str: str) -> bool:
+        """Returns whether something of this name is saved."""
+        return self._spelt(tensor_str) in self.get_variable_to_shape_map()
+
+    def get_tensor(self, tensor_str: str) -> np.ndarray:
+        """Returns the value of this name; of random keys what `jax.random.key_data` gives."""
+        name = self._spelt(tensor_str)
+        names = self.get_variable_to_shape_map()
+        if name not in names:
+            raise KeyError(
+                f"There is no {name!r} in the checkpoint {self.path}. There are: "
+                f"{', '.join(names)}."
+            )
+        return self._read(name)
+
+
+@final
+class FolderReader(CheckpointReader):
+    """Reads a checkpoint of ours."""
+
+    def __init__(self, saved: Saved):
         require_threads("load_checkpoint")  # TensorStore would abort the child of a fork
-        self._saved = Saved(path, verified)
-        objects = enumerate(self._saved.objects)
+        self._saved = saved
+        self.path = saved.path
+        objects = enumerate(saved.objects)
         self._found = {
             each["path"]: i for i, each in objects if "shape" in each or each["kind"] == Kind.NUMBER
         }
 
-    def has_tensor(self, tensor_str: str) -> bool:
-        """Returns whether something of this name is saved."""
-        return _plain(tensor_str) in self._found
+    @override
+    def _spelt(self, name: str) -> str:
+        for suffix in (SUFFIX, ":0"):  # as TensorFlow's programs have them
+            name = name.removesuffix(suffix)
+        return name
 
-    def get_tensor(self, tensor_str: str) -> np.ndarray:
-        """Returns the value of this name; of random keys what `jax.random.key_data` gives."""
-        name = _plain(tensor_str)
-        if name not in self._found:
-            raise KeyError(
-                f"There is no {name!r} in the checkpoint {self._saved.path}. There are: "
-                f"{', '.join(sorted(self._found))}."
-            )
+    @override
+    def _read(self, name: str) -> np.ndarray:
         index = self._found[name]
         if self._is_number(index):
-            return np.asarray(number_from_json(self._saved.objects[index]["value"]))
+            return np.asarray(self._saved.number(index))
         (value,) = self._saved.arrays([index]).values()
         if self._saved.spec(index).keys is not None:
             value = jax.random.key_data(value)
         return np.asarray(value)
 
+    @override
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
-        """Returns the shapes, by name."""
         objects = self._saved.objects
         return {
             name: list(objects[index].get("shape", ()))
             for name, index in sorted(self._found.items())
         }
 
+    @override
     def get_variable_to_dtype_map(self) -> dict[str, Any]:
-        """Returns the dtypes, by name; "key" for random keys."""
         return {name: self._dtype(index) for name, index in sorted(self._found.items())}
 
     def _is_number(self, index: int) -> bool:
@@ -71,15 +106,35 @@ class CheckpointReader:
 
     def _dtype(self, index: int) -> Any:
         if self._is_number(index):
-            return np.asarray(number_from_json(self._saved.objects[index]["value"])).dtype
+            return np.asarray(self._saved.number(index)).dtype
         spec = self._saved.spec(index)
         return spec.dtype if spec.keys is not None else np.dtype(spec.dtype)
 
 
-def _plain(name: str) -> str:
-    for suffix in _SUFFIXES:
-        name = name.removesuffix(suffix)
-    return name
+@final
+class BundleReader(CheckpointReader):
+    """Reads a checkpoint of TensorFlow, under the names that TensorFlow gives; texts are bytes."""
+
+    def __init__(self, bundle: Bundle):
+        self._bundle = bundle
+        self.path = bundle.prefix
+
+    @override
+    def _spelt(self, name: str) -> str:
+        candidates = (name, name + SUFFIX, name.removesuffix(":0"))
+        return next((each for each in candidates if each in self._bundle.tensors), name)
+
+    @override
+    def _read(self, name: str) -> np.ndarray:
+        return self._bundle.read(name)
+
+    @override
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        return {name: list(each.shape) for name, each in sorted(self._bundle.tensors.items())}
+
+    @override
+    def get_variable_to_dtype_map(self) -> dict[str, Any]:
+        return {name: each.dtype for name, each in sorted(self._bundle.tensors.items())}
 
 
 def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReader:
@@ -96,19 +151,24 @@ def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReade
     array([1., 2.], dtype=float32)
 
     Args:
-      ckpt_dir_or_file: the path of a checkpoint, or a directory, for the latest one in it.
+      ckpt_dir_or_file: the path of a checkpoint, or a directory, for the latest one in it. Of
+        TensorFlow's checkpoints, the prefix, or the directory; TensorFlow need not be there.
     """
     path = os.path.abspath(as_path(ckpt_dir_or_file, "ckpt_dir_or_file"))
     finish_all()
+    if (prefix := bundle_at(path)) is not None:
+        return BundleReader(Bundle(prefix))
     if os.path.exists(os.path.join(path, MANIFEST)):
-        return CheckpointReader(path)
+        return FolderReader(SavedFolder(path))
     latest = latest_checkpoint(path)
     if latest is None:
         raise CheckpointNotFoundError(
             f"There is no checkpoint at {path}, and none in it. Pass what save() returned, or the "
             "directory that checkpoints were saved to."
         )
-    return CheckpointReader(latest, verified=True)
+    if (prefix := bundle_at(latest)) is not None:
+        return BundleReader(Bundle(prefix))
+    return FolderReader(SavedFolder(latest, verified=True))
 
 
 def load_variable(ckpt_dir_or_file: str | os.PathLike[str], name: str) -> np.ndarray:

@@ -7,94 +7,24 @@ fit is found, and told, before anything is changed.
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Any, final
 
 from replicax._src import _errors
-from replicax._src.checkpoints import _folder, _job
-from replicax._src.checkpoints._arrays import read_arrays
-from replicax._src.checkpoints._graph import CALL_COUNTER, Kind, Node
+from replicax._src.checkpoints import _job
+from replicax._src.checkpoints._graph import CALL_COUNTER, Kind, Node, Spelling
 from replicax._src.checkpoints._leaf import (
-    ArraySpec,
-    as_saved,
+    converted,
     differing_copies,
-    number_from_json,
     put_value,
     spec_of,
     state_from_json,
 )
-from replicax._src.checkpoints._manifest import damaged
-from replicax._src.checkpoints._names import ARRAYS, COPIES
-from replicax._src.checkpoints._objects import read_objects
 from replicax._src.checkpoints._problems import UnmatchedError
+from replicax._src.checkpoints._saved import Saved
 from replicax._src.context import get_strategy, has_strategy
 from replicax._src.training import Optimizer
 
 _LISTED = 40  # how many differences an error shows
-
-
-@final
-class Saved:
-    """A checkpoint on the disk."""
-
-    def __init__(self, path: str, verified: bool = False):
-        """Opens it.
-
-        Args:
-          path: where it is.
-          verified: whether every byte has been checked just now.
-        """
-        self.path = os.path.abspath(path)
-        self.mark = _folder.mark_of(path)
-        self.manifest = _folder.read_manifest(path) if verified else _folder.verify(path)
-        self.objects = read_objects(path)
-
-    def arrays(self, indices: list[int]) -> dict[int, Any]:
-        """Returns the values of arrays, by object."""
-        names = {index: [self.objects[index]["path"]] for index in indices}
-        return {index: value for index, (value,) in self._read(ARRAYS, names).items()}
-
-    def copies(self, worker: int, indices: list[int]) -> dict[int, list[Any]]:
-        """Returns the copies that a worker had, by object."""
-        names = {
-            index: [
-                f"{self.objects[index]['path']}/{copy}"
-                for copy in range(self.objects[index]["copies"][worker])
-            ]
-            for index in indices
-        }
-        return self._read(COPIES.format(worker), names)
-
-    def _read(self, part: str, names: dict[int, list[str]]) -> dict[int, list[Any]]:
-        """Returns arrays of a part, by object: each is what the object says that it is."""
-        if not names:
-            return {}
-        files = self.manifest.files.items()
-        size = sum(size for file, (size, _) in files if file.startswith(f"{part}/"))
-        wanted = {name for each in names.values() for name in each}
-        try:
-            stored = read_arrays(os.path.join(self.path, part), wanted, size)
-            return {
-                index: [as_saved(stored[name], self.spec(index)) for name in each]
-                for index, each in names.items()
-            }
-        except Exception as error:  # TensorStore's are of many kinds
-            raise damaged(self.path, f"{part} cannot be read: {error}") from error
-
-    def spec(self, index: int) -> ArraySpec:
-        each = self.objects[index]
-        return ArraySpec(each["dtype"], tuple(each["shape"]), each["keys"])
-
-    def leaves(self) -> list[int]:
-        return [i for i, each in enumerate(self.objects) if each["kind"] != Kind.OBJECT]
-
-    def describe(self, index: int) -> str:
-        each = self.objects[index]
-        if each["kind"] in (Kind.VARIABLE, Kind.ARRAY):
-            return str(self.spec(index))
-        if each["kind"] == Kind.NUMBER:
-            return f"the number {number_from_json(each['value'])!r}"
-        return "the position of an iterator" if each["kind"] == Kind.STATE else "an object"
 
 
 @final
@@ -132,10 +62,19 @@ def match(nodes: list[Node], saved: Saved) -> Match:
                     f"{theirs[1]}"
                 )
     for index, node in enumerate(nodes):
-        if isinstance(node.value, Optimizer) and index in of_node:
+        if index not in of_node and (target := saved.named(node)) is not None:
+            of_node[index] = target
+    for index, node in enumerate(nodes):
+        if (node.slots or isinstance(node.value, Optimizer)) and index in of_node:
             _match_slots(index, nodes, saved, of_node, found)
     fresh = {id(optimizer) for optimizer in found.reset}
     skipped = {slot.node for node in nodes if id(node.value) in fresh for slot in node.slots}
+    skipped |= {
+        slot.node
+        for node in nodes
+        for slot in node.slots
+        if slot.node not in of_node and saved.spelling.may_lack(slot.label)
+    }
     for index, node in enumerate(nodes):
         target = of_node.get(index)
         if target is not None:
@@ -167,26 +106,41 @@ def _match_slots(
 ) -> None:
     node, target = nodes[index], of_node[index]
     theirs = saved.objects[target].get("slots", [])
-    if node.slots and not theirs:
-        found.reset.append(node.value)
-    elif theirs and not node.slots:
-        found.unbuilt.append((node.value, target))
-    table = slot_table(theirs)
+    if isinstance(node.value, Optimizer):
+        if node.slots and not theirs:
+            found.reset.append(node.value)
+        elif theirs and not node.slots:
+            found.unbuilt.append((node.value, target))
+    table = SlotTable(theirs, saved.spelling)
     for slot in node.slots:
         owner = None if slot.owner is None else of_node.get(slot.owner)
-        name = (owner, slot.label) if owner is not None else (None, slot.position, slot.label)
-        if name in table:
-            of_node[slot.node] = table[name]
+        saved_slot = table.find(owner, slot.position, slot.label)
+        if saved_slot is not None:
+            of_node.setdefault(slot.node, saved_slot)
 
 
-def slot_table(slots: list[list[Any]]) -> dict[tuple[Any, ...], int]:
-    """Returns the saved slots: by owner and label, and by the owner's position and label."""
-    table: dict[tuple[Any, ...], int] = {}
-    for owner, position, label, node in slots:
-        table[None, position, label] = node
-        if owner is not None:
-            table[owner, label] = node
-    return table
+@final
+class SlotTable:
+    """The saved state of an optimizer, by whose it is, or by the position of that, and by label."""
+
+    def __init__(self, slots: list[list[Any]], spelling: Spelling):
+        self._spelling = spelling
+        self._by_owner: dict[tuple[int, str], int] = {}
+        self._by_position: dict[tuple[int | None, str], int] = {}
+        for owner, position, label, node in slots:
+            self._by_position[position, label] = node
+            if owner is not None:
+                self._by_owner[owner, label] = node
+
+    def find(self, owner: int | None, position: int | None, label: str) -> int | None:
+        """Returns the saved object of a part of the state; None if there is none."""
+        for each in self._spelling.labels_of(label):
+            found = self._by_owner.get((owner, each)) if owner is not None else None
+            if found is None and (owner is None or not self._by_owner):
+                found = self._by_position.get((position, each))
+            if found is not None:
+                return found
+        return None
 
 
 def difference(node: Node, saved: Saved, target: int) -> str | None:
@@ -195,8 +149,10 @@ def difference(node: Node, saved: Saved, target: int) -> str | None:
     mine = describe(node)
     same_kind = node.kind == theirs or {node.kind, theirs} <= {Kind.VARIABLE, Kind.ARRAY}
     if same_kind and (
-        node.kind not in (Kind.VARIABLE, Kind.ARRAY) or spec_of(node.value) == saved.spec(target)
+        node.kind not in (Kind.VARIABLE, Kind.ARRAY) or saved.fits(spec_of(node.value), target)
     ):
+        return None
+    if node.kind == Kind.NUMBER and saved.number(target) is not None:
         return None
     return f"{node.path}: saved {saved.describe(target)}, wanted {mine}"
 
@@ -261,12 +217,18 @@ class PreparedValues:
         job = _job.current_job()
         require_own_strategy([node for node, _ in pairs])
         self._numbers = [
-            (n.put, number_from_json(saved.objects[i]["value"]))
+            (n.put, saved.number(i))
             for n, i in pairs
             if n.kind == Kind.NUMBER and n.put is not None
         ]
         self._in_arrays = [(n, i) for n, i in pairs if n.kind in (Kind.VARIABLE, Kind.ARRAY)]
         self._values = saved.arrays(sorted({index for _, index in self._in_arrays}))
+        # What is to become another dtype may refuse to, and has to do so now.
+        self._converted = {
+            id(node): converted(self._values[index], spec_of(node.value), node.path)
+            for node, index in self._in_arrays
+            if spec_of(node.value) != saved.spec(index)
+        }
         self._copies = saved.copies(
             job.worker,
             [i for n, i in self._in_arrays if _same_copies(n, saved.objects[i], job.workers)],
@@ -276,7 +238,9 @@ class PreparedValues:
     def commit(self) -> None:
         """Sets the things of the program."""
         for node, index in self._in_arrays:
-            put_value(node, self._values[index], self._copies.get(index))
+            given = self._converted.get(id(node))
+            value = self._values[index] if given is None else given
+            put_value(node, value, self._copies.get(index))
         for put, number in self._numbers:
             put(number)
 

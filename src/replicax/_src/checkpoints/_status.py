@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, final
 
 import jax
 
 from replicax._src.checkpoints import _restoring
-from replicax._src.checkpoints._graph import Kind, Node, walk
+from replicax._src.checkpoints._graph import OURS, Kind, Node, walk
 from replicax._src.checkpoints._late import LateValues
-from replicax._src.checkpoints._leaf import spec_of
+from replicax._src.checkpoints._leaf import converted, spec_of
 from replicax._src.checkpoints._problems import UnmatchedError
+from replicax._src.checkpoints._saved import Saved
 from replicax._src.training import Optimizer, reset_slots, slots_of, start_slots_from
 from replicax._src.variable import Variable, outside_of_everything
 
@@ -24,14 +26,13 @@ class CheckpointLoadStatus:
     The errors are `rx.errors.CheckpointError`, and `AssertionError` as in TensorFlow.
     """
 
-    def __init__(self, root: Checkpoint, saved: _restoring.Saved, partial: bool):
+    def __init__(self, root: Checkpoint, saved: Saved, partial: bool):
         self._root = root
         self._saved = saved
         self._partial = partial
         self._done: dict[Any, Any] = {}  # what was restored; held, so that identities stay
         self._late_values = LateValues(root, self, saved)
-        nodes = walk(root)
-        self._found = _restoring.match(nodes, saved)
+        self._found = _restoring.match(walk(root, saved.spelling), saved)
         _restoring.require_fit(self._found, saved, partial)
         self._prepared = _PreparedRestore(self, self._found)
 
@@ -39,7 +40,11 @@ class CheckpointLoadStatus:
         """Restores; nothing but positions has been changed before."""
         self._prepared.commit()
         del self._prepared
-        self._late_values.await_all_but(self._found.used)
+        self._await_the_rest()
+
+    def _await_the_rest(self) -> None:
+        found = self._found
+        self._late_values.await_all_but(found.used, [index for _, index in found.unbuilt])
 
     def _undo(self) -> None:
         """Leaves everything as it was before."""
@@ -52,7 +57,7 @@ class CheckpointLoadStatus:
 
     def _update(self) -> None:
         """Restores what the program has made since."""
-        found = _restoring.match(walk(self._root), self._saved)
+        found = _restoring.match(walk(self._root, self._saved.spelling), self._saved)
         _restoring.require_fit(found, self._saved, partial=True)
         found.reset = []
         known = {id(optimizer) for optimizer, _ in self._found.unbuilt}
@@ -60,7 +65,7 @@ class CheckpointLoadStatus:
         _PreparedRestore(self, found).commit()
         found.unbuilt += self._found.unbuilt
         self._found = found
-        self._late_values.await_all_but(found.used)
+        self._await_the_rest()
 
     def _note(self, variable: Variable, index: int) -> None:
         """A variable that was made later has been restored."""
@@ -77,6 +82,8 @@ class CheckpointLoadStatus:
         """Returns variables that were made after restoring and have not got their saved values."""
         if self._partial:
             return []
+        if self._saved.spelling is not OURS:
+            nodes = walk(self._root, self._saved.spelling)
         late = [
             n for n, _ in _restoring.match(nodes, self._saved).pairs if _key(n) not in self._done
         ]
@@ -178,10 +185,10 @@ class _DeferredSlots:
     """The saved state of an optimizer, for when it makes its own."""
 
     def __init__(
-        self, status: CheckpointLoadStatus, slots: list[list[Any]], values: dict[int, Any]
+        self, status: CheckpointLoadStatus, slots: list[list[Any]], values: Mapping[int, Any]
     ):
         self._status = status
-        self._table = _restoring.slot_table(slots)
+        self._table = _restoring.SlotTable(slots, status._saved.spelling)
         self._values = values
 
     def __call__(
@@ -194,24 +201,25 @@ class _DeferredSlots:
                 self._status._update()  # its variable was made after restoring
             bound = self._status._found.bound
         owned_by = None if owner is None else bound.get(id(owner))
-        name = (owned_by, label) if owned_by is not None else (None, position, label)
-        index = self._table.get(name)
+        index = self._table.find(owned_by, position, label)
         saved = self._status._saved
         what = f"{label} of {'the optimizer' if owner is None else owner.name}"
         if index is None:
-            if self._status._partial:
+            if self._status._partial or saved.spelling.may_lack(label):
                 return new
             raise UnmatchedError(
                 f"The checkpoint {saved.path} has no {what}, which the optimizer wants as "
                 f"{spec_of(new)}. It was saved with another optimizer or other variables. To start "
                 "that anew, write restore(path, partial=True)."
             )
-        if saved.spec(index) != spec_of(new):
+        wanted = spec_of(new)
+        if not saved.fits(wanted, index):
             raise UnmatchedError(
                 f"The checkpoint {saved.path} does not fit the optimizer: {what}: saved "
-                f"{saved.describe(index)}, wanted {spec_of(new)}."
+                f"{saved.describe(index)}, wanted {wanted}."
             )
-        return self._values[index]
+        value = self._values[index]
+        return value if saved.spec(index) == wanted else converted(value, wanted, what)
 
     def made(self, optimizer: Optimizer) -> None:
         """The optimizer has its state; it counts as restored."""

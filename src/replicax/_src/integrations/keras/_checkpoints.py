@@ -11,12 +11,15 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from keras.src.backend.common.variables import Variable as KerasVariable
 from keras.src.backend.jax.core import JaxVariable
 from keras.src.layers.layer import Layer
 from keras.src.metrics.metric import Metric
+from keras.src.models.model import Model
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.utils.naming import to_snake_case
 
+import replicax as rx
 from replicax._src.variable import are_sources_asked
 
 KerasObject = Layer | Metric | BaseOptimizer
@@ -31,6 +34,8 @@ def install() -> None:
     }
     for kind, below in names.items():
         setattr(kind, "_checkpoint_children", _children(below))  # noqa: B010
+        setattr(kind, "_tensorflow_children", _in_tensorflow)  # noqa: B010
+    setattr(BaseOptimizer, "_tensorflow_slots", _slots_in_tensorflow)  # noqa: B010
 
 
 def _children(below: Callable[[Any], Iterable[tuple[str, Any]]]) -> Callable[[Any], dict[str, Any]]:
@@ -76,6 +81,67 @@ def _below_optimizer(optimizer: BaseOptimizer) -> Iterable[tuple[str, Any]]:
     for each in [inner, *getattr(optimizer, "_inner_optimizers", [])]:
         if each is not None:
             yield "inner_optimizer", each
+
+
+# --- in TensorFlow's checkpoints ------------------------------------------------------------------
+
+
+def _in_tensorflow(owner: KerasObject) -> dict[str, Any]:
+    """Returns what is below an object, by all names that TensorFlow's checkpoints have for it.
+
+    Keras 3 on TensorFlow names attributes, lists among them (`_operations/2/_kernel`); so did Keras
+    2, and the layers of a model besides (`layer_with_weights-0/kernel`). Metrics of models and the
+    state of seed generators are not in these checkpoints.
+    """
+    found: dict[str, Any] = {}
+    for name, value in vars(owner).items():
+        if isinstance(value, Metric) or name in ("_metrics", "_seed_generators"):
+            continue
+        kept = _kept(value, owner)
+        if kept is not None:
+            found[name] = kept
+            found.setdefault(name.removeprefix("_"), kept)
+    if isinstance(owner, Model):
+        with_weights = 0
+        for index, layer in enumerate(owner.layers):
+            found[f"layer-{index}"] = layer
+            if layer.weights:
+                found[f"layer_with_weights-{with_weights}"] = layer
+                with_weights += 1
+    if isinstance(owner, BaseOptimizer):
+        found["iter"] = found["_iterations"]
+    return found
+
+
+def _kept(value: object, owner: KerasObject) -> Any:
+    """Returns what is saved of an attribute: variables, layers, and structures of them; or None."""
+    if isinstance(value, KerasVariable):
+        return _variable(value, owner)  # pyright: ignore
+    if isinstance(value, Layer | BaseOptimizer):
+        return value
+    if isinstance(value, list | tuple):
+        items = {str(index): _kept(each, owner) for index, each in enumerate(value)}
+    elif isinstance(value, dict):
+        items = {str(key): _kept(each, owner) for key, each in value.items()}
+    else:
+        return None
+    return {name: each for name, each in items.items() if each is not None} or None
+
+
+def _slots_in_tensorflow(
+    optimizer: BaseOptimizer,
+) -> list[tuple[rx.Variable, int, str, rx.Variable]]:
+    """Returns the parts of an optimizer's state that are lists beside its variables."""
+    variables = [_variable(each, optimizer) for each in optimizer._trainable_variables]
+    return [
+        (owner, position, name, _variable(state[position], optimizer))
+        for name, state in vars(optimizer).items()
+        if isinstance(state, list)
+        and not name.endswith("_variables")
+        and len(state) == len(variables)
+        for position, owner in enumerate(variables)
+        if isinstance(state[position], KerasVariable)
+    ]
 
 
 def _variable(variable: JaxVariable, owner: KerasObject) -> Any:

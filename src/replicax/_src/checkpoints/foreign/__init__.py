@@ -1,0 +1,1 @@
+"""Checkpoints of other libraries: TensorFlow's own, read without TensorFlow, and SafeTensors."""

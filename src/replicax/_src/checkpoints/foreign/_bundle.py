@@ -1,0 +1,360 @@
+"""TensorFlow's checkpoints as files: an index of named tensors, and their bytes in shards.
+
+`PREFIX.index` is a table: under each name where the bytes are, their dtype, shape and checksum.
+`PREFIX.data-00000-of-00002` has the bytes. Only the index is held; a tensor is read when it is
+asked for, into the array that is returned. No number of a file is trusted: what a tensor claims to
+be must fit what is there before memory is taken for it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from typing import Any, NamedTuple, final
+
+import ml_dtypes
+import numpy as np
+
+from replicax._src._arrays import STRING
+from replicax._src.checkpoints._manifest import checksum_of
+from replicax._src.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
+from replicax._src.checkpoints.foreign._messages import parsed
+from replicax._src.checkpoints.foreign._slices import Part, overlap, part_of
+from replicax._src.checkpoints.foreign._table import TableError, masked, read_table, read_varint
+
+INDEX = ".index"
+_PIECE = 8 << 20  # bytes that are read and checked at once
+_MOST_INDEX = 1 << 30
+_BIG_ENDIAN = 1
+
+# The numbers that TensorFlow gives to dtypes; the bytes of others (resources, variants) are not
+# those of arrays.
+_DTYPES: dict[int, np.dtype] = {
+    number: np.dtype(dtype)
+    for number, dtype in {
+        1: np.float32,
+        2: np.float64,
+        3: np.int32,
+        4: np.uint8,
+        5: np.int16,
+        6: np.int8,
+        7: STRING,
+        8: np.complex64,
+        9: np.int64,
+        10: np.bool_,
+        11: np.int8,  # quantized
+        12: np.uint8,
+        13: np.int32,
+        14: ml_dtypes.bfloat16,
+        15: np.int16,
+        16: np.uint16,
+        17: np.uint16,
+        18: np.complex128,
+        19: np.float16,
+        22: np.uint32,
+        23: np.uint64,
+        24: ml_dtypes.float8_e5m2,
+        25: ml_dtypes.float8_e4m3fn,
+        29: ml_dtypes.int4,
+        30: ml_dtypes.uint4,
+    }.items()
+}
+
+
+@final
+class Tensor(NamedTuple):
+    """What the index says of a tensor, or of a slice of one."""
+
+    name: str
+    dtype: np.dtype | None  # None: not one of arrays
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    checksum: int
+    slices: tuple[Part, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the whole; of texts those in the file."""
+        if self.dtype is None or self.dtype == STRING:
+            return self.size
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def dtype_name(self) -> str:
+        """The dtype as text."""
+        if self.dtype is None:
+            return "no array"
+        return "string" if self.dtype == STRING else str(self.dtype)
+
+    def __str__(self) -> str:
+        return f"{self.dtype_name}[{','.join(map(str, self.shape))}]"
+
+
+@final
+class Bundle:
+    """The tensors of a checkpoint, by name."""
+
+    def __init__(self, prefix: str):
+        """Reads the index.
+
+        Args:
+          prefix: the path of the checkpoint, without `.index`.
+        """
+        self.prefix = os.path.abspath(prefix)
+        self.index = self.prefix + INDEX
+        self.tensors: dict[str, Tensor] = {}
+        self._parts: dict[bytes, Tensor] = {}
+        self._order = "<"
+        self._shards = 0
+        self._sizes: dict[int, int] = {}
+        content = _whole_file(self.index)
+        self.mark = f"{checksum_of(content):08x}-{len(content)}"
+        try:
+            for key, value in read_table(content):
+                self._take(key, value)
+            if not self._shards:
+                raise TableError("it has no header")
+        except (ValueError, OverflowError) as error:  # `TableError` among them
+            raise self._damaged(f"the index {self.index}: {error}") from None
+        for tensor in self.tensors.values():
+            self._require_sound(tensor)
+
+    def _take(self, key: bytes, value: bytes) -> None:
+        if not self._shards:
+            if key:
+                raise TableError("it has no header")
+            header = parsed("BundleHeader", value)
+            self._shards = header.num_shards
+            self._order = ">" if header.endianness == _BIG_ENDIAN else "<"
+            if self._shards < 1:
+                raise TableError(f"it says that there are {self._shards} files of data")
+            return
+        tensor = _tensor(key, parsed("BundleEntry", value))
+        if key.startswith(b"\x00"):
+            self._parts[key] = tensor
+        else:
+            self.tensors[tensor.name] = tensor
+
+    # ------------------------------------------------------------------ checks
+
+    def _damaged(self, reason: str) -> DamagedCheckpointError:
+        return DamagedCheckpointError(
+            f"The TensorFlow checkpoint {self.prefix} is damaged: {reason}. Copy it again from "
+            "where it was made, or take an earlier one.",
+            path=self.prefix,
+        )
+
+    def _wrong(self, tensor: Tensor, reason: str) -> DamagedCheckpointError:
+        where = self.index if tensor.slices else self.file_of(tensor)
+        return self._damaged(f"{tensor.name!r}, {tensor}, in {where}: {reason}")
+
+    def file_of(self, tensor: Tensor) -> str:
+        """Returns the file with the bytes of a tensor."""
+        return f"{self.prefix}.data-{tensor.shard:05d}-of-{self._shards:05d}"
+
+    def _require_sound(self, tensor: Tensor) -> None:
+        """Compares what a tensor claims with the files that are there."""
+        if tensor.slices:
+            self._require_covered(tensor)
+            return
+        if not 0 <= tensor.shard < self._shards:
+            raise self._damaged(
+                f"{tensor.name!r} is in file {tensor.shard} of {self._shards}, says {self.index}"
+            )
+        if tensor.offset < 0 or tensor.size < 0:
+            raise self._wrong(tensor, "it has no place there")
+        if tensor.dtype == STRING:
+            if math.prod(tensor.shape) > tensor.size:  # each has a length, of a byte at least
+                raise self._wrong(tensor, f"so many texts are not in {tensor.size} bytes")
+        elif tensor.dtype is not None and tensor.nbytes != tensor.size:
+            raise self._wrong(tensor, f"it has {tensor.size} bytes and should have {tensor.nbytes}")
+        there = self._size_of(tensor)
+        if tensor.offset + tensor.size > there:
+            raise self._wrong(
+                tensor,
+                f"the file ends at {there} bytes, and the tensor at {tensor.offset + tensor.size}",
+            )
+
+    def _require_covered(self, tensor: Tensor) -> None:
+        """Requires that the slices of a tensor are there, and as many items as it has."""
+        items = 0
+        places: list[tuple[slice, ...]] = []
+        for part, stored in self._slices(tensor):
+            where = part.within(tensor.shape)
+            if where is None or stored.shape != tuple(each.stop - each.start for each in where):
+                raise self._wrong(tensor, f"the slice {part} is not a part of it")
+            if stored.dtype != tensor.dtype:
+                raise self._wrong(tensor, f"the slice {part} is {stored}")
+            self._require_sound(stored)
+            places.append(where)
+            items += math.prod(stored.shape)
+        if items != math.prod(tensor.shape) or overlap(places):
+            raise self._wrong(tensor, "its slices do not cover it")
+
+    def _slices(self, tensor: Tensor) -> Iterator[tuple[Part, Tensor]]:
+        for part in tensor.slices:
+            stored = self._parts.get(part.key(tensor.name))
+            if stored is None:
+                raise self._wrong(tensor, f"the slice {part} is missing")
+            yield part, stored._replace(name=f"{tensor.name}{part}")
+
+    def _size_of(self, tensor: Tensor) -> int:
+        size = self._sizes.get(tensor.shard)
+        if size is None:
+            file = self.file_of(tensor)
+            try:
+                size = _regular_size(file)
+            except FileNotFoundError:
+                raise self._damaged(f"{tensor.name!r} is in {file}, which is missing") from None
+            self._sizes[tensor.shard] = size
+        return size
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns a tensor of which every byte is as it was written; texts are `bytes`."""
+        tensor = self.tensors[name]
+        if tensor.dtype is None:
+            raise DamagedCheckpointError(
+                f"{name!r} of the TensorFlow checkpoint {self.prefix} is not an array, but an "
+                "object of TensorFlow (a variant or a resource), which only TensorFlow reads.",
+                path=self.prefix,
+            )
+        if tensor.slices:
+            whole = self._empty(tensor)
+            for part, stored in self._slices(tensor):
+                where = part.within(tensor.shape)
+                assert where is not None
+                whole[where] = self._read_one(stored)
+            return whole
+        return self._read_one(tensor)
+
+    def verify(self, name: str) -> None:
+        """Compares the checksums of a tensor; holds no more than a piece of it."""
+        tensor = self.tensors[name]
+        for each in [stored for _, stored in self._slices(tensor)] if tensor.slices else [tensor]:
+            if each.dtype is None or each.dtype == STRING:
+                self._read_one(each)
+            else:
+                buffer = memoryview(bytearray(min(_PIECE, each.size)))
+                self._check(each, self._pieces(each, buffer, again=True))
+
+    def _empty(self, tensor: Tensor) -> np.ndarray:
+        try:
+            return np.empty(tensor.shape, tensor.dtype)
+        except (ValueError, MemoryError) as error:
+            raise self._wrong(tensor, str(error)) from None
+
+    def _read_one(self, tensor: Tensor) -> np.ndarray:
+        if tensor.dtype == STRING:
+            return self._read_texts(tensor)
+        found = self._empty(tensor)
+        # A view of a flat array of bytes: `memoryview` knows neither bfloat16 nor empty arrays.
+        into = memoryview(found.reshape(-1).view(np.uint8)) if tensor.size else memoryview(b"")
+        self._check(tensor, self._pieces(tensor, into))
+        if self._order == ">":
+            found.byteswap(inplace=True)
+        return found
+
+    def _pieces(
+        self, tensor: Tensor, into: memoryview, again: bool = False
+    ) -> Iterator[memoryview]:
+        """Yields the bytes of a tensor, read into a buffer of its size, or `again` into a piece."""
+        with _opened(self.file_of(tensor)) as file:
+            file.seek(tensor.offset)
+            done = 0
+            while done < tensor.size:
+                start = 0 if again else done
+                piece = into[start : start + min(_PIECE, tensor.size - done)]
+                count = file.readinto(piece)
+                if not count:
+                    raise self._wrong(tensor, "the file ended while it was read")
+                yield piece[:count]
+                done += count
+
+    def _check(self, tensor: Tensor, pieces: Iterator[memoryview]) -> None:
+        checksum = 0
+        for piece in pieces:
+            checksum = checksum_of(piece, checksum)
+        if masked(checksum) != tensor.checksum:
+            raise self._wrong(tensor, "its checksum does not fit its content")
+
+    def _read_texts(self, tensor: Tensor) -> np.ndarray:
+        """Reads the lengths of all texts, a checksum of these, and the texts."""
+        buffer = memoryview(bytearray(tensor.size))
+        for _ in self._pieces(tensor, buffer):
+            pass
+        content = bytes(buffer)
+        lengths, position = [], 0
+        try:
+            for _ in range(math.prod(tensor.shape)):
+                length, position = read_varint(content, position)
+                lengths.append(length)
+        except TableError as error:
+            raise self._wrong(tensor, str(error)) from None
+        plain = b"".join(
+            struct.pack(self._order + ("I" if length < 1 << 32 else "Q"), length)
+            for length in lengths
+        )
+        checksum = checksum_of(plain)
+        stored = content[position : position + 4]
+        if struct.pack(self._order + "I", masked(checksum)) != stored:
+            raise self._wrong(tensor, "the checksum of the lengths of its texts does not fit")
+        position += 4
+        if position + sum(lengths) != len(content):
+            raise self._wrong(tensor, "its texts are not as long as it says")
+        if masked(checksum_of(content[position:], checksum_of(stored, checksum))) != (
+            tensor.checksum
+        ):
+            raise self._wrong(tensor, "its checksum does not fit its content")
+        texts = self._empty(tensor)
+        flat = texts.reshape(-1)
+        for index, length in enumerate(lengths):
+            flat[index] = content[position : position + length]
+            position += length
+        return texts
+
+
+def _tensor(key: bytes, entry: Any) -> Tensor:
+    if entry.shape.unknown_rank:
+        raise TableError("the shape of a tensor is not known")
+    shape = tuple(dim.size for dim in entry.shape.dim)
+    if any(size < 0 for size in shape) or len(shape) > 64:
+        raise TableError(f"a tensor has the shape {list(shape)}")
+    return Tensor(
+        key.decode("utf-8", "backslashreplace"),
+        _DTYPES.get(entry.dtype),
+        shape,
+        entry.shard_id,
+        entry.offset,
+        entry.size,
+        entry.crc32c,
+        tuple(map(part_of, entry.slices)),
+    )
+
+
+def _opened(path: str) -> Any:
+    return open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
+
+
+def _regular_size(path: str) -> int:
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise DamagedCheckpointError(f"{path} is not a regular file.", path=path)
+    return status.st_size
+
+
+def _whole_file(path: str) -> bytes:
+    try:
+        size = _regular_size(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise CheckpointNotFoundError(f"There is no checkpoint at {path}.") from None
+    if size > _MOST_INDEX:
+        raise DamagedCheckpointError(f"{path} has {size} bytes, too many for an index.", path=path)
+    with _opened(path) as file:
+        return file.readall()
