@@ -43,6 +43,7 @@ from replicax._src.functions._explanation import Explanation, Retraces
 from replicax._src.functions._keys import ByIdentity
 from replicax._src.functions._many import joined, take_items
 from replicax._src.functions._place import Place
+from replicax._src.functions._planned_program import program_class
 from replicax._src.functions._program import Program
 from replicax._src.functions._remedies import remedy_for
 from replicax._src.functions._retry import (
@@ -432,7 +433,9 @@ class Function(Generic[P, R]):
     ) -> Program:
         may_create = not self._state.has_created
         try:
-            return Program(body, self._python_function, arguments, place, may_create, refs)
+            return program_class(place)(
+                body, self._python_function, arguments, place, may_create, refs
+            )
         except Exception as error:
             add_note(error, f"(while rx.function traced {self._name!r}: {remedy_for(error)})")
             raise

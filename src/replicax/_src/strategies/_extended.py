@@ -31,6 +31,7 @@ from replicax._src.collectives import (
 )
 from replicax._src.context import (
     Frame,
+    StrategyScope,
     entered,
     get_replica_context,
     has_strategy,
@@ -49,7 +50,13 @@ from replicax._src.data.distributed import (
     distributed_dataset,
     distributed_from_function,
 )
-from replicax._src.devices import canonical_name, replica_mesh, resolve
+from replicax._src.devices import (
+    are_plans_made,
+    canonical_name,
+    plan_of,
+    replica_mesh,
+    resolve,
+)
 from replicax._src.functions import Function, FunctionCache, as_function
 from replicax._src.strategies import _replica_calls
 from replicax._src.strategies._arguments import (
@@ -62,6 +69,7 @@ from replicax._src.strategies._arguments import (
     refuse_per_replica,
 )
 from replicax._src.strategies._multi_step import MultiStepContext, run_steps
+from replicax._src.strategies._planned_scope import PlannedScope
 from replicax._src.strategies._reductions import (
     copies_of,
     may_differ,
@@ -177,6 +185,17 @@ class StrategyExtended:
     def _variable_devices(self) -> tuple[Device, ...]:
         return _resolved(tuple(self.parameter_devices))
 
+    def _new_scope(self) -> StrategyScope:
+        """What `strategy.scope()` returns."""
+        if self._is_planned:
+            return PlannedScope(self._strategy, self._replica_devices[0])
+        return StrategyScope(self._strategy)
+
+    @property
+    def _is_planned(self) -> bool:
+        """Whether the devices are not here."""
+        return are_plans_made() and plan_of(self._replica_devices[0]) is not None
+
     # ------------------------------------------------------------------ running replicas
 
     def call_for_each_replica(
@@ -215,7 +234,8 @@ class StrategyExtended:
     @property
     def _compiled_runs(self) -> FunctionCache | None:
         """Where compiled versions of replica functions are, if these are to be compiled."""
-        return world().compiled_runs
+        found = world().compiled_runs
+        return self._step_functions if found is None and self._is_planned else found
 
     def _run_replicas(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
