@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, final
 
 import jax
+import numpy as np
 from jax._src import array as _array
 from jax._src import core as _core
 from jax._src import dtypes as _dtypes
@@ -138,11 +139,23 @@ class PlannedArray(jax.Array):
     def _value(self) -> NoReturn:
         raise no_value(f"the value of an array, {self.dtype}{list(self.shape)},")
 
-    def __float__(self) -> float:
-        return _reading.number(self._no_value)
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        is_number = jax.numpy.issubdtype(self.dtype, jax.numpy.floating)
+        if not _nan_for_values[0] or not is_number or self.nbytes > _SMALL:
+            self._no_value()
+        return np.full(self.shape, np.nan, dtype or self.dtype)
 
-    __array__ = __bool__ = __int__ = __index__ = __complex__ = _no_value
-    item = tolist = tobytes = addressable_data = __dlpack__ = __reduce__ = _no_value
+    def __float__(self) -> float:
+        return float(self.__array__())
+
+    def item(self, *args: int) -> Any:
+        return self.__array__().item(*args)
+
+    def tolist(self) -> Any:
+        return self.__array__().tolist()
+
+    __bool__ = __int__ = __index__ = __complex__ = _no_value
+    tobytes = addressable_data = __dlpack__ = __reduce__ = _no_value
 
 
 _planned: set[Device] = set()
@@ -168,26 +181,20 @@ def no_value(what: str) -> PlannedValueError:
     )
 
 
-class _Reading:
-    """What a script that is only looked at gets for a number: an error, or not a number."""
-
-    gives_nan = False
-
-    def number(self, refuse: Callable[[], NoReturn]) -> float:
-        return math.nan if self.gives_nan else refuse()
-
-
-_reading = _Reading()
+_nan_for_values = [False]
 
 
 @contextlib.contextmanager
-def numbers_are_nan() -> Iterator[None]:
-    """Inside the block `float()` of a value that is not there is not a number, and no error."""
-    before, _reading.gives_nan = _reading.gives_nan, True
+def reading_nan() -> Iterator[None]:
+    """Inside the block, small arrays of floats that have no values are read as not-a-number.
+
+    For a program that is only followed: it prints its losses, and goes on.
+    """
+    before, _nan_for_values[0] = _nan_for_values[0], True
     try:
         yield
     finally:
-        _reading.gives_nan = before
+        _nan_for_values[0] = before
 
 
 @final

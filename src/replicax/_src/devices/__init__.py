@@ -52,6 +52,9 @@ from replicax._src.devices._replicas import have_others as have_others
 from replicax._src.devices._replicas import in_groups as in_groups
 from replicax._src.devices._replicas import need_mesh as need_mesh
 from replicax._src.devices._replicas import replicas_on as replicas_on
+from replicax._src.devices._supposed import Supposed as Supposed
+from replicax._src.devices._supposed import supposed as supposed
+from replicax._src.devices._supposed import supposing as supposing
 from replicax._src.devices._topology import Topology as Topology
 from replicax._src.devices._topology import best_local_devices as best_local_devices
 from replicax._src.devices._topology import devices_of_all_processes as devices_of_all_processes

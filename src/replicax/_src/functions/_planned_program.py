@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import jax
 from jax.sharding import Sharding, SingleDeviceSharding
@@ -15,8 +16,15 @@ from replicax._src.functions._arguments import Arguments
 from replicax._src.functions._explanation import Report
 from replicax._src.functions._place import Place
 from replicax._src.functions._program import Program
-from replicax._src.planning import Argument, Plan, compiled_plan, note
+from replicax._src.planning import Argument, Plan, compiled_plan, note, note_call, postpone
 from replicax._src.variable import Variable, copies_differ
+
+
+class _Lowered(NamedTuple):
+    """A program that is ready to be compiled, and what it takes."""
+
+    program: Any
+    arguments: list[Argument]
 
 
 @final
@@ -25,7 +33,8 @@ class PlannedProgram(Program):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._plans: dict[Any, tuple[Plan, Any]] = {}
+        self._found: dict[Any, _Lowered] = {}
+        self._plans: dict[Any, Plan] = {}
 
     @property
     def _devices(self) -> PlannedDevices:
@@ -42,8 +51,13 @@ class PlannedProgram(Program):
     def _call(
         self, done: list[Any], run: Callable[..., Any], written: list[Any], inputs: PyTree
     ) -> None:
-        _, shapes = self._planned(run, inputs)
-        results, in_place, elsewhere, token = shapes
+        lowered = self._lowered(run, inputs)
+        if self.creates:  # the next call is of another program, which has the variables as inputs
+            postpone(self.run.__name__, functools.partial(self._planned, run, lowered))
+        else:
+            self._planned(run, lowered)
+        note_call()
+        results, in_place, elsewhere, token = lowered.program.out_info
         layouts = self._layouts if self.mesh is not None else [None] * len(in_place)
         done.append(
             (
@@ -72,9 +86,9 @@ class PlannedProgram(Program):
             variable.shape, variable.dtype, sharding=self._place(variable.layout)
         )
 
-    def _planned(self, run: Any, inputs: PyTree) -> tuple[Plan, Any]:
-        """The plan of a program, and what its results look like."""
-        found = self._plans.get(run)
+    def _lowered(self, run: Any, inputs: PyTree) -> _Lowered:
+        """A program of this one, as the compiler takes it."""
+        found = self._found.get(run)
         if found is not None:
             return found
         variables = self._state.variables()
@@ -83,25 +97,34 @@ class PlannedProgram(Program):
         read = [self._look_of(each) for each in only_read]
         given = jax.tree.map(self._look, inputs)
         rest = [self._look(each) for each in self._rest]
-        lowered = run.lower(written, read, given, rest)
         everyone = [*variables, *only_read]
         arguments = [
             Argument(kind, variable.name, look)
             for kind, variable, look in zip(_kinds(everyone), everyone, [*written, *read])
         ]
         arguments += [Argument("input", "", each) for each in jax.tree.leaves((given, rest))]
+        lowered = _Lowered(run.lower(written, read, given, rest), arguments)
+        self._found[run] = lowered
+        return lowered
+
+    def _planned(self, run: Any, lowered: _Lowered) -> Plan:
+        """What a program needs."""
+        found = self._plans.get(run)
+        if found is not None:
+            return found
         devices = self.place.devices if self.mesh is None else tuple(self.mesh.mesh.devices.flat)
         logical = 1 if self.mesh is None else self.mesh.logical_devices
         plan = compiled_plan(
-            run.__name__, lowered, arguments, self._devices, devices, logical
+            self.run.__name__, lowered.program, lowered.arguments, self._devices, devices, logical
         )
+        self._plans[run] = plan
         note(plan)
-        self._plans[run] = plan, lowered.out_info
-        return self._plans[run]
+        return plan
 
     @override
     def report(self, arguments: Arguments) -> Report:
-        plan, _ = self._planned(self.run, arguments.laid_out(self.place))
+        lowered = self._lowered(self.run, arguments.laid_out(self.place))
+        plan = self._planned(self.run, lowered)
         return self._report(plan.flops, plan.peak, plan)
 
 

@@ -22,6 +22,7 @@ _ARRAY = re.compile(r"\b(pred|token|[a-z]+\d+[a-z0-9]*)\[([\d,]*)\]")
 _CALLED = re.compile(r"(?:calls|to_apply|body|condition|branch_computations)=\{?%?([\w.\-, %]+)\}?")
 _NAME = re.compile(r"%([\w.\-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_CHAIN = re.compile(r'chain_id="(\d+)"')
 _FRAME = re.compile(r"stack_frame_id=(\d+)")
 _SOURCE = re.compile(r'source_file="([^"]*)" source_line=(\d+)')
 _LISTED_GROUPS = re.compile(r"replica_groups=\{(\{[\d,{}\s]*\})\}")
@@ -107,12 +108,16 @@ class Program:
     def collectives(self) -> list[Collective]:
         """What the devices exchange in one call."""
         found: list[Collective] = []
+        chains: set[str] = set()
         for instructions, times in self._walk(self._entry, 1):
             sizes = {each.name: each.bytes for each in instructions}
             for each in instructions:
                 kind = each.operation.removesuffix("-start")
-                if kind not in KINDS:
+                chain = _CHAIN.search(each.text)
+                if kind not in KINDS or (chain and chain[1] in chains):
                     continue
+                if chain:  # on TPUs one that runs beside computations is written with each of them
+                    chains.add(chain[1])
                 groups = _groups(each.text)
                 size = sum(sizes.get(name, 0) for name in each.operands)
                 if kind == "all-gather":

@@ -10,7 +10,7 @@ from replicax._src.collectives import CrossDeviceOps, NcclAllReduce
 from replicax._src.devices import canonical_names
 from replicax._src.strategies._extended import StrategyExtended
 from replicax._src.strategies._logical_devices import grouped
-from replicax._src.strategies._state_layout import StateLayout, as_state_layout
+from replicax._src.strategies._state_layout import StateLayout, as_state_layout, layout_for
 from replicax._src.strategies._strategy import Strategy
 
 
@@ -35,7 +35,7 @@ class MirroredExtended(StrategyExtended):
         self._devices = devices
         self._device_names = canonical_names(devices)
         self._cross_device_ops = cross_device_ops or NcclAllReduce()
-        self._state_layout = as_state_layout(state_layout)
+        self._state_layout = layout_for(devices, as_state_layout(state_layout))
 
     @property
     @override
