@@ -52,6 +52,11 @@ class PlannedArray(jax.Array):
         return cls(_core.typeof(value), sharding)
 
     @classmethod
+    def of_shape(cls, shape: Sequence[int], dtype: Any, sharding: Sharding) -> PlannedArray:
+        """An array of this shape and dtype."""
+        return cls(_core.ShapedArray(tuple(shape), dtype), sharding)
+
+    @classmethod
     def on(cls, value: Any, device: Device) -> Any:
         """What an array looks like on one device; it stays where it is if that one is here."""
         if not is_planned(device):

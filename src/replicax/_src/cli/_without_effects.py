@@ -86,5 +86,7 @@ def without_effects(temporary: str) -> Iterator[None]:
             guards.clear()
 
 
-def _unwritten(_: Checkpoint, file_prefix: str | os.PathLike[str], *__: object, **___: object) -> str:
+def _unwritten(
+    _: Checkpoint, file_prefix: str | os.PathLike[str], *__: object, **___: object
+) -> str:
     return os.fspath(file_prefix)

@@ -162,17 +162,13 @@ def _made(name: str, memory: int | None) -> PlannedDevices:
     return _noted(PlannedDevices(devices, name, hardware, per_host))
 
 
-def _cpus(
-    name: str, hardware: Hardware, sizes: tuple[int, ...]
-) -> tuple[Sequence[Device], int]:
+def _cpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequence[Device], int]:
     if len(sizes) > 2:
         raise DeviceError(f"{name!r}: write 'cpu:8', or 'cpu:2x4' for 2 hosts of 4 devices each.")
     return _jax_internals.other_cpu_devices(math.prod(sizes)), sizes[-1]
 
 
-def _tpus(
-    name: str, hardware: Hardware, sizes: tuple[int, ...]
-) -> tuple[Sequence[Device], int]:
+def _tpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequence[Device], int]:
     if importlib.util.find_spec("libtpu") is None:
         raise DeviceError(
             f"To plan for {name!r}, XLA's compiler for TPUs has to be here, which is in the "
@@ -199,9 +195,7 @@ def _tpus(
     return devices, len(devices) // len(hosts)
 
 
-def _gpus(
-    name: str, hardware: Hardware, sizes: tuple[int, ...]
-) -> tuple[Sequence[Device], int]:
+def _gpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequence[Device], int]:
     if len(sizes) != 2:
         raise DeviceError(f"{name!r}: write '{hardware.name}:32x8' for 32 hosts of 8 GPUs each.")
     try:

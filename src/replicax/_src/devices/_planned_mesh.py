@@ -35,9 +35,7 @@ class PlannedMesh(LocalMesh):
         self, program: Callable[..., Any], results: list[Any], *args: Any, what: str = ""
     ) -> None:
         shapes = jax.eval_shape(program, *args)
-        results.append(
-            jax.tree.map(lambda each: PlannedArray.like(each, self.replicated), shapes)
-        )
+        results.append(jax.tree.map(lambda each: PlannedArray.like(each, self.replicated), shapes))
 
     @override
     def _spread(self, value: ArrayInput, sharding: NamedSharding) -> Any:

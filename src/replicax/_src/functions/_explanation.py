@@ -13,6 +13,7 @@ from replicax._src import _html, _jax_internals
 from replicax._src.functions._agreement import KINDS, is_collective
 from replicax._src.functions._arguments import Arguments
 from replicax._src.planning import Plan
+from replicax._src.variable import Variable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Report:
       donated_bytes: their size on each device.
       elsewhere: names of those that get their new value from the program, on other devices.
       read: names of the variables that are only read.
+      variables: all of these.
       plan: on planned devices, what it needs there.
     """
 
@@ -56,6 +58,7 @@ class Report:
     donated_bytes: int
     elsewhere: list[str]
     read: list[str]
+    variables: list[Variable]
     plan: Plan | None = None
 
 

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from replicax._src import _jax_internals
+from replicax._src import _jax_internals, _tree
 from replicax._src._errors import OutOfRangeError, add_note, show_users_part
 from replicax._src._typing import Device, PyTree
 from replicax._src._warnings import warn
@@ -28,6 +28,7 @@ from replicax._src.context import (
     Frame,
     StrategyLike,
     current_frame,
+    default_strategy,
     is_compiling,
     let_libraries_join,
     replica_id_of,
@@ -35,10 +36,16 @@ from replicax._src.context import (
     thread_state,
     world,
 )
-from replicax._src.devices import need_mesh
+from replicax._src.devices import PlannedDevices, need_mesh
 from replicax._src.functions._arguments import Arguments, Look, is_stream
 from replicax._src.functions._cache import FunctionCache
 from replicax._src.functions._code import captured_objects
+from replicax._src.functions._elsewhere import (
+    arguments_there,
+    as_plan,
+    moved,
+    strategies_in,
+)
 from replicax._src.functions._explanation import Explanation, Retraces
 from replicax._src.functions._keys import ByIdentity
 from replicax._src.functions._many import joined, take_items
@@ -467,7 +474,9 @@ class Function(Generic[P, R]):
                 return Place(devices)
         return Place((default_device(),), is_open=True)
 
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+    def explain(
+        self, *args: Any, on: str | PlannedDevices | None = None, **kwargs: Any
+    ) -> Explanation:
         """A report on the program for these arguments: what it communicates, costs and donates.
 
         The arguments are as for a call; the function is traced and compiled, if it was not yet, but
@@ -481,7 +490,21 @@ class Function(Generic[P, R]):
         >>> report = total.explain(rx.distribute.PerReplica([jnp.ones(2), jnp.ones(2)]))
         >>> report.collectives
         [Collective(kind='all-reduce', tensors=1, bytes=4, times=1)]
+
+        With `on`, it is what the program would be on devices that are not here:
+
+        >>> plan = total.explain(rx.distribute.PerReplica([jnp.ones(2), jnp.ones(2)]), on="cpu:16")
+        >>> plan.plan.replicas, plan.plan.exchanges[0].kind
+        (16, 'all-reduce')
+
+        Args:
+          *args: as for a call.
+          on: `rx.config.planned_devices(...)`, or what that takes; each replica there has as many
+            rows as one has here. The strategy must be a `MirroredStrategy` or a `TPUStrategy`.
+          **kwargs: as for a call.
         """
+        if on is not None:
+            return self._explain_elsewhere(as_plan(on), args, kwargs)
         args, kwargs = self._bound_arguments(args, kwargs)
         retraces = self._state.retraces
         try:
@@ -501,6 +524,24 @@ class Function(Generic[P, R]):
             self._state.programs.clear()
             return self.explain(*args, **kwargs)
         return Explanation(self._name, report, "as one program", retraces)
+
+    def _explain_elsewhere(
+        self, devices: PlannedDevices, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Explanation:
+        report = self.explain(*args, **kwargs).report  # its first call may make variables
+        objects = [*captured_objects(self._python_function), *_tree.leaves_of((args, kwargs))]
+        objects += [current_frame().strategy, *(report.variables if report else ())]
+        strategies = [each for each in strategies_in(objects) if each is not default_strategy()]
+        if not strategies:
+            raise ValueError(
+                f"explain(on={devices.name!r}) of {self._name!r}: it uses no strategy, so there is "
+                "nothing to be put on other devices. Call strategy.run in it."
+            )
+        with moved(strategies, devices) as meshes:
+            args, kwargs = arguments_there((args, kwargs), meshes[0])
+            there = Function(self._python_function, None, self._name)
+            there._state.has_created = self._state.has_created
+            return there.explain(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Function:
         specs = None if self._signature is None else self._signature.specs

@@ -211,6 +211,7 @@ class Program:
             donated_bytes=sum(_bytes_on_each(_like(each, self.mesh)) for each in variables),
             elsewhere=[variable.name for variable in elsewhere],
             read=[each.name for each in only_read if id(each) not in written_elsewhere],
+            variables=[*variables, *only_read],
             plan=plan,
         )
 

@@ -157,7 +157,10 @@ class Plan:
                 ("exchanges", self.exchange_seconds),
             ]
             text = ", ".join(f"{what} {seconds(t)}" for what, t in parts if t is not None)
-            yield "time (estimate)", f"at least {seconds(self.step_seconds)}, by data sheets: {text}"
+            yield (
+                "time (estimate)",
+                f"at least {seconds(self.step_seconds)}, by data sheets: {text}",
+            )
         yield "compiled in", seconds(self.compile_seconds)
         for index, tensor in enumerate(self.largest):
             where = f" at {tensor.line}" if tensor.line else ""

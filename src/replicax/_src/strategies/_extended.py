@@ -196,6 +196,15 @@ class StrategyExtended:
         """Whether the devices are not here."""
         return are_plans_made() and plan_of(self._replica_devices[0]) is not None
 
+    def _moved_to(
+        self, planned: tuple[Device, ...]
+    ) -> contextlib.AbstractContextManager[tuple[Device, ...]]:
+        """Around what is done on planned devices instead; gives those of the replicas there."""
+        raise NotImplementedError(
+            f"{type(self._strategy).__name__} cannot be looked at on other devices. Make it on "
+            "rx.config.planned_devices(...), or use MirroredStrategy or TPUStrategy."
+        )
+
     # ------------------------------------------------------------------ running replicas
 
     def call_for_each_replica(

@@ -38,4 +38,3 @@ class PlannedScope(StrategyScope):
         if self._inside:
             self._inside.pop().__exit__(exc_type, exc, traceback)
         super().__exit__(exc_type, exc, traceback)
-
