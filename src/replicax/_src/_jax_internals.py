@@ -1,7 +1,7 @@
 """Every reach into JAX's private API, in one place, with the reason for each.
 
-But for the compilation cache (`_jax_cache.py`), nothing else in replicax imports `jax._src`. The
-names that are used are listed in `_versions.py`.
+But for the compilation cache (`_jax_cache.py`) and arrays without values (`_planned_arrays.py`),
+nothing else in replicax imports `jax._src`. The names that are used are listed in `_versions.py`.
 """
 
 from __future__ import annotations

@@ -20,12 +20,14 @@ from jax._src import array as _array
 from jax._src import core as _core
 from jax._src import dtypes as _dtypes
 from jax._src.interpreters import pxla as _pxla
+from jax.extend.linear_util import WrappedFun
 from jax.sharding import Sharding, SingleDeviceSharding
 
 from replicax._src._errors import PlannedValueError
-from replicax._src._typing import Device, override
+from replicax._src._typing import Device, DTypeLike, override
 
 _SMALL = 1 << 14  # bytes: what is computed nevertheless, if everything it needs is known
+_READABLE = 1 << 26  # bytes: what a program that is only followed may read
 
 
 @final
@@ -42,22 +44,22 @@ class PlannedArray(jax.Array):
     is_fully_addressable = False
     __array_priority__ = 1000  # numbers of NumPy let its operators come first
 
-    def __init__(self, aval: Any, sharding: Sharding):
+    def __init__(self, aval: _core.ShapedArray, sharding: Sharding):
         self.aval = aval
         self.sharding = sharding
 
     @classmethod
-    def like(cls, value: Any, sharding: Sharding) -> PlannedArray:
+    def like(cls, value: object, sharding: Sharding) -> PlannedArray:
         """What an array, a number or a `jax.ShapeDtypeStruct` looks like, on planned devices."""
         return cls(_core.typeof(value), sharding)
 
     @classmethod
-    def of_shape(cls, shape: Sequence[int], dtype: Any, sharding: Sharding) -> PlannedArray:
+    def of_shape(cls, shape: Sequence[int], dtype: DTypeLike, sharding: Sharding) -> PlannedArray:
         """An array of this shape and dtype."""
         return cls(_core.ShapedArray(tuple(shape), dtype), sharding)
 
     @classmethod
-    def on(cls, value: Any, device: Device) -> Any:
+    def on(cls, value: object, device: Device) -> Any:
         """What an array looks like on one device; it stays where it is if that one is here."""
         if not is_planned(device):
             return value
@@ -144,9 +146,9 @@ class PlannedArray(jax.Array):
     def _value(self) -> NoReturn:
         raise no_value(f"the value of an array, {self.dtype}{list(self.shape)},")
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         is_number = jax.numpy.issubdtype(self.dtype, jax.numpy.floating)
-        if not _nan_for_values[0] or not is_number or self.nbytes > _SMALL:
+        if not _nan_for_values[0] or not is_number or self.nbytes > _READABLE:
             self._no_value()
         return np.full(self.shape, np.nan, dtype or self.dtype)
 
@@ -180,9 +182,9 @@ def no_value(what: str) -> PlannedValueError:
     """The error where something needs a value that is not there."""
     return PlannedValueError(
         f"{what} was asked for, and there is none: the strategy is on planned devices, which are "
-        "not here. There variables, data and results have shapes alone, and functions are compiled "
-        "and not run. Make the strategy on real devices to compute; `fn.explain(...)` tells what is "
-        "known of the plan."
+        "not here. Variables, data and results have shapes alone there, and functions are "
+        "compiled and not run. Make the strategy on real devices to compute; `fn.explain(...)` "
+        "tells what is known of the plan."
     )
 
 
@@ -206,12 +208,15 @@ def reading_nan() -> Iterator[None]:
 class ShapesOnly(_core.Trace):
     """A trace in which operations give shapes."""
 
-    def __init__(self, device: Device):
+    def __init__(self, device: Device, small: int):
         super().__init__()
         self._place = SingleDeviceSharding(device)
+        self.small = small
 
     @override
-    def process_primitive(self, primitive: Any, args: Sequence[Any], params: Any, /) -> Any:
+    def process_primitive(
+        self, primitive: _core.Primitive, args: Sequence[Any], params: dict[str, Any], /
+    ) -> Any:
         planned = [each for each in args if isinstance(each, PlannedArray)]
         with _core.set_current_trace(_core.eval_trace):
             avals = [_core.typeof(each) for each in args]
@@ -219,7 +224,7 @@ class ShapesOnly(_core.Trace):
             outputs = results if primitive.multiple_results else [results]
             targets = [_target(to) for to in params.get("devices", ())]
             is_put = any(each is not None and _is_elsewhere(each) for each in targets)
-            if not planned and not is_put and sum(map(_bytes, outputs)) <= _SMALL:
+            if not planned and not is_put and sum(map(_bytes, outputs)) <= self.small:
                 with _on_something_here():
                     return _core.eval_trace.process_primitive(primitive, args, params)
         place = planned[0].sharding if len(planned) == 1 else self._place
@@ -229,41 +234,43 @@ class ShapesOnly(_core.Trace):
             made = [PlannedArray(aval, place) for aval in outputs]
         return made if primitive.multiple_results else made[0]
 
-    def stage_value(self, val: Any) -> Any:
+    def stage_value(self, val: object) -> Any:
         """An array from a value of Python or NumPy."""
         if isinstance(val, PlannedArray):
             return val
         aval = _core.typeof(val)
-        if _bytes(aval) <= _SMALL:
+        if _bytes(aval) <= self.small:
             with _on_something_here():
                 return _core.eval_trace.stage_value(val)
         return PlannedArray(aval, self._place)
 
     @override
     def process_custom_jvp_call(
-        self, primitive: Any, fun: Any, jvp: Any, tracers: Any, /, **_: object
+        self, _: object, fun: WrappedFun, jvp: object, tracers: Sequence[Any], /, **__: object
     ) -> Any:
         with _core.set_current_trace(self):
             return fun.call_wrapped(*tracers)
 
     @override
     def process_custom_vjp_call(
-        self, primitive: Any, fun: Any, fwd: Any, bwd: Any, tracers: Any, /, **_: object
+        self, _: object, fun: WrappedFun, *given: Sequence[Any], **__: object
     ) -> Any:
         with _core.set_current_trace(self):
-            return fun.call_wrapped(*tracers)
+            return fun.call_wrapped(*given[-1])
 
     @override
-    def process_call(self, call_primitive: Any, f: Any, tracers: Any, params: Any, /) -> Any:
+    def process_call(
+        self, _: object, f: WrappedFun, tracers: Sequence[Any], params: object, /
+    ) -> Any:
         with _core.set_current_trace(self):
             return f.call_wrapped(*tracers)
 
 
-def _bytes(aval: Any) -> int:
+def _bytes(aval: _core.ShapedArray) -> int:
     return math.prod(getattr(aval, "shape", ())) * getattr(aval.dtype, "itemsize", 8)
 
 
-def _target(to: Any) -> Sharding | None:
+def _target(to: object) -> Sharding | None:
     if to is None or isinstance(to, Sharding):
         return to
     return SingleDeviceSharding(to) if isinstance(to, Device) else None
@@ -287,15 +294,18 @@ def current_shapes_only() -> ShapesOnly | None:
     return trace if isinstance(trace, ShapesOnly) else None
 
 
-def shapes_only(device: Device) -> contextlib.AbstractContextManager[Any]:
-    """Inside the block, operations of this thread give shapes; in a trace of JAX's, nothing changes.
+def shapes_only(device: Device, small: int = _SMALL) -> contextlib.AbstractContextManager[Any]:
+    """Inside the block, operations of this thread give shapes; in a trace of JAX's, all is as ever.
 
     Args:
       device: a planned one, where results are said to be.
+      small: so many bytes are computed nevertheless, if everything that they need is known.
     """
-    if _core.trace_ctx.trace is not _core.eval_trace:
+    trace = _core.trace_ctx.trace
+    is_free = trace is _core.eval_trace or (isinstance(trace, ShapesOnly) and trace.small > small)
+    if not is_free:
         return contextlib.nullcontext()
-    return _core.set_current_trace(ShapesOnly(device))
+    return _core.set_current_trace(ShapesOnly(device, small))
 
 
 def _of_shapes(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -310,7 +320,7 @@ def _of_shapes(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _register() -> None:
-    """Makes JAX take planned arrays where it looks at shapes, and say why where it would compute."""
+    """Makes JAX take planned arrays where it looks at shapes, and refuse them where it computes."""
     _core.pytype_aval_mappings[PlannedArray] = lambda array: array.aval
     _dtypes.register_canonicalize_value_handler(PlannedArray, None)
 

@@ -10,12 +10,13 @@ import traceback
 from typing import Any
 
 from replicax._src._errors import DeviceError, PlannedValueError
-from replicax._src._planned_arrays import reading_nan
+from replicax._src._planned_arrays import reading_nan, shapes_only
 from replicax._src.cli._without_effects import without_effects
 from replicax._src.devices import Supposed, planned_devices, replaced_by, supposing
 from replicax._src.planning import NothingNew, recording
 
-_STEPS = 2  # of each epoch: the first makes variables, and the second is as all others
+_STEPS = 200  # of each epoch of a data set; nothing new is to be seen in more
+_COMPUTED = 1 << 26  # bytes: what is computed outside of scopes: data, for example
 
 
 def main(request_path: str) -> int:
@@ -43,7 +44,8 @@ def follow(request: dict[str, Any], temporary: str) -> dict[str, Any]:
         with contextlib.ExitStack() as stack:
             if not request["show"]:
                 stack.enter_context(_silence())
-            for each in (supposing(what), replaced_by(devices), reading_nan()):
+            following = shapes_only(devices[0], _COMPUTED)
+            for each in (supposing(what), replaced_by(devices), reading_nan(), following):
                 stack.enter_context(each)
             stack.enter_context(without_effects(temporary))
             try:

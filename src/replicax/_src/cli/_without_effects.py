@@ -27,17 +27,15 @@ _CHANGES = (
 def without_effects(temporary: str) -> Iterator[None]:
     """Inside the block, files outside of the folder `temporary` are not changed."""
 
-    def is_free(path: object) -> bool:
-        if isinstance(path, int):
-            return True
-        try:
-            found = os.path.realpath(os.fsdecode(path))  # type: ignore[arg-type]
-        except TypeError:
-            return True
+    def is_free(path: object, beside: object = None) -> bool:
+        if not isinstance(path, str | bytes | os.PathLike):
+            return True  # the number of a file that is open
+        folder = f"/proc/self/fd/{beside}" if isinstance(beside, int) else ""
+        found = os.path.realpath(os.path.join(folder, os.fsdecode(path)))
         return found.startswith((os.path.realpath(temporary) + os.sep, "/dev/"))
 
     def opened(plain: Callable[..., Any]) -> Callable[..., Any]:
-        def open_(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        def open_(file: object, mode: str = "r", *args: object, **kwargs: object) -> Any:
             if set(mode) & set("wax+") and not is_free(file):
                 file = os.devnull
                 mode = mode.replace("x", "w")
@@ -45,15 +43,16 @@ def without_effects(temporary: str) -> Iterator[None]:
 
         return open_
 
-    def opened_by_number(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
-        if flags & _WRITES and not is_free(path):
+    def opened_by_number(path: object, flags: int, *args: object, **kwargs: object) -> int:
+        if flags & _WRITES and not is_free(path, kwargs.get("dir_fd")):
             path, flags = os.devnull, os.O_RDWR
             kwargs.pop("dir_fd", None)
         return plain_open(path, flags, *args, **kwargs)
 
     def changing(plain: Callable[..., Any]) -> Callable[..., Any]:
-        def change(path: Any, *args: Any, **kwargs: Any) -> Any:
-            return plain(path, *args, **kwargs) if is_free(path) else None
+        def change(path: object, *args: object, **kwargs: object) -> Any:
+            beside = kwargs.get("dir_fd")
+            return plain(path, *args, **kwargs) if is_free(path, beside) else None
 
         return change
 
@@ -65,7 +64,7 @@ def without_effects(temporary: str) -> Iterator[None]:
         if isinstance(flags, int) and flags & _WRITES and not is_free(path):
             raise PermissionError(f"a script that is planned writes nothing; it opened {path!r}")
 
-    plain_open = os.open
+    plain_open: Any = os.open
     guards: list[bool] = []
     sys.addaudithook(refuse)
     with contextlib.ExitStack() as stack:

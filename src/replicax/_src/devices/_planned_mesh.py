@@ -11,14 +11,14 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from replicax._src._planned_arrays import PlannedArray, no_value
 from replicax._src._typing import ArrayInput, Device, PyTree, override
-from replicax._src.devices._mesh import LocalMesh, ReplicaMesh
+from replicax._src.devices._mesh import LocalMesh
 from replicax._src.devices._packing import BETWEEN_WORKERS, IN_ONE_PROCESS
 from replicax._src.devices._planned import PlannedDevices
 
 
 @final
 class PlannedMesh(LocalMesh):
-    """All replicas are of this process, as far as Python is concerned, whatever host they are of."""
+    """All replicas are of this process for Python, whatever host they are of."""
 
     def __init__(self, devices: tuple[Device, ...], plan: PlannedDevices):
         super().__init__(devices)
@@ -71,7 +71,3 @@ class PlannedMesh(LocalMesh):
     @override
     def for_host(self, array: jax.Array) -> Any:
         raise no_value("the value of a variable")
-
-
-def planned_mesh(mesh: ReplicaMesh) -> PlannedMesh | None:
-    return mesh if isinstance(mesh, PlannedMesh) else None

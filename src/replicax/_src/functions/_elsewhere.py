@@ -62,7 +62,7 @@ def arguments_there(arguments: PyTree, mesh: ReplicaMesh) -> Any:
     """Arguments as they would be there: every replica has as much as one has here."""
 
     def there(leaf: object) -> Any:
-        if not isinstance(leaf, DistributedValues) or leaf._passed_whole:
+        if isinstance(leaf, Variable) or not isinstance(leaf, DistributedValues):
             return leaf
         try:
             look = look_of(leaf)

@@ -469,7 +469,7 @@ class Function(Generic[P, R]):
             found = value.distribute_strategy if isinstance(value, Variable) else value
             if not hasattr(found, "_extended"):
                 continue
-            devices = found._extended._replica_devices
+            devices = found.extended._replica_devices
             if len(devices) in counts or (need_mesh(devices) and not counts):
                 return Place(devices)
         return Place((default_device(),), is_open=True)

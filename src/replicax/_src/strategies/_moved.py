@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from replicax._src._typing import Device
 from replicax._src.devices import Layout, ReplicaMesh, replica_mesh
+from replicax._src.strategies._state_layout import fitting_dim
 from replicax._src.variable import moved_to, variables_of
 
 if TYPE_CHECKING:
@@ -39,9 +40,7 @@ def moved(
 
 def _layout_there(layout: Layout, shape: tuple[int, ...], mesh: ReplicaMesh) -> Layout:
     """The same layout for another number of replicas."""
-    if layout.replica_dim is None:
-        return layout
-    cuts = layout.parts or (1,) * len(shape)
-    fitting = [dim for dim, size in enumerate(shape) if size % (mesh.size * cuts[dim]) == 0]
-    dim = next(iter(fitting), None) if mesh.size > 1 else None
-    return Layout(layout.parts, dim)
+    over_logical = Layout(layout.parts)
+    if layout == over_logical or mesh.size == 1:
+        return over_logical
+    return Layout(layout.parts, fitting_dim(shape, layout.parts, mesh.size))

@@ -139,9 +139,14 @@ class StateLayout:
             elements *= size
         if mesh.size == 1 or elements < max(self.min_size, 1):
             return None
-        cuts = parts or (1,) * len(shape)
-        fitting = (dim for dim, size in enumerate(shape) if size % (mesh.size * cuts[dim]) == 0)
-        return next(fitting, None)
+        return fitting_dim(shape, parts, mesh.size)
+
+
+def fitting_dim(shape: tuple[int, ...], parts: tuple[int, ...], replicas: int) -> int | None:
+    """The first dimension, of an array in parts, that can be cut over so many replicas."""
+    cuts = parts or (1,) * len(shape)
+    fitting = (dim for dim, size in enumerate(shape) if size % (replicas * cuts[dim]) == 0)
+    return next(fitting, None)
 
 
 class SplitOverLogical(StateLayout):
@@ -160,10 +165,9 @@ class SplitOverLogical(StateLayout):
             return found
         largest = max(free, key=lambda dim: shape[dim])
         parts = tuple(count if dim == largest else 1 for dim in range(len(shape)))
-        dim = found.replica_dim
-        if dim is not None and shape[dim] % (mesh.size * parts[dim]):
-            dim = self._replica_dim(mesh, shape, parts)
-        return Layout(parts, dim)
+        if found == Layout():
+            return Layout(parts)
+        return Layout(parts, self._replica_dim(mesh, shape, parts))
 
 
 def layout_for(devices: tuple[Device, ...], layout: StateLayout) -> StateLayout:
