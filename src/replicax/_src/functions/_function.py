@@ -453,9 +453,9 @@ class Function(Generic[P, R]):
         """Where the function will probably run; the trace says if that is wrong."""
         replica = _eager_replica(frame)
         if strategy is not None:
-            return Place(strategy.extended._replica_devices)
+            return Place(_devices_of(strategy))
         if thread_state.frames:
-            devices = frame.strategy.extended._replica_devices
+            devices = _devices_of(frame.strategy)
             return Place(devices) if replica is None else Place((devices[replica],), replica)
         for value in arguments.inputs:
             buffers = buffers_of(value) if isinstance(value, DistributedValues) else None
@@ -469,7 +469,7 @@ class Function(Generic[P, R]):
             found = value.distribute_strategy if isinstance(value, Variable) else value
             if not hasattr(found, "_extended"):
                 continue
-            devices = found.extended._replica_devices
+            devices = _devices_of(found)
             if len(devices) in counts or (need_mesh(devices) and not counts):
                 return Place(devices)
         return Place((default_device(),), is_open=True)
@@ -598,6 +598,10 @@ def as_function(fn: object) -> Function[..., Any] | None:
 def runs_inside(frame: Frame) -> bool:
     """Whether a call is a part of a program that is being traced, or of an update."""
     return is_compiling() or _jax_internals.is_tracing() or frame.update_replica_id is not None
+
+
+def _devices_of(strategy: StrategyLike) -> tuple[Device, ...]:
+    return strategy.extended._replica_devices
 
 
 def _forget(state: weakref.ref[_State], key: Hashable) -> None:
