@@ -40,7 +40,7 @@ class PlannedArray(jax.Array):
     """
 
     __slots__ = ("aval", "sharding")
-    committed = True
+    committed = _committed = False  # JAX would make arrays like it where it is
     is_fully_addressable = False
     __array_priority__ = 1000  # numbers of NumPy let its operators come first
 
