@@ -39,6 +39,7 @@ FLOORS: tuple[Floor, ...] = (
     Floor(("values",), "PerReplica, Mirrored, regrouping"),
     Floor(("collectives",), "reductions, gathers, cross-device ops"),
     Floor(("variable",), "mutable arrays, by synchronization and aggregation"),
+    Floor(("planning",), "what a program needs on devices that are not here"),
     Floor(("functions",), "rx.function: trace, program, call"),
     Floor(
         ("data", "executors", "training"), "pipelines | how replicas run | gradients, optimizers"

@@ -29,6 +29,7 @@ BEFORE = {
     "12_logical_devices.py": "03_compiled.py",
     "13_sharded_transformer.py": "12_logical_devices.py",
     "14_gradient_accumulation.py": "03_compiled.py",
+    "16_plan.py": "03_compiled.py",
     "libraries/equinox_mlp.py": "single_device/equinox_mlp.py",
     "libraries/flax_linen.py": "single_device/flax_linen.py",
     "libraries/keras_custom_loop.py": "07_keras_fit.py",
@@ -71,7 +72,8 @@ def test_every_example_is_compared_with_another():
     numbered = {path.name for path in EXAMPLES.glob("[0-9]*.py")}
     libraries = {f"libraries/{path.name}" for path in (EXAMPLES / "libraries").glob("*.py")}
     assert numbered | libraries == {"01_single_device.py", *BEFORE}
-    assert sorted(int(name[:2]) for name in numbered) == list(range(1, 15))
+    numbers = sorted(int(name[:2]) for name in numbered)
+    assert numbers[:14] == list(range(1, 15)) and len(set(numbers)) == len(numbers)
 
 
 @pytest.mark.parametrize("after", BEFORE)
@@ -168,6 +170,13 @@ def test_run_that_was_stopped_goes_on_with_the_same_losses(tmp_path: Path):
     np.testing.assert_allclose(
         losses_in(first) + losses_in(second), losses_of("03_compiled.py"), atol=2e-4
     )
+
+
+def test_a_plan_needs_no_memory_and_tells_what_it_would(tmp_path: Path):
+    output = run_example("16_plan.py", tmp_path)
+    assert "plan of 'step_on_all_replicas' on cpu:2x8" in output
+    assert "16 (cpu:2x8) on 2 host(s)" in output and "between hosts" in output
+    assert "1.07 billion parameters, 0.27 GB on each device" in output
 
 
 def test_two_workers_have_the_losses_of_one_process(tmp_path: Path):

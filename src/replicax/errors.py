@@ -8,6 +8,7 @@ from replicax._src._errors import DeviceError as DeviceError
 from replicax._src._errors import NotFoundError as NotFoundError
 from replicax._src._errors import OutOfRangeError as OutOfRangeError
 from replicax._src._errors import PerReplicaValueError as PerReplicaValueError
+from replicax._src._errors import PlannedValueError as PlannedValueError
 from replicax._src._errors import ReplicaMismatchError as ReplicaMismatchError
 from replicax._src._errors import WorkerLostError as WorkerLostError
 from replicax._src._errors import WorkersMissingError as WorkersMissingError

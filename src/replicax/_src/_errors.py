@@ -71,6 +71,14 @@ class DeviceError(_Documented, ValueError):
     """
 
 
+class PlannedValueError(_Documented, RuntimeError):
+    """A value was asked for that is not there: the strategy is on planned devices.
+
+    On `rx.config.planned_devices(...)` functions are compiled and not run, and variables, data and
+    results have shapes alone. To compute, make the strategy on real devices.
+    """
+
+
 class DataLossError(_Documented, ValueError):
     """A file of records is damaged: cut off, or its bytes are not what was once written.
 

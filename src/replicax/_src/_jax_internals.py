@@ -1,7 +1,7 @@
 """Every reach into JAX's private API, in one place, with the reason for each.
 
-But for the compilation cache (`_jax_cache.py`), nothing else in replicax imports `jax._src`. The
-names that are used are listed in `_versions.py`.
+But for the compilation cache (`_jax_cache.py`) and arrays without values (`_planned_arrays.py`),
+nothing else in replicax imports `jax._src`. The names that are used are listed in `_versions.py`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,17 @@ from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import partial_eval as _partial_eval
 from jax._src.interpreters import pxla as _pxla
 from jax._src.lax import lax as _lax
+from jax.experimental import topologies as _topologies
 from jax.extend import linear_util as _linear_util
 from jax.extend import source_info_util as _source_info_util
 from jax.extend.core import ClosedJaxpr, Literal
 from jax.sharding import AbstractMesh, use_abstract_mesh
+
+from replicax._src._planned_arrays import (
+    PlannedArray,
+    current_shapes_only,
+    is_planned,
+)
 
 # The whole surface of a concrete array; jax.Array declares a part of it.
 ARRAY_ATTRIBUTES = frozenset(dir(_array.ArrayImpl))
@@ -80,6 +87,8 @@ def put_on_each(
 
 def put_on_one(array: Any, device: Any) -> jax.Array:
     """Puts a NumPy array on a device, uncommitted; `jax.device_put` takes twice as long."""
+    if is_planned(device):
+        return PlannedArray.like(array, jax.sharding.SingleDeviceSharding(device))
     if _batched_device_put is None:
         return uncommitted(jax.device_put(array, device))
     aval, sharding = _aval_and_place(array.shape, array.dtype, device)
@@ -110,7 +119,7 @@ def zero_keys(shape: Sequence[int], dtype: Any) -> jax.Array:
 
 def is_tracing() -> bool:
     """Whether a JAX transformation (jit, grad, vmap, ...) is tracing on this thread."""
-    return not _core.trace_state_clean()
+    return not _core.trace_state_clean() and current_shapes_only() is None
 
 
 def staging_trace() -> Any:
@@ -130,6 +139,20 @@ def staging_trace() -> Any:
 def is_staging() -> bool:
     """Whether operations on this thread are collected into a program, and not carried out."""
     return not _core.trace_state_clean() and staging_trace() is not None
+
+
+def other_cpu_devices(count: int) -> Sequence[Any]:
+    """Returns virtual CPU devices of their own, which programs are compiled for and do not run on.
+
+    Those of `jax.devices()` are as many as the process was started with.
+    """
+    make = _xla_bridge.xla_client.make_cpu_client
+    return make(asynchronous=True, num_devices=count).devices()
+
+
+def described_devices(platform: str, name: str, **options: object) -> Sequence[Any]:
+    """Returns descriptions of devices that are not here."""
+    return _topologies.get_topology_desc(name, platform, **options).devices
 
 
 def backends_started() -> bool:

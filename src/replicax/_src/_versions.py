@@ -33,7 +33,7 @@ KERAS = Tested((3, 15), (3, 15))
 FLAX = Tested((0, 12), (0, 12))
 
 # Everything outside of JAX's public interface that replicax uses: modules of `jax._src`, and their
-# names. Only `_jax_internals.py` and `_jax_cache.py` import them.
+# names. Only `_jax_internals.py`, `_jax_cache.py` and `_planned_arrays.py` import them.
 PRIVATE_NAMES_OF_JAX: dict[str, tuple[str, ...]] = {
     "api_util": ("debug_info",),
     "array": ("ArrayImpl",),
@@ -52,15 +52,23 @@ PRIVATE_NAMES_OF_JAX: dict[str, tuple[str, ...]] = {
         "trace_context",
     ),
     "core": (
+        "Primitive",
         "ShapedArray",
+        "Trace",
+        "aval_method",
+        "aval_property",
         "eval_context",
+        "eval_trace",
         "extend_axis_env_nd",
         "jaxprs_in_params",
+        "pytype_aval_mappings",
         "set_current_trace",
         "trace_ctx",
         "trace_state_clean",
+        "typeof",
     ),
     "distributed": ("global_state",),
+    "dtypes": ("register_canonicalize_value_handler",),
     "interpreters.batching": ("BatchTrace",),
     "interpreters.partial_eval": (
         "DynamicJaxprTrace",
@@ -68,10 +76,10 @@ PRIVATE_NAMES_OF_JAX: dict[str, tuple[str, ...]] = {
         "convert_constvars_jaxpr",
         "trace_to_jaxpr_dynamic",
     ),
-    "interpreters.pxla": (),  # `batched_device_put` has a public substitute
+    "interpreters.pxla": ("shard_arg_handlers",),  # `batched_device_put` has a public substitute
     "lax.lax": ("_convert_element_type",),
     "lru_cache": ("LRUCache",),
-    "xla_bridge": ("backends_are_initialized",),
+    "xla_bridge": ("backends_are_initialized", "xla_client"),
 }
 
 

@@ -18,6 +18,7 @@ from replicax._src.cli._examinations import (
     examine_devices,
     examine_gpus,
     examine_machine,
+    examine_plans,
     examine_versions,
     examine_workers,
 )
@@ -30,6 +31,7 @@ _PROBE_SECONDS = 60.0
 PARTS = (
     Part("versions", examine_versions, 10, "The file system of the Python packages may hang."),
     Part("gpus", examine_gpus, 15, "The NVIDIA driver hangs: reload it, or reboot."),
+    Part("plans", examine_plans, 10, "The file system of the Python packages may hang."),
     Part("machine", examine_machine, 10, "A file system may hang: see `df`."),
     Part("network", examine_network, 15, "The name server does not answer: see /etc/resolv.conf."),
     Part("cluster", examine_cluster, 60, "The name server or a host of the cluster hangs."),

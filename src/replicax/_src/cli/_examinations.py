@@ -82,6 +82,23 @@ def examine_versions(_: Findings) -> Finding:
     return finding
 
 
+def examine_plans(so_far: Findings) -> Finding:
+    """Says what `replicax plan` can plan for here."""
+    versions = so_far["versions"].facts.get("versions", {}) if "versions" in so_far else {}
+    gpus = so_far["gpus"].facts.get("gpus", []) if "gpus" in so_far else []
+    plugins = [name for name in versions if name.startswith("jax-cuda")]
+    tpus = "yes" if "libtpu" in versions else 'no: pip install "replicax[plan]"'
+    here = "yes, as those that are here"
+    if not gpus:
+        here = "no: it takes one such GPU, and JAX's CUDA plug-in"
+    elif not plugins:
+        here = 'no: pip install "replicax[cuda12]"'
+    finding = Finding(facts={"tpu": "libtpu" in versions, "gpu": bool(plugins and gpus)})
+    finding.lines.append(f"for TPUs: {tpus}")
+    finding.lines.append(f"for GPUs: {here}")
+    return finding
+
+
 def examine_machine(so_far: Findings) -> Finding:
     """Looks at processors, memory, file descriptors and shared memory."""
     finding = Finding()

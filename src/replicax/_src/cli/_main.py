@@ -1,6 +1,7 @@
 """The command `replicax`.
 
-`launch` runs workers, `doctor` looks at the machine and the cluster, `migrate` ports programs.
+`launch` runs workers, `doctor` looks at the machine and the cluster, `migrate` ports programs,
+`plan` tells what a script would need on hardware that is not here.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from replicax._src.cli._launch import Launch
 from replicax._src.cli._member import Member
 from replicax._src.cli._migrate import add_migrate_options, migrate
 from replicax._src.cli._options import LaunchOptions, Usage
+from replicax._src.cli._plan import add_plan_options, plan
 from replicax._src.cli._succession import Succession
 
 
@@ -32,6 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "doctor", help="look at devices, versions, network and cluster; say what is wrong"
     )
     doctoring.add_argument("--json", action="store_true", help="print what was found as JSON")
+    planning = commands.add_parser(
+        "plan", help="tell what a script would need on hardware that is not here"
+    )
+    add_plan_options(planning)
     migrating = commands.add_parser("migrate", help="port programs that use tf.distribute")
     add_migrate_options(migrating)
 
@@ -40,7 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _launch(launch_options(launching, arguments[1:]), launching)
     parsed = parser.parse_args(arguments)
     try:
-        return migrate(parsed) if parsed.command == "migrate" else doctor(as_json=parsed.json)
+        match parsed.command:
+            case "migrate":
+                return migrate(parsed)
+            case "plan":
+                return plan(parsed)
+        return doctor(as_json=parsed.json)
     except KeyboardInterrupt:
         return 130
 

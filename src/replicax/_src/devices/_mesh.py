@@ -333,7 +333,6 @@ class ReplicaMesh(Launches):
         """One array, the same for every replica, laid out like this."""
 
 
-@final
 class LocalMesh(ReplicaMesh):
     """All replicas are of this process."""
 
@@ -528,11 +527,3 @@ def _relaying(mesh: ReplicaMesh | None, sharding: NamedSharding) -> Callable[...
         return array, token()
 
     return jax.jit(mesh.mapped(lay_out) if mesh else lay_out, out_shardings=(sharding, None))
-
-
-@functools.lru_cache(maxsize=256)
-def replica_mesh(devices: tuple[Device, ...]) -> ReplicaMesh:
-    """The mesh over these devices; the same object each time, so that programs can be cached."""
-    if isinstance(devices, ReplicaDevices) and devices.coworkers is not None:
-        return MeshOverWorkers(devices, devices.coworkers)
-    return LocalMesh(devices)

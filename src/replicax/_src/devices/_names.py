@@ -6,14 +6,16 @@ all taken, in any case. The last form is the canonical one that strategies hand 
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 
 from replicax._src._errors import DeviceError
 from replicax._src._typing import Device
+from replicax._src.devices._planned import PlannedDevices, plan_of, plan_with_job
 
 _PATTERN = re.compile(
     r"^(?:/?job:(?P<job>[a-z0-9_\-]+))?(?:/?replica:(?P<replica>\d+))?(?:/?task:(?P<task>\d+))?"
@@ -51,6 +53,8 @@ def all_devices() -> list[Device]:
 def short_name(device: Device) -> str:
     """`"CPU:0"`: the kind and the position among this process's devices of that kind."""
     kind = kind_of(device)
+    if plan_of(device) is not None:
+        return f"{kind}:{device.id}"
     siblings = devices_of_kind(kind)
     index = siblings.index(device) if device in siblings else device.id
     return f"{kind}:{index}"
@@ -58,6 +62,10 @@ def short_name(device: Device) -> str:
 
 def canonical_name(device: Device) -> str:
     """The full name that TensorFlow would print."""
+    plan = plan_of(device)
+    if plan is not None:
+        task = plan.host_of(device)
+        return f"/job:{plan.job}/replica:0/task:{task}/device:{short_name(device)}"
     job, task = _own_task
     if device.process_index != jax.process_index():
         job, task = "localhost", device.process_index
@@ -67,7 +75,7 @@ def canonical_name(device: Device) -> str:
 def resolve(device: str | Device) -> Device:
     """The `jax.Device` that a string or device object means; `DeviceError` if there is none."""
     if isinstance(device, Device):
-        return device
+        return device if not _stand_ins or plan_of(device) else _stand_ins[-1][0]
     if not isinstance(device, str):
         raise TypeError(
             f"A device is a string such as 'GPU:0' or a jax.Device; got {device!r} of type "
@@ -80,6 +88,10 @@ def resolve(device: str | Device) -> Device:
             f"'/job:localhost/replica:0/task:0/device:GPU:0'. {_what_there_is()}"
         )
     kind, index = match["kind"].upper(), int(match["index"] or 0)
+    if planned := plan_with_job(match["job"]):
+        return planned[index]
+    if _stand_ins:
+        return _stand_ins[-1][index % len(_stand_ins[-1])]
     is_here = match["task"] is None or int(match["task"]) in (_own_task[1], jax.process_index())
     if int(match["replica"] or 0) != 0 or not is_here:
         raise DeviceError(
@@ -114,6 +126,8 @@ def resolve_all(devices: Iterable[Any] | None) -> tuple[Device, ...]:
             f"`devices` is a list of devices; got {'the single device ' * one}{devices!r}. "
             f"Write devices=[{devices if one else 'GPU:0'!r}], or None for all devices."
         )
+    if _stand_ins:
+        return tuple(_stand_ins[-1])
     named = list(devices) if devices is not None else []
     if not named:
         best = devices_of_kind("GPU") or devices_of_kind("TPU") or devices_of_kind("CPU")
@@ -131,6 +145,24 @@ def resolve_all(devices: Iterable[Any] | None) -> tuple[Device, ...]:
             f"devices of one kind. {_what_there_is()}"
         )
     return found
+
+
+_stand_ins: list[PlannedDevices] = []
+
+
+@contextlib.contextmanager
+def replaced_by(planned: PlannedDevices) -> Iterator[None]:
+    """Inside the block, strategies are made on planned devices, whatever devices they ask for."""
+    _stand_ins.append(planned)
+    try:
+        yield
+    finally:
+        _stand_ins.pop()
+
+
+def are_replaced() -> bool:
+    """Whether planned devices stand for those that are here."""
+    return bool(_stand_ins)
 
 
 def canonical_names(devices: Sequence[Device]) -> tuple[str, ...]:

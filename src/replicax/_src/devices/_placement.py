@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from replicax._src._jax_internals import is_staging, uncommitted
+from replicax._src._planned_arrays import PlannedArray, is_planned
 from replicax._src._typing import ArrayInput, Device
 from replicax._src.devices._names import resolve
 
@@ -28,6 +29,8 @@ def device(device_name: str | Device | None) -> contextlib.AbstractContextManage
 
 def device_of(array: jax.Array) -> Device:
     """The device of a single-device array (the first one here of a sharded array)."""
+    if isinstance(array, PlannedArray):
+        return array.home
     devices = array.sharding.addressable_devices
     return next(iter(devices)) if len(devices) == 1 else min(devices, key=lambda each: each.id)
 
@@ -39,6 +42,8 @@ def put(array: ArrayInput, target: Device) -> jax.Array:
     """
     if is_staging():
         return array  # type: ignore[return-value]
+    if isinstance(array, PlannedArray) or is_planned(target):
+        return PlannedArray.on(array, target)
     if isinstance(array, jax.Array) and array.sharding.device_set == {target}:
         return uncommitted(array)
     return uncommitted(jax.device_put(array, target))

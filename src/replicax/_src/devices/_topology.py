@@ -17,7 +17,7 @@ import numpy as np
 from replicax._src._errors import DeviceError
 from replicax._src._typing import Device
 from replicax._src.devices._layout import prime_factors
-from replicax._src.devices._names import devices_of_kind, resolve_all
+from replicax._src.devices._names import are_replaced, devices_of_kind, resolve_all
 from replicax._src.devices._topology_message import read_topology, write_topology
 
 _RANK = 4
@@ -291,7 +291,8 @@ def by_process(devices: Sequence[Device]) -> tuple[tuple[Device, ...], ...]:
 
 def best_local_devices() -> tuple[Device, ...]:
     """All TPUs of this process; without any, what stands in: all GPUs, else all CPU devices."""
-    return tuple(devices_of_kind("TPU")) or resolve_all(None)
+    here = [] if are_replaced() else devices_of_kind("TPU")
+    return tuple(here) or resolve_all(None)
 
 
 def devices_of_all_processes(local: Sequence[Device]) -> list[Device]:

@@ -38,7 +38,7 @@ from replicax._src.context import (
     thread_state,
     world,
 )
-from replicax._src.devices import replicas_on, short_name
+from replicax._src.devices import refuse_planned, replicas_on, short_name
 from replicax._src.executors._threads import Task, pool
 from replicax._src.values import as_one_of_many, drop_gathered, regroup, released, select_replica
 
@@ -143,6 +143,7 @@ def run_in_lockstep(
     kwargs: dict[str, Any],
 ) -> Any:
     """Returns what `fn(*args, **kwargs)` returns on the replicas, merged into one structure."""
+    refuse_planned(devices[0], f"a run of {fn!r} as plain Python, which cannot be one program,")
     calls = [select_replica(index, (args, kwargs)) for index in range(len(devices))]
     if replicas_on(devices) == 1:
         return _run_alone(strategy, devices, fn, calls[0])

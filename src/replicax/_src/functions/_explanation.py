@@ -12,6 +12,8 @@ from typing import Any
 from replicax._src import _html, _jax_internals
 from replicax._src.functions._agreement import KINDS, is_collective
 from replicax._src.functions._arguments import Arguments
+from replicax._src.planning import Plan
+from replicax._src.variable import Variable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Report:
       donated_bytes: their size on each device.
       elsewhere: names of those that get their new value from the program, on other devices.
       read: names of the variables that are only read.
+      variables: all of these.
+      plan: on planned devices, what it needs there.
     """
 
     devices: tuple[str, ...]
@@ -54,6 +58,8 @@ class Report:
     donated_bytes: int
     elsewhere: list[str]
     read: list[str]
+    variables: list[Variable]
+    plan: Plan | None = None
 
 
 class Explanation:
@@ -70,6 +76,11 @@ class Explanation:
     def collectives(self) -> list[Collective]:
         """What crosses the replicas in one call."""
         return [] if self.report is None else self.report.collectives
+
+    @property
+    def plan(self) -> Plan | None:
+        """What the program needs on planned devices; None on those that are here."""
+        return None if self.report is None else self.report.plan
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         yield "runs", self._how
@@ -95,6 +106,8 @@ class Explanation:
         yield "traced", f"{self._traces} time(s). {self._reason}"
 
     def __str__(self) -> str:
+        if self.plan is not None:
+            return str(self.plan)
         rows = list(self._rows())
         width = max(len(label) for label, _ in rows)
         lines = [f"  {label:<{width}}  {text}" for label, text in rows]
@@ -103,6 +116,8 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
+        if self.plan is not None:
+            return self.plan._repr_html_()
         return _html.table(f"rx.function {self._name!r}", ("", ""), list(self._rows()))
 
 

@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
-from replicax._src import _jax_internals
+from replicax._src import _jax_internals, _tree
 from replicax._src._errors import OutOfRangeError, add_note, show_users_part
 from replicax._src._typing import Device, PyTree
 from replicax._src._warnings import warn
@@ -29,24 +29,31 @@ from replicax._src.context import (
     Frame,
     StrategyLike,
     current_frame,
+    default_strategy,
     is_compiling,
     is_strategy,
     let_libraries_join,
-    replica_devices_of,
     replica_id_of,
     require_threads,
     serial_of,
     thread_state,
     world,
 )
-from replicax._src.devices import need_mesh
+from replicax._src.devices import PlannedDevices, need_mesh
 from replicax._src.functions._arguments import Arguments, Look, is_stream
 from replicax._src.functions._cache import FunctionCache
 from replicax._src.functions._code import captured_objects
+from replicax._src.functions._elsewhere import (
+    arguments_there,
+    as_plan,
+    moved,
+    strategies_in,
+)
 from replicax._src.functions._explanation import Explanation, Retraces
 from replicax._src.functions._keys import ByIdentity
 from replicax._src.functions._many import EndOfData, joined, take_items
 from replicax._src.functions._place import Place
+from replicax._src.functions._planned_program import program_class
 from replicax._src.functions._program import Program
 from replicax._src.functions._remedies import remedy_for
 from replicax._src.functions._retry import (
@@ -461,7 +468,9 @@ class Function(Generic[P, R]):
     ) -> Program:
         may_create = not self._state.has_created
         try:
-            return Program(body, self._python_function, arguments, place, may_create, refs)
+            return program_class(place)(
+                body, self._python_function, arguments, place, may_create, refs
+            )
         except Exception as error:
             add_note(error, f"(while rx.function traced {self._name!r}: {remedy_for(error)})")
             raise
@@ -493,7 +502,9 @@ class Function(Generic[P, R]):
                 return Place(devices)
         return Place((default_device(),), is_open=True)
 
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+    def explain(
+        self, *args: Any, on: str | PlannedDevices | None = None, **kwargs: Any
+    ) -> Explanation:
         """A report on the program for these arguments: what it communicates, costs and donates.
 
         The arguments are as for a call; the function is traced and compiled, if it was not yet, but
@@ -507,7 +518,21 @@ class Function(Generic[P, R]):
         >>> report = total.explain(rx.distribute.PerReplica([jnp.ones(2), jnp.ones(2)]))
         >>> report.collectives
         [Collective(kind='all-reduce', tensors=1, bytes=4, times=1)]
+
+        With `on`, it is what the program would be on devices that are not here:
+
+        >>> plan = total.explain(rx.distribute.PerReplica([jnp.ones(2), jnp.ones(2)]), on="cpu:16")
+        >>> plan.plan.replicas, plan.plan.exchanges[0].kind
+        (16, 'all-reduce')
+
+        Args:
+          *args: as for a call.
+          on: `rx.config.planned_devices(...)`, or what that takes; each replica there has as many
+            rows as one has here. The strategy must be a `MirroredStrategy` or a `TPUStrategy`.
+          **kwargs: as for a call.
         """
+        if on is not None:
+            return self._explain_elsewhere(as_plan(on), args, kwargs)
         args, kwargs = self._bound_arguments(args, kwargs)
         retraces = self._state.retraces
         try:
@@ -523,6 +548,24 @@ class Function(Generic[P, R]):
             self._state.programs.clear()
             return self.explain(*args, **kwargs)
         return Explanation(self._name, report, "as one program", retraces)
+
+    def _explain_elsewhere(
+        self, devices: PlannedDevices, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Explanation:
+        report = self.explain(*args, **kwargs).report  # its first call may make variables
+        objects = [*captured_objects(self._python_function), *_tree.leaves_of((args, kwargs))]
+        objects += [current_frame().strategy, *(report.variables if report else ())]
+        strategies = [each for each in strategies_in(objects) if each is not default_strategy()]
+        if not strategies:
+            raise ValueError(
+                f"explain(on={devices.name!r}) of {self._name!r}: it uses no strategy, so there is "
+                "nothing to be put on other devices. Call strategy.run in it."
+            )
+        with moved(strategies, devices) as meshes:
+            args, kwargs = arguments_there((args, kwargs), meshes[0])
+            there = Function(self._python_function, None, self._name)
+            there._state.has_created = self._state.has_created
+            return there.explain(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Function:
         specs = None if self._signature is None else self._signature.specs

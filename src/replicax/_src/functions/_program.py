@@ -37,6 +37,7 @@ from replicax._src.functions._remedies import remark_on
 from replicax._src.functions._returned import component_of
 from replicax._src.functions._trace import Entry, Passage, ProgramTrace, array_for
 from replicax._src.functions._tracing import trace_function, trace_variants
+from replicax._src.planning import Plan
 from replicax._src.variable import (
     UPDATING,
     Change,
@@ -187,24 +188,32 @@ class Program:
     def report(self, arguments: Arguments) -> Report:
         """What the program does; the compiler is asked for its costs."""
         inputs = self._as_traced(arguments).laid_out(self.place)
-        variables = self._state.variables()
-        written = [_like(variable, self.mesh) for variable in variables]
-        only_read = [held.alive() for held in self._read]
-        elsewhere = [held.alive() for held in self._elsewhere]
-        written_elsewhere = {id(variable) for variable in elsewhere}
-        read = [_like(variable, self.mesh) for variable in only_read]
+        written = [_like(variable, self.mesh) for variable in self._state.variables()]
+        read = [_like(held.alive(), self.mesh) for held in self._read]
         compiled = self.run.lower(written, read, inputs, self._rest).compile()
         costs = compiled.cost_analysis() or {}
         memory = compiled.memory_analysis()
+        flops = costs.get("flops") if isinstance(costs, dict) else None
+        return self._report(flops, None if memory is None else _peak(memory))
+
+    def _report(
+        self, flops: float | None, peak_bytes: int | None, plan: Plan | None = None
+    ) -> Report:
+        variables = self._state.variables()
+        only_read = [held.alive() for held in self._read]
+        elsewhere = [held.alive() for held in self._elsewhere]
+        written_elsewhere = {id(variable) for variable in elsewhere}
         return Report(
             devices=tuple(short_name(device) for device in self.place.devices),
             collectives=collectives_of(self.jaxpr.jaxpr),
-            flops=costs.get("flops") if isinstance(costs, dict) else None,
-            peak_bytes=None if memory is None else _peak(memory),
+            flops=flops,
+            peak_bytes=peak_bytes,
             donated=[variable.name for variable in variables],
-            donated_bytes=sum(_bytes_on_each(each) for each in written),
+            donated_bytes=sum(_bytes_on_each(_like(each, self.mesh)) for each in variables),
             elsewhere=[variable.name for variable in elsewhere],
             read=[each.name for each in only_read if id(each) not in written_elsewhere],
+            variables=[*variables, *only_read],
+            plan=plan,
         )
 
     # ------------------------------------------------------------------ calling

@@ -31,6 +31,7 @@ from replicax._src.collectives import (
 )
 from replicax._src.context import (
     Frame,
+    StrategyScope,
     entered,
     get_replica_context,
     has_strategy,
@@ -49,7 +50,14 @@ from replicax._src.data.distributed import (
     distributed_dataset,
     distributed_from_function,
 )
-from replicax._src.devices import Layout, canonical_name, replica_mesh, resolve
+from replicax._src.devices import (
+    Layout,
+    are_plans_made,
+    canonical_name,
+    plan_of,
+    replica_mesh,
+    resolve,
+)
 from replicax._src.functions import Function, FunctionCache, as_function, run_on_replicas
 from replicax._src.strategies import _replica_calls
 from replicax._src.strategies._arguments import (
@@ -62,6 +70,7 @@ from replicax._src.strategies._arguments import (
     refuse_per_replica,
 )
 from replicax._src.strategies._multi_step import MultiStepContext, run_steps
+from replicax._src.strategies._planned_scope import PlannedScope
 from replicax._src.strategies._reductions import (
     copies_of,
     may_differ,
@@ -177,6 +186,26 @@ class StrategyExtended:
     def _variable_devices(self) -> tuple[Device, ...]:
         return _resolved(tuple(self.parameter_devices))
 
+    def _new_scope(self) -> StrategyScope:
+        """What `strategy.scope()` returns."""
+        if self._is_planned:
+            return PlannedScope(self._strategy, self._replica_devices[0])
+        return StrategyScope(self._strategy)
+
+    @property
+    def _is_planned(self) -> bool:
+        """Whether the devices are not here."""
+        return are_plans_made() and plan_of(self._replica_devices[0]) is not None
+
+    def _moved_to(
+        self, planned: tuple[Device, ...]
+    ) -> contextlib.AbstractContextManager[tuple[Device, ...]]:
+        """Around what is done on planned devices instead; gives those of the replicas there."""
+        raise NotImplementedError(
+            f"{type(self._strategy).__name__} cannot be looked at on other devices. Make it on "
+            "rx.config.planned_devices(...), or use MirroredStrategy or TPUStrategy."
+        )
+
     # ------------------------------------------------------------------ running replicas
 
     def call_for_each_replica(
@@ -219,7 +248,8 @@ class StrategyExtended:
     @property
     def _compiled_runs(self) -> FunctionCache | None:
         """Where compiled versions of replica functions are, if these are to be compiled."""
-        return world().compiled_runs
+        found = world().compiled_runs
+        return self._step_functions if found is None and self._is_planned else found
 
     def experimental_run_steps_on_iterator(
         self,

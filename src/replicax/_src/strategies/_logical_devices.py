@@ -24,8 +24,10 @@ from replicax._src.devices import (
     checked_parts,
     device_of,
     in_groups,
+    plan_of,
     replica_mesh,
     resolve_all,
+    supposed,
 )
 from replicax._src.values import DistributedValues, array_here
 
@@ -161,6 +163,8 @@ def grouped(
             f"`logical_devices_per_replica` is a number of devices, at least 1; got {count!r}."
         )
     found = resolve_all(devices)
+    if plan_of(found[0]) is not None:
+        count = supposed().logical_devices or count
     if len(found) % count:
         raise DeviceError(
             f"{len(found)} devices cannot be grouped into replicas of {count} logical devices "

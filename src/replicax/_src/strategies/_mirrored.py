@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replicax._src._typing import Device, override
 from replicax._src.collectives import CrossDeviceOps, NcclAllReduce
-from replicax._src.devices import canonical_names
+from replicax._src.devices import canonical_names, groups_of
 from replicax._src.strategies._extended import StrategyExtended
 from replicax._src.strategies._logical_devices import grouped
-from replicax._src.strategies._state_layout import StateLayout, as_state_layout
+from replicax._src.strategies._moved import moved
+from replicax._src.strategies._state_layout import StateLayout, as_state_layout, layout_for
 from replicax._src.strategies._strategy import Strategy
 
 
@@ -35,7 +37,18 @@ class MirroredExtended(StrategyExtended):
         self._devices = devices
         self._device_names = canonical_names(devices)
         self._cross_device_ops = cross_device_ops or NcclAllReduce()
-        self._state_layout = as_state_layout(state_layout)
+        self._state_layout = layout_for(devices, as_state_layout(state_layout))
+
+    @contextlib.contextmanager
+    @override
+    def _moved_to(self, planned: tuple[Device, ...]) -> Iterator[tuple[Device, ...]]:
+        count = len(groups_of(self._devices)[0])
+        devices = grouped(planned, count)
+        there = MirroredExtended(
+            self._strategy, devices, self._cross_device_ops, self._state_layout
+        )
+        with moved(self, there, devices):
+            yield devices
 
     @property
     @override

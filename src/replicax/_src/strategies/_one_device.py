@@ -25,6 +25,16 @@ class OneDeviceExtended(StrategyExtended):
     def worker_devices(self) -> tuple[str, ...]:
         return (canonical_name(self._device),)
 
+    @property
+    @override
+    def _replica_devices(self) -> tuple[Device, ...]:
+        return (self._device,)
+
+    @property
+    @override
+    def _variable_devices(self) -> tuple[Device, ...]:
+        return (self._device,)
+
     @override
     def _make_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Variable:
         device = self._devices_for(kwargs.pop("colocate_with", None))[0]

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from replicax._src._typing import PyTree
-from replicax._src.devices import PLAIN, Layout, ReplicaMesh, checked_parts, whole_numbers
+from replicax._src._typing import Device, PyTree
+from replicax._src.devices import (
+    PLAIN,
+    Layout,
+    ReplicaMesh,
+    checked_parts,
+    plan_of,
+    supposed,
+    whole_numbers,
+)
 from replicax._src.variable import Variable, mesh_of
 
 _CHOICES = ("nothing", "optimizer", "everything")
@@ -130,9 +139,45 @@ class StateLayout:
             elements *= size
         if mesh.size == 1 or elements < max(self.min_size, 1):
             return None
-        cuts = parts or (1,) * len(shape)
-        fitting = (dim for dim, size in enumerate(shape) if size % (mesh.size * cuts[dim]) == 0)
-        return next(fitting, None)
+        return fitting_dim(shape, parts, mesh.size)
+
+
+def fitting_dim(shape: tuple[int, ...], parts: tuple[int, ...], replicas: int) -> int | None:
+    """The first dimension, of an array in parts, that can be cut over so many replicas."""
+    cuts = parts or (1,) * len(shape)
+    fitting = (dim for dim, size in enumerate(shape) if size % (replicas * cuts[dim]) == 0)
+    return next(fitting, None)
+
+
+class SplitOverLogical(StateLayout):
+    """A layout in which variables that no rule is for are split over logical devices as well."""
+
+    def of_variable(
+        self, mesh: ReplicaMesh, asked: object, is_mirrored: bool, name: str, shape: tuple[int, ...]
+    ) -> Layout:
+        found = super().of_variable(mesh, asked, is_mirrored, name, shape)
+        count = mesh.logical_devices
+        if found.parts or asked is not None or not is_mirrored or math.prod(shape) < self.min_size:
+            return found
+        free = [dim for dim, size in enumerate(shape) if size % count == 0]
+        free = [dim for dim in free if dim != found.replica_dim] or free
+        if not free:
+            return found
+        largest = max(free, key=lambda dim: shape[dim])
+        parts = tuple(count if dim == largest else 1 for dim in range(len(shape)))
+        if found == Layout():
+            return Layout(parts)
+        return Layout(parts, self._replica_dim(mesh, shape, parts))
+
+
+def layout_for(devices: tuple[Device, ...], layout: StateLayout) -> StateLayout:
+    """The layout of a strategy; on planned devices, with what is tried there."""
+    if plan_of(devices[0]) is None:
+        return layout
+    tried = supposed()
+    kind = StateLayout if tried.logical_devices is None else SplitOverLogical
+    over_replicas = tried.over_replicas or layout.over_replicas
+    return kind(over_replicas, layout.rules, layout.min_size)
 
 
 def _checked(

@@ -123,7 +123,7 @@ class Strategy:
         Variables made inside are distributed as the strategy does it. They remember the strategy,
         and can be used outside of the scope too.
         """
-        return StrategyScope(self)
+        return self._extended._new_scope()
 
     def run(
         self,

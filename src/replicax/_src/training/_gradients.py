@@ -16,6 +16,7 @@ from replicax._src import _tree
 from replicax._src._typing import PyTree
 from replicax._src._warnings import warn
 from replicax._src.context import world
+from replicax._src.devices import supposed
 from replicax._src.functions import ByIdentity, LossCache
 from replicax._src.training._substitution import GatheredValue, TracedValues, checked_loss
 from replicax._src.values import is_leaf
@@ -132,7 +133,8 @@ def _evaluated(
         variable.value() if dim is None else jnp.zeros(variable.shape, variable.dtype)
         for variable, dim in zip(variables, cuts, strict=True)
     ]
-    (loss, aux), gradients = jax.value_and_grad(evaluate, has_aux=True)(values)
+    evaluated = jax.checkpoint(evaluate) if supposed().checkpointed else evaluate
+    (loss, aux), gradients = jax.value_and_grad(evaluated, has_aux=True)(values)
     found = [g if id(v) in used else None for v, g in zip(variables, gradients, strict=True)]
     return ((loss, rebuild(aux)) if has_aux else loss), found
 

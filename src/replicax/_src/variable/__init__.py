@@ -8,6 +8,7 @@ from replicax._src.variable._access import copy_here as copy_here
 from replicax._src.variable._access import devices_of as devices_of
 from replicax._src.variable._access import laid_out_like as laid_out_like
 from replicax._src.variable._access import mesh_of as mesh_of
+from replicax._src.variable._access import moved_to as moved_to
 from replicax._src.variable._access import number_of_copies as number_of_copies
 from replicax._src.variable._access import own_storage as own_storage
 from replicax._src.variable._access import read_storage as read_storage
@@ -17,6 +18,7 @@ from replicax._src.variable._access import set_storage as set_storage
 from replicax._src.variable._access import set_whole as set_whole
 from replicax._src.variable._access import settled_storage as settled_storage
 from replicax._src.variable._access import start_from as start_from
+from replicax._src.variable._access import variables_of as variables_of
 from replicax._src.variable._access import whole_of as whole_of
 from replicax._src.variable._creator import variable_creator_scope as variable_creator_scope
 from replicax._src.variable._distributed import AggregatingVariable as AggregatingVariable

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 
+from replicax._src._planned_arrays import PlannedArray
 from replicax._src._typing import Device
-from replicax._src.devices import ReplicaMesh
-from replicax._src.values import Mirrored, Storage
+from replicax._src.devices import Layout, ReplicaMesh
+from replicax._src.values import Mirrored, Storage, buffers_for
 from replicax._src.variable._distributed import ComponentVariable, DistributedVariable
 from replicax._src.variable._late_values import take_over
 from replicax._src.variable._policy import Change
@@ -101,6 +105,28 @@ def set_whole(variable: Variable, array: jax.Array, exclusive: bool = False) -> 
 def laid_out_like(variable: Variable, value: jax.Array | Mirrored) -> jax.Array:
     """Returns a value that is the same on all replicas, laid out as `whole_of` is."""
     return variable._laid_out(value)
+
+
+def variables_of(strategy: object) -> list[DistributedVariable]:
+    """Returns the variables of a strategy that there are. It looks at everything in memory."""
+    return [
+        each
+        for each in gc.get_objects()
+        if issubclass(type(each), DistributedVariable) and each._strategy is strategy
+    ]
+
+
+@contextlib.contextmanager
+def moved_to(variable: DistributedVariable, mesh: ReplicaMesh, layout: Layout) -> Iterator[None]:
+    """Inside the block, a variable is on other devices, planned ones, and has no value."""
+    before = variable._stored, variable._layout, variable._parts
+    array = PlannedArray.of_shape(variable.shape, variable.dtype, mesh.sharding(layout))
+    variable._stored = buffers_for(mesh, layout, array)
+    variable._layout, variable._parts = layout, None
+    try:
+        yield
+    finally:
+        variable._stored, variable._layout, variable._parts = before
 
 
 def catch_up(variable: Any) -> None:

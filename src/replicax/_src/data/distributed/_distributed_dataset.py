@@ -34,10 +34,11 @@ from replicax._src.data.distributed._options import (
     InputReplicationMode,
 )
 from replicax._src.data.distributed._placing import HostShares, Placement
+from replicax._src.data.distributed._planned_shares import FirstSteps, PlannedShares
 from replicax._src.data.distributed._sharding import Sharding, shard
 from replicax._src.data.distributed._splitting import Steps, Successive
 from replicax._src.data.foreign import Distributed, foreign_node
-from replicax._src.devices import short_name
+from replicax._src.devices import plan_of, short_name, supposed
 
 
 class DistributedDataset(Distributed):
@@ -88,6 +89,10 @@ class DistributedDataset(Distributed):
         layout, node = self._layout, self._node
         on_host = self._on_host
         shares = HostShares(lambda: on_host.spec)
+        if plan_of(layout.devices[0]) is not None:
+            shares = PlannedShares(shares)
+            count = supposed().most_steps
+            steps = steps if count is None or node.cardinality < 0 else FirstSteps(steps, count)
         compute = shares.of_rows if by_rows else shares.of_elements
         only_numbers = all(isinstance(each, Numbers) for each in walk(node) if not each.inputs)
         fetch = bool(self._options.experimental_fetch_to_device)

@@ -1,0 +1,92 @@
+"""The process of `replicax plan` that follows a script, with planned devices for its strategy."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import runpy
+import sys
+import traceback
+from typing import Any
+
+from replicax._src._errors import DeviceError, PlannedValueError
+from replicax._src._planned_arrays import reading_nan, shapes_only
+from replicax._src.cli._without_effects import without_effects
+from replicax._src.devices import Supposed, planned_devices, replaced_by, supposing
+from replicax._src.planning import NothingNew, recording
+
+_STEPS = 200  # of each epoch of a data set; nothing new is to be seen in more
+_COMPUTED = 1 << 26  # bytes: what is computed outside of scopes: data, for example
+
+
+def main(request_path: str) -> int:
+    """Follows the script that a file of JSON describes; writes what was found beside it."""
+    with open(request_path, encoding="utf-8") as file:
+        request = json.load(file)
+    found = follow(request, os.path.dirname(request_path))
+    with open(request["result"], "w", encoding="utf-8") as file:
+        json.dump(found, file)
+    return 0
+
+
+def follow(request: dict[str, Any], temporary: str) -> dict[str, Any]:
+    """Runs the script; returns its plans, and how it ended."""
+    try:
+        devices = planned_devices(request["on"], request["memory"])
+    except DeviceError as error:
+        return {"refused": str(error)}
+    script = os.path.abspath(request["script"])
+    what = Supposed(**request["supposed"], most_steps=_STEPS)
+    ended, failed = "", ""
+    sys.argv = [script, *request["arguments"]]
+    sys.path[0] = os.path.dirname(script)
+    with recording() as log:
+        with contextlib.ExitStack() as stack:
+            if not request["show"]:
+                stack.enter_context(_silence())
+            following = shapes_only(devices[0], _COMPUTED)
+            for each in (supposing(what), replaced_by(devices), reading_nan(), following):
+                stack.enter_context(each)
+            stack.enter_context(without_effects(temporary))
+            try:
+                runpy.run_path(script, run_name="__main__")
+            except (NothingNew, SystemExit):
+                pass
+            except PlannedValueError as error:
+                ended = f"it needs a value at {_line(error, script)}"
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                ended = f"{type(error).__name__}: {error}, at {_line(error, script)}"
+                failed = "".join(traceback.format_exception(error))
+        log.finish()
+    return {
+        "plans": [each.as_dict() for each in log.plans],
+        "batch": log.batch,
+        "ended": ended,
+        "failed": failed,
+        "supposed": dataclasses.asdict(what),
+    }
+
+
+@contextlib.contextmanager
+def _silence() -> Any:
+    """What the script prints goes nowhere."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            yield
+
+
+def _line(error: BaseException, script: str) -> str:
+    """The innermost line of the script, or of what it imports beside it, in a traceback."""
+    folder = os.path.dirname(script) + os.sep
+    lines = [
+        f"{os.path.relpath(frame.filename)}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename.startswith(folder) and "/site-packages/" not in frame.filename
+    ]
+    return lines[-1] if lines else script
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

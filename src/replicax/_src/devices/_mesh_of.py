@@ -1,0 +1,22 @@
+"""Which mesh goes with which devices."""
+
+from __future__ import annotations
+
+import functools
+
+from replicax._src._typing import Device
+from replicax._src.devices._mesh import LocalMesh, MeshOverWorkers, ReplicaMesh
+from replicax._src.devices._planned import plan_of
+from replicax._src.devices._planned_mesh import PlannedMesh
+from replicax._src.devices._replicas import ReplicaDevices
+
+
+@functools.lru_cache(maxsize=256)
+def replica_mesh(devices: tuple[Device, ...]) -> ReplicaMesh:
+    """The mesh over these devices; the same object each time, so that programs can be cached."""
+    plan = plan_of(devices[0])
+    if plan is not None:
+        return PlannedMesh(devices, plan)
+    if isinstance(devices, ReplicaDevices) and devices.coworkers is not None:
+        return MeshOverWorkers(devices, devices.coworkers)
+    return LocalMesh(devices)

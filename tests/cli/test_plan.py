@@ -1,0 +1,145 @@
+"""`replicax plan`: what it says of a script, and that nothing is left behind."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from replicax._src.cli._examinations import Finding, examine_plans
+from replicax._src.cli._main import main
+from replicax._src.cli._plan import _bytes
+from tests.cli.launches import environment
+
+SCRIPT = """
+import os, pathlib
+import jax, jax.numpy as jnp, numpy as np, optax
+import replicax as rx
+
+print("words of the script")
+os.makedirs("logs", exist_ok=True)
+pathlib.Path("logs/losses.txt").write_text("begun")
+strategy = rx.distribute.MirroredStrategy(["GPU:0", "GPU:1"])
+ROWS = 8 * strategy.num_replicas_in_sync
+with strategy.scope():
+    kernel = rx.Variable(jax.random.normal(jax.random.key(0), (512, 512)), name="kernel")
+    optimizer = rx.Optimizer(optax.adam(1e-3))
+    mean = rx.metrics.Mean("loss")
+checkpoint = rx.train.Checkpoint(kernel=kernel)
+manager = rx.train.CheckpointManager(checkpoint, "checkpoints", max_to_keep=2)
+
+def replica_step(x):
+    loss, gradients = rx.value_and_grad(lambda: jnp.sum(jnp.tanh(x @ kernel)), [kernel])
+    optimizer.apply_gradients(zip(gradients, [kernel]))
+    mean.update_state(loss)
+    return loss
+
+@rx.function
+def train_step(x):
+    return strategy.reduce("SUM", strategy.run(replica_step, args=(x,)), axis=None)
+
+@rx.function
+def evaluate(x):
+    return strategy.run(lambda x: jnp.sum(x @ kernel), args=(x,))
+
+data = rx.data.Dataset.from_tensor_slices(np.zeros((4 * ROWS, 512), np.float32)).batch(ROWS)
+batches = strategy.experimental_distribute_dataset(data)
+for epoch in range(2):
+    for x in batches:
+        loss = train_step(x)
+    print(f"loss {float(loss):.4f}, mean {mean.result().numpy()}")
+    mean.reset_state()
+    manager.save()
+    checkpoint.save("checkpoints/by-hand")
+    with open("logs/losses.txt", "a") as file:
+        file.write(f"{loss}")
+    evaluate(x)
+if int(optimizer.iterations) > 3:
+    raise AssertionError("nobody knows")
+"""
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "replicax", "plan", *arguments],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+def test_a_script_as_it_is_on_two_kinds_of_hardware(tmp_path: Path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    result = run(tmp_path, "train.py", "--on", "cpu:4", "--on", "cpu:2x4", "--json")
+    assert result.returncode == 0, result.stderr
+    four, eight = json.loads(result.stdout)["outcomes"]
+    assert [each["name"] for each in four["plans"]] == ["train_step", "evaluate"]
+    assert four["batch"] == 32 and eight["batch"] == 64
+    assert four["plans"][0]["replicas"] == 4 and eight["plans"][0]["hosts"] == 2
+    assert four["plans"][0]["memory"]["optimizer"] == 2 * 512 * 512 * 4
+    assert four["ended"].startswith("it needs a value at train.py:")
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"], "nothing is written"
+
+
+def test_what_does_not_fit_is_tried_in_other_ways(tmp_path: Path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    result = run(tmp_path, "train.py", "--on", "cpu:4", "--memory", "3MB")
+    assert result.returncode == 1, result.stderr
+    assert "words of the script" not in result.stdout + result.stderr
+    assert "too much" in result.stdout and "what would fit on cpu:4" in result.stdout
+    rows = {line.split("  ")[0]: line.split() for line in result.stdout.splitlines()}
+    assert "no" in rows["losses under jax.checkpoint"]
+    assert "yes" in rows["everything in parts"]
+
+
+def test_the_largest_batch_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from replicax._src.cli import _plan
+
+    class Follower:
+        """Needs 10 bytes, and one more for each row; 100 are there."""
+
+        def outcome(self, on: str, batch_factor: float = 1.0) -> _plan.Outcome:
+            rows = round(8 * batch_factor) * 4
+            return _plan.Outcome(on, [_plan_with(10 + rows)], rows)
+
+    outcome = Follower().outcome("cpu:4")
+    tried = _plan._find_batch(Follower(), outcome)  # type: ignore[arg-type]
+    fitting = [each for each in tried if each.outcome.fits]
+    assert fitting[-1].outcome.batch == 88
+    assert "fits on cpu:4: 88 rows" in _plan._batches("cpu:4", tried)
+
+
+def _plan_with(peak: int):
+    from replicax._src.planning import Plan
+
+    return Plan("step", "cpu:4", 4, 1, 4, 1, {}, peak, 100, [], *[None] * 4, 0.0, [])  # type: ignore[arg-type]
+
+
+def test_no_file_no_hardware_and_no_size_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["plan", "nowhere.py", "--on", "cpu:4"]) == 2
+    assert "no file 'nowhere.py'" in capsys.readouterr().err
+    (tmp_path / "empty.py").write_text("")
+    assert main(["plan", str(tmp_path / "empty.py"), "--on", "cpu:4", "--memory", "much"]) == 2
+    assert "16GB or 15.75GiB" in capsys.readouterr().err
+    assert main(["plan", str(tmp_path / "empty.py"), "--on", "v9:2x2"]) == 2
+    assert "no plan on v9:2x2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("16GB", 16 * 10**9), ("15.75GiB", 63 << 28), ("1000", 1000)]
+)
+def test_sizes(text: str, size: int):
+    assert _bytes(text) == size
+
+
+def test_the_doctor_says_what_can_be_planned_for():
+    without = examine_plans({"versions": Finding(facts={"versions": {}}), "gpus": Finding()})
+    assert "replicax[plan]" in without.lines[0] and not without.facts["tpu"]
+    versions = Finding(facts={"versions": {"libtpu": "1", "jax-cuda12-plugin": "1"}})
+    found = examine_plans({"versions": versions, "gpus": Finding(facts={"gpus": ["H200"]})})
+    assert found.facts == {"tpu": True, "gpu": True} and not found.problems
