@@ -13,3 +13,4 @@ from replicax._src.records import parse_sequence_example as parse_sequence_examp
 from replicax._src.records import parse_single_example as parse_single_example
 from replicax._src.records import parse_single_sequence_example as parse_single_sequence_example
 from replicax._src.records import to_dense as to_dense
+from replicax.io import gfile as gfile

@@ -16,6 +16,7 @@ from . import (  # noqa: F401
     distributed_values,
     extended,
     gathering,
+    gfiles,
     losses,
     merging,
     metrics,
