@@ -17,6 +17,7 @@ from . import (  # noqa: F401
     extended,
     gathering,
     gfiles,
+    images,
     losses,
     merging,
     metrics,

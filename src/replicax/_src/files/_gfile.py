@@ -161,3 +161,21 @@ def join(path: AnyStr, *paths: AnyStr) -> AnyStr:
 def get_registered_schemes() -> list[str]:
     """Returns which files can be reached without another package: those of this machine."""
     return ["", "file"]
+
+
+def read_file(filename: Path, name: str | None = None) -> bytes:
+    """Returns the bytes of a file."""
+    storage, place = storage_of(filename)
+    with clear_errors(place), storage.open(place, "rb") as file:
+        return file.read()
+
+
+def write_file(filename: Path, contents: str | bytes, name: str | None = None) -> None:
+    """Writes a file, and the folders that it is in; what was in it is gone."""
+    storage, place = storage_of(filename)
+    folder = os.path.dirname(place)
+    with clear_errors(place):
+        if folder:
+            storage.makedirs(folder)
+        with storage.open(place, "wb") as file:
+            file.write(contents.encode() if isinstance(contents, str) else contents)
