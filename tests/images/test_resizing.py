@@ -45,4 +45,4 @@ def test_a_compiled_function_computes_the_same(name: str):
 def test_an_image_of_one_pixel_is_even():
     pixel = np.full((1, 1, 1), 3.0, np.float32)
     for method in ("bilinear", "bicubic", "area", "lanczos5", "mitchellcubic"):
-        np.testing.assert_allclose(image.resize(pixel, (3, 5), method), np.full((3, 5, 1), 3.0))
+        np.testing.assert_allclose(image.resize(pixel, (3, 5), method), 3.0, rtol=1e-6)
