@@ -34,7 +34,10 @@ LEAVES = "leaves"
 # Low to high.
 FLOORS: tuple[Floor, ...] = (
     Floor((LEAVES,), "they import nothing of ours but each other"),
-    Floor(("cluster", "devices", "records"), "workers of a job | names, meshes | files of records"),
+    Floor(
+        ("cluster", "devices", "files", "images", "records"),
+        "workers of a job | names, meshes | rx.io.gfile | rx.image | files of records",
+    ),
     Floor(("context",), "which strategy, which replica: a stack for each thread"),
     Floor(("values",), "PerReplica, Mirrored, regrouping"),
     Floor(("collectives",), "reductions, gathers, cross-device ops"),

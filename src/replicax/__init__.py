@@ -9,6 +9,7 @@ from replicax import debug as debug
 from replicax import distribute as distribute
 from replicax import errors as errors
 from replicax import experimental as experimental
+from replicax import image as image
 from replicax import io as io
 from replicax import metrics as metrics
 from replicax import nn as nn
@@ -26,6 +27,7 @@ from replicax._src.context import get_replica_context as get_replica_context
 from replicax._src.devices import constant as constant
 from replicax._src.devices import device as device
 from replicax._src.functions import function as function
+from replicax._src.training import GradientTape as GradientTape
 from replicax._src.training import Optimizer as Optimizer
 from replicax._src.training import accumulate_gradients as accumulate_gradients
 from replicax._src.training import grad as grad

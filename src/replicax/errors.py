@@ -1,12 +1,15 @@
 """`rx.errors`: exceptions that can be caught by name."""
 
 from replicax._src._errors import AggregationError as AggregationError
+from replicax._src._errors import AlreadyExistsError as AlreadyExistsError
 from replicax._src._errors import CheckpointError as CheckpointError
 from replicax._src._errors import ClusterConfigError as ClusterConfigError
 from replicax._src._errors import DataLossError as DataLossError
 from replicax._src._errors import DeviceError as DeviceError
+from replicax._src._errors import FailedPreconditionError as FailedPreconditionError
 from replicax._src._errors import NotFoundError as NotFoundError
 from replicax._src._errors import OutOfRangeError as OutOfRangeError
+from replicax._src._errors import PermissionDeniedError as PermissionDeniedError
 from replicax._src._errors import PerReplicaValueError as PerReplicaValueError
 from replicax._src._errors import PlannedValueError as PlannedValueError
 from replicax._src._errors import ReplicaMismatchError as ReplicaMismatchError

@@ -37,6 +37,7 @@ class Library(abc.ABC):
     data: Any
     io: Any
     train: Any
+    image: Any
     function: Any
     TensorSpec: Any
     string: Any

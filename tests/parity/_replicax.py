@@ -37,6 +37,7 @@ class ReplicaxLibrary(Library):
         self.data = rx.data
         self.io = rx.io
         self.train = rx.train
+        self.image = rx.image
         self.function = rx.function
         self.TensorSpec = rx.TensorSpec
         self.string = rx.string

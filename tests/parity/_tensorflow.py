@@ -47,6 +47,7 @@ class TensorFlowLibrary(Library):
         self.data = tf.data
         self.io = tf.io
         self.train = tf.train
+        self.image = tf.image
         self.function = tf.function
         self.TensorSpec = tf.TensorSpec
         self.string = tf.string

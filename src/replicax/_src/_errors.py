@@ -106,6 +106,27 @@ class NotFoundError(_Documented, FileNotFoundError):
     """
 
 
+class AlreadyExistsError(_Documented, FileExistsError):
+    """There is a file of this name already, which would be lost.
+
+    Name another, or write `overwrite=True`.
+    """
+
+
+class FailedPreconditionError(_Documented, OSError):
+    """What a name stands for is of another kind: a folder where a file is needed, or the reverse.
+
+    `rx.io.gfile.isdir` tells which it is.
+    """
+
+
+class PermissionDeniedError(_Documented, PermissionError):
+    """A file may not be read or written: by its owner's rule, or by the mode that it was opened in.
+
+    Open it with the mode "r", "w" or "a" that fits.
+    """
+
+
 class ClusterConfigError(_Documented, ValueError):
     """The description of the cluster, or of this worker's place in it, cannot be right.
 

@@ -1,5 +1,15 @@
-"""`rx.io`: TFRecord files and the examples in them, written and parsed without TensorFlow."""
+"""`rx.io`: files, TFRecords and the examples in them, and images, without TensorFlow."""
 
+from replicax._src.files import read_file as read_file
+from replicax._src.files import write_file as write_file
+from replicax._src.images import decode_bmp as decode_bmp
+from replicax._src.images import decode_gif as decode_gif
+from replicax._src.images import decode_image as decode_image
+from replicax._src.images import decode_jpeg as decode_jpeg
+from replicax._src.images import decode_png as decode_png
+from replicax._src.images import encode_jpeg as encode_jpeg
+from replicax._src.images import encode_png as encode_png
+from replicax._src.images import is_jpeg as is_jpeg
 from replicax._src.records import FixedLenFeature as FixedLenFeature
 from replicax._src.records import FixedLenSequenceFeature as FixedLenSequenceFeature
 from replicax._src.records import PaddedRows as PaddedRows
@@ -13,3 +23,4 @@ from replicax._src.records import parse_sequence_example as parse_sequence_examp
 from replicax._src.records import parse_single_example as parse_single_example
 from replicax._src.records import parse_single_sequence_example as parse_single_sequence_example
 from replicax._src.records import to_dense as to_dense
+from replicax.io import gfile as gfile

@@ -16,6 +16,8 @@ from . import (  # noqa: F401
     distributed_values,
     extended,
     gathering,
+    gfiles,
+    images,
     losses,
     merging,
     metrics,

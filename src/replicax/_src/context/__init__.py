@@ -43,6 +43,7 @@ from replicax._src.context._strategy import create_variable as create_variable
 from replicax._src.context._strategy import is_strategy as is_strategy
 from replicax._src.context._strategy import layout_of_slot as layout_of_slot
 from replicax._src.context._strategy import of_first_replica as of_first_replica
+from replicax._src.context._strategy import on_planned_devices as on_planned_devices
 from replicax._src.context._strategy import replica_devices_of as replica_devices_of
 from replicax._src.context._strategy import scattered_sums as scattered_sums
 from replicax._src.context._strategy import serial_of as serial_of

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import jax
 
     from replicax._src.context._replica import ReplicaContext
-    from replicax._src.devices import Layout
+    from replicax._src.devices import Layout, PlannedDevices
 
 
 class ExtendedLike(Protocol):
@@ -60,6 +60,8 @@ class ExtendedLike(Protocol):
     def _scattered(self, values: Sequence[tuple[Any, int]]) -> list[jax.Array]: ...
 
     def _of_first_replica(self, value: Any) -> Any: ...
+
+    def _moved_to(self, devices: PlannedDevices) -> AbstractContextManager[tuple[Device, ...]]: ...
 
     def _batch_reduce_to(
         self, reduce_op: Any, value_destination_pairs: Sequence[tuple[Any, Any]], options: Any
@@ -135,6 +137,16 @@ def batch_reduction_of(strategy: StrategyLike) -> Callable[[Any, Any, Any], list
 def of_first_replica(strategy: StrategyLike, value: Any) -> Any:
     """Returns what the first replica of all workers has of a per-replica value."""
     return _inside(strategy)._of_first_replica(value)
+
+
+def on_planned_devices(
+    strategy: StrategyLike, devices: PlannedDevices
+) -> AbstractContextManager[tuple[Device, ...]]:
+    """Returns a context in which a strategy and its variables are on planned devices.
+
+    It gives the devices of the replicas there.
+    """
+    return _inside(strategy)._moved_to(devices)
 
 
 def _inside(strategy: StrategyLike) -> ExtendedLike:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import builtins
 import dis
 import enum
+import functools
 import types
 from collections.abc import Callable
 from typing import Any, TypeGuard, TypeVar, final
@@ -206,3 +207,38 @@ def _is_constant(value: object) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_constant, value))
     return isinstance(value, _CONSTANTS)
+
+
+_MOST_FUNCTIONS = 200  # to look at, behind one
+_LIBRARIES = frozenset(("jax", "keras", "numpy", "replicax"))
+
+
+def names_any(fn: object, wanted: frozenset[str]) -> bool:
+    """Whether a function, or one that it reaches by name, is called or names one of these."""
+    waiting, seen = [fn], set[int]()
+    while waiting and len(seen) < _MOST_FUNCTIONS:
+        each = waiting.pop()
+        if isinstance(each, Bound):
+            each = each._fn
+        if isinstance(each, functools.partial):
+            waiting += [each.func, *each.args, *each.keywords.values()]
+            continue
+        each = getattr(each, "__func__", each)
+        if not isinstance(each, types.FunctionType):
+            each = vars(type(each)).get("__call__")  # of an object that can be called
+        if not isinstance(each, types.FunctionType) or id(each) in seen:
+            continue
+        seen.add(id(each))
+        names = _all_names(each.__code__)
+        if each.__name__ in wanted or not wanted.isdisjoint(names):
+            return True
+        if each.__module__.partition(".")[0] not in _LIBRARIES:
+            waiting += [each.__globals__[name] for name in names if name in each.__globals__]
+            waiting += [cell.cell_contents for cell in each.__closure__ or () if _is_filled(cell)]
+    return False
+
+
+def _all_names(code: types.CodeType) -> set[str]:
+    """Returns the names of variables and attributes in a function and those inside it."""
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return {*code.co_names, *code.co_freevars}.union(*map(_all_names, inner))

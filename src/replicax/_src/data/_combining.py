@@ -12,7 +12,7 @@ import numpy as np
 
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import override
-from replicax._src.data._blocks import EMPTY, Block, Broken, Counted, Zipped, concatenate
+from replicax._src.data._blocks import EMPTY, Block, Broken, Zipped, concatenate
 from replicax._src.data._elements import DatasetBase, Element, Structure
 from replicax._src.data._mapping import call, name_of, seen_spec
 from replicax._src.data._node import (
@@ -31,6 +31,7 @@ from replicax._src.data._node import (
     merged_specs,
     take_all,
 )
+from replicax._src.data._ordering import EnumerateReader
 from replicax._src.data._run import Run, derived, draw
 
 
@@ -193,30 +194,6 @@ class Enumerate(OneInput):
     @override
     def details(self) -> str:
         return f"from {self.start}" if self.start else ""
-
-
-@final
-class EnumerateReader(ReaderOfOne):
-    """A walk that counts."""
-
-    _pair = Structure((0, 0))
-
-    def __init__(self, reader: Reader, start: int):
-        super().__init__(reader)
-        self._next = start
-
-    @override
-    def take(self, count: int) -> Block:
-        block = self._reader.take(count)
-        numbers = range(self._next, self._next + len(block))
-        self._next = numbers.stop
-        return Zipped([Counted(np.dtype(np.int64), numbers), block], self._pair)
-
-    @override
-    def skip(self, count: int) -> int:
-        skipped = self._reader.skip(count)
-        self._next += skipped
-        return skipped
 
 
 @final

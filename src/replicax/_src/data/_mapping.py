@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, final
 
 import jax
 import numpy as np
 
+from replicax._src._element_draws import at_element, no_draws
 from replicax._src._errors import add_note
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import override
 from replicax._src.data._batching import Batch
+from replicax._src.data._binding import names_any
 from replicax._src.data._blocks import EMPTY, Block, Broken, Columns, ElementFunction, Held, Mapped
 from replicax._src.data._elements import (
     Element,
@@ -41,8 +43,14 @@ from replicax._src.data._node import (
     observed_spec,
     spec_of,
 )
+from replicax._src.data._ordering import EnumerateReader
 from replicax._src.data._parsed_records import ParsedRecords
-from replicax._src.data._run import Run
+from replicax._src.data._run import Run, draw
+
+DRAWING = frozenset(
+    """random_brightness random_contrast random_crop random_flip_left_right random_flip_up_down
+    random_hue random_jpeg_quality random_saturation""".split()
+)
 
 
 class MapMode(enum.Enum):
@@ -95,16 +103,47 @@ class PerElement(ElementFunction):
 
     @override
     def rows(self, block: Block) -> list[Any]:
-        elements = block.rows()
+        return self.each(self.one, block.rows())
+
+    def each(self, one: Callable[[Element], Any], elements: list[Any]) -> list[Any]:
+        """Returns what a function makes of each element, in as many threads as were asked for."""
         if self._parallel == 1 or len(elements) == 1:
-            return [self._one(element) for element in elements]
+            return [one(element) for element in elements]
         # Threads for this block only: they cost less than what is worth running in parallel.
         with ThreadPoolExecutor(min(self._parallel, len(elements)), "rx.data.map") as pool:
-            return list(pool.map(self._one, elements))
+            return list(pool.map(one, elements))
 
-    def _one(self, element: Element) -> Any:
+    def one(self, element: Element) -> Any:
+        """Returns what the user's function makes of an element."""
         # No name for the result: `own` looks at whether somebody else holds it.
         return own(_result(self._fn, call(self._fn, element, "map()"), "map()"))
+
+
+@final
+class WithDraws(ElementFunction):
+    """Calls a function that draws random numbers: those of an element follow from its place.
+
+    The blocks that it gets have the place of each element before it.
+    """
+
+    def __init__(self, function: PerElement, key: Sequence[int]):
+        self._function = function
+        self._key = key  # of this walk
+
+    @override
+    def rows(self, block: Block) -> list[Any]:
+        return self._function.each(self._one, block.rows())
+
+    def _one(self, numbered: tuple[Any, Element]) -> Any:
+        place, element = numbered
+        with at_element([*self._key, int(place)]):
+            return self._function.one(element)
+
+
+_NO_PLACE = (
+    "A random_ function of rx.image was called in map(vectorized=True), which gets many elements "
+    "at once, another number of them each time. Use map() without it, after batch() if you like."
+)
 
 
 @final
@@ -125,7 +164,8 @@ class WholeBlocks(ElementFunction):
     @override
     def stacked(self, block: Block) -> Any:
         where = "map(vectorized=True)"
-        result = _result(self._fn, call(self._fn, block.stacked(), where), where)
+        with no_draws(_NO_PLACE):
+            result = _result(self._fn, call(self._fn, block.stacked(), where), where)
         for name, leaf in leaves_with_names(result):
             if not isinstance(leaf, np.ndarray) or leaf.ndim == 0 or len(leaf) != len(block):
                 raise ValueError(
@@ -144,15 +184,26 @@ class Map(OneInput):
     mode: MapMode = MapMode.PER_ELEMENT
     parallel: int = 1
     parsed: ParsedRecords | None = None  # what `fn` does to one record, where that is known
+    drawn: int = dataclasses.field(default_factory=draw)
     label: ClassVar[str] = "MapDataset"
     runs_user_code: ClassVar[bool] = True
+
+    @functools.cached_property
+    def draws(self) -> bool:  # type: ignore[override]
+        """Whether the function draws random numbers, as far as its code shows."""
+        return self.mode is MapMode.PER_ELEMENT and names_any(self.fn, DRAWING)
 
     @override
     def open(self, run: Run) -> Reader:
         if self._as_rows is not None:
             return self._as_rows.open(run)
         parallel = 1 if self.mode is not MapMode.PER_ELEMENT else self.parallel
-        return MapReader(self.input.open(run), self._function, parallel)
+        reader = self.input.open(run)
+        if self.draws:
+            key = run.key(run.seed_of(self.drawn), self.drawn)
+            function = WithDraws(PerElement(self.fn, self.parallel), key)
+            return MapReader(EnumerateReader(reader, 0), function, parallel)
+        return MapReader(reader, self._function, parallel)
 
     @functools.cached_property
     def _as_rows(self) -> Node | None:
@@ -183,7 +234,7 @@ class Map(OneInput):
         if self.mode is MapMode.VECTORIZED:
             return observed_spec(self)
         function = PerElement(self.fn)
-        return seen_spec(self.input, lambda element: spec_of(function._one(element)), self)
+        return seen_spec(self.input, lambda element: spec_of(function.one(element)), self)
 
     @override
     def details(self) -> str:

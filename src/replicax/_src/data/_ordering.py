@@ -9,7 +9,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from replicax._src._typing import override
-from replicax._src.data._blocks import EMPTY, Block, concatenate
+from replicax._src.data._blocks import EMPTY, Block, Counted, Zipped, concatenate
+from replicax._src.data._elements import Structure
 from replicax._src.data._node import (
     INFINITE,
     UNKNOWN,
@@ -362,3 +363,27 @@ class ShardReader(ReaderOfOne):
         ours = range(self._gap, gone, self._shards)
         self._gap = (ours[-1] + self._shards if ours else self._gap) - gone
         return len(ours)
+
+
+@final
+class EnumerateReader(ReaderOfOne):
+    """A walk that counts."""
+
+    _pair = Structure((0, 0))
+
+    def __init__(self, reader: Reader, start: int):
+        super().__init__(reader)
+        self._next = start
+
+    @override
+    def take(self, count: int) -> Block:
+        block = self._reader.take(count)
+        numbers = range(self._next, self._next + len(block))
+        self._next = numbers.stop
+        return Zipped([Counted(np.dtype(np.int64), numbers), block], self._pair)
+
+    @override
+    def skip(self, count: int) -> int:
+        skipped = self._reader.skip(count)
+        self._next += skipped
+        return skipped

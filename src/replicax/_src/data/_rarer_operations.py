@@ -70,7 +70,10 @@ class RarerOperations(DatasetBase):
         """
         operation = "group_by_window()"
         if (window_size is None) == (window_size_func is None):
-            raise ValueError(f"{operation} takes either window_size or window_size_func.")
+            given = "neither" if window_size is None else "window_size and window_size_func"
+            raise ValueError(
+                f"{operation} takes either window_size or window_size_func; got {given}."
+            )
         keys = as_function(key_func, operation, "lambda x: x % 2")
         reduce = as_function(reduce_func, operation, "lambda key, window: window.batch(8)")
         if window_size_func is not None:

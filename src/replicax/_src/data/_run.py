@@ -64,12 +64,17 @@ class Run:
 
     def random(self, seed: int, node: int, same_each_time: bool) -> np.random.Generator:
         """Returns the random numbers of one walk over a node."""
+        key = self.key(seed, node, same_each_time)
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+
+    def key(self, seed: int, node: int, same_each_time: bool = False) -> list[int]:
+        """Returns numbers that tell one walk over a node from others."""
         key = [seed % 2**64]
         if not same_each_time:
             walk = self.walks[node, self.epoch]  # a node may be read twice: ds.concatenate(ds)
             self.walks[node, self.epoch] += 1
             key += [self.iteration + 1, *[epoch + 1 for epoch in self.epoch], walk]
-        return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+        return key
 
 
 @final

@@ -9,7 +9,7 @@ from typing import Any
 from replicax._src import _tree
 from replicax._src._planned_arrays import PlannedArray
 from replicax._src._typing import PyTree
-from replicax._src.context import StrategyLike
+from replicax._src.context import StrategyLike, is_strategy, on_planned_devices
 from replicax._src.devices import PlannedDevices, ReplicaMesh, planned_devices, replica_mesh
 from replicax._src.functions._captured import look_of
 from replicax._src.functions._retry import Uneven
@@ -40,7 +40,7 @@ def strategies_in(objects: Iterable[Any]) -> list[StrategyLike]:
     found: dict[int, Any] = {}
     for each in objects:
         owner = each.distribute_strategy if isinstance(each, Variable) else each
-        if hasattr(owner, "_extended"):
+        if is_strategy(owner):
             found[id(owner)] = owner
     return list(found.values())
 
@@ -52,7 +52,7 @@ def moved(
     """Inside the block, strategies are on planned devices; yields the meshes of their replicas."""
     with contextlib.ExitStack() as stack:
         meshes = [
-            replica_mesh(stack.enter_context(each.extended._moved_to(devices)))
+            replica_mesh(stack.enter_context(on_planned_devices(each, devices)))
             for each in strategies
         ]
         yield tuple(meshes)

@@ -33,6 +33,7 @@ from replicax._src.context import (
     is_compiling,
     is_strategy,
     let_libraries_join,
+    replica_devices_of,
     replica_id_of,
     require_threads,
     serial_of,

@@ -29,3 +29,4 @@ from replicax._src.training._optimizer import Optimizer as Optimizer
 from replicax._src.training._random import Generator as Generator
 from replicax._src.training._random import get_global_generator as get_global_generator
 from replicax._src.training._random import set_global_generator as set_global_generator
+from replicax._src.training._tape import GradientTape as GradientTape

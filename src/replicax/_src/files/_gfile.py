@@ -1,0 +1,181 @@
+"""The functions of `tf.io.gfile`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from typing import AnyStr
+
+from replicax._src._errors import AlreadyExistsError, NotFoundError
+from replicax._src.files._storage import FileStatistics, Path, clear_errors, storage_of
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a file or a folder of this name."""
+    storage, place = storage_of(path)
+    return storage.exists(place)
+
+
+def isdir(path: Path) -> bool:
+    """Whether there is a folder of this name."""
+    storage, place = storage_of(path)
+    return storage.isdir(place)
+
+
+def listdir(path: Path) -> list[str]:
+    """Returns the names of what is in a folder.
+
+    Raises:
+      NotFoundError: there is no such folder.
+    """
+    storage, place = storage_of(path)
+    if not storage.isdir(place):
+        raise NotFoundError(f"There is no folder {place!r}.")
+    with clear_errors(place):
+        return storage.listdir(place)
+
+
+def glob(pattern: Path | Sequence[Path]) -> list[str]:
+    """Returns the names that match a pattern, or one of several, sorted for each.
+
+    `*` stands for any part of a name, hidden ones too, `?` for one letter, `[ab]` for one of them;
+    none of them for a `/`.
+    """
+    if isinstance(pattern, list | tuple):
+        return [name for each in pattern for name in glob(each)]
+    storage, place = storage_of(pattern)  # type: ignore[arg-type]
+    with clear_errors(place):
+        return storage.glob(place)
+
+
+def mkdir(path: Path) -> None:
+    """Makes a folder in one that is there; a folder that is there already is left as it is."""
+    storage, place = storage_of(path)
+    with clear_errors(place):
+        storage.mkdir(place)
+
+
+def makedirs(path: Path) -> None:
+    """Makes a folder, and those that it is in; one that is there already is left as it is."""
+    storage, place = storage_of(path)
+    with clear_errors(place):
+        storage.makedirs(place)
+
+
+def remove(path: Path) -> None:
+    """Deletes a file."""
+    storage, place = storage_of(path)
+    with clear_errors(place):
+        storage.remove(place)
+
+
+def rmtree(path: Path) -> None:
+    """Deletes a folder with all that is in it; of a file, the file, as TensorFlow does."""
+    storage, place = storage_of(path)
+    with clear_errors(place):
+        storage.rmtree(place)
+
+
+def copy(src: Path, dst: Path, overwrite: bool = False) -> None:
+    """Copies a file.
+
+    Raises:
+      AlreadyExistsError: there is a file `dst`, and `overwrite` is not True.
+    """
+    storage, source = storage_of(src)
+    other, target = storage_of(dst)
+    _refuse_to_overwrite(dst, overwrite, "copy")
+    with clear_errors(source if not exists(src) else target):
+        if storage.scheme == other.scheme:
+            storage.copy(source, target)
+            return
+        with storage.open(source, "rb") as reader, other.open(target, "wb") as writer:
+            shutil.copyfileobj(reader, writer)
+
+
+def rename(src: Path, dst: Path, overwrite: bool = False) -> None:
+    """Gives a file or a folder another name.
+
+    Raises:
+      AlreadyExistsError: there is a file `dst`, and `overwrite` is not True.
+    """
+    storage, source = storage_of(src)
+    other, target = storage_of(dst)
+    _refuse_to_overwrite(dst, overwrite, "rename")
+    if storage.scheme != other.scheme:
+        raise NotImplementedError(
+            f"rename() does not move between file systems: {source!r} to {target!r}. Use copy() "
+            "and remove()."
+        )
+    with clear_errors(source if not exists(src) else target):
+        storage.rename(source, target)
+
+
+def _refuse_to_overwrite(path: Path, overwrite: bool, operation: str) -> None:
+    if not overwrite and exists(path):
+        raise AlreadyExistsError(
+            f"{os.fsdecode(path)!r} is there already. {operation}(..., overwrite=True) replaces it."
+        )
+
+
+def stat(path: Path) -> FileStatistics:
+    """Returns the length of a file, when it was changed, and whether it is a folder."""
+    storage, place = storage_of(path)
+    with clear_errors(place):
+        return storage.stat(place)
+
+
+def walk(
+    top: Path, topdown: bool = True, onerror: Callable[[Exception], object] | None = None
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yields `(folder, names of folders, names of files)` for a folder and all below it.
+
+    Args:
+      top: where to start.
+      topdown: whether a folder comes before those in it.
+      onerror: gets the error of a folder that cannot be read; those are left out.
+    """
+    folder = os.fsdecode(top)
+    try:
+        names = listdir(folder)
+    except Exception as error:
+        if onerror is not None:
+            onerror(error)
+        return
+    folders = [name for name in names if isdir(join(folder, name))]
+    here = folder, folders, [name for name in names if name not in folders]
+    if topdown:
+        yield here
+    for name in folders:
+        yield from walk(join(folder, name), topdown, onerror)
+    if not topdown:
+        yield here
+
+
+def join(path: AnyStr, *paths: AnyStr) -> AnyStr:
+    """Returns the parts as one path: `join("gs://bucket", "file")`."""
+    return os.path.join(path, *paths)
+
+
+def get_registered_schemes() -> list[str]:
+    """Returns which files can be reached without another package: those of this machine."""
+    return ["", "file"]
+
+
+def read_file(filename: Path, name: str | None = None) -> bytes:
+    """Returns the bytes of a file."""
+    storage, place = storage_of(filename)
+    with clear_errors(place), storage.open(place, "rb") as file:
+        return file.read()
+
+
+def write_file(filename: Path, contents: str | bytes, name: str | None = None) -> None:
+    """Writes a file, and the folders that it is in; what was in it is gone."""
+    storage, place = storage_of(filename)
+    folder = os.path.dirname(place)
+    with clear_errors(place):
+        if folder:
+            storage.makedirs(folder)
+        with storage.open(place, "wb") as file:
+            file.write(contents.encode() if isinstance(contents, str) else contents)

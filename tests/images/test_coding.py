@@ -1,0 +1,74 @@
+"""Images from bytes: what Pillow reads, and what is refused."""
+
+import importlib
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+
+import replicax as rx
+
+image = rx.image
+PIL = pytest.importorskip("PIL.Image")
+PICTURE = np.random.default_rng(0).integers(0, 256, (6, 8, 3)).astype(np.uint8)
+
+
+def file_of(picture: np.ndarray, format: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    PIL.fromarray(picture).save(file, format, **options)
+    return file.getvalue()
+
+
+def test_formats_are_told_apart():
+    assert np.array_equal(image.decode_image(file_of(PICTURE, "PNG")), PICTURE)
+    assert np.array_equal(image.decode_image(file_of(PICTURE, "BMP")), PICTURE)
+    assert image.decode_image(file_of(PICTURE, "JPEG")).shape == (6, 8, 3)
+    assert np.array_equal(rx.io.decode_bmp(file_of(PICTURE, "BMP")), PICTURE)
+
+
+def test_a_gif_has_frames():
+    frames = [PIL.fromarray(PICTURE // (2 * number + 1)) for number in range(3)]
+    file = io.BytesIO()
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+    assert image.decode_gif(file.getvalue()).shape == (3, 6, 8, 3)
+    assert image.decode_image(file.getvalue()).shape == (3, 6, 8, 3)
+    assert image.decode_image(file.getvalue(), expand_animations=False).shape == (6, 8, 3)
+
+
+def test_a_quality_changes_an_image():
+    coarse = image.adjust_jpeg_quality(PICTURE, 5)
+    assert coarse.shape == PICTURE.shape and coarse.dtype == np.uint8
+    assert np.abs(coarse.astype(int) - PICTURE).mean() > 5
+    floats = image.adjust_jpeg_quality(PICTURE.astype(np.float32) / 255, 90)
+    assert floats.dtype == np.float32 and 0 <= floats.min() and floats.max() <= 1
+
+
+def test_an_image_that_is_cut_off_is_refused_unless_asked_for():
+    large = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)
+    content = file_of(large, "JPEG")[:2000]
+    with pytest.raises(ValueError, match="the image is damaged"):
+        image.decode_jpeg(content)
+    assert image.decode_jpeg(content, try_recover_truncated=True).shape == (64, 64, 3)
+
+
+def test_bytes_that_are_no_image_are_refused():
+    with pytest.raises(ValueError, match="cannot read these 4 bytes as JPEG or PNG.*b'text'"):
+        image.decode_image(b"text")
+    with pytest.raises(TypeError, match=r"takes the bytes of a file; got str.*rx.io.read_file"):
+        image.decode_png("picture.png")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="convert_image_dtype"):
+        image.encode_png(PICTURE.astype(np.float32))
+
+
+def test_without_pillow_it_is_named(monkeypatch: pytest.MonkeyPatch):
+    find = importlib.import_module
+
+    def without_pillow(name: str, *rest: Any) -> Any:
+        if name.startswith("PIL"):
+            raise ImportError(name)
+        return find(name, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", without_pillow)
+    with pytest.raises(ImportError, match=r"pip install \"replicax\[image\]\""):
+        image.decode_png(b"")
