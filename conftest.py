@@ -7,13 +7,19 @@ The guards are written in `tests/guards.py`; fixtures that only tests need in `t
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator
 
-import jax
-import pytest
-from hypothesis import HealthCheck, settings
+# Where images and shells ask for no bytecode, each of the hundreds of processes that tests start
+# would compile the library once more, and each of pytest's own all tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
-from tests import guards, memory, quick_compiles
+import jax  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+from tests import guards, memory, quick_compiles  # noqa: E402
 
 # `REPLICAX_TEST_PLATFORM=cuda` runs the same tests beside a GPU; the CPU devices stay.
 _platform = os.environ.get("REPLICAX_TEST_PLATFORM")
@@ -53,6 +59,9 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 def pytest_collection_finish() -> None:
     """Spares each collection of garbage the look at all tests and modules, which stay anyway."""
     gc.freeze()
+    # A trace makes thousands of objects that stay until it is done: looking for garbage that
+    # often took a twentieth of the time.
+    gc.set_threshold(10_000, 10, 10)
 
 
 def pytest_runtest_logfinish() -> None:

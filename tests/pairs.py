@@ -22,7 +22,7 @@ def output_of_replicax(name: str, folder: Path) -> str:
         keras = "import keras" in Path(program).read_text(encoding="utf-8")
         return _LOG.sub("", run_python([program], folder, warm=True, keras=keras))
     launch = ["-m", "replicax", "launch", "--workers=2", "--devices-per-worker=1"]
-    output = run_python([*launch, program, str(folder / "checkpoints")], folder)
+    output = run_python([*launch, program, str(folder / "checkpoints")], folder, warm=True)
     return "".join(f"{line}\n" for line in re.findall(r"^\[worker 0\] (.*)$", output, re.M))
 
 

@@ -7,12 +7,14 @@
 
 A program is a Python file, a module, a function of a module ("module:function", or the function
 itself). It finds `TF_CONFIG` for a cluster on loopback, and this checkout on its path. What it
-hands to `result(name, value)` arrives in `job[rank].results`. Nothing here knows replicax.
+hands to `result(name, value)` arrives in `job[rank].results`. Where it can, a worker is a fork of
+a process with the imports behind it (`tests/forks.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -30,10 +32,12 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, TypeAlias
 
+from .forks import Fork, fork
 from .in_worker import RESULTS
 from .in_worker import result as result
 from .in_worker import say as say
 from .quick_compiles import XLA_FLAGS, programs_of_this_run
+from .warm import keras_if_safe
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT = 200.0
@@ -128,6 +132,7 @@ def workers(
         ],
         absent=absent,
         timeout=timeout,
+        imports=_imports_of(_spell(program)),
     )
 
 
@@ -220,14 +225,17 @@ class Job(Sequence[Worker]):
         *,
         absent: Collection[int] = (),
         timeout: float = TIMEOUT,
+        imports: tuple[str, ...] | None = None,
     ) -> None:
+        """`imports` (see `tests/forks.py`) lets the processes be forks of one that has imported."""
+        self._imports = imports
         self._commands = commands
         self._environments = environments
         self._absent = absent
         self._timeout = timeout
         self._mark = f"{_MARK}={uuid.uuid4().hex}"
         self._workers = [Worker(rank) for rank in range(len(commands))]
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._processes: dict[int, subprocess.Popen[bytes] | Fork] = {}
         self._threads: list[threading.Thread] = []
         self._changed = threading.Condition()
         self._hurt: float | None = None
@@ -260,20 +268,28 @@ class Job(Sequence[Worker]):
         worker._file = self._folder / f"results-{rank}.jsonl"
         worker.status = worker.ended = None
         worker.started = time.monotonic()
-        process = subprocess.Popen(
-            self._commands[rank],
-            cwd=self._folder,
-            env=self._environment(rank, worker._file),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # its own process group: what it starts can be ended with it
-        )
+        process = self._launch(rank, self._environment(rank, worker._file))
         worker.pid = process.pid
         self._processes[rank] = process
         for stream in ("stdout", "stderr"):
             self._watch(self._read, worker, stream, getattr(process, stream))
         self._watch(self._await, worker, process)
+
+    def _launch(self, rank: int, environment: dict[str, str]) -> subprocess.Popen[bytes] | Fork:
+        command = self._commands[rank]
+        if self._imports is not None:
+            _, *arguments = command
+            if process := fork(arguments, self._folder, environment, rank, self._imports):
+                return process
+        return subprocess.Popen(
+            command,
+            cwd=self._folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # its own process group: what it starts can be ended with it
+        )
 
     # Waiting.
 
@@ -354,12 +370,13 @@ class Job(Sequence[Worker]):
 
     def leftovers(self) -> list[int]:
         """Returns the processes that this job has started, at any depth, and that still live."""
-        found = []
+        # The variables of a fork are not in `/proc`; its end is known all the same.
+        found = [w.pid for w in self._workers if w.pid is not None and w.status is None]
         for entry in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):
                 if self._mark.encode() in entry.read_bytes().split(b"\0"):
                     found.append(int(entry.parent.name))
-        return found
+        return sorted(set(found))
 
     def expect_nothing_left(self, within: float = 60.0) -> None:
         """Waits until every process that this job has started, at any depth, is gone."""
@@ -400,7 +417,7 @@ class Job(Sequence[Worker]):
                     worker.lines.append((stream, line.decode(errors="replace").rstrip("\r\n")))
                     self._changed.notify_all()
 
-    def _await(self, worker: Worker, process: subprocess.Popen[bytes]) -> None:
+    def _await(self, worker: Worker, process: subprocess.Popen[bytes] | Fork) -> None:
         status = process.wait()
         with self._changed:
             worker.ended = time.monotonic()
@@ -463,6 +480,14 @@ def _kill_group(leader: int) -> None:
 def _names(chosen: Sequence[Worker]) -> str:
     ranks = ", ".join(str(worker.rank) for worker in chosen)
     return f"worker {ranks}" if len(chosen) == 1 else f"workers {ranks}"
+
+
+def _imports_of(program: str) -> tuple[str, ...]:
+    """Returns what is imported before the workers of a program are forked, besides replicax."""
+    spec = None if program.endswith(".py") else importlib.util.find_spec(program.partition(":")[0])
+    source = program if spec is None else spec.origin
+    text = Path(source).read_text(encoding="utf-8") if source else ""
+    return ("pytest", "optax", *(keras_if_safe() if "import keras" in text else ()))
 
 
 def _spell(program: Program) -> str:

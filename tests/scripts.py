@@ -1,6 +1,5 @@
 """Runs a Python program as a user would: in a process and an empty folder of its own."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -8,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tests.guards import ROOT
+from tests.warm import keras_if_safe
 from tests.warm import run as run_warm
 
 
@@ -36,9 +36,7 @@ def run_python(
         output = Path(place) / "output"
         status = None
         if warm:
-            # Keras imports TensorFlow where it is installed, whose threads a fork would not have.
-            is_safe = importlib.util.find_spec("tensorflow") is None
-            imports = ("keras",) if keras and is_safe else ()
+            imports = keras_if_safe() if keras else ()
             status = run_warm(arguments, folder, environment, output, timeout, imports)
         if status is None:
             status = _run_cold(arguments, folder, environment, output, timeout)

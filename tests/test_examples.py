@@ -203,7 +203,7 @@ def test_workers_that_were_killed_end_with_the_same_weights(
 
 def launch(folder: Path, name: str, *options: str, arguments: list[str] | None = None) -> str:
     command = ["-m", "replicax", "launch", "--workers=2", *options, str(EXAMPLES / name)]
-    return run_python([*command, *(arguments or [])], folder)
+    return run_python([*command, *(arguments or [])], folder, warm=True)
 
 
 def test_split_images_have_the_losses_of_whole_ones_and_lie_in_quarters(tmp_path: Path):

@@ -43,7 +43,7 @@ def test_commands_work(tmp_path: Path):
     for command in commands[:2]:  # CI calls these two; here, that they are there
         subprocess.run([*command, "--dry-run"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     arguments = [str(ROOT / word) if word.endswith(".py") else word for word in commands[2][1:]]
-    output = run_python(["-m", "replicax", *arguments], tmp_path)
+    output = run_python(["-m", "replicax", *arguments], tmp_path, warm=True)
     assert "restart 1 of 1" in output
     assert "goes on after step" in output
 

@@ -40,6 +40,10 @@ class Executor(Protocol):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any: ...
 
+    def step(self, strategy: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what runs `fn` as often as it is called, and is compiled once if at all."""
+        ...
+
 
 class Eager:
     """`strategy.run` as it stands: one Python call per replica."""
@@ -54,6 +58,9 @@ class Eager:
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         return strategy.run(fn, args=tuple(args), kwargs=dict(kwargs or {}))
+
+    def step(self, strategy: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: strategy.run(fn, args=args)
 
 
 class Compiled:
@@ -73,6 +80,9 @@ class Compiled:
             return strategy.run(fn, args=args, kwargs=kwargs)
 
         return step(tuple(args), dict(kwargs or {}))
+
+    def step(self, strategy: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
+        return rx.function(lambda *args: strategy.run(fn, args=args))
 
 
 EXECUTORS: dict[str, Callable[[], Executor]] = {"eager": Eager, "compiled": Compiled}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -60,9 +61,8 @@ def run(
     Returns:
       The exit status; None if it must be run in a process of its own.
     """
-    names = {name for name in environment if name.startswith(_READ_BY_IMPORTS)}
     has_options = arguments[0].startswith("-") and arguments[0] not in ("-c", "-m")
-    if not hasattr(os, "fork") or has_options or names - {*_SETTINGS, *_MAY_DIFFER}:
+    if has_options or not can_be_forked(environment):
         return None
     request = {
         "arguments": arguments,
@@ -77,6 +77,23 @@ def run(
     return answer["status"]
 
 
+def keras_if_safe() -> tuple[str, ...]:
+    """Returns an import of Keras, unless it imports TensorFlow, whose threads no fork has."""
+    return ("keras",) if importlib.util.find_spec("tensorflow") is None else ()
+
+
+def can_be_forked(environment: dict[str, str]) -> bool:
+    """Says whether a fork can be what a process of its own would be with these variables."""
+    names = {name for name in environment if name.startswith(_READ_BY_IMPORTS)}
+    return hasattr(os, "fork") and not names - {*_SETTINGS, *_MAY_DIFFER}
+
+
+def environment_of_imports() -> dict[str, str]:
+    """Returns the variables of a process that imports for others."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(_READ_BY_IMPORTS)}
+    return {**inherited, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+
+
 @functools.cache
 def _warm_process(imports: tuple[str, ...]) -> _Client:
     return _Client(imports)
@@ -84,12 +101,11 @@ def _warm_process(imports: tuple[str, ...]) -> _Client:
 
 class _Client:
     def __init__(self, imports: tuple[str, ...]) -> None:
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_READ_BY_IMPORTS)}
         self._process = subprocess.Popen(
             [sys.executable, __file__, *imports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**inherited, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+            env=environment_of_imports(),
             text=True,
         )
         atexit.register(self._process.communicate)  # it ends with the requests
@@ -105,16 +121,20 @@ class _Client:
 # In the warm process.
 
 
-def _serve() -> dict[str, Any]:
-    """Answers requests until there are no more; in a fork, returns the request to be met."""
+def import_all(names: list[str]) -> dict[str, str]:
+    """Imports replicax and more; returns the variables that the imports have set."""
     before = dict(os.environ)
     import tests.quick_compiles  # and replicax  # noqa: F401
 
-    for name in sys.argv[1:]:
+    for name in names:
         importlib.import_module(name)
+    return {name: text for name, text in os.environ.items() if name not in before}
 
+
+def _serve() -> dict[str, Any]:
+    """Answers requests until there are no more; in a fork, returns the request to be met."""
     # What the imports have set, such as how much XLA says, they would set for the program too.
-    added = {name: text for name, text in os.environ.items() if name not in before}
+    added = import_all(sys.argv[1:])
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
@@ -140,18 +160,25 @@ def _await(child: int, timeout: float) -> dict[str, Any]:
         pause = min(0.02, pause * 1.5)
 
 
-def _become(request: dict[str, Any]) -> None:
-    """Makes this fork what `python <arguments>` would be before it runs the program."""
+def become(request: dict[str, Any], stdout: int, stderr: int) -> None:
+    """Makes this fork what `python <arguments>` would be before it runs the program.
+
+    Args:
+      request: has its `folder` and its `environment`.
+      stdout: where it writes.
+      stderr: where it writes what it says about itself.
+    """
     import jax
 
     from tests import quick_compiles
 
     os.setsid()
     os.chdir(request["folder"])
-    output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+    for source, target in ((nothing, 0), (stdout, 1), (stderr, 2)):
         os.dup2(source, target)
+    for each in {nothing, stdout, stderr}:
+        os.close(each)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -170,7 +197,7 @@ def _become(request: dict[str, Any]) -> None:
     sys.path[:] = [*filter(None, given), *(path for path in sys.path if path not in own)]
 
 
-def _run(arguments: list[str]) -> None:
+def run_program(arguments: list[str]) -> None:
     """Runs the program as the interpreter does."""
     first, *rest = arguments
     if first == "-m":
@@ -186,6 +213,9 @@ def _run(arguments: list[str]) -> None:
     else:
         sys.argv = arguments
         path = Path(first).resolve()
+        if path.is_dir():
+            runpy.run_path(first, run_name="__main__")
+            return
         sys.path.insert(0, str(path.parent))
         main.__file__ = str(path)
         code = compile(path.read_bytes(), str(path), "exec")
@@ -195,5 +225,6 @@ def _run(arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     _request = _serve()
-    _become(_request)
-    _run(_request["arguments"])
+    _output = os.open(_request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    become(_request, _output, _output)
+    run_program(_request["arguments"])

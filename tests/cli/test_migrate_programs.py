@@ -53,7 +53,7 @@ def output_of(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         keras = "import keras" in path.read_text(encoding="utf-8")
         return run_python([str(path), str(folder)], folder, warm=True, keras=keras)
     launch = ["-m", "replicax", "launch", "--workers=2", "--devices-per-worker=1", str(path)]
-    said = run_python([*launch, str(folder)], folder)
+    said = run_python([*launch, str(folder)], folder, warm=True)
     return "".join(f"{line}\n" for line in re.findall(r"^\[worker 0\] (.*)$", said, re.M))
 
 

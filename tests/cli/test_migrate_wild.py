@@ -20,9 +20,11 @@ def test_program_is_ported_and_runs(program: Path, tmp_path: Path, monkeypatch: 
     path = tmp_path / program.name
     shutil.copy(program, path)
     assert main(["migrate", "--write", str(path)]) == 0
-    assert "import tensorflow" not in path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    assert "import tensorflow" not in text
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
-    command = [str(path), str(tmp_path)]
+    command, with_keras = [str(path), str(tmp_path)], "import keras" in text
     if program.stem.startswith("multi_worker"):
-        command = ["-m", "replicax", "launch", "--workers=2", "--devices-per-worker=1", *command]
-    assert run_python(command, tmp_path).rstrip().endswith("done")
+        launch = ["-m", "replicax", "launch", "--workers=2", "--devices-per-worker=1"]
+        command, with_keras = [*launch, *command], False
+    assert run_python(command, tmp_path, warm=True, keras=with_keras).rstrip().endswith("done")

@@ -19,12 +19,15 @@ from tests.guards import ROOT
 
 SOURCE = ROOT / "src"
 
-# The package without its `__init__`, which imports all of it.
+# The package without what imports JAX: its `__init__`, that of what is behind it, and the types.
 BARE = f"""
 import os, signal, sys, time, types
-package = types.ModuleType("replicax")
+package, behind = types.ModuleType("replicax"), types.ModuleType("replicax._src")
 package.__path__ = [{str(SOURCE / "replicax")!r}]
-sys.modules["replicax"] = package
+behind.__path__ = [{str(SOURCE / "replicax" / "_src")!r}]
+shared = types.ModuleType("replicax._src._typing")
+shared.override, shared.Device = (lambda method: method), object
+sys.modules.update({{each.__name__: each for each in (package, behind, shared)}})
 """
 
 LIGHT = (

@@ -290,7 +290,7 @@ time.sleep(120)
         first.wait_for_file("running")
         variables["REPLICAX_JOIN_TIMEOUT"] = 5
         with Job(LIGHT + JOIN, 2, variables=variables) as second:
-            statuses = second.wait(60)
+            statuses = second.wait(60, but=[1])  # which waits for the other until its limit
             pattern = (
                 rf"COORDINATOR_PORT={variables['REPLICAX_COORDINATOR_PORT']} .*in use by "
                 rf"pid {first.processes[0].pid} \(.*python.*port of its own, or unset it"

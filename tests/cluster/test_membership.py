@@ -33,6 +33,11 @@ def test_members_know_each_other():
         assert output == f"{rank} 3 {names} True '' 0 True True\n"
 
 
+def test_stand_in_spares_the_import_of_jax():
+    statuses, outputs = run("print({'jax', 'numpy'} & sys.modules.keys())", 1, configs=[{}])
+    assert (statuses, outputs) == ([0], ["set()\n"])
+
+
 def test_this_process_is_no_member():
     assert current_membership() is None
 

@@ -204,7 +204,7 @@ def regression() -> Any:
     indirect=["strategy"],
 )
 def test_optimizers_add_up_the_gradients_of_replicas(strategy: Any, executor: Executor, how: str):
-    def train(strategy: Any, run: Any) -> Any:
+    def train(strategy: Any) -> Any:
         model, optimizer = seeded(regression, strategy)
         count = strategy.num_replicas_in_sync
         average = keras.losses.MeanSquaredError()
@@ -227,12 +227,11 @@ def test_optimizers_add_up_the_gradients_of_replicas(strategy: Any, executor: Ex
 
         x = by_replica(strategy, lambda i: X[:12][i::count])
         y = by_replica(strategy, lambda i: Y[:12][i::count])
-        losses = [
-            float(strategy.reduce("SUM", run(strategy, step, (x, y)), axis=None)) for _ in range(2)
-        ]
+        run = executor.step(strategy, step)
+        losses = [float(strategy.reduce("SUM", run(x, y), axis=None)) for _ in range(2)]
         return losses, model.get_weights(), int(np.asarray(optimizer.iterations))
 
-    same(train(strategy, executor.run), train(mirrored(1), executor.run))
+    same(train(strategy), train(mirrored(1)))
 
 
 @pytest.mark.parametrize("strategy", ["mirrored_2"], indirect=True)
@@ -261,8 +260,9 @@ def test_metrics_count_the_rows_of_all_replicas(strategy: Any, executor: Executo
         keras.metrics.MeanSquaredError(),
         keras.metrics.AUC(num_thresholds=5),
     ]
+    run = executor.step(strategy, step)
     for _ in range(2):  # after a reset it begins anew
-        mine = parts_of(strategy, executor.run(strategy, step, (y, p)))
+        mine = parts_of(strategy, run(y, p))
         plain[0].update_state(guess)
         plain[1].update_state(guess, sample_weight=truth)
         plain[2].update_state(truth, guess)
@@ -286,8 +286,9 @@ def test_state_and_randomness_of_layers(strategy: Any, executor: Executor):
         )
     x = by_replica(strategy, lambda i: X[:12][i::2])
     found = []
+    run = executor.step(strategy, lambda x: model(x, training=True))
     for _ in range(2):
-        found += parts_of(strategy, executor.run(strategy, lambda x: model(x, training=True), (x,)))
+        found += parts_of(strategy, run(x))
     masks = {(part != 0).tobytes() for part in found}
     assert len(masks) == 4  # other numbers on each replica and in each step
     expected = np.mean([X[:12][i::2].mean(axis=0) for i in range(2)], axis=0)
@@ -312,8 +313,9 @@ def test_accumulated_gradients_and_averages(executor: Executor):
             optimizer.apply(gradients, dense.trainable_variables)
 
         x = by_replica(strategy, lambda i: X[:12][i::count])
+        run = executor.step(strategy, step)
         for _ in range(3):
-            executor.run(strategy, step, (x,))
+            run(x)
         kept = [np.asarray(v) for v in optimizer.variables]
         optimizer.finalize_variable_values(dense.trainable_variables)
         return kept, np.asarray(dense.kernel)

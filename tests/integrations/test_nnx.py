@@ -72,8 +72,9 @@ def test_what_an_optimizer_is_told_of_the_loss_is_of_all_replicas(executor: Exec
             optimizer.update(model, gradients, value=loss)
 
         found = []
+        run = executor.step(strategy, step)
         for _ in range(8):
-            executor.run(strategy, step, (x, y))
+            run(x, y)
             found.append(float(optimizer.opt_state[1].scale[...]))
         return found, model
 
@@ -131,8 +132,9 @@ def test_trains_as_on_one_device(strategy: Any, executor: Executor, style: str):
 
     step = with_rx if style == "rx" else with_nnx
     losses = []
+    run = executor.step(strategy, step)
     for _ in range(2):
-        loss = executor.run(strategy, step, (model, *shares(strategy)))
+        loss = run(model, *shares(strategy))
         losses.append(float(strategy.reduce("SUM", loss, axis=None)))
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     for mine, theirs in zip(
@@ -275,8 +277,9 @@ def test_metrics_add_up_over_replicas(executor: Executor):
         logits, labels = jnp.eye(3)[jnp.array([0, 1])], jnp.array([0, 2], jnp.int32)
         metrics.update(loss=jnp.full(2, value), logits=logits, labels=labels)
 
+    run = executor.step(strategy, step)
     for _ in range(2):
-        executor.run(strategy, step, (by_replica(strategy, float),))
+        run(by_replica(strategy, float))
     found = metrics.compute()
     assert (found["loss"], found["hits"]) == (0.5, 0.5)
     metrics.reset()

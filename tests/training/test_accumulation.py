@@ -58,8 +58,9 @@ def test_training_with_parts_equals_training_without(strategy: Any, executor: An
             optimizer.apply_gradients(zip(gradients, [w], strict=True))
             return value
 
+        run = executor.step(strategy, step)
         for _ in range(3):
-            result = executor.run(strategy, step, (x,))
+            result = run(x)
         assert len(parts_of(strategy, result)) == count
         return w.numpy()
 
