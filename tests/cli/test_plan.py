@@ -48,7 +48,7 @@ batches = strategy.experimental_distribute_dataset(data)
 for epoch in range(2):
     for x in batches:
         loss = train_step(x)
-    print(f"loss {float(loss):.4f}, mean {mean.result().numpy()}")
+    print(f"loss {float(loss):.4f}, mean {float(mean.result()):.4f}")
     mean.reset_state()
     manager.save()
     checkpoint.save("checkpoints/by-hand")
