@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from scripts.site.charts import chart_of
-from scripts.site.drawings import MARKED, as_svg
-from scripts.site.pages import all_pages, examples, link_examples
+from scripts.website.charts import chart_of
+from scripts.website.drawings import MARKED, as_svg
+from scripts.website.pages import all_pages, examples, link_examples
 from tests.guards import ROOT
 
 DRAWINGS = [
