@@ -213,16 +213,16 @@ def test_a_training_with_a_last_batch_and_metrics(layout: str):
         def step(x: Any, y: Any) -> Any:
             return strategy.reduce("SUM", strategy.run(replica_step, args=(x, y)), axis=None)
 
-        step: Any = rx.function(step) if compiled else step
+        called: Any = rx.function(step) if compiled else step
         dataset = rx.data.Dataset.from_tensor_slices((rows, rows.sum(1))).batch(10)
         losses = [
-            float(step(x, y))
+            float(called(x, y))
             for _ in range(2)
             for x, y in strategy.experimental_distribute_dataset(dataset)
         ]
         if compiled:
             *_, (x, y) = strategy.experimental_distribute_dataset(dataset)
-            assert ONE_PROGRAM in str(step.explain(x, y))
+            assert ONE_PROGRAM in str(called.explain(x, y))
         return losses, w.numpy(), float(mean.result())
 
     expected = train(mirrored(1), False)

@@ -38,6 +38,7 @@ from replicax._src.values import (
     Mirrored,
     PerReplica,
     TracedBuffers,
+    component,
     is_leaf,
     value_of_buffers,
 )
@@ -193,7 +194,7 @@ class Arguments:
     def of_first_replica(self, mesh: ReplicaMesh) -> list[Any]:
         """What the first replica of this process has of the inputs of a variant."""
         parts = [
-            value._component(0) if isinstance(value, DistributedValues) else value
+            component(value, 0) if isinstance(value, DistributedValues) else value
             for value in self.inputs
         ]
         return [*map(as_array, parts), as_array(np.int32(self.which_here(mesh)[0]))]
