@@ -60,8 +60,8 @@ ACROSS_FILES: dict[str, list[str]] = {
         "shuffle spec state tf_data when_computed",
         "executors": "collectives_from_threads concurrency interruptions walks",
         "functions": "calls compiled_loops control_flow control_flow_gradients corners donation "
-        "interruptions results seen_late seen_late_in_odd_ways seen_late_in_runs types_for_users "
-        "uneven_calls uneven_programs uneven_steps variables",
+        "interruptions replica_numbers results seen_late seen_late_in_odd_ways seen_late_in_runs "
+        "types_for_users uneven_calls uneven_programs uneven_steps variables",
         "integrations": "equinox flax",
         "records": "fixed lines recorded",
         "strategies": "replica_structures",

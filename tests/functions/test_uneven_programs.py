@@ -113,9 +113,13 @@ ACROSS_REPLICAS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "gathered": (lambda s, x: s.gather(x, axis=0), "eagerly, because"),
     "all rows, counted": (
         lambda s, x: jnp.float32(sum(len(part) for part in s.experimental_local_results(x))),
-        "it looks at their components",
+        "exchange differs in shape",
     ),
-    "one component": (lambda s, x: s.experimental_local_results(x)[1] * 2, "components"),
+    "one component": (lambda s, x: s.experimental_local_results(x)[1] * 2, "differs in shape"),
+    "components of one shape": (
+        lambda s, x: s.experimental_local_results(s.run(jnp.sum, args=(x,)))[1] * 2,
+        ONE_PROGRAM,
+    ),
 }
 
 
@@ -209,16 +213,16 @@ def test_a_training_with_a_last_batch_and_metrics(layout: str):
         def step(x: Any, y: Any) -> Any:
             return strategy.reduce("SUM", strategy.run(replica_step, args=(x, y)), axis=None)
 
-        step: Any = rx.function(step) if compiled else step
+        called: Any = rx.function(step) if compiled else step
         dataset = rx.data.Dataset.from_tensor_slices((rows, rows.sum(1))).batch(10)
         losses = [
-            float(step(x, y))
+            float(called(x, y))
             for _ in range(2)
             for x, y in strategy.experimental_distribute_dataset(dataset)
         ]
         if compiled:
             *_, (x, y) = strategy.experimental_distribute_dataset(dataset)
-            assert ONE_PROGRAM in str(step.explain(x, y))
+            assert ONE_PROGRAM in str(called.explain(x, y))
         return losses, w.numpy(), float(mean.result())
 
     expected = train(mirrored(1), False)

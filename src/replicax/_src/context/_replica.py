@@ -61,7 +61,8 @@ class ReplicaContext:
     def replica_id_in_sync_group(self) -> Any:
         """This replica's number, from 0 to `num_replicas_in_sync - 1`.
 
-        An integer; inside `rx.function`, where one program speaks for all replicas, an array.
+        An integer. Inside `rx.function`, where one program speaks for all replicas, an array; if
+        Python needs the integer, the function is traced for each replica by itself.
         """
         return _stack.world().replica_number(self._number)
 

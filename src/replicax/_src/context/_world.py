@@ -182,10 +182,6 @@ class World(abc.ABC):
         """Gives up the program that is being traced; elsewhere, does nothing."""
 
     @abc.abstractmethod
-    def require_one_shape(self, what: str) -> None:
-        """Gives up a program in which replicas differ in shape, and which does `what`."""
-
-    @abc.abstractmethod
     def on_device(self, device: Device) -> AbstractContextManager[Any]:
         """Around computations that belong on `device`."""
 

@@ -74,10 +74,6 @@ class EagerWorld(World):
         pass
 
     @override
-    def require_one_shape(self, what: str) -> None:
-        pass
-
-    @override
     def on_device(self, device: Device) -> AbstractContextManager[Any]:
         return jax.default_device(device)
 

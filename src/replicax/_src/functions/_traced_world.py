@@ -85,10 +85,6 @@ class TracedWorld(World):
         self.program.leave_to_python(reason)
 
     @override
-    def require_one_shape(self, what: str) -> None:
-        self.program.require_one_shape(what)
-
-    @override
     def on_device(self, device: Device) -> AbstractContextManager[Any]:
         return contextlib.nullcontext()  # the program says where it runs
 

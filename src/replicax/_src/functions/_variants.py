@@ -525,7 +525,13 @@ def _number_of_constant(array: Any) -> Hashable:
 
 
 def _key_of(parameters: dict[str, Any]) -> Hashable:
-    return tuple((name, _key_of_parameter(value)) for name, value in sorted(parameters.items()))
+    # How a function is differentiated, in which each trace has objects of its own, is done with.
+    is_call = "call_jaxpr" in parameters
+    return tuple(
+        (name, _key_of_parameter(value))
+        for name, value in sorted(parameters.items())
+        if not is_call or hasattr(value, "eqns") or isinstance(value, int | str)
+    )
 
 
 def _key_of_parameter(value: Any) -> Hashable:

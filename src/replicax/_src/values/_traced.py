@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from replicax._src._typing import override
-from replicax._src.context import EACH, world
+from replicax._src.context import EACH
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh
 from replicax._src.values._storage import Storage
 
@@ -43,7 +43,6 @@ class TracedBuffers(Storage):
         """That of one of the replicas of this process, or of each one."""
         if replica_id is EACH or self._is_same_here:
             return self.local
-        world().require_one_shape("it looks at the component of one of them")
         if self.mesh.spans_workers:  # the program is one, also where its results differ
             return self.components[replica_id]
         return self._shared_by(replica_id)
@@ -80,7 +79,6 @@ class TracedBuffers(Storage):
     def components(self) -> tuple[Any, ...]:
         """Those of the replicas of this process."""
         count = len(self.mesh.devices)
-        world().require_one_shape("it looks at their components")
         if self._is_same_here:
             return (self.local,) * count
         here = _as_numbers(
