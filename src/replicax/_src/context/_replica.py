@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from types import TracebackType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from replicax._src import _old_names
 from replicax._src._errors import WrongContextError
@@ -12,6 +12,9 @@ from replicax._src._typing import PyTree, override
 from replicax._src.context import _stack
 from replicax._src.context._stack import ReplicaId
 from replicax._src.context._strategy import StrategyLike
+
+if TYPE_CHECKING:
+    from replicax._src.context._strategy import CommunicationOptions, ReduceOpLike
 
 Handler = Callable[[Any], Any]
 Meet = Callable[[Hashable, str, Any, Handler, bool], Any]
@@ -68,7 +71,7 @@ class ReplicaContext:
     @property
     def _number(self) -> Any:
         """The replica's number among those of all workers."""
-        return self._strategy.extended._first_replica + self._replica_id
+        return self._strategy.extended._first_replica + _stack.first_of(self._replica_id)
 
     @property
     def _description(self) -> str:
@@ -120,10 +123,10 @@ class ReplicaContext:
 
     def all_reduce(
         self,
-        reduce_op: object,
+        reduce_op: ReduceOpLike,
         value: PyTree,
-        options: Any = None,
-        experimental_hints: object = None,
+        options: CommunicationOptions | None = None,
+        experimental_hints: CommunicationOptions | None = None,
     ) -> Any:
         """Combines `value` of all replicas; every replica gets the result. Has a gradient.
 
@@ -137,7 +140,9 @@ class ReplicaContext:
         options = _old_names.options_or_hints(options, experimental_hints)
         return self._strategy.extended._replica_ctx_all_reduce(self, reduce_op, value, options)
 
-    def all_gather(self, value: PyTree, axis: int, options: Any = None) -> Any:
+    def all_gather(
+        self, value: PyTree, axis: int, options: CommunicationOptions | None = None
+    ) -> Any:
         """Concatenates `value` of all replicas along `axis`, in replica order. Has a gradient.
 
         Args:
