@@ -204,7 +204,7 @@ class _DeferredSlots:
             raise UnmatchedError(
                 f"The checkpoint {saved.path} has no {what}, which the optimizer wants as "
                 f"{spec_of(new)}. It was saved with another optimizer or other variables. To start "
-                "that anew, write restore(path, partial=True)."
+                "that from new values, write restore(path, partial=True)."
             )
         if saved.spec(index) != spec_of(new):
             raise UnmatchedError(

@@ -159,7 +159,7 @@ class ReplicaContext:
         raise WrongContextError(
             f"{what} of replica {self._number} was called outside its replica function: after "
             "it returned, in another thread, or inside a merge_fn. Call "
-            "rx.distribute.get_replica_context() anew where it is needed."
+            "rx.distribute.get_replica_context() again where it is needed."
         )
 
     def __enter__(self) -> ReplicaContext:
