@@ -154,7 +154,7 @@ class ReplicaContext:
         return self._strategy.extended._replica_ctx_all_gather(self, value, axis, options)
 
     def _require_current(self, what: str) -> None:
-        if _stack.top().replica_context is self:
+        if _stack.current_frame().replica_context is self:
             return
         raise WrongContextError(
             f"{what} of replica {self._number} was called outside its replica function: after "
@@ -172,7 +172,7 @@ class ReplicaContext:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if _stack.top().replica_context is not self:
+        if _stack.current_frame().replica_context is not self:
             raise WrongContextError(
                 "A ReplicaContext was left in another order than it was entered."
             )
