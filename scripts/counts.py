@@ -40,16 +40,19 @@ def lines() -> int:
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES.values())
 
 
-# The worlds themselves: there a replica's number can be `EACH`, and nobody asks.
-OF_WORLDS = """context/_stack context/_world values/_traced collectives/_replicas functions/_trace
-functions/_traced_world""".split()
+# Those who know the answer: the worlds, where a replica's number can be `EACH`, and the layouts.
+THEMSELVES = {
+    TRACED: """context/_stack context/_world values/_traced collectives/_replicas functions/_trace
+functions/_traced_world""".split(),
+    PARTS: ["devices/_layout"],
+}
 
 
 def _lines_with(pattern: re.Pattern[str]) -> Callable[[], int]:
     def count() -> int:
         found = 0
         for _, path in _inside():
-            if pattern is TRACED and "/".join(path.with_suffix("").parts[-2:]) in OF_WORLDS:
+            if "/".join(path.with_suffix("").parts[-2:]) in THEMSELVES.get(pattern, ()):
                 continue
             for line in path.read_text(encoding="utf-8").splitlines():
                 asks = pattern.search(line.split("#")[0])

@@ -186,7 +186,7 @@ DRAWINGS = {"floors": floors, "imports": imports}
 
 
 def redrawn(text: str) -> str:
-    """A page with the drawings that it has made anew."""
+    """A page with its drawings drawn again."""
     for name, draw in DRAWINGS.items():
         begin, end = (
             f"<!-- drawn by scripts/rooms.py: {name} -->\n",
@@ -200,7 +200,7 @@ def redrawn(text: str) -> str:
 
 
 def main() -> None:
-    """Draws anew in all pages."""
+    """Draws again in all pages."""
     for page in PAGES:
         page.write_text(redrawn(page.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -159,7 +159,7 @@ def test_an_array_that_the_user_deleted():
     step = rx.function(lambda: strategy.run(lambda: v.assign_add(jnp.ones(3)).read_value()))
     step()
     v.read_value().delete()
-    with pytest.raises(RuntimeError, match="was deleted.*Assign the variable anew"):
+    with pytest.raises(RuntimeError, match="was deleted.*Assign the variable again"):
         step()
     with strategy.scope():
         v.assign(jnp.ones(3))

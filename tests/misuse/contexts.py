@@ -85,14 +85,14 @@ def call_for_each_replica_in_replica_context(strategy):
     strategy.run(lambda: strategy.extended.call_for_each_replica(lambda: 1))
 
 
-@misuse(errors.WrongContextError, r"merge_call of replica 1.*outside", r"anew where")
+@misuse(errors.WrongContextError, r"merge_call of replica 1.*outside", r"again where")
 def merge_call_after_return(strategy):
     contexts = []
     strategy.run(lambda: contexts.append(context()))
     contexts[1].merge_call(lambda s: None)
 
 
-@misuse(errors.WrongContextError, r"merge_call of replica 0.*outside", r"anew where")
+@misuse(errors.WrongContextError, r"merge_call of replica 0.*outside", r"again where")
 def merge_call_in_cross_replica_context(strategy):
     def step():
         mine = context()
@@ -101,7 +101,7 @@ def merge_call_in_cross_replica_context(strategy):
     strategy.run(step)
 
 
-@misuse(errors.WrongContextError, r"all_reduce of replica 0.*outside", r"anew where")
+@misuse(errors.WrongContextError, r"all_reduce of replica 0.*outside", r"again where")
 def all_reduce_in_scope(strategy):
     contexts = []
     strategy.run(lambda: contexts.append(context()))

@@ -177,7 +177,7 @@ class Checkpoint:
                 f"{', '.join(late[:5])}{' and others' if late[5:] else ''} were made after "
                 "restore, and have not got their values from the checkpoint. Make the variables "
                 "before restoring, or call assert_existing_objects_matched() on what restore "
-                "returned once they are made; expect_partial() if they are to start anew."
+                "returned once they are made; expect_partial() if new values are meant."
             )
 
     def sync(self) -> None:

@@ -170,8 +170,8 @@ class LateValues:
 def _does_not_fit(difference: str, path: str) -> str:
     return (
         f"A variable was made after the checkpoint {path} was restored, which does not fit it: "
-        f"{difference}. If it is to start anew, restore only the other parts of the model: "
-        "rx.train.Checkpoint(part=model.part).restore(path)."
+        f"{difference}. If it is to start from its new value, restore only the other parts of the "
+        "model: rx.train.Checkpoint(part=model.part).restore(path)."
     )
 
 

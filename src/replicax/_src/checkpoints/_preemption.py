@@ -2,9 +2,9 @@
 
 A notice (SIGTERM, or what a watcher function sees) comes to one worker, at any time. It goes to all
 workers over the control plane. From then on nobody begins another call of `run`; each tells how
-many it has begun, and the largest of these numbers is the step: who has begun fewer goes on until
-there. A worker may be in the middle of a call, waiting for the others in a collective, so that the
-answer is given by another thread.
+many it has begun, and the largest of these numbers is the step: workers that have begun fewer go
+on until there. A worker may be in the middle of a call, waiting for the others in a collective, so
+that the answer is given by another thread.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ class _Agreement:
             return _Notice.NONE
 
     def ended(self, calls: int) -> None:
-        """A call has ended: who does not use `run` has begun none."""
+        """A call has ended: a program without `run` has begun none."""
         with self._changed:
             self._begun = max(self._begun, calls)
 

@@ -203,7 +203,7 @@ class Save:
     # ------------------------------------------------------------------ the other workers
 
     def _meet(self, what: str, mine: dict[str, Any]) -> list[dict[str, Any]]:
-        # Who waits for a disk waits as long as it takes; a worker that is lost is told of at once.
+        # A disk may take as long as it takes; a worker that is lost is noticed at once.
         patience = None if what == "begin" else _PATIENCE_SECONDS
         return self._job.exchange(f"{self._topic}-{what}", mine, patience)
 

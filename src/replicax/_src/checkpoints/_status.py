@@ -210,7 +210,7 @@ class _DeferredSlots:
             raise UnmatchedError(
                 f"The checkpoint {saved.path} has no {what}, which the optimizer wants as "
                 f"{spec_of(new)}. It was saved with another optimizer or other variables. To start "
-                "that anew, write restore(path, partial=True)."
+                "that from new values, write restore(path, partial=True)."
             )
         wanted = spec_of(new)
         if not saved.fits(wanted, index):

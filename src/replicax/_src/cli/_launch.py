@@ -240,7 +240,7 @@ class Launch(Launcher):
             self._log.wait_for_room(0.02)
             self._loop.wait(generation.kill_at, often=self._local.workers.needs_polling)
             self._local.workers.reap()
-            # What the server has said comes first: who left because of another is not to blame.
+            # What the server has said comes first: one that left for another is not to blame.
             self._loop.run_calls()
             exits, self._exits = self._exits, []
             for rank, status in exits:

@@ -1,6 +1,6 @@
 """`Lease`: who leads a job, written down in a folder that all hosts see.
 
-Each term of a leader is a file, `replicax-leader-N`. Who creates it leads, and a file can be
+Each term of a leader is a file, `replicax-leader-N`. Whoever creates it leads, and a file can be
 created once. The leader writes to its file every second, and so renews its lease. One that could
 not for `_STOP_SECONDS` leads no more and ends its workers; the others wait for `_VACANT_SECONDS`
 in which they see nothing new, before one of them creates the next file. Each of these is measured

@@ -192,8 +192,8 @@ class OtherNodes:
         self._is_closing = True
         if status is not None:
             self._send_all(End(status))
-            # They hang up. Who closes first, with a message of theirs on its way, takes back what
-            # has not arrived yet.
+            # They hang up. Whoever closes first, with a message of theirs on its way, takes back
+            # what has not arrived yet.
             deadline = time.monotonic() + _SECONDS_TO_HANG_UP
             while self._has_members() and time.monotonic() < deadline and not self._loop.hurry:
                 self._loop.wait(deadline)

@@ -107,7 +107,7 @@ class Series:
         return None if None in said else [each[0] for each in said]
 
     def close(self) -> None:
-        """Ends it: who waits in it, here or on other workers, is released."""
+        """Ends it: whoever waits in it, here or on other workers, is released."""
         with self._lock:
             if self._closed:
                 return
@@ -364,7 +364,7 @@ def _join(view: WorkerView, rank: int, settings: Settings, device_count: int | N
             where = _sockets.split(view.workers[0])[0]
             holder = _meeting_place.hold_coordinator_port(where, settings.coordinator_port)
             coordinator = _sockets.joined(where, holder.getsockname()[1])
-        # Made first: who has connected and says nothing may have to make room for others.
+        # Made first: a client that has connected and says nothing may have to make room for others.
         hello = _hello(view, rank, settings, device_count, coordinator)
         link = _meeting_place.dial_server(host, port, server_name, settings)
         client = ControlClient(

@@ -25,6 +25,7 @@ from replicax._src.context._stack import EACH as EACH
 from replicax._src.context._stack import Frame as Frame
 from replicax._src.context._stack import ReplicaId as ReplicaId
 from replicax._src.context._stack import copy_for as copy_for
+from replicax._src.context._stack import current_frame as current_frame
 from replicax._src.context._stack import default_strategy as default_strategy
 from replicax._src.context._stack import entered as entered
 from replicax._src.context._stack import entered_world as entered_world
@@ -35,7 +36,6 @@ from replicax._src.context._stack import is_compiling as is_compiling
 from replicax._src.context._stack import joining_hooks as joining_hooks
 from replicax._src.context._stack import let_libraries_join as let_libraries_join
 from replicax._src.context._stack import thread_state as thread_state
-from replicax._src.context._stack import top as current_frame  # noqa: F401
 from replicax._src.context._stack import world as world
 from replicax._src.context._strategy import StrategyLike as StrategyLike
 from replicax._src.context._strategy import batch_reduction_of as batch_reduction_of

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def get_strategy() -> Any:
     """The current strategy: that of the innermost `scope` or `run`, else the default strategy."""
-    return _stack.top().strategy
+    return _stack.current_frame().strategy
 
 
 def has_strategy() -> bool:
@@ -31,7 +31,7 @@ def get_replica_context() -> ReplicaContext | None:
     >>> rx.distribute.get_replica_context().replica_id_in_sync_group
     0
     """
-    return _stack.top().replica_context
+    return _stack.current_frame().replica_context
 
 
 def current_replica() -> ReplicaContext | None:
@@ -47,12 +47,12 @@ def in_cross_replica_context() -> bool:
 
 def update_replica_id() -> Any:
     """The copy that `extended.update` is working on, or None outside it."""
-    return _stack.top().update_replica_id
+    return _stack.current_frame().update_replica_id
 
 
 def replica_id_for(strategy: StrategyLike) -> Any:
     """Which replica of `strategy` code here speaks for: replica and update context, else None."""
-    frame = _stack.top()
+    frame = _stack.current_frame()
     if frame.strategy is not strategy:
         return None
     if frame.update_replica_id is not None:
@@ -67,7 +67,7 @@ def require_cross_replica(strategy: StrategyLike, what: str, instead: str) -> No
 
     The default context counts: the strategy's methods enter their scope by themselves.
     """
-    frame = _stack.top()
+    frame = _stack.current_frame()
     if frame.strategy is not strategy and frame.strategy is not _stack.default_strategy():
         raise _mixed(frame.strategy, strategy, what)
     context = frame.replica_context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from types import TracebackType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from replicax._src import _old_names
 from replicax._src._errors import WrongContextError
@@ -12,6 +12,9 @@ from replicax._src._typing import PyTree, override
 from replicax._src.context import _stack
 from replicax._src.context._stack import ReplicaId
 from replicax._src.context._strategy import StrategyLike
+
+if TYPE_CHECKING:
+    from replicax._src.context._strategy import CommunicationOptions, ReduceOpLike
 
 Handler = Callable[[Any], Any]
 Meet = Callable[[Hashable, str, Any, Handler, bool], Any]
@@ -69,7 +72,7 @@ class ReplicaContext:
     @property
     def _number(self) -> Any:
         """The replica's number among those of all workers."""
-        return self._strategy.extended._first_replica + self._replica_id
+        return self._strategy.extended._first_replica + _stack.first_of(self._replica_id)
 
     @property
     def _description(self) -> str:
@@ -121,10 +124,10 @@ class ReplicaContext:
 
     def all_reduce(
         self,
-        reduce_op: object,
+        reduce_op: ReduceOpLike,
         value: PyTree,
-        options: Any = None,
-        experimental_hints: object = None,
+        options: CommunicationOptions | None = None,
+        experimental_hints: CommunicationOptions | None = None,
     ) -> Any:
         """Combines `value` of all replicas; every replica gets the result. Has a gradient.
 
@@ -138,7 +141,9 @@ class ReplicaContext:
         options = _old_names.options_or_hints(options, experimental_hints)
         return self._strategy.extended._replica_ctx_all_reduce(self, reduce_op, value, options)
 
-    def all_gather(self, value: PyTree, axis: int, options: Any = None) -> Any:
+    def all_gather(
+        self, value: PyTree, axis: int, options: CommunicationOptions | None = None
+    ) -> Any:
         """Concatenates `value` of all replicas along `axis`, in replica order. Has a gradient.
 
         Args:
@@ -150,12 +155,12 @@ class ReplicaContext:
         return self._strategy.extended._replica_ctx_all_gather(self, value, axis, options)
 
     def _require_current(self, what: str) -> None:
-        if _stack.top().replica_context is self:
+        if _stack.current_frame().replica_context is self:
             return
         raise WrongContextError(
             f"{what} of replica {self._number} was called outside its replica function: after "
             "it returned, in another thread, or inside a merge_fn. Call "
-            "rx.distribute.get_replica_context() anew where it is needed."
+            "rx.distribute.get_replica_context() again where it is needed."
         )
 
     def __enter__(self) -> ReplicaContext:
@@ -168,7 +173,7 @@ class ReplicaContext:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if _stack.top().replica_context is not self:
+        if _stack.current_frame().replica_context is not self:
             raise WrongContextError(
                 "A ReplicaContext was left in another order than it was entered."
             )

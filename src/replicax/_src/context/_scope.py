@@ -24,7 +24,7 @@ class StrategyScope:
         self._entered: list[bool] = []
 
     def __enter__(self) -> Any:
-        strategy, frame = self._strategy, _stack.top()
+        strategy, frame = self._strategy, _stack.current_frame()
         if strategy is _stack.default_strategy():
             # The default strategy is what is current without any scope; entering it does nothing.
             if frame.strategy is not strategy:
@@ -55,7 +55,7 @@ class StrategyScope:
             )
         if not self._entered.pop():
             return
-        frames, frame = _stack.thread_state.frames, _stack.top()
+        frames, frame = _stack.thread_state.frames, _stack.current_frame()
         if not frames or frame.strategy is not self._strategy:
             self._entered.append(True)
             raise WrongContextError(

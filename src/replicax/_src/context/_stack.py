@@ -102,7 +102,7 @@ scopes_of_task: contextvars.ContextVar[tuple[object, ...]] = contextvars.Context
 """The scopes that were entered in this asyncio task, and in those that it was made in."""
 
 
-def top() -> Frame:
+def current_frame() -> Frame:
     """The current context of this thread, as this asyncio task sees it."""
     frames = thread_state.frames
     if frames and frames[-1].task_scope is None:

@@ -6,7 +6,7 @@ private names, because users reach the same objects; the functions here are for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
@@ -15,12 +15,18 @@ from replicax._src._typing import Device, PyTree
 if TYPE_CHECKING:
     import jax
 
+    from replicax._src.collectives import CommunicationOptions, ReduceOp, ReduceOpLike
     from replicax._src.context._replica import ReplicaContext
     from replicax._src.devices import Layout, PlannedDevices
+    from replicax._src.values import DistributedValues
+    from replicax._src.variable import Variable
+
+    Pairs = Sequence[tuple[Any, Any]]  # of values and destinations
+    BatchReduction = Callable[[ReduceOp, Pairs, CommunicationOptions], list[Any]]
 
 
 class ExtendedLike(Protocol):
-    """The logic of a strategy, as far as it is not called by its public names."""
+    """The logic of a strategy, as far as rooms below ask for it."""
 
     @property
     def worker_devices(self) -> tuple[str, ...]:
@@ -48,32 +54,52 @@ class ExtendedLike(Protocol):
     ) -> Any: ...
 
     def _replica_ctx_all_reduce(
-        self, context: ReplicaContext, reduce_op: Any, value: PyTree, options: Any
+        self,
+        context: ReplicaContext,
+        reduce_op: ReduceOpLike,
+        value: PyTree,
+        options: CommunicationOptions | None,
     ) -> Any: ...
 
     def _replica_ctx_all_gather(
-        self, context: ReplicaContext, value: PyTree, axis: int, options: Any
+        self,
+        context: ReplicaContext,
+        value: PyTree,
+        axis: int,
+        options: CommunicationOptions | None,
     ) -> Any: ...
 
-    def _layout_of_slot(self, primary: Any, shape: tuple[int, ...]) -> Layout: ...
+    def _layout_of_slot(self, primary: Variable, shape: tuple[int, ...]) -> Layout: ...
 
-    def _scattered(self, values: Sequence[tuple[Any, int]]) -> list[jax.Array]: ...
+    def _scattered(self, values: Sequence[tuple[DistributedValues, int]]) -> list[jax.Array]: ...
 
-    def _of_first_replica(self, value: Any) -> Any: ...
+    def _of_first_replica(self, value: DistributedValues) -> Any: ...
 
     def _moved_to(self, devices: PlannedDevices) -> AbstractContextManager[tuple[Device, ...]]: ...
 
     def _batch_reduce_to(
-        self, reduce_op: Any, value_destination_pairs: Sequence[tuple[Any, Any]], options: Any
+        self, reduce_op: ReduceOp, value_destination_pairs: Pairs, options: CommunicationOptions
     ) -> list[Any]: ...
+
+    def reduce_to(self, reduce_op: ReduceOpLike, value: PyTree, destinations: object) -> Any:
+        """Combines the replicas' values and puts the result on the destination devices."""
+        ...
+
+    def non_slot_devices(self, var_list: Iterable[Variable]) -> Any:
+        """The devices for state that belongs to no variable."""
+        ...
+
+    def colocate_vars_with(self, colocate_with_variable: object) -> AbstractContextManager[None]:
+        """Around code whose variables are placed where the given one is."""
+        ...
 
 
 class StrategyLike(Protocol):
     """A strategy."""
 
     @property
-    def extended(self) -> Any:
-        """The object that holds the logic: an `ExtendedLike` with more, which users see."""
+    def extended(self) -> ExtendedLike:
+        """The object that holds the logic."""
         ...
 
     @property
@@ -103,17 +129,17 @@ def serial_of(strategy: StrategyLike) -> int:
 
 def replica_devices_of(strategy: StrategyLike) -> tuple[Device, ...]:
     """Returns the devices of this process's replicas, one for each."""
-    return _inside(strategy)._replica_devices
+    return strategy.extended._replica_devices
 
 
 def create_variable(
     strategy: StrategyLike, make_plain: Callable[..., Any], arguments: dict[str, Any]
 ) -> Any:
     """Returns a new variable of the kind that the strategy makes."""
-    return _inside(strategy)._create_variable(make_plain, **arguments)
+    return strategy.extended._create_variable(make_plain, **arguments)
 
 
-def layout_of_slot(strategy: StrategyLike, primary: Any, shape: tuple[int, ...]) -> Layout:
+def layout_of_slot(strategy: StrategyLike, primary: Variable, shape: tuple[int, ...]) -> Layout:
     """Returns how a part of an optimizer's state lies on the devices.
 
     Args:
@@ -121,22 +147,24 @@ def layout_of_slot(strategy: StrategyLike, primary: Any, shape: tuple[int, ...])
       primary: the variable that it belongs to.
       shape: that of the part.
     """
-    return _inside(strategy)._layout_of_slot(primary, shape)
+    return strategy.extended._layout_of_slot(primary, shape)
 
 
-def scattered_sums(strategy: StrategyLike, values: Sequence[tuple[Any, int]]) -> list[jax.Array]:
+def scattered_sums(
+    strategy: StrategyLike, values: Sequence[tuple[DistributedValues, int]]
+) -> list[jax.Array]:
     """Returns, in a program, each replica's part of the sums of values, cut along dimensions."""
-    return _inside(strategy)._scattered(values)
+    return strategy.extended._scattered(values)
 
 
-def batch_reduction_of(strategy: StrategyLike) -> Callable[[Any, Any, Any], list[Any]]:
+def batch_reduction_of(strategy: StrategyLike) -> BatchReduction:
     """Returns `reduce(op, pairs, options)`: `batch_reduce_to` of per-replica values, unchecked."""
-    return _inside(strategy)._batch_reduce_to
+    return strategy.extended._batch_reduce_to
 
 
-def of_first_replica(strategy: StrategyLike, value: Any) -> Any:
+def of_first_replica(strategy: StrategyLike, value: DistributedValues) -> Any:
     """Returns what the first replica of all workers has of a per-replica value."""
-    return _inside(strategy)._of_first_replica(value)
+    return strategy.extended._of_first_replica(value)
 
 
 def on_planned_devices(
@@ -146,8 +174,4 @@ def on_planned_devices(
 
     It gives the devices of the replicas there.
     """
-    return _inside(strategy)._moved_to(devices)
-
-
-def _inside(strategy: StrategyLike) -> ExtendedLike:
-    return strategy.extended
+    return strategy.extended._moved_to(devices)

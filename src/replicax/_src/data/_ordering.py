@@ -149,7 +149,7 @@ class Repeat(OneInput):
 
     @override
     def details(self) -> str:
-        return "for ever" if self.count < 0 else f"{self.count} times"
+        return "forever" if self.count < 0 else f"{self.count} times"
 
 
 @final

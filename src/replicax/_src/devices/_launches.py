@@ -71,7 +71,7 @@ class Launches(abc.ABC):
         Such programs must reach every device in one order, whichever threads call them. The last
         of what `program` returns tells that it has ended; nobody may donate it.
 
-        The results are appended in the same breath: an interrupt cannot come in between.
+        The results are appended in one step: an interrupt cannot come in between.
         """
         with _collective:
             self._announce(what)  # in the lock: told in the order of launching

@@ -47,6 +47,12 @@ class Layout:
         """Whether every device has everything."""
         return not self.parts and self.replica_dim is None
 
+    def axes_over(self, replica_axis: str) -> list[tuple[str, ...]]:
+        """Returns the axes of a mesh for each dimension up to that which is cut over replicas."""
+        if self.replica_dim is None:
+            return []
+        return [()] * self.replica_dim + [(replica_axis,)]
+
     def __str__(self) -> str:
         texts = []
         if self.parts:

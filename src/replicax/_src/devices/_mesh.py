@@ -123,14 +123,14 @@ class ReplicaMesh(Launches):
 
     def replica_spec(self, layout: Layout) -> PartitionSpec:
         """How a program takes an array of this layout: what of it is each replica's own part."""
-        return PartitionSpec(*_replica_axes(layout))
+        return PartitionSpec(*layout.axes_over(REPLICA_AXIS))
 
     def sharding(self, layout: Layout) -> NamedSharding:
         """The same for JAX, with the logical devices."""
         found = self._shardings.get(layout)
         if found is None:
             axes = itertools.zip_longest(
-                _replica_axes(layout), self._axes(layout.parts), fillvalue=()
+                layout.axes_over(REPLICA_AXIS), self._axes(layout.parts), fillvalue=()
             )
             spec = PartitionSpec(*(replica + logical for replica, logical in axes))
             found = self._shardings[layout] = NamedSharding(self.mesh, spec)
@@ -493,13 +493,6 @@ def _looks(arrays: PyTree) -> str:
     """What arrays look like, in a line of some hundred letters at most."""
     text = ", ".join(f"{each.dtype}{list(each.shape)}" for each in jax.tree.leaves(arrays))
     return text if len(text) < 200 else f"{text[:150]}... ({zlib.crc32(text.encode()):08x})"
-
-
-def _replica_axes(layout: Layout) -> Sequence[tuple[str, ...]]:
-    """The replica axis in the place of the dimension that is cut over it."""
-    if layout.replica_dim is None:
-        return []
-    return [()] * layout.replica_dim + [(REPLICA_AXIS,)]
 
 
 def _is_whole(sharding: Sharding) -> bool:

@@ -139,7 +139,7 @@ class _Walk:
         where = _jax_internals.place_of(equation)
         advice = (
             "All replicas must take part in a collective (all_reduce, all_gather, an aggregated "
-            "assignment, an optimizer's update), or those that do wait for ever. Take the "
+            "assignment, an optimizer's update), or those that do wait forever. Take the "
             "collective out of it, or make the condition the same on all replicas, for example "
             "with an all_reduce of it."
         )

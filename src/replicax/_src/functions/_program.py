@@ -270,7 +270,7 @@ class Program:
                     add_note(
                         error,
                         f"(the program was updating {', '.join(lost[:6])} in place when it failed; "
-                        "assign these variables anew, from a checkpoint for example)",
+                        "assign these variables again, from a checkpoint for example)",
                     )
                 raise
             finally:  # also if Ctrl-C came when the program had run

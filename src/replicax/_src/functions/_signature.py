@@ -108,7 +108,7 @@ def _is_spec(value: object) -> bool:
 
 
 def _as_input(value: object, dtype: DTypeLike) -> Any:
-    """An array of this dtype, from what is none yet and does not change its kind thereby."""
+    """An array of this dtype, from what is none yet and keeps its kind."""
     if isinstance(value, DistributedValues | jax.Array):
         return value
     array = np.asarray(value)

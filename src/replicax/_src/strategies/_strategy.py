@@ -309,7 +309,7 @@ class Strategy:
 
         Work on it is divided over them. Call it in a replica function, compiled or not, also in one
         that is differentiated. In a branch that not all replicas take (a `lax.cond` on their own
-        data), the devices may wait for each other for ever: use `jnp.where` there.
+        data), the devices may wait for each other forever: use `jnp.where` there.
 
         >>> import jax.numpy as jnp, replicax as rx
         >>> strategy = rx.distribute.MirroredStrategy(

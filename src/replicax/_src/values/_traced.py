@@ -54,7 +54,7 @@ class TracedBuffers(Storage):
 
     @property
     def _is_same_here(self) -> bool:
-        """Whether all replicas of this process have the same, or there is but one."""
+        """Whether all replicas of this process have the same, or there is only one."""
         return self.mirrored or 0 in self.shape or len(self.mesh.devices) == 1
 
     def _shared_by(self, replica_id: int) -> Any:

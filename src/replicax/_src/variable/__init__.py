@@ -27,7 +27,7 @@ from replicax._src.variable._distributed import DistributedVariable as Distribut
 from replicax._src.variable._distributed import MirroredVariable as MirroredVariable
 from replicax._src.variable._distributed import SyncOnReadVariable as SyncOnReadVariable
 from replicax._src.variable._late_values import are_sources_asked as are_sources_asked
-from replicax._src.variable._late_values import expect as expect_late_value  # noqa: F401
+from replicax._src.variable._late_values import expect_late_value as expect_late_value
 from replicax._src.variable._late_values import late_value_sources as late_value_sources
 from replicax._src.variable._late_values import outside_of_everything as outside_of_everything
 from replicax._src.variable._late_values import stop_looking as stop_looking

@@ -35,7 +35,7 @@ def create(arguments: dict[str, Any], make_plain: Creator) -> Any:
         creator = _chained(outer, creator)
     made = creator(**arguments)
     if _late_values.late_value_sources:
-        _late_values.expect(made)
+        _late_values.expect_late_value(made)
     return made
 
 

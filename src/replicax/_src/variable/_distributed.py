@@ -245,7 +245,7 @@ class DistributedVariable(DistributedValues, Variable):
         self._set(self._stored.kind.holding(mesh, array, exclusive))
 
     def _set_copy(self, index: ReplicaId, value: jax.Array) -> None:
-        """Sets one copy, or the only one there is, if each replica has but a part of it."""
+        """Sets one copy, or the only one there is, if each replica has only a part of it."""
         self._set(world().with_copy(self, index, value))
 
     def _laid_out(self, value: jax.Array | Mirrored) -> jax.Array:

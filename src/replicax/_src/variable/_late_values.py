@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from replicax._src import _jax_internals
 from replicax._src.context import entered_world, thread_state
-
-if TYPE_CHECKING:
-    pass
 
 late_value_sources: list[Callable[[Any], None]] = []
 """Each gives values to variables that have a place by now; it is told which one is being used, to
@@ -28,7 +25,7 @@ class _Asking:
     is_under_way = False  # a source that gives values to variables uses them, too
 
 
-def expect(variable: Any) -> None:
+def expect_late_value(variable: Any) -> None:
     """A variable was made while somebody has values to give."""
     if hasattr(variable, "_looks_left"):
         variable._looks_left = _LOOKS

@@ -101,7 +101,7 @@ class ProgramState:
                 raise RuntimeError(
                     f"The value of variable {getattr(variable, 'name', '?')!r} was deleted: an "
                     "array that was read from it, or assigned to it, was donated to jax.jit or "
-                    "deleted with .delete(). Assign the variable anew; copy an array before you "
+                    "deleted with .delete(). Assign the variable again; copy an array before you "
                     "donate it: jnp.copy(x)."
                 )
 

@@ -14,7 +14,7 @@ GREETING = b"replicax-control 2"
 # What is read of a connection before its greeting, and of a member of the job.
 GREETING_LIMIT = 64
 MESSAGE_LIMIT = 16 << 20
-# What a worker takes from the server, who joins the messages of all into one.
+# What a worker takes from the server, which joins the messages of all into one.
 ANSWER_LIMIT = 4 << 30
 
 

@@ -1,7 +1,7 @@
 """`Reception`: from the first hello to the verdict, which is one for all who have come.
 
-Everything here runs in the thread of the server's loop. Who is left over from another run, or comes
-when the job is running already, is turned away alone and disturbs nobody.
+Everything here runs in the thread of the server's loop. Whoever is left over from another run, or
+comes when the job is running already, is turned away alone and disturbs nobody.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def is_stalled(workers: Sequence[WorkerRecord], now: float, timeout: float) -> b
     if not running or any(each.busy for each in running):
         return False
     if len(running) < len(workers):
-        return False  # who has finished is not waited for: a last evaluation may take its time
+        return False  # those that have finished are not waited for: a last evaluation is slow
     return now - max(each.moved for each in workers) > timeout
 
 

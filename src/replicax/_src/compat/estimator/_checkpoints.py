@@ -69,7 +69,7 @@ def _telling_of_another_model() -> Iterator[None]:
         differences, _, _ = str(error).partition("\nTo leave what is missing")  # nobody can here
         raise CheckpointError(
             "The model_dir belongs to another model, or model_fn was changed: its variables are "
-            "not those of the checkpoint. Use another model_dir, or remove this one to start anew."
+            "not those of the checkpoint. Use another model_dir, or remove this one to start again."
             f"\n{differences}"
         ) from error
 
