@@ -12,6 +12,9 @@ from replicax._src.training._losses import scale_regularization_loss as scale_re
 from replicax._src.training._losses import share_of_mean as share_of_mean
 from replicax._src.training._metrics import Mean as Mean
 from replicax._src.training._metrics import Metric as Metric
+from replicax._src.training._moving_average import (
+    ExponentialMovingAverage as ExponentialMovingAverage,
+)
 from replicax._src.training._optimizer import Optimizer as Optimizer
 from replicax._src.training._random import Generator as Generator
 from replicax._src.training._random import get_global_generator as get_global_generator
