@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from replicax._src._arrays import STRING, is_string
-from replicax._src._typing import ArrayInput, override
+from replicax._src._typing import override
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 DTYPES = (FLOAT32, INT64, STRING)
@@ -269,13 +270,13 @@ class Column(NamedTuple):
     present: np.ndarray | None
 
 
-class _Parts(NamedTuple):
+class _Fields(NamedTuple):
     indices: np.ndarray
     values: np.ndarray
     dense_shape: np.ndarray
 
 
-class SparseTensor(_Parts):
+class SparseTensor(_Fields):
     """Values and where they stand in an array that has nothing elsewhere, as `tf.SparseTensor`.
 
     Lists become arrays.
@@ -288,7 +289,7 @@ class SparseTensor(_Parts):
 
     __slots__ = ()
 
-    def __new__(cls, indices: ArrayInput, values: ArrayInput, dense_shape: ArrayInput) -> Self:
+    def __new__(cls, indices: ArrayLike, values: ArrayLike, dense_shape: ArrayLike) -> Self:
         if isinstance(dense_shape, list | tuple):
             dense_shape = np.array(dense_shape, np.int64)
         if isinstance(values, list | tuple):

@@ -97,8 +97,8 @@ class Generator:
         """
         context = get_replica_context()
         number: Any = 0 if context is None else context.replica_id_in_sync_group + 1
-        is_plain = not isinstance(self._state, DistributedVariable)
-        if context is not None and current_replica() is not None and is_plain:
+        has_one_state = not isinstance(self._state, DistributedVariable)
+        if context is not None and current_replica() is not None and has_one_state:
             # One state for all of them: they draw together, and their numbers tell them apart.
             what = "a draw from a generator that was made outside of the strategy's scope"
             state = meet_replicas(
