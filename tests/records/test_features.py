@@ -10,8 +10,10 @@ from replicax._src._arrays import STRING
 from replicax._src.records import (
     FixedLenFeature,
     FixedLenSequenceFeature,
+    SparseTensor,
     VarLenFeature,
     parse_example,
+    to_dense,
 )
 
 
@@ -139,3 +141,15 @@ def test_no_values_are_a_default_of_every_dtype():
 def test_a_shape_of_more_values_than_an_array_has(shape: list[int]):
     with pytest.raises(ValueError, match="more values than an array can have.*check its sizes"):
         FixedLenFeature(shape, "int64")
+
+
+def test_lists_in_a_sparse_tensor_become_arrays():
+    sparse = SparseTensor([[0, 1], [1, 0]], [1.0, 2.0], [2, 3])
+    assert [each.dtype for each in sparse] == [np.int64, np.float32, np.int64]
+    assert to_dense(sparse).tolist() == [[0.0, 1.0, 0.0], [2.0, 0.0, 0.0]]
+    words = SparseTensor([[1]], ["a"], [2])
+    assert to_dense(words).tolist() == [b"", b"a"]
+    assert SparseTensor([], [], [2, 2]).indices.shape == (0, 2)
+    assert SparseTensor([[0]], [2**40], [1]).values.dtype == np.int64
+    with pytest.raises(ValueError, match="2 indices for 1 values"):
+        SparseTensor([[0], [1]], [1.0], [2])

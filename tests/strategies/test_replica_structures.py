@@ -8,7 +8,7 @@ import optax
 import pytest
 
 import replicax as rx
-from tests.replicas import mirrored
+from tests.replicas import context, mirrored
 
 
 def by_replica(*values: Any) -> Any:
@@ -91,11 +91,11 @@ def test_a_distributed_variable_can_be_assigned_to_any_other():
 def test_replicas_with_different_objects_are_told_so():
     strategy = mirrored(2)
     with strategy.scope():
+        optimizers = [rx.Optimizer(optax.sgd(0.1)) for _ in range(2)]
         w = rx.Variable(1.0)
 
     def step() -> None:
-        optimizer = rx.Optimizer(optax.sgd(0.1))
-        optimizer.apply_gradients([(1.0, w)])
+        optimizers[context().replica_id_in_sync_group].apply_gradients([(1.0, w)])
 
     with pytest.raises(rx.errors.ReplicaMismatchError, match="different objects"):
         strategy.run(step)

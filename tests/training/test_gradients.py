@@ -200,3 +200,19 @@ def test_sum_of_gradients_is_that_of_the_whole_batch(strategy: Any, executor: An
     expected = jax.grad(lambda w: jnp.sum((data @ w) ** 2) / 24)(jnp.ones(3))
     for part in parts_of(strategy, result):
         np.testing.assert_allclose(part, expected, rtol=1e-4)
+
+
+def test_a_loss_that_makes_its_variables_too_late_is_told_so(strategy: Any, executor: Any):
+    made: list[Any] = []
+
+    def layer(x: Any) -> Any:
+        if not made:
+            made.append(rx.Variable(3.0, name="kernel"))
+        return made[0] * x
+
+    def step() -> Any:
+        return rx.value_and_grad(lambda: layer(2.0), list(made))
+
+    with pytest.raises(ValueError, match=r"kernel.*Call it once in the strategy's scope"):
+        executor.run(strategy, step)
+    assert rx.value_and_grad(lambda: jnp.float32(1.0), []) == (1.0, [])

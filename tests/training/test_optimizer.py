@@ -374,3 +374,28 @@ def test_apply_of_structures(strategy: Any, executor: Any):
     count = strategy.num_replicas_in_sync
     np.testing.assert_allclose(variables["w"].numpy(), 1 - 0.2 * count, atol=1e-6)
     np.testing.assert_allclose(variables["layers"][0].numpy(), 2 - 0.1 * count, atol=1e-6)
+
+
+def test_nothing_to_apply_is_nothing_to_do(strategy: Any, executor: Any):
+    with strategy.scope():
+        optimizer = rx.Optimizer(optax.sgd(0.1))
+    executor.run(strategy, lambda: optimizer.apply_gradients([]))
+    assert optimizer.iterations.numpy() == 0
+    used_up = zip([1.0], [rx.Variable(1.0)], strict=True)
+    list(used_up)
+    with pytest.raises(ValueError, match="no variables to optimize"):
+        optimizer.apply_gradients(used_up)
+
+
+@several_replicas
+def test_an_optimizer_that_is_made_in_the_replica_function(strategy: Any, executor: Any):
+    with strategy.scope():
+        w = rx.Variable(1.0)
+
+    def step() -> None:
+        optimizer = rx.Optimizer(optax.sgd(0.5))
+        for _ in range(2):
+            optimizer.apply_gradients([(jnp.float32(1.0), w)])
+
+    executor.run(strategy, step)
+    np.testing.assert_allclose(w.numpy(), 1 - strategy.num_replicas_in_sync)

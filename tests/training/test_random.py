@@ -115,6 +115,18 @@ def test_bad_input():
         rx.random.Generator(1).uniform([2], dtype=jnp.int32)
     with pytest.raises(TypeError, match="Generator"):
         rx.random.set_global_generator(3)  # type: ignore[arg-type]
-    outside = rx.random.Generator(1)
-    with pytest.raises(rx.errors.WrongContextError, match=r"strategy\.scope"):
-        mirrored(2).run(lambda: outside.normal([]))
+
+
+@several_replicas
+def test_a_generator_of_no_strategy_is_drawn_from_by_all_replicas_together(
+    strategy: Any, executor: Any
+):
+    outside, inside = rx.random.Generator(7), generator_in(strategy)
+    numbers = [
+        parts_of(strategy, executor.run(strategy, lambda: outside.normal([2]) + outside.normal([])))
+        for _ in range(2)
+    ]
+    assert len(np.unique(numbers)) == np.size(numbers)
+    assert outside.state.numpy()[-1] == 4
+    expected = strategy.run(lambda: inside.normal([2]) + inside.normal([]))  # the same numbers
+    np.testing.assert_allclose(numbers[0], parts_of(strategy, expected), rtol=1e-6)

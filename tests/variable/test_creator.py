@@ -135,6 +135,25 @@ def test_creators_are_asked_innermost_first(strategy: Any):
     assert order == ["inner", "outer"]
 
 
+def test_a_creator_is_given_all_arguments_that_tensorflows_is(strategy: Any):
+    seen: dict[str, Any] = {}
+
+    def creator(next_creator: Any, **kwargs: Any) -> Any:
+        seen.update(kwargs)
+        return next_creator(**{**kwargs, "experimental_enable_variable_lifting": False})
+
+    with strategy.scope(), rx.variable_creator_scope(creator):
+        made = rx.Variable([1.0], False, name="v")
+    assert made.numpy() == 1.0 and not made.trainable
+    assert seen == {
+        **dict.fromkeys(["caching_device", "variable_def", "dtype", "import_scope", "constraint"]),
+        **dict.fromkeys(["shape", "experimental_enable_variable_lifting"]),
+        **{"initial_value": [1.0], "trainable": False, "validate_shape": True, "name": "v"},
+        "synchronization": rx.VariableSynchronization.AUTO,
+        "aggregation": rx.VariableAggregation.NONE,
+    }
+
+
 def test_a_creator_may_change_the_arguments_or_the_result():
     strategy = mirrored(2)
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import replicax as rx
-from tests.replicas import by_replica, parts_of, several_replicas
+from tests.replicas import by_replica, mirrored, parts_of, several_replicas
 
 ON_READ = rx.VariableSynchronization.ON_READ
 
@@ -297,3 +297,43 @@ def test_integers_that_fit(strategy: Any, value: Any):
         w.assign(value)
     assert v.dtype == jnp.asarray(value).dtype and w.dtype == jnp.int8
     assert int(v.numpy()) == int(w.numpy()) == 7
+
+
+@several_replicas
+def test_a_per_replica_value_of_a_closure_is_each_replicas_own(strategy: Any, executor: Any):
+    with strategy.scope():
+        v = rx.Variable(0.0, aggregation="SUM")
+        own = rx.Variable(0.0, synchronization="ON_READ", aggregation="SUM")
+    value = by_replica(strategy, lambda index: jnp.float32(index + 1))
+
+    def replica_fn() -> None:
+        v.assign_add(value)
+        own.assign(value)
+
+    executor.run(strategy, replica_fn)
+    count = strategy.num_replicas_in_sync
+    assert v.numpy() == own.numpy() == count * (count + 1) / 2
+    with pytest.raises(ValueError, match="outside of strategy.run"):
+        v.assign(value)
+
+
+def test_what_assign_returns_is_not_read_if_it_is_not_wanted(strategy: Any, executor: Any):
+    with strategy.scope():
+        v = rx.Variable(0.0, aggregation="MEAN")
+    assert v.assign(1.0, read_value=False) is None
+    assert v.assign_sub(1.0, read_value=False) is None
+    assert executor.run(strategy, lambda: v.assign_add(2.0, read_value=False)) is None
+    assert v.numpy() == 2.0
+
+
+def test_a_scalar_variable_is_no_list():
+    assert [float(x) for x in rx.Variable([1.0, 2.0])] == [1.0, 2.0]
+    with pytest.raises(TypeError, match=r"'v:0' has shape \(\).*write \[variable\]"):
+        list(rx.Variable(1.0, name="v"))
+
+
+def test_the_copy_that_the_only_replica_returns_is_the_variable():
+    strategy = mirrored(1)
+    with strategy.scope():
+        v = rx.Variable(1.0)
+    assert strategy.run(lambda: {"v": strategy.experimental_local_results(v)[0]})["v"] is v

@@ -1,4 +1,4 @@
-"""`rx.train`: checkpoints, clusters and the messages of records, under TensorFlow's names."""
+"""`rx.train`: checkpoints, averages of variables, clusters and the messages of records."""
 
 from replicax._src.checkpoints import Checkpoint as Checkpoint
 from replicax._src.checkpoints import CheckpointManager as CheckpointManager
@@ -21,3 +21,4 @@ from replicax._src.records import Features as Features
 from replicax._src.records import FloatList as FloatList
 from replicax._src.records import Int64List as Int64List
 from replicax._src.records import SequenceExample as SequenceExample
+from replicax._src.training import ExponentialMovingAverage as ExponentialMovingAverage

@@ -40,7 +40,14 @@ from replicax._src.context import (
 )
 from replicax._src.devices import refuse_planned, replicas_on, short_name
 from replicax._src.executors._threads import Task, pool
-from replicax._src.values import as_one_of_many, drop_gathered, regroup, released, select_replica
+from replicax._src.values import (
+    as_one_of_many,
+    drop_gathered,
+    regroup,
+    regroup_alone,
+    released,
+    select_replica,
+)
 
 ReplicaCall = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -189,7 +196,7 @@ def _run_alone(
     args, kwargs = call
     context = ReplicaContext(strategy, 0)
     with jax.default_device(devices[0]), entered(Frame(strategy, context)):
-        return released(fn(*args, **kwargs), devices)
+        return released(regroup_alone(fn(*args, **kwargs)), devices)
 
 
 def _hold_meeting(strategy: StrategyLike, replicas: Sequence[_Replica]) -> None:

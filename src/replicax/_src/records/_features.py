@@ -13,15 +13,17 @@ import math
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Self, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from replicax._src._arrays import STRING, is_string
 from replicax._src._typing import override
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 DTYPES = (FLOAT32, INT64, STRING)
+_SHORT = {np.dtype(np.float64): FLOAT32, INT64: np.dtype(np.int32)}
 _MOST_VALUES = 2**48  # more than any memory holds; no product with it overflows
 NAMES = {FLOAT32: "float32", INT64: "int64", STRING: "string"}
 
@@ -309,8 +311,16 @@ class Column(NamedTuple):
     present: np.ndarray | None
 
 
-class SparseTensor(NamedTuple):
+class _Fields(NamedTuple):
+    indices: np.ndarray
+    values: np.ndarray
+    dense_shape: np.ndarray
+
+
+class SparseTensor(_Fields):
     """Values and where they stand in an array that has nothing elsewhere, as `tf.SparseTensor`.
+
+    Lists become arrays.
 
     Attributes:
       indices: int64 of shape (values, dimensions): the place of each value, in order.
@@ -318,9 +328,25 @@ class SparseTensor(NamedTuple):
       dense_shape: int64: the shape of the array.
     """
 
-    indices: np.ndarray
-    values: np.ndarray
-    dense_shape: np.ndarray
+    __slots__ = ()
+
+    def __new__(cls, indices: ArrayLike, values: ArrayLike, dense_shape: ArrayLike) -> Self:
+        if isinstance(dense_shape, list | tuple):
+            dense_shape = np.array(dense_shape, np.int64)
+        if isinstance(values, list | tuple):
+            values = np.array([x.encode() if isinstance(x, str) else x for x in values])
+            values = values.astype(STRING) if values.dtype.kind == "S" else values
+            short = _SHORT.get(values.dtype)  # what numbers of Python become
+            if short is not None and (short is FLOAT32 or np.all(values == values.astype(short))):
+                values = values.astype(short)
+        if isinstance(indices, list | tuple):
+            indices = np.array(indices, np.int64).reshape(-1, np.size(dense_shape))
+            if len(indices) != np.shape(values)[0]:
+                raise ValueError(
+                    f"A SparseTensor has a place for each value; got {len(indices)} indices for "
+                    f"{np.shape(values)[0]} values."
+                )
+        return super().__new__(cls, indices, values, dense_shape)  # pyright: ignore
 
 
 class PaddedRows(NamedTuple):
@@ -360,7 +386,7 @@ def empty_value(dtype: np.dtype) -> Any:
 def to_dense(sparse: SparseTensor, default_value: object = None) -> np.ndarray:
     """Returns the array of a `SparseTensor`, with `default_value` (0 or b"") where it has none.
 
-    >>> rows = SparseTensor(np.array([[0, 0], [1, 1]]), np.array([7, 8]), np.array([2, 2]))
+    >>> rows = SparseTensor([[0, 0], [1, 1]], [7, 8], [2, 2])
     >>> to_dense(rows, default_value=-1).tolist()
     [[7, -1], [-1, 8]]
     """

@@ -25,6 +25,9 @@ from replicax._src.training._metrics import (
     SparseTopKCategoricalAccuracy as SparseTopKCategoricalAccuracy,
 )
 from replicax._src.training._metrics import Sum as Sum
+from replicax._src.training._moving_average import (
+    ExponentialMovingAverage as ExponentialMovingAverage,
+)
 from replicax._src.training._optimizer import Optimizer as Optimizer
 from replicax._src.training._random import Generator as Generator
 from replicax._src.training._random import get_global_generator as get_global_generator

@@ -6,7 +6,8 @@ those variables in the world of this thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import jax
@@ -26,6 +27,7 @@ from replicax._src.variable import (
     is_variable_leaf,
     root_of,
     variable_behind,
+    variable_creator_scope,
 )
 
 Loss = TypeVar("Loss")  # with `has_aux`, the pair of the loss and the rest
@@ -89,7 +91,10 @@ def value_and_grad(
     wanted = [v for v in roots if v.trainable and jnp.issubdtype(v.dtype, jnp.inexact)]
 
     def evaluate(loss_fn: Callable[[], Any]) -> tuple[Any, list[Any]]:
-        return _evaluated(loss_fn, wanted, has_aux)
+        if leaves:
+            return _evaluated(loss_fn, wanted, has_aux)
+        with _no_late_variables():
+            return _evaluated(loss_fn, wanted, has_aux)
 
     if compile or world().compiles_losses:
         key = (has_aux, tuple(map(ByIdentity, wanted)))
@@ -98,6 +103,28 @@ def value_and_grad(
         result, found = evaluate(loss_fn)
     gradients = {id(variable): each for variable, each in zip(wanted, found, strict=True)}
     return result, rebuild([gradients.get(id(root)) for root in found_roots])
+
+
+@contextlib.contextmanager
+def _no_late_variables() -> Iterator[None]:
+    """Around a loss that is differentiated with respect to nothing: it must not make variables."""
+    made: list[str] = []
+
+    def note(next_creator: Callable[..., Any], **arguments: object) -> Any:
+        variable = next_creator(**arguments)
+        if getattr(variable, "trainable", False):
+            made.append(variable.name)
+        return variable
+
+    with variable_creator_scope(note):
+        yield
+    if made:
+        raise ValueError(
+            f"value_and_grad was given no variables, and the loss then made {', '.join(made[:3])}: "
+            "a model that makes its variables when it is first called has none before. Call it "
+            "once in the strategy's scope, before the first step, so that there is something to "
+            "differentiate with respect to."
+        )
 
 
 def grad(

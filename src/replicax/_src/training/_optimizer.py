@@ -8,7 +8,7 @@ one `extended.update` per variable there is one compiled program for all of them
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any
 
 import jax.numpy as jnp
@@ -126,7 +126,7 @@ class Optimizer:
         def build_once(_: object) -> None:
             self._build(leaves, variables)
 
-        meet_replicas(context, ("build", id(self)), "Optimizer.build", None, build_once)
+        meet_replicas(context, ("build", id(self._iterations)), "Optimizer.build", None, build_once)
 
     def _build(self, variables: list[Variable], structure: PyTree) -> None:
         if self._built is None:
@@ -218,7 +218,8 @@ class Optimizer:
 
         Args:
           grads_and_vars: `(gradient, variable)` pairs; a gradient of None leaves its variable, and
-            the variable's state, as they are. Also pairs of structures, as `apply` takes them.
+            the variable's state, as they are. Also pairs of structures, as `apply` takes them. With
+            an empty list nothing happens.
           name: kept for ported code.
           skip_aggregation: the gradients are the same on all replicas already.
           skip_gradients_aggregation: TensorFlow's name of `skip_aggregation`.
@@ -226,6 +227,8 @@ class Optimizer:
         """
         reduced = skip_aggregation or skip_gradients_aggregation
         reduced = reduced or not experimental_aggregate_gradients
+        if isinstance(grads_and_vars, Sized) and not len(grads_and_vars):
+            return  # as TensorFlow's; a zip or generator that was used up before is a mistake
         gradients, variables, structure = split_pairs(grads_and_vars)
         context = get_replica_context()
         if context is None:
@@ -233,7 +236,7 @@ class Optimizer:
             return
         apply = functools.partial(self._apply, variables, structure, reduced)
         what = f"apply_gradients of {len(variables)} variables"
-        key = ("apply_gradients", id(self))
+        key = ("apply_gradients", id(self._iterations))  # of all, if each replica made one
         meet_replicas(context, key, what, (gradients, variables), apply)
 
     def _apply(

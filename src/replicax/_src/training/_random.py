@@ -19,7 +19,7 @@ import numpy as np
 
 from replicax._src._errors import WrongContextError
 from replicax._src._typing import ArrayInput, DTypeLike
-from replicax._src.context import current_replica, get_replica_context, world
+from replicax._src.context import current_replica, get_replica_context, meet_replicas, world
 from replicax._src.variable import (
     DistributedVariable,
     Variable,
@@ -96,18 +96,24 @@ class Generator:
         In cross-replica context, one key for all.
         """
         context = get_replica_context()
-        number: Any = 0
-        if context is not None:
-            number = context.replica_id_in_sync_group + 1
-            if current_replica() is not None and not isinstance(self._state, DistributedVariable):
-                raise WrongContextError(
-                    "A generator made outside of the strategy's scope is used by several replicas, "
-                    "whose draws it cannot tell apart. Make it inside `with strategy.scope():`."
-                )
-        state = self._state.read_value()
-        self._state.assign_add(self._draws(1))
+        number: Any = 0 if context is None else context.replica_id_in_sync_group + 1
+        has_one_state = not isinstance(self._state, DistributedVariable)
+        if context is not None and current_replica() is not None and has_one_state:
+            # One state for all of them: they draw together, and their numbers tell them apart.
+            what = "a draw from a generator that was made outside of the strategy's scope"
+            state = meet_replicas(
+                context, ("draw", id(self)), what, None, lambda _: self._advanced()
+            )
+        else:
+            state = self._advanced()
         key = jax.random.wrap_key_data(state[:-1])
         return jax.random.fold_in(jax.random.fold_in(key, number), state[-1])
+
+    def _advanced(self) -> jax.Array:
+        """The state, which is then that after a draw."""
+        state = self._state.read_value()
+        self._state.assign_add(self._draws(1))
+        return state
 
     def _draws(self, count: Any) -> jax.Array:
         if isinstance(count, int):

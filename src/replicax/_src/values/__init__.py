@@ -28,6 +28,7 @@ from replicax._src.values._regroup import as_one_of_many as as_one_of_many
 from replicax._src.values._regroup import check_replica_count as check_replica_count
 from replicax._src.values._regroup import is_leaf as is_leaf
 from replicax._src.values._regroup import regroup as regroup
+from replicax._src.values._regroup import regroup_alone as regroup_alone
 from replicax._src.values._regroup import regroup_traced as regroup_traced
 from replicax._src.values._regroup import released as released
 from replicax._src.values._regroup import select_replica as select_replica

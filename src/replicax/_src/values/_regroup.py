@@ -69,6 +69,16 @@ def regroup(
         raise _structure_error(what, per_replica) from None
 
 
+def regroup_alone(structure: PyTree) -> Any:
+    """What `regroup` is for the only replica: the copy of a variable becomes the variable."""
+
+    def merge(leaf: object) -> Any:
+        container = _common_container([leaf])
+        return leaf if container is None else container
+
+    return _tree.map_structure(merge, structure, is_leaf)
+
+
 def as_one_of_many(structure: PyTree) -> Any:
     """What the only replica of a worker gave, for reductions with the others."""
 

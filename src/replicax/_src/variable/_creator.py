@@ -20,23 +20,58 @@ from replicax._src.context import (
 )
 from replicax._src.values import ArrayLike, PerReplica, array_here
 from replicax._src.variable import _late_values
+from replicax._src.variable._policy import VariableAggregation, VariableSynchronization
 
 Creator = Callable[..., Any]
+
+# What creators are given beside what the user wrote: all that TensorFlow's are.
+_DEFAULTS: dict[str, Any] = {
+    "initial_value": None,
+    "trainable": None,
+    "validate_shape": True,
+    "caching_device": None,
+    "name": None,
+    "variable_def": None,
+    "dtype": None,
+    "import_scope": None,
+    "constraint": None,
+    "synchronization": VariableSynchronization.AUTO,
+    "aggregation": VariableAggregation.NONE,
+    "shape": None,
+    "experimental_enable_variable_lifting": None,
+}
+_WITHOUT_MEANING = ("caching_device", "variable_def", "import_scope")
+_KEPT = (*_WITHOUT_MEANING, "validate_shape", "experimental_enable_variable_lifting")
 
 
 def create(arguments: dict[str, Any], make_plain: Creator) -> Any:
     """Asks the creators of this thread, innermost first, and the current strategy at the end."""
 
     def by_strategy(**kwargs: object) -> Any:
-        return create_variable(get_strategy(), make_plain, kwargs)
+        require_meaning(kwargs)
+        given = {name: value for name, value in kwargs.items() if name not in _KEPT}
+        return create_variable(get_strategy(), make_plain, given)
 
     creator: Creator = by_strategy
+    if thread_state.creators:
+        arguments = {**_DEFAULTS, **arguments}
     for outer in thread_state.creators:
         creator = _chained(outer, creator)
     made = creator(**arguments)
     if _late_values.late_value_sources:
         _late_values.expect_late_value(made)
     return made
+
+
+def require_meaning(arguments: dict[str, Any]) -> None:
+    """`ValueError` for arguments that are there for ported code only, and ask for something."""
+    for argument in _WITHOUT_MEANING:
+        if arguments.get(argument) is not None:
+            raise ValueError(
+                f"`{argument}` has no meaning on JAX and is kept for ported code only; leave it "
+                "out. To place a variable, make it inside `with rx.device(...)` or a strategy's "
+                "scope."
+            )
 
 
 def _chained(creator: Creator, next_creator: Creator) -> Creator:
@@ -47,8 +82,8 @@ def _chained(creator: Creator, next_creator: Creator) -> Creator:
 def variable_creator_scope(variable_creator: Creator) -> Iterator[None]:
     """Context manager: `variable_creator(next_creator, **kwargs)` makes the variables inside.
 
-    As `tf.variable_creator_scope`. It may change the arguments, call `next_creator(**kwargs)`, and
-    return what that returns or something else.
+    As `tf.variable_creator_scope`. It gets all arguments of `rx.Variable`, may change them, call
+    `next_creator(**kwargs)`, and return what that returns or something else.
     """
     if not callable(variable_creator):
         raise TypeError(

@@ -338,21 +338,13 @@ class MirroredVariable(DistributedVariable):
     @override
     def _scatter(self, how: Scatter, indices: jax.Array, values: jax.Array) -> None:
         context = get_replica_context()
-        is_own = context is not None and context.strategy is self._strategy
-        if how in (Scatter.ADD, Scatter.SUB):
+        is_for_all = context is None or context.strategy is not self._strategy
+        is_simple = self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA
+        if is_for_all or is_simple or how in (Scatter.ADD, Scatter.SUB):
             super()._scatter(how, indices, values)
-        elif context is None or not is_own or update_replica_id() is not None:
-            self.assign(how.of(self.value(), indices, values))
-        else:
-            self._scatter_in_replica(context, how, indices, values)
-
-    def _scatter_in_replica(
-        self, context: ReplicaContext, how: Scatter, indices: jax.Array, values: jax.Array
-    ) -> None:
-        _policy.require_update_allowed(self._name, self._aggregation, how)
-        if self._aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
-            self.assign(how.of(self.value(), indices, values))
             return
+        assert context is not None
+        _policy.require_update_allowed(self._name, self._aggregation, how)
         if not how.repeats:
             raise _policy.cannot_combine(self._name, self._aggregation, how)
         if self._aggregation is VariableAggregation.MEAN:
@@ -392,13 +384,6 @@ class SyncOnReadVariable(DistributedVariable):
         self, context: ReplicaContext, how: Change, value: jax.Array | Mirrored
     ) -> None:
         self._component(self._local_index())._update(how, value)
-
-    @override
-    def _scatter(self, how: Scatter, indices: jax.Array, values: jax.Array) -> None:
-        if how in (Scatter.ADD, Scatter.SUB):
-            super()._scatter(how, indices, values)
-        else:
-            self.assign(how.of(self.value(), indices, values))
 
 
 @jax.tree_util.register_pytree_node_class

@@ -16,7 +16,6 @@ import numpy as np
 
 from replicax._src._arrays import as_array
 from replicax._src._typing import ArrayInput, Tracer, override
-from replicax._src.context import get_replica_context, world
 
 
 @final
@@ -249,18 +248,8 @@ class Scattering:
         if how in (Scatter.ADD, Scatter.SUB):
             delta = Scatter.ADD.of(jnp.zeros(self.shape, self.dtype), indices, values)
             self.assign_add(delta) if how is Scatter.ADD else self.assign_sub(delta)
-            return
-        self.assign(how.of(self.value(), *world().pick(_as_they_are, _of_all)(indices, values)))
-
-
-def _as_they_are(indices: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return indices, values
-
-
-def _of_all(indices: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """In a program, where replicas change one variable in turn and none sees what others did."""
-    context = get_replica_context()
-    return (indices, values) if context is None else context.all_gather((indices, values), axis=0)
+        else:
+            self.assign(how.of(self.value(), indices, values))
 
 
 def _slices(sparse_delta: IndexedSlices, what: str) -> tuple[Any, jax.Array]:

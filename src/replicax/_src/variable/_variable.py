@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import jax
@@ -19,7 +19,15 @@ from replicax._src import _html
 from replicax._src._arrays import IntegersTooLargeError, as_array, host_integers
 from replicax._src._typing import ArrayInput, Device, DTypeLike, Tracer, override
 from replicax._src.collectives import default_device
-from replicax._src.context import StrategyLike, require_threads, world
+from replicax._src.context import (
+    StrategyLike,
+    get_replica_context,
+    has_strategy,
+    replica_devices_of,
+    replica_id_of,
+    require_threads,
+    world,
+)
 from replicax._src.devices import (
     PLAIN,
     Layout,
@@ -30,7 +38,16 @@ from replicax._src.devices import (
     put,
     short_name,
 )
-from replicax._src.values import ArrayLike, Mirrored, OneBuffer, PerReplica, Storage, array_here
+from replicax._src.values import (
+    ArrayLike,
+    Mirrored,
+    OneBuffer,
+    PerReplica,
+    Storage,
+    array_here,
+    component,
+    local_count,
+)
 from replicax._src.variable import _creator, _late_values
 from replicax._src.variable._policy import (
     Change,
@@ -59,15 +76,7 @@ def _bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `rx.Variable` by name, and the checks that need no strategy."""
     arguments = inspect.signature(Variable.__init__).bind(None, *args, **kwargs).arguments
     arguments.pop("self")
-    for argument in ("caching_device", "variable_def", "import_scope"):
-        if arguments.pop(argument, None) is not None:
-            raise ValueError(
-                f"`{argument}` has no meaning on JAX and is kept for ported code only; leave it "
-                "out. To place a variable, make it inside `with rx.device(...)` or a strategy's "
-                "scope."
-            )
-    arguments.pop("validate_shape", None)
-    arguments.pop("experimental_enable_variable_lifting", None)
+    _creator.require_meaning(arguments)
     for argument, as_member in (
         ("synchronization", as_synchronization),
         ("aggregation", as_aggregation),
@@ -249,12 +258,14 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         use_locking: bool = False,
         name: str | None = None,
         read_value: bool = True,
-    ) -> Self:
+    ) -> Any:
         """Sets the value. In replica context the replicas' values are combined by `aggregation`.
 
-        Returns the variable. `use_locking`, `name` and `read_value` are kept for ported code.
+        Returns the variable; None with `read_value=False`. `use_locking` and `name` are kept for
+        ported code.
         """
-        return self._change(Change.ASSIGN, value)
+        self._change(Change.ASSIGN, value)
+        return self if read_value else None
 
     def assign_add(
         self,
@@ -262,9 +273,10 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         use_locking: bool = False,
         name: str | None = None,
         read_value: bool = True,
-    ) -> Self:
+    ) -> Any:
         """Adds `delta`. In replica context the replicas' deltas are combined first."""
-        return self._change(Change.ADD, delta)
+        self._change(Change.ADD, delta)
+        return self if read_value else None
 
     def assign_sub(
         self,
@@ -272,25 +284,29 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         use_locking: bool = False,
         name: str | None = None,
         read_value: bool = True,
-    ) -> Self:
+    ) -> Any:
         """Subtracts `delta`. In replica context the replicas' deltas are combined first."""
-        return self._change(Change.SUBTRACT, delta)
+        self._change(Change.SUBTRACT, delta)
+        return self if read_value else None
 
-    def _change(self, how: Change, value: object) -> Self:
+    def _change(self, how: Change, value: object) -> None:
         require_threads(f"{how} of a variable")
         if self._looks_left:
             self._catch_up()
         world().assign(self, how, self._coerced(how, value))
-        return self
 
     def _coerced(self, how: Change, value: object) -> Any:
         """`value` as an array of this variable's shape and dtype; `Mirrored` values stay so."""
         if isinstance(value, PerReplica):
-            raise ValueError(
-                f"{how} of variable {self._name!r} was given a PerReplica value outside of "
-                "strategy.run. Combine it first: strategy.reduce('SUM', value, axis=None), or "
-                "assign inside strategy.run, where the variable's aggregation does it."
-            )
+            context = get_replica_context() if has_strategy() else None
+            here = len(replica_devices_of(context.strategy)) if context is not None else 0
+            if context is None or local_count(value) != here:
+                raise ValueError(
+                    f"{how} of variable {self._name!r} was given a PerReplica value outside of "
+                    "strategy.run. Combine it first: strategy.reduce('SUM', value, axis=None), or "
+                    "assign inside strategy.run, where the variable's aggregation does it."
+                )
+            value = component(value, replica_id_of(context))
         array = self._converted(how, value)
         if array.shape != self.shape:
             raise ValueError(
@@ -396,6 +412,14 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
     def ref(self) -> Reference:
         """A hashable stand-in, for use as a dictionary key; `ref().deref()` is the variable."""
         return Reference(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError(
+                f"Variable {self._name!r} has shape (), and cannot be iterated over. Use "
+                "variable.value(); in a list of variables, write [variable]."
+            )
+        return iter(self._array())
 
     def __hash__(self) -> int:
         raise TypeError(

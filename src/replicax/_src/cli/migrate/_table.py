@@ -530,7 +530,6 @@ THOUGHT: dict[str, str] = {
     "tf.tpu.XLAOptions": "leave it out",
     "tf.train.*": "see rx.train and optax",
     "tf.train.CheckpointOptions": "leave it out",
-    "tf.train.ExponentialMovingAverage": "optax.ema",
     "tf.train.Saver": "rx.train.Checkpoint(name=variable, ...)",
     "tf.train.get_global_step": "optimizer.iterations",
     "tf.train.get_or_create_global_step": "optimizer.iterations",

@@ -102,6 +102,12 @@ class InputContext:
             )
         return global_batch_size // self.num_replicas_in_sync
 
+    def __str__(self) -> str:
+        return (
+            f"rx.distribute.InputContext(input pipeline id {self.input_pipeline_id}, total: "
+            f"{self.num_input_pipelines})"
+        )
+
 
 @final
 @dataclasses.dataclass(frozen=True)
