@@ -40,7 +40,7 @@ def without_tensorflow() -> bool:
 def summary(original: property, callback: tensorboard.TensorBoard) -> Any:
     """Returns what `callback.summary` is: a module of TensorFlow, if there is one."""
     if callback._summary_module is None and without_tensorflow():
-        callback._summary_module = Summaries
+        callback._summary_module = Summaries  # pyright: ignore  # in the place of a module
     return original.fget(callback)  # pyright: ignore[reportOptionalCall]
 
 
