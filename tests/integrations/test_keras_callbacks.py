@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import replicax as rx
+from replicax._src.integrations.keras import _tensorboard
 from tests.integrations.keras_programs import X, Y, fitted, keras, layers, mlp, ready, same, seeded
 from tests.replicas import mirrored
+from tests.watching.event_files import events_in
 
 callbacks = keras.callbacks
 
@@ -176,3 +178,28 @@ def test_a_callback_may_use_a_model_of_another_strategy():
 
     fitted(seeded(mlp, mirrored(2)), callbacks=[callbacks.LambdaCallback(on_epoch_end=ask)])
     same(seen, [expected] * 2)
+
+
+@pytest.mark.parametrize("made_in", [lambda: mirrored(4), lambda: None], ids=["scope", "nowhere"])
+def test_tensorboard_without_tensorflow(
+    made_in: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with mirrored(2).scope():  # Keras joins in
+        pass
+    monkeypatch.setattr(_tensorboard, "without_tensorflow", lambda: True)
+    model = seeded(lambda: mlp(metrics=["mae"]), made_in())
+    board = callbacks.TensorBoard(
+        tmp_path, histogram_freq=1, write_images=True, update_freq="batch", profile_batch=0
+    )
+    history = fitted(model, callbacks=[board], validation_data=(X, Y))["history"]
+    train, validation = events_in(tmp_path / "train"), events_in(tmp_path / "validation")
+    for name in ("loss", "mae"):
+        curve = [each.value for each in train if each.name == f"epoch_{name}"]
+        np.testing.assert_allclose(curve, history[name], rtol=1e-6)
+        curve = [each.value for each in validation if each.name == f"epoch_{name}"]
+        np.testing.assert_allclose(curve, history[f"val_{name}"], rtol=1e-6)
+    assert [each.step for each in train if each.name == "batch_loss"] == [1, 2, 3, 4]
+    kinds = {each.name.rpartition("/")[2] for each in train if "kernel" in each.name}
+    assert kinds == {"histogram", "image"}
+    [rate] = {each.value for each in train if each.name == "epoch_learning_rate"}
+    assert rate == pytest.approx(0.1)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -415,3 +416,54 @@ def test_a_step_that_failed_leaves_nothing_behind(rows: tuple[int, int]):
     [kernel, bias] = model.trainable_variables
     np.testing.assert_allclose(np.asarray(bias), [-0.1 * sum(rows)], atol=1e-6)
     assert kernel.__rx_variable__.distribute_strategy is strategy
+
+
+class Penalty(layers.Layer):
+    """Computes with its weight by functions of JAX."""
+
+    def build(self, shape: Any) -> None:
+        self.w = self.add_weight(shape=(shape[-1],), initializer="ones")
+
+    def call(self, x: Any) -> Any:
+        self.add_loss(0.1 * jnp.sum(jnp.square(self.w)))
+        return jnp.matmul(x, self.w)
+
+
+def test_functions_of_jax_take_keras_variables():
+    strategy = mirrored(2)
+    with strategy.scope():
+        layer = Penalty()
+        layer.build((None, 4))
+        np.testing.assert_allclose(jnp.sum(layer.w), 4.0)
+
+    def step(x: Any) -> Any:
+        def loss() -> Any:
+            return jnp.sum(layer(x)) + jnp.sum(jnp.square(layer.w))
+
+        return rx.value_and_grad(loss, [layer.w])
+
+    expected = 3 * np.ones(4) + 2
+    for run in (strategy.run, rx.function(lambda fn, args: strategy.run(fn, args))):
+        loss, [gradient] = run(step, (jnp.ones((3, 4)),))
+        for part in parts_of(strategy, gradient):
+            np.testing.assert_allclose(part, expected)
+    assert strategy.run(lambda v: v.path, (layer.w,)) == layer.w.path  # a variable, not its value
+
+
+def test_functions_of_jax_take_keras_variables_in_fit():
+    def make(kind: Any = Penalty) -> Any:
+        model = keras.Sequential([keras.Input((4,)), kind()])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        return model
+
+    def program(model: Any) -> Any:
+        history = model.fit(X, Y[:, 0], batch_size=8, verbose=0).history
+        return history, model.get_weights()
+
+    class ByKeras(Penalty):
+        def call(self, x: Any) -> Any:
+            self.add_loss(0.1 * ops.sum(ops.square(self.w)))
+            return ops.matmul(x, self.w)
+
+    found = program(seeded(make, mirrored(2)))
+    same(found, program(seeded(lambda: make(ByKeras))))

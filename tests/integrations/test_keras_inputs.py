@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,6 +25,7 @@ from tests.integrations.keras_programs import (
     seeded,
 )
 from tests.replicas import mirrored
+from tests.scripts import run_python
 
 WEIGHTS = np.linspace(0, 2, len(X)).astype(np.float32)
 
@@ -202,3 +204,35 @@ def test_predict_builds_a_model():
         return keras.Sequential([layers.Dense(3, "tanh"), layers.Dropout(0.5), layers.Dense(1)])
 
     same_as_on_one_device(make, lambda model: model.predict(X, batch_size=8, verbose=0))
+
+
+def test_models_made_outside_of_scopes_read_our_data_sets():
+    def program(model: Any, data: Any, weights: Any) -> Any:
+        fit = {"verbose": 0, "shuffle": False, "validation_data": data, "class_weight": weights}
+        history = model.fit(data, epochs=2, **fit).history
+        inputs = data.map(lambda x, y: x)
+        return history, model.evaluate(data, verbose=0), model.predict(inputs, verbose=0)
+
+    weights = {0: 1.0, 1: 3.0, 2: 0.5}
+    data = slices(X, LABELS)
+    found = program(seeded(classifier), data, weights)
+    same(program(seeded(classifier, mirrored(2)), data, weights), found)
+    assert found[2].shape == (14, 3)
+    distributed = mirrored(2).experimental_distribute_dataset(data)
+    with pytest.raises(ValueError, match="Pass the rx.data.Dataset itself"):
+        seeded(classifier).fit(distributed, verbose=0)
+
+
+def test_data_sets_are_read_where_no_scope_was_ever_entered(tmp_path: Path):
+    (tmp_path / "program.py").write_text(
+        """
+import keras
+import numpy as np
+import replicax as rx
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+data = rx.data.Dataset.from_tensor_slices((np.ones((6, 4), "f4"), np.ones((6, 1), "f4")))
+print(len(model.fit(data.batch(4), verbose=0, epochs=2).history["loss"]))
+"""
+    )
+    assert run_python(["program.py"], tmp_path, warm=True, keras=True).strip() == "2"

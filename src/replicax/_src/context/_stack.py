@@ -87,8 +87,8 @@ def fill_default_slot(frame: Frame) -> None:
 
 
 joining_hooks: list[Callable[[bool], None]] = []
-"""Libraries that were imported meanwhile join in: before a strategy is entered or a function is
-traced (True), and when a strategy is left (False)."""
+"""Libraries that were imported meanwhile join in: before a strategy is entered, a function is
+traced or a data set is made outside of scopes (True), and when a strategy is left (False)."""
 
 
 def let_libraries_join(in_time: bool = True) -> None:

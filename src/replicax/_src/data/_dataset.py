@@ -6,12 +6,14 @@ import contextlib
 import functools
 import glob
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, SupportsIndex
 
 import numpy as np
 
 from replicax._src._typing import DTypeLike, PyTree, override
+from replicax._src.context import has_strategy, let_libraries_join
 from replicax._src.data._arguments import (
     as_count,
     as_function,
@@ -74,6 +76,10 @@ class Dataset(RarerOperations):
             )
         self._data_set_node = node
         self._iterations = Iterations()
+        # Keras is to know data sets, also where no scope is entered. Threads that read ahead may
+        # find a library that is half imported.
+        if not has_strategy() and threading.current_thread() is threading.main_thread():
+            let_libraries_join()
 
     # ------------------------------------------------------------------ sources
 

@@ -1,4 +1,4 @@
-"""When a library joins in: before the first scope, or trace of a function, after it was imported.
+"""When a library joins in: before the first scope, trace or data set after it was imported.
 
 Nothing is imported for the user, and nothing is changed in a library outside of this.
 """

@@ -451,7 +451,6 @@ THOUGHT: dict[str, str] = {
     "tf.keras.backend.learning_phase": "the argument training= of call",
     "tf.keras.backend.set_session": "leave it out: there are no sessions",
     "tf.keras.backend.set_value": "variable.assign(value); optimizer.learning_rate = value",
-    "tf.keras.callbacks.TensorBoard": "it needs TensorFlow: a callback that uses rx.summary",
     "tf.keras.experimental.*": "Keras 3 does not have it",
     "tf.keras.layers.CuDNNGRU": "keras.layers.GRU",
     "tf.keras.layers.CuDNNLSTM": "keras.layers.LSTM",

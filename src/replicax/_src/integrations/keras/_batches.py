@@ -155,16 +155,20 @@ def joined(strategy: Strategy, value: PyTree) -> np.ndarray:
 
 
 @final
-class DistributedDatasetAdapter(DataAdapter):
-    """Lets Keras read a distributed data set."""
+class DatasetAdapter(DataAdapter):
+    """Lets Keras read a data set of ours, distributed or not."""
 
-    def __init__(self, dataset: rx.distribute.DistributedDataset):
+    def __init__(self, dataset: rx.data.Dataset | rx.distribute.DistributedDataset):
         self._dataset = dataset
 
     @override
     def get_numpy_iterator(self) -> Iterator[Any]:
-        """Not NumPy's arrays, but per-replica values: `Sharing` knows them."""
+        """Of a distributed one not NumPy's arrays, but per-replica values: `Sharing` knows them."""
         return iter(self._dataset)
+
+    @override
+    def get_jax_iterator(self) -> Iterator[Any]:
+        return self.get_numpy_iterator()
 
     @property
     @override
@@ -190,8 +194,17 @@ class DistributedDatasetAdapter(DataAdapter):
         return None
 
 
-def readable(given: dict[str, Any], strategy: Strategy) -> dict[str, Any]:
-    """Returns the arguments of `fit` and the like as Keras can read them: our data adapted."""
+def has_ours(arguments: Iterable[object]) -> bool:
+    """Returns whether a data set of ours is among the arguments of `fit` and the like."""
+    kinds = rx.data.Dataset | rx.distribute.DistributedDataset
+    return any(isinstance(each, kinds) for each in arguments)
+
+
+def readable(given: dict[str, Any], strategy: Strategy | None) -> dict[str, Any]:
+    """Returns the arguments of `fit` and the like as Keras can read them: our data adapted.
+
+    `strategy`: that of the model, if it has one.
+    """
     found = {
         name: _adapted(value, strategy) if name in ("x", "validation_data") else value
         for name, value in given.items()
@@ -215,14 +228,19 @@ def readable(given: dict[str, Any], strategy: Strategy) -> dict[str, Any]:
     return found
 
 
-def _adapted(data: object, strategy: Strategy) -> Any:
+def _adapted(data: object, strategy: Strategy | None) -> Any:
     if isinstance(data, rx.data.Dataset):
-        data = strategy.experimental_distribute_dataset(data)
-    return (
-        DistributedDatasetAdapter(data)
-        if isinstance(data, rx.distribute.DistributedDataset)
-        else data
-    )
+        distribute = strategy and strategy.experimental_distribute_dataset
+        return DatasetAdapter(distribute(data) if distribute else data)
+    if not isinstance(data, rx.distribute.DistributedDataset):
+        return data
+    if strategy is None:
+        raise ValueError(
+            "The data set is distributed over the replicas of a strategy, but the model was made "
+            "outside of its scope, on one device. Pass the rx.data.Dataset itself, or make the "
+            "model inside `with strategy.scope():`."
+        )
+    return DatasetAdapter(data)
 
 
 def _with_class_weights(data: rx.data.Dataset, weights: dict[int, float]) -> Any:

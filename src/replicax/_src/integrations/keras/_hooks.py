@@ -25,6 +25,7 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.jax import nn
 from keras.src.backend.jax.core import JaxVariable
 from keras.src.backend.jax.trainer import JAXEpochIterator, JAXTrainer
+from keras.src.callbacks import tensorboard
 from keras.src.layers import BatchNormalization
 from keras.src.layers.layer import Layer
 from keras.src.losses import loss
@@ -53,6 +54,7 @@ from replicax._src.integrations.keras import (
     _checkpoints,
     _reduction,
     _steps,
+    _tensorboard,
     _variables,
     _workers,
 )
@@ -71,6 +73,7 @@ def install() -> None:
     _hook_variables()
     _hook_reductions()
     _hook_models()
+    _hook_callbacks()
     # All that was looked for is there: nothing is changed by halves.
     for owner, name, value in _changes:
         setattr(owner, name, value)
@@ -247,6 +250,13 @@ def _hook_reductions() -> None:
         _around(kind, "stateless_apply", _reduction.stateless_apply)
 
 
+def _hook_callbacks() -> None:
+    own_summary: Any = tensorboard.TensorBoard.summary
+    summary = functools.partial(_tensorboard.summary, own_summary)
+    _changes.append((tensorboard.TensorBoard, "summary", property(summary)))
+    _around(tensorboard, "keras_model_summary", _tensorboard.model_summary)
+
+
 @final
 class _Running(threading.local):
     strategy: Strategy | None = None  # of the model whose method is running on this thread
@@ -361,7 +371,7 @@ def _with_our_data(original: Original, model: Model, *args: object, **kwargs: ob
     if _is_among_others(strategy):
         with _outside_of_scopes():
             return _with_our_data(original, model, *args, **kwargs)
-    if strategy is None or is_compiling():
+    if is_compiling() or (strategy is None and not _batches.has_ours((*args, *kwargs.values()))):
         return _in_own_strategy(original, model, *args, **kwargs)
     try:
         given = inspect.signature(original).bind(model, *args, **kwargs).arguments
@@ -370,6 +380,8 @@ def _with_our_data(original: Original, model: Model, *args: object, **kwargs: ob
     del given["self"]
     given.update(given.pop("kwargs", {}))
     given = _batches.readable(given, strategy)
+    if strategy is None:
+        return _in_own_strategy(original, model, **given)
     _workers.agree_on_chance(strategy)
     with _workers.silent_unless_first(strategy, given) as arguments:
         return _in_own_strategy(original, model, **arguments)

@@ -56,6 +56,7 @@ class Replicated:
     strategy's Variable is read and written.
     """
 
+    _structure_leaf = True  # walks of ours stop here, as at an rx.Variable
     _in_strategy: rx.Variable
 
     @property
@@ -91,7 +92,12 @@ class Replicated:
 
 @functools.cache
 def _replicated_kind(kind: type) -> type:
-    return type(kind.__name__, (Replicated, kind), {"__module__": kind.__module__})
+    made = type(kind.__name__, (Replicated, kind), {"__module__": kind.__module__})
+    # As of an rx.Variable, functions of JAX see its value: jnp.sum(layer.kernel).
+    jax.tree_util.register_pytree_node(
+        made, lambda variable: ((variable.value,), None), lambda _, children: children[0]
+    )
+    return made
 
 
 def replicate(variable: JaxVariable, value: jax.Array) -> None:
