@@ -187,7 +187,7 @@ def _tpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequen
             devices = _jax_internals.described_devices("tpu", name, **options)
     except Exception as error:
         raise DeviceError(
-            f"There are no TPUs as in {name!r}: {error}. Sizes are 1x1, 2x2, or multiples of 2 by "
+            f"XLA's compiler for TPUs does not know {name!r}: {error}. Sizes are 1x1, 2x2, or multiples of 2 by "
             "multiples of 2 up to 16x16 (v5e, v6e), and multiples of 2x2x1 (v5p)."
         ) from None
     hosts = {device.process_index for device in devices}
@@ -198,6 +198,7 @@ def _tpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequen
 def _no_tpu_of_this_machine() -> Iterator[None]:
     """Keeps libtpu, when it is loaded, from looking for a TPU of this machine, and for others."""
     wanted = {
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # a TPU is one process's alone; here is none
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_WORKER_HOSTNAMES": "localhost",
         "TPU_ACCELERATOR_TYPE": "v5litepod-4",
