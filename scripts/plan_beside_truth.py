@@ -51,10 +51,10 @@ def measured(count: int, size: str, layout: str) -> dict[str, int]:
     strategy = rx.distribute.MirroredStrategy(devices, state_layout=state)
     found = training(strategy, SIZES[size])
     batch = found.batch()
-    mine = {id(variable) for variable in found.variables.values()}
+    mine = {id(variable) for variable in found.variables}
     everything = variables_of(strategy)
     parameters = sum(_bytes_on(each, devices[0]) for each in everything if id(each) in mine)
-    shapes = {each.shape for each in found.variables.values()}
+    shapes = {each.shape for each in found.variables}
     others = [each for each in everything if id(each) not in mine and each.shape in shapes]
     slots = sum(_bytes_on(each, devices[0]) for each in others)
     result = {"parameters": parameters, "state": slots}
@@ -108,7 +108,7 @@ def in_a_process(what: str, arguments: argparse.Namespace, layout: str) -> dict[
 
 def main() -> None:
     """Prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="Plans beside the truth.")
     parser.add_argument("--on", default="cpu:8")
     parser.add_argument("--size", help="small or 1b")
     parser.add_argument("--layout", choices=LAYOUTS, help=argparse.SUPPRESS)

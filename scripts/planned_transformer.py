@@ -1,13 +1,14 @@
 """A transformer to plan with: a step of training, for any strategy and of any size.
 
-It is what a user would write: parameters in `float32`, products in `bfloat16`, layers in a
-`jax.lax.scan` with `jax.checkpoint`, and Adam. As a script it can be followed:
+It is what a user would write: parameters in `float32`, products in `bfloat16`, layers under
+`jax.checkpoint`, and Adam. As a script it can be followed:
 
     replicax plan scripts/planned_transformer.py --on v5e:16x16 -- 8b everything
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -38,58 +39,76 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "small": Size(4, 512, 1536, 8, 8192, 4, 256),
+    "small": Size(2, 256, 768, 4, 4096, 4, 128),
     "1b": Size(20, 2048, 5632, 16, 32768, 8, 1024),
     "8b": Size(32, 4096, 14336, 32, 128256, 1, 2048),
 }
 
 
-def weights_of(size: Size) -> dict[str, jax.Array]:
-    """The first values of the parameters; layers are stacked."""
-    shapes = {
-        "attention_in": (size.layers, size.width, 3 * size.width),
-        "attention_out": (size.layers, size.width, size.width),
-        "gate": (size.layers, size.width, size.inner),
-        "in": (size.layers, size.width, size.inner),
-        "out": (size.layers, size.inner, size.width),
-        "letters": (size.letters, size.width),
-        "scores": (size.width, size.letters),
+def weights_of(size: Size) -> dict[str, Any]:
+    """The first values of the parameters; those of a layer are variables of their own."""
+    width, inner = size.width, size.inner
+    layer = {
+        "attention_in": (width, 3 * width),
+        "attention_out": (width, width),
+        "gate": (width, inner),
+        "in": (width, inner),
+        "out": (inner, width),
     }
-    keys = jax.random.split(jax.random.key(0), len(shapes))
-    return {
-        name: jax.random.normal(key, shape) * shape[-2] ** -0.5
-        for key, (name, shape) in zip(keys, shapes.items(), strict=True)
-    }
+    ends = {"letters": (size.letters, width), "scores": (width, size.letters)}
+
+    def normal(shapes: dict[str, tuple[int, int]], key: jax.Array) -> dict[str, jax.Array]:
+        keys = jax.random.split(key, len(shapes))
+        return {
+            name: jax.random.normal(key, shape) * shape[0] ** -0.5
+            for key, (name, shape) in zip(keys, shapes.items(), strict=True)
+        }
+
+    keys = jax.random.split(jax.random.key(0), size.layers + 1)
+    layers = [normal(layer, key) for key in keys[1:]]
+    return {"ends": normal(ends, keys[0]), "layers": layers}
 
 
-def loss_of(weights: dict[str, jax.Array], tokens: jax.Array, size: Size) -> jax.Array:
-    """The loss of predicting each token from those before it."""
-    half = {name: weight.astype(jnp.bfloat16) for name, weight in weights.items()}
-    layers = {name: half[name] for name in ("attention_in", "attention_out", "gate", "in", "out")}
+def loss_of(weights: dict[str, Any], tokens: jax.Array, size: Size) -> jax.Array:
+    """The loss of predicting each token from those before it.
+
+    A layer is computed again for its gradients, and reads its parameters inside: where these are in
+    parts, they are put together for each layer, and not all at once.
+    """
     x, y = tokens[:, :-1], tokens[:, 1:]
-    hidden = half["letters"][x]
+    ends = weights["ends"]
+    hidden = _half(ends["letters"])[x]
+    for layer in weights["layers"]:
+        hidden = jax.checkpoint(functools.partial(_layer, layer, size.heads))(hidden)
 
     @jax.checkpoint
-    def layer(hidden: jax.Array, weights: dict[str, jax.Array]) -> tuple[jax.Array, None]:
-        normal = jax.nn.standardize(hidden)
-        parts = jnp.split(normal @ weights["attention_in"], 3, axis=-1)
-        heads = [each.reshape(*x.shape, size.heads, -1) for each in parts]
-        attended = jax.nn.dot_product_attention(*heads, is_causal=True)
-        hidden = hidden + attended.reshape(hidden.shape) @ weights["attention_out"]
-        normal = jax.nn.standardize(hidden)
-        inner = jax.nn.silu(normal @ weights["gate"]) * (normal @ weights["in"])
-        return hidden + inner @ weights["out"], None
+    def loss(hidden: jax.Array) -> jax.Array:
+        scores = (jax.nn.standardize(hidden) @ _half(ends["scores"])).astype(jnp.float32)
+        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(scores, y))
 
-    hidden, _ = jax.lax.scan(layer, hidden, layers)
-    scores = (jax.nn.standardize(hidden) @ half["scores"]).astype(jnp.float32)
-    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(scores, y))
+    return loss(hidden)
+
+
+def _layer(weights: dict[str, rx.Variable], heads: int, hidden: jax.Array) -> jax.Array:
+    normal = jax.nn.standardize(hidden)
+    parts = jnp.split(normal @ _half(weights["attention_in"]), 3, axis=-1)
+    inputs = [each.reshape(*hidden.shape[:2], heads, -1) for each in parts]
+    attended = jax.nn.dot_product_attention(*inputs, is_causal=True)
+    hidden = hidden + attended.reshape(hidden.shape) @ _half(weights["attention_out"])
+    normal = jax.nn.standardize(hidden)
+    inner = jax.nn.silu(normal @ _half(weights["gate"])) * (normal @ _half(weights["in"]))
+    return hidden + inner @ _half(weights["out"])
+
+
+def _half(variable: rx.Variable) -> jax.Array:
+    return variable.value().astype(jnp.bfloat16)
 
 
 class Training(NamedTuple):
     """What there is to a training."""
 
     step: Any
-    variables: dict[str, rx.Variable]
+    variables: list[rx.Variable]
     batch: Callable[[], Any]
 
 
@@ -97,15 +116,17 @@ def training(strategy: rx.distribute.Strategy, size: Size) -> Training:
     """A step of training on all replicas, the parameters, and what makes a batch."""
     with strategy.scope():
         weights = rx.variables(weights_of(size))
+        variables = [weights["ends"]["letters"], weights["ends"]["scores"]]
+        variables += [each for layer in weights["layers"] for each in layer.values()]
         optimizer = rx.Optimizer(optax.adam(1e-4))
-        optimizer.build(weights)
+        optimizer.build(variables)
 
     def replica_step(tokens: jax.Array) -> jax.Array:
         def loss_fn() -> jax.Array:
-            return loss_of(rx.arrays(weights), tokens, size) / strategy.num_replicas_in_sync
+            return loss_of(weights, tokens, size) / strategy.num_replicas_in_sync
 
-        loss, gradients = rx.value_and_grad(loss_fn, weights)
-        optimizer.apply_gradients(zip(gradients.values(), weights.values(), strict=True))
+        loss, gradients = rx.value_and_grad(loss_fn, variables)
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return loss
 
     @rx.function
@@ -119,7 +140,7 @@ def training(strategy: rx.distribute.Strategy, size: Size) -> Training:
         data = rx.data.Dataset.from_tensors(tokens)
         return next(iter(strategy.experimental_distribute_dataset(data)))
 
-    return Training(train_step, weights, batch)
+    return Training(train_step, variables, batch)
 
 
 def main() -> None:

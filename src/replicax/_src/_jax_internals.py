@@ -146,7 +146,7 @@ def other_cpu_devices(count: int) -> Sequence[Any]:
 
     Those of `jax.devices()` are as many as the process was started with.
     """
-    make = _xla_bridge.xla_client.make_cpu_client
+    make = _xla_bridge.xla_client.make_cpu_client  # pyright: ignore[reportPrivateImportUsage]
     return make(asynchronous=True, num_devices=count).devices()
 
 

@@ -40,8 +40,11 @@ class PlannedArray(jax.Array):
     """
 
     __slots__ = ("aval", "sharding")
-    committed = _committed = False  # JAX would make arrays like it where it is
-    is_fully_addressable = False
+    aval: Any
+    sharding: Any
+    committed: Any = False
+    _committed = False  # or JAX would make arrays like it where it is
+    is_fully_addressable: Any = False
     __array_priority__ = 1000  # numbers of NumPy let its operators come first
 
     def __init__(self, aval: _core.ShapedArray, sharding: Sharding):

@@ -27,7 +27,7 @@ import threading
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import jax
 import numpy as np
@@ -62,7 +62,7 @@ class ReplicaMesh(Launches):
       packing: what is worth packing before it is sent.
     """
 
-    packing: ClassVar[Packing]
+    packing: Packing
 
     def __init__(self, devices: tuple[Device, ...]):
         self.devices = devices

@@ -6,13 +6,14 @@ gives descriptions of such devices, for which XLA compiles as it would on them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.util
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Self, final
 
 import jax
@@ -165,7 +166,7 @@ def _made(name: str, memory: int | None) -> PlannedDevices:
 def _cpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequence[Device], int]:
     if len(sizes) > 2:
         raise DeviceError(f"{name!r}: write 'cpu:8', or 'cpu:2x4' for 2 hosts of 4 devices each.")
-    return _jax_internals.other_cpu_devices(math.prod(sizes)), sizes[-1]
+    return _jax_internals.other_cpu_devices(math.prod(sizes)), sizes[len(sizes) - 1]
 
 
 def _tpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequence[Device], int]:
@@ -174,9 +175,6 @@ def _tpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequen
             f"To plan for {name!r}, XLA's compiler for TPUs has to be here, which is in the "
             'package libtpu: pip install "replicax[plan]". No TPU is needed.'
         )
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # or it looks for a TPU of this machine
-    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
     flat = 3 if hardware.name == "v5p" else 2
     if len(sizes) != flat:
         example = "v5p:4x4x4" if flat == 3 else f"{hardware.name}:4x4"
@@ -185,14 +183,33 @@ def _tpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequen
     if math.prod(sizes) == 1:  # one chip of a host
         options["chips_per_host_bounds"] = (1, 1, 1)
     try:
-        devices = _jax_internals.described_devices("tpu", name, **options)
+        with _no_tpu_of_this_machine():
+            devices = _jax_internals.described_devices("tpu", name, **options)
     except Exception as error:
         raise DeviceError(
-            f"There are no TPUs as in {name!r}: {error}. Sizes are 1x1, 2x2, or multiples of 2 by "
+            f"XLA's compiler for TPUs does not know {name!r}: {error}. Sizes are 1x1, 2x2, or multiples of 2 by "
             "multiples of 2 up to 16x16 (v5e, v6e), and multiples of 2x2x1 (v5p)."
         ) from None
     hosts = {device.process_index for device in devices}
     return devices, len(devices) // len(hosts)
+
+
+@contextlib.contextmanager
+def _no_tpu_of_this_machine() -> Iterator[None]:
+    """Keeps libtpu, when it is loaded, from looking for a TPU of this machine, and for others."""
+    wanted = {
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # a TPU is one process's alone; here is none
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    }
+    added = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _gpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequence[Device], int]:

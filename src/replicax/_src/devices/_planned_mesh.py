@@ -7,7 +7,7 @@ from typing import Any, final
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, SingleDeviceSharding
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from replicax._src._planned_arrays import PlannedArray, no_value
 from replicax._src._typing import ArrayInput, Device, PyTree, override
@@ -58,7 +58,7 @@ class PlannedMesh(LocalMesh):
 
     @override
     def component(self, array: jax.Array, index: int, logical: int | None = None) -> Any:
-        spec = getattr(array.sharding, "spec", ())
+        spec = getattr(array.sharding, "spec", PartitionSpec())
         if self.logical_devices == 1 or logical is not None or not any(spec):
             device = self.logical_device(index, logical or 0)
             return PlannedArray.like(array, SingleDeviceSharding(device))

@@ -78,8 +78,22 @@ class Explanation:
         return [] if self.report is None else self.report.collectives
 
     @property
-    def plan(self) -> Plan | None:
-        """What the program needs on planned devices; None on those that are here."""
+    def plan(self) -> Plan:
+        """What the program needs on planned devices.
+
+        Raises:
+          ValueError: it is for devices that are here, or is no program.
+        """
+        if self._plan is None:
+            raise ValueError(
+                f"There is no plan of {self._name!r}: it runs {self._how}, on devices that are "
+                "here. Write explain(..., on='v5e:16x16'), or make the strategy on "
+                "rx.config.planned_devices(...)."
+            )
+        return self._plan
+
+    @property
+    def _plan(self) -> Plan | None:
         return None if self.report is None else self.report.plan
 
     def _rows(self) -> Iterator[tuple[str, str]]:
@@ -106,8 +120,8 @@ class Explanation:
         yield "traced", f"{self._traces} time(s). {self._reason}"
 
     def __str__(self) -> str:
-        if self.plan is not None:
-            return str(self.plan)
+        if self._plan is not None:
+            return str(self._plan)
         rows = list(self._rows())
         width = max(len(label) for label, _ in rows)
         lines = [f"  {label:<{width}}  {text}" for label, text in rows]
@@ -116,8 +130,8 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        if self.plan is not None:
-            return self.plan._repr_html_()
+        if self._plan is not None:
+            return self._plan._repr_html_()
         return _html.table(f"rx.function {self._name!r}", ("", ""), list(self._rows()))
 
 

@@ -141,7 +141,6 @@ class Shares(NamedTuple):
     columns: list[Sequence[Any]]
 
 
-@final
 class HostShares:
     """Computes the rows of a step, in new arrays: nobody else holds or changes them."""
 

@@ -45,8 +45,11 @@ class PlannedShares(HostShares):
         if shares is None or self._supposed.batch_factor == 1:
             return shares
         rows = self._supposed.rows_for
-        columns = [[_nothing(leaf, rows(len(leaf))) for leaf in each] for each in shares.columns]
-        return Shares(shares.structure, columns)
+        columns = shares.columns
+        return Shares(
+            shares.structure,
+            [[_nothing(leaf, rows(len(leaf))) for leaf in each] for each in columns],
+        )
 
 
 @final
