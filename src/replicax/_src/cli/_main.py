@@ -1,6 +1,7 @@
 """The command `replicax`.
 
-`launch` runs workers, `doctor` looks at the machine and the cluster, `migrate` ports programs.
+`launch` runs workers, `doctor` looks at the machine and the cluster, `migrate` ports programs, and
+`convert` their checkpoints.
 """
 
 import argparse
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 from replicax import __version__
 from replicax._src.cli._arguments import add_launch_options, launch_options
+from replicax._src.cli._convert import add_convert_options, convert
 from replicax._src.cli._doctor import doctor
 from replicax._src.cli._launch import Launch
 from replicax._src.cli._member import Member
@@ -32,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "doctor", help="look at devices, versions, network and cluster; say what is wrong"
     )
     doctoring.add_argument("--json", action="store_true", help="print what was found as JSON")
+    converting = commands.add_parser("convert", help="write a checkpoint in another form")
+    add_convert_options(converting)
     migrating = commands.add_parser("migrate", help="port programs that use tf.distribute")
     add_migrate_options(migrating)
 
@@ -40,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _launch(launch_options(launching, arguments[1:]), launching)
     parsed = parser.parse_args(arguments)
     try:
+        if parsed.command == "convert":
+            return convert(parsed)
         return migrate(parsed) if parsed.command == "migrate" else doctor(as_json=parsed.json)
     except KeyboardInterrupt:
         return 130
