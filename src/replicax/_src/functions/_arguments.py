@@ -170,6 +170,16 @@ class Arguments:
         ]
         return variant
 
+    def of_shapes(self, shapes: Iterable[Sequence[Any]]) -> Self:
+        """These arguments with other shapes of the inputs, to trace with; they may be symbolic."""
+        other = copy.copy(self)
+        given = iter(shapes)
+        other.looks = [
+            look._replace(shape=tuple(next(given))) if isinstance(look, Look) else look
+            for look in self.looks
+        ]
+        return other
+
     def rebuilt(self, tracers: Sequence[Any], mesh: ReplicaMesh | None) -> tuple[Any, Any]:
         """`(args, kwargs)` with tracers in the place of the inputs."""
         given = iter(tracers)

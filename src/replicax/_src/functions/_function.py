@@ -14,6 +14,7 @@ import copy
 import functools
 import inspect
 import itertools
+import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -40,6 +41,7 @@ from replicax._src.functions._arguments import Arguments, Look, is_stream
 from replicax._src.functions._cache import FunctionCache
 from replicax._src.functions._code import captured_objects
 from replicax._src.functions._explanation import Explanation, Retraces
+from replicax._src.functions._export import export_function
 from replicax._src.functions._keys import ByIdentity
 from replicax._src.functions._many import joined, take_items
 from replicax._src.functions._place import Place
@@ -498,6 +500,41 @@ class Function(Generic[P, R]):
             self._state.programs.clear()
             return self.explain(*args, **kwargs)
         return Explanation(self._name, report, "as one program", retraces)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *specs: PyTree,
+        platforms: Sequence[str] | None = None,
+    ) -> None:
+        """Writes the function and the variables that it reads into a new folder, to be served.
+
+        The program is StableHLO, made by `jax.export`; a few lines load it, with JAX and NumPy
+        alone. It only reads variables, and runs on one device: export a prediction.
+
+        >>> import tempfile, jax.numpy as jnp, replicax as rx
+        >>> w = rx.Variable([[1.0], [2.0]])
+        >>> @rx.function
+        ... def predict(x):
+        ...     return x @ w
+        >>> folder = tempfile.mkdtemp() + "/exported"
+        >>> predict.export(folder, rx.TensorSpec([None, 2]))
+
+        Args:
+          path: of the folder, which must not exist.
+          *specs: for each argument an `rx.TensorSpec`, or a structure of them; by default the
+            `input_signature`. None in the first dimension is the size of the batch, the same for
+            all arguments, and elsewhere a size of its own.
+          platforms: where the program is to run, as `["cpu", "cuda"]`; by default where it runs
+            now.
+        """
+        export_function(
+            self._python_function,
+            self._name,
+            os.fspath(path),
+            specs or self.input_signature or (),
+            platforms,
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Function:
         specs = None if self._signature is None else self._signature.specs

@@ -441,6 +441,8 @@ class ProgramTrace:
         return entry
 
     def _passage(self, variable: Variable) -> Passage:
+        if self._place.by_value:
+            return Passage.VALUE
         mesh = mesh_of(variable)
         if self.mesh is not None and 0 in variable.shape:
             return Passage.EMPTY

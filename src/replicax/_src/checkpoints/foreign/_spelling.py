@@ -44,7 +44,7 @@ ITERATIONS = ("_iterations", "iter", "iterations", "step")
 
 
 class ConvertedSpelling(Spelling):
-    """Our names, with values of another library: such count in 64 bits, and JAX in 32 by default."""
+    """Our names, with values of another library: those count in 64 bits, and JAX in 32 or 64."""
 
     @override
     def is_same_dtype(self, mine: str, theirs: str) -> bool:
