@@ -9,34 +9,8 @@ import numpy as np
 import pytest
 
 import replicax as rx
+from tests.exported import LOADER, loaded
 from tests.scripts import run_python
-
-LOADER = """
-import json
-from pathlib import Path
-
-import jax
-import jax.export
-import numpy as np
-
-
-def load(folder):
-    folder = Path(folder)
-    program = jax.export.deserialize(bytearray((folder / "program.jax").read_bytes()))
-    signature = json.loads((folder / "signature.json").read_text())
-    with np.load(folder / "variables.npz") as stored:
-        variables = [
-            stored[each["key"]].view(jax.numpy.dtype(each["dtype"]))
-            for each in signature["variables"]
-        ]
-    return jax.jit(lambda *args: program.call(variables, *args))
-"""
-
-
-def loaded(folder: Path) -> Any:
-    names: dict[str, Any] = {}
-    exec(LOADER, names)
-    return names["load"](folder)
 
 
 def test_it_loads_without_replicax_and_takes_any_batch(tmp_path: Path):
@@ -78,26 +52,6 @@ def test_variables_of_a_strategy_and_several_arguments(tmp_path: Path):
     for rows, columns in ((1, 3), (4, 2)):
         found = predict(np.ones((rows, 2), np.float32), {"b": np.ones((rows, columns), np.float32)})
         np.testing.assert_array_equal(found, np.full((rows, columns), 6.0))
-
-
-def test_a_keras_model(tmp_path: Path):
-    keras = pytest.importorskip("keras")
-    strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    with strategy.scope():
-        model = keras.Sequential(
-            [
-                keras.Input((3,)),
-                keras.layers.Dense(4, activation="relu"),
-                keras.layers.BatchNormalization(),
-                keras.layers.Dropout(0.5),
-                keras.layers.Dense(2),
-            ]
-        )
-    predict = rx.function(lambda x: model(x, training=False))
-    predict.export(tmp_path / "out", rx.TensorSpec([None, 3]))
-    x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    np.testing.assert_allclose(loaded(tmp_path / "out")(x), model.predict(x, verbose=0), rtol=1e-5)
-    keras.backend.clear_session()
 
 
 def test_loops_and_constants(tmp_path: Path):

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -23,17 +23,27 @@ from replicax._src import _tree
 from replicax._src._arrays import STRING
 from replicax._src._errors import WrongContextError
 from replicax._src._tensor_spec import TensorSpec
-from replicax._src._typing import PyTree
+from replicax._src._typing import PyTree, override
 from replicax._src.collectives import default_device
 from replicax._src.functions._arguments import Arguments, flatten
 from replicax._src.functions._place import Place
 from replicax._src.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
 from replicax._src.functions._trace import Entry
+from replicax._src.functions._traced_world import TracedWorld
 from replicax._src.functions._tracing import Traced, trace_function
 from replicax._src.variable import Variable
 
 PROGRAM, VARIABLES, SIGNATURE = "program.jax", "variables.npz", "signature.json"
 _PARTIAL = ".replicax.partial"
+
+
+@final
+class _ExportedWorld(TracedWorld):
+    """Variables are one array each, wherever they are: a program that is served has no replicas."""
+
+    @override
+    def read(self, variable: Variable) -> jax.Array:
+        return self.program.value_of(variable)
 
 
 def export_function(
@@ -112,17 +122,11 @@ def _traced(fn: Callable[..., Any], name: str, shapes: tuple[Any, ...]) -> Trace
     leaves, rebuild, _ = flatten(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     arguments = Arguments(rebuild([stand_in(leaf) for leaf in leaves]), {})
     arguments = arguments.of_shapes([leaf.shape for leaf in leaves])
+    place = Place((default_device(),), by_value=True)
     refs: list[Variable] = []
     while True:
         try:
-            traced = trace_function(
-                fn,
-                fn,
-                arguments,
-                Place((default_device(),), by_value=True),
-                may_create=False,
-                refs=refs,
-            )
+            traced = trace_function(fn, fn, arguments, place, False, refs, _ExportedWorld)
             break
         except RefNeeded as needed:
             refs.append(needed.variable)

@@ -52,6 +52,7 @@ def trace_function(
     place: Place,
     may_create: bool,
     refs: Collection[Variable],
+    world: Callable[[ProgramTrace], TracedWorld] = TracedWorld,
 ) -> Traced:
     """Calls the function once, with tracers for its arguments.
 
@@ -62,13 +63,14 @@ def trace_function(
       place: where the program will run.
       may_create: whether variables may be made.
       refs: the variables that inner functions read and change.
+      world: makes the world of the trace.
     """
     inputs = None if arguments.variants else arguments.laid_out(place)
     found: list[tuple[ProgramTrace, Returned]] = []
 
     def flat(*tracers: jax.Array) -> list[Any]:
         trace = ProgramTrace(place, may_create, refs, inputs)
-        with trace.active(TracedWorld(trace)):
+        with trace.active(world(trace)):
             args, kwargs = arguments.rebuilt(tracers, place.mesh)
             returned = Returned(body(*args, **kwargs), trace)
             results, returned.arrays = returned.arrays, []
