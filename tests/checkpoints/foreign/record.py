@@ -19,6 +19,7 @@ import numpy as np
 from tests.checkpoints.foreign import models
 
 RECORDED = Path(__file__).parent / "recorded"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "tensorflow_weights"
 _DTYPES = (
     "float16 float64 int8 uint8 int16 uint16 int32 int64 uint32 uint64 bool complex64 complex128"
 )
@@ -125,6 +126,30 @@ def record_model(folder: Path, name: str) -> None:
     np.savez_compressed(folder / "continued.npz", losses=np.array(losses), **values)
 
 
+def record_example(folder: Path) -> None:
+    """The first half of what `examples/03_compiled.py` does, in TensorFlow."""
+    batch, steps = 64, 50
+    x = np.random.default_rng(0).uniform(-2, 2, size=(batch * steps, 2)).astype(np.float32)
+    y = np.sin(2 * x[:, 0]) * np.cos(x[:, 1])
+    random = np.random.default_rng(1)
+    shapes = [(2, 64), (64,), (64, 1), (1,)]
+    # A replica has no program of its own here: what is saved does not depend on the strategy.
+    weights = [
+        tf.Variable(random.normal(scale=0.5, size=shape).astype(np.float32)) for shape in shapes
+    ]
+    optimizer = keras.optimizers.Adam(1e-2, epsilon=1e-8)
+    for step in range(steps // 2):
+        rows = slice(step * batch, (step + 1) * batch)
+        with tf.GradientTape() as tape:
+            w1, b1, w2, b2 = weights
+            predicted = (tf.tanh(x[rows] @ w1 + b1) @ w2 + b2)[:, 0]
+            loss = tf.reduce_mean((predicted - y[rows]) ** 2)
+        gradients = tape.gradient(loss, weights)
+        optimizer.apply_gradients(zip(gradients, weights, strict=True))
+    saved = tf.train.Checkpoint(weights=weights, optimizer=optimizer)
+    saved.write(str(folder / "ckpt-25"))
+
+
 def mean_of_copies(model: Any, strategy: Any) -> dict[str, np.ndarray]:
     """Returns the weights where each is the mean over the replicas: moving averages differ."""
     return {
@@ -144,12 +169,14 @@ def main() -> None:
     tf.config.set_logical_device_configuration(
         devices[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
-    for name in sys.argv[1:] or ("names", "objects", *models.MODELS):
-        folder = RECORDED / name
+    for name in sys.argv[1:] or ("names", "objects", "example", *models.MODELS):
+        folder = EXAMPLE if name == "example" else RECORDED / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         if name == "names":
             record_names(folder)
+        elif name == "example":
+            record_example(folder)
         elif name == "objects":
             record_objects(folder)
         else:

@@ -1,6 +1,11 @@
 """Checkpoints: what a program has to remember, on the disk and back."""
 
 from replicax._src.checkpoints._checkpoint import Checkpoint as Checkpoint
+from replicax._src.checkpoints._converting import FORMATS as FORMATS
+from replicax._src.checkpoints._converting import PART_BYTES as PART_BYTES
+from replicax._src.checkpoints._converting import Conversion as Conversion
+from replicax._src.checkpoints._converting import convert as convert
+from replicax._src.checkpoints._converting import read_rules as read_rules
 from replicax._src.checkpoints._graph import variables_in as variables_in
 from replicax._src.checkpoints._latest import checkpoints_iterator as checkpoints_iterator
 from replicax._src.checkpoints._latest import latest_checkpoint as latest_checkpoint

@@ -50,16 +50,34 @@ def _pieces(array: np.ndarray) -> list[int]:
     return [max(1, length) for length in shape]
 
 
-def write_arrays(folder: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes the arrays into a new folder; nothing is synced to the disk yet."""
+def write_arrays(folder: str, arrays: Mapping[str, np.ndarray], at_once: float = math.inf) -> None:
+    """Writes the arrays into a new folder; nothing is synced to the disk yet.
+
+    Args:
+      folder: is made.
+      arrays: by name.
+      at_once: about how many bytes of them to hold; what is more is asked for later.
+    """
+    os.makedirs(folder)
+    group: dict[str, np.ndarray] = {}
+    names: list[str] = []
+    for name, array in arrays.items():
+        names.append(name)
+        group[name] = array
+        if sum(each.nbytes for each in group.values()) >= at_once:
+            _write_group(folder, group)
+            group = {}
+    if group:
+        _write_group(folder, group)
+    with open(os.path.join(folder, "_METADATA"), "w", encoding="utf-8") as file:
+        json.dump(_orbax_metadata(names), file)
+
+
+def _write_group(folder: str, given: Mapping[str, np.ndarray]) -> None:
+    """Writes some of the arrays in one transaction."""
     import tensorstore
 
-    os.makedirs(folder)
-    with open(os.path.join(folder, "_METADATA"), "w", encoding="utf-8") as file:
-        json.dump(_orbax_metadata(arrays), file)
-    if not arrays:
-        return
-    arrays = {name: _storable(array) for name, array in arrays.items()}
+    arrays = {name: _storable(array) for name, array in given.items()}
     context = _context()
     transaction = tensorstore.Transaction()
     stores = [

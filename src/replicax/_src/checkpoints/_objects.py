@@ -18,18 +18,19 @@ from replicax._src.checkpoints._manifest import damaged, open_regular
 from replicax._src.checkpoints._names import OBJECTS
 
 
-def read_objects(path: str) -> list[dict[str, Any]]:
-    """Returns the objects of the checkpoint at `path`; the first is the root.
+def read_objects(path: str) -> tuple[list[dict[str, Any]], str | None]:
+    """Returns the objects of the checkpoint at `path`, the root first, and whose names they have.
 
     Raises:
       DamagedCheckpointError: they are not of the form that a save gives them.
     """
     try:
         with open(open_regular(path, OBJECTS), "rb") as file:
-            objects = json.load(file)["objects"]
+            content = json.load(file)
+        objects, spelling = content["objects"], content.get("spelling")
     except FileNotFoundError:
         raise damaged(path, f"the file {OBJECTS} is missing") from None
-    except (ValueError, TypeError, LookupError, RecursionError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         raise damaged(path, f"{OBJECTS} has no list of objects") from None
     if not isinstance(objects, list) or not objects:
         raise damaged(path, f"{OBJECTS} has no list of objects")
@@ -37,7 +38,9 @@ def read_objects(path: str) -> list[dict[str, Any]]:
         for index, each in enumerate(objects):
             if not check(each, objects):
                 raise damaged(path, f"object {index} in {OBJECTS} is not of a checkpoint's form")
-    return objects
+    if spelling is not None and not isinstance(spelling, str):
+        raise damaged(path, f"{OBJECTS} has no sound 'spelling'")
+    return objects, spelling
 
 
 def _has_a_name(each: object, objects: list[Any]) -> bool:

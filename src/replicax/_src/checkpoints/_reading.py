@@ -21,6 +21,7 @@ from replicax._src.checkpoints._problems import CheckpointNotFoundError
 from replicax._src.checkpoints._saved import Saved, SavedFolder
 from replicax._src.checkpoints.foreign._bundle import Bundle
 from replicax._src.checkpoints.foreign._object_graph import SUFFIX
+from replicax._src.checkpoints.foreign._safetensors import SafeTensors, is_safetensors
 from replicax._src.context import require_threads
 
 
@@ -152,10 +153,13 @@ def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReade
 
     Args:
       ckpt_dir_or_file: the path of a checkpoint, or a directory, for the latest one in it. Of
-        TensorFlow's checkpoints, the prefix, or the directory; TensorFlow need not be there.
+        TensorFlow's checkpoints, the prefix, or the directory; TensorFlow need not be there. Or a
+        file of SafeTensors, or the index of one in parts, with the package `safetensors`.
     """
     path = os.path.abspath(as_path(ckpt_dir_or_file, "ckpt_dir_or_file"))
     finish_all()
+    if is_safetensors(path):
+        return SafeTensorsReader(SafeTensors(path))
     if (prefix := bundle_at(path)) is not None:
         return BundleReader(Bundle(prefix))
     if os.path.exists(os.path.join(path, MANIFEST)):
@@ -188,6 +192,31 @@ def list_variables(ckpt_dir_or_file: str | os.PathLike[str]) -> list[tuple[str, 
       ckpt_dir_or_file: the path of a checkpoint, or a directory, for the latest one in it.
     """
     return list(load_checkpoint(ckpt_dir_or_file).get_variable_to_shape_map().items())
+
+
+@final
+class SafeTensorsReader(CheckpointReader):
+    """Reads SafeTensors, by the library of that name."""
+
+    def __init__(self, tensors: SafeTensors):
+        self._tensors = tensors
+        self.path = tensors.path
+
+    @override
+    def _spelt(self, name: str) -> str:
+        return name
+
+    @override
+    def _read(self, name: str) -> np.ndarray:
+        return self._tensors.read(name)
+
+    @override
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        return {name: shape for name, (_, _, shape) in sorted(self._tensors.tensors.items())}
+
+    @override
+    def get_variable_to_dtype_map(self) -> dict[str, Any]:
+        return {name: dtype for name, (_, dtype, _) in sorted(self._tensors.tensors.items())}
 
 
 @dataclasses.dataclass(frozen=True)

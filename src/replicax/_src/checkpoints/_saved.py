@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, final
 
+import numpy as np
+
 from replicax._src._typing import override
 from replicax._src.checkpoints import _folder
 from replicax._src.checkpoints._arrays import read_arrays
@@ -15,6 +17,7 @@ from replicax._src.checkpoints._leaf import ArraySpec, as_saved, number_from_jso
 from replicax._src.checkpoints._manifest import damaged
 from replicax._src.checkpoints._names import ARRAYS, COPIES
 from replicax._src.checkpoints._objects import read_objects
+from replicax._src.checkpoints.foreign._spelling import SPELLINGS
 
 
 class Saved(abc.ABC):
@@ -59,10 +62,20 @@ class Saved(abc.ABC):
     def number(self, index: int) -> Any:
         """Returns a saved number; None if it is something else."""
         each = self.objects[index]
-        return number_from_json(each["value"]) if each["kind"] == Kind.NUMBER else None
+        if each["kind"] == Kind.NUMBER:
+            return number_from_json(each["value"])
+        is_scalar = each["kind"] == Kind.VARIABLE and not each["shape"] and each["keys"] is None
+        if self.spelling is OURS or not is_scalar or each["dtype"] == "string":
+            return None
+        return np.asarray(self.arrays([index])[index]).item()  # TensorFlow has nothing else
 
     def leaves(self) -> list[int]:
-        return [i for i, each in enumerate(self.objects) if each["kind"] != Kind.OBJECT]
+        """Returns what has a value, without settings that a program may be without."""
+        return [
+            index
+            for index, each in enumerate(self.objects)
+            if each["kind"] != Kind.OBJECT and not each.get("is_setting", False)
+        ]
 
     def describe(self, index: int) -> str:
         each = self.objects[index]
@@ -87,7 +100,11 @@ class SavedFolder(Saved):
         self.path = os.path.abspath(path)
         self.mark = _folder.mark_of(path)
         self._manifest = _folder.read_manifest(path) if verified else _folder.verify(path)
-        self.objects = read_objects(path)
+        self.objects, spelling = read_objects(path)
+        if spelling is not None:  # it was converted
+            if spelling not in SPELLINGS:
+                raise damaged(path, f"its names are those of {spelling!r}, which nobody knows")
+            self.spelling = SPELLINGS[spelling]
 
     @override
     def arrays(self, indices: list[int]) -> Mapping[int, Any]:

@@ -15,6 +15,7 @@ import copy
 import functools
 import inspect
 import itertools
+import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -51,6 +52,7 @@ from replicax._src.functions._elsewhere import (
     strategies_in,
 )
 from replicax._src.functions._explanation import Explanation, Retraces
+from replicax._src.functions._export import export_function
 from replicax._src.functions._keys import ByIdentity
 from replicax._src.functions._many import EndOfData, joined, take_items
 from replicax._src.functions._place import Place
@@ -550,6 +552,7 @@ class Function(Generic[P, R]):
             return self.explain(*args, **kwargs)
         return Explanation(self._name, report, "as one program", retraces)
 
+<<<<<<< HEAD
     def _explain_elsewhere(
         self, devices: PlannedDevices, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Explanation:
@@ -567,6 +570,42 @@ class Function(Generic[P, R]):
             there = Function(self._python_function, None, self._name)
             there._state.has_created = self._state.has_created
             return there.explain(*args, **kwargs)
+=======
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *specs: PyTree,
+        platforms: Sequence[str] | None = None,
+    ) -> None:
+        """Writes the function and the variables that it reads into a new folder, to be served.
+
+        The program is StableHLO, made by `jax.export`; a few lines load it, with JAX and NumPy
+        alone. It only reads variables, and runs on one device: export a prediction.
+
+        >>> import tempfile, jax.numpy as jnp, replicax as rx
+        >>> w = rx.Variable([[1.0], [2.0]])
+        >>> @rx.function
+        ... def predict(x):
+        ...     return x @ w
+        >>> folder = tempfile.mkdtemp() + "/exported"
+        >>> predict.export(folder, rx.TensorSpec([None, 2]))
+
+        Args:
+          path: of the folder, which must not exist.
+          *specs: for each argument an `rx.TensorSpec`, or a structure of them; by default the
+            `input_signature`. None in the first dimension is the size of the batch, the same for
+            all arguments, and elsewhere a size of its own.
+          platforms: where the program is to run, as `["cpu", "cuda"]`; by default where it runs
+            now.
+        """
+        export_function(
+            self._python_function,
+            self._name,
+            os.fspath(path),
+            specs or self.input_signature or (),
+            platforms,
+        )
+>>>>>>> weights
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Function:
         specs = None if self._signature is None else self._signature.specs

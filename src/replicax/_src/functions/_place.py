@@ -17,11 +17,13 @@ class Place:
       devices: of the replicas.
       replica: the replica that it is for, if eager replicas call it.
       is_open: whether nothing but a default speaks for these devices.
+      by_value: whether it takes the values of variables, wherever those are: it is exported.
     """
 
     devices: tuple[Device, ...]
     replica: int | None = None
     is_open: bool = False
+    by_value: bool = False
 
     @functools.cached_property
     def mesh(self) -> ReplicaMesh | None:

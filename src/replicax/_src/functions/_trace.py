@@ -204,10 +204,14 @@ class ProgramTrace:
 
     # ------------------------------------------------------------------ variables
 
+    def value_of(self, variable: Variable) -> jax.Array:
+        """The value of a variable as the program takes it, or as it is by now."""
+        return self._whole(self._entry(variable))
+
     def storage_of(self, variable: Variable) -> TracedBuffers:
         if any(variable is each for each, _, _ in self.deferred):
             raise OnlyPython(f"it reads {variable.name!r} after it changed it for all replicas")
-        value = self._whole(self._entry(variable))
+        value = self.value_of(variable)
         differ = self.mesh is not None and copies_differ(variable)
         if self._provenance is not None:
             if isinstance(variable, DistributedVariable):
@@ -452,6 +456,8 @@ class ProgramTrace:
         return entry
 
     def _passage(self, variable: Variable) -> Passage:
+        if self._place.by_value:
+            return Passage.VALUE
         mesh = mesh_of(variable)
         if self.mesh is not None and 0 in variable.shape:
             return Passage.EMPTY

@@ -58,16 +58,6 @@ class SavedBundle(Saved):
             return children[_STEP]
         return children.get(node.value.name.removesuffix(":0"))
 
-    @override
-    def leaves(self) -> list[int]:
-        return [i for i in super().leaves() if "is_setting" not in self.objects[i]]
-
-    @override
-    def number(self, index: int) -> Any:
-        each = self.objects[index]
-        is_scalar = "tensor" in each and not each["shape"] and each["dtype"] != "string"
-        return self.bundle.read(each["tensor"]).item() if is_scalar else super().number(index)
-
 
 @final
 class _Values(Mapping[int, np.ndarray]):

@@ -43,8 +43,16 @@ STATE_LISTS = tuple(label for label in _LABELS if label.startswith("_")) + ("mom
 ITERATIONS = ("_iterations", "iter", "iterations", "step")
 
 
+class ConvertedSpelling(Spelling):
+    """Our names, with values of another library: those count in 64 bits, and JAX in 32 or 64."""
+
+    @override
+    def is_same_dtype(self, mine: str, theirs: str) -> bool:
+        return mine == theirs or (_is_integer(mine) and _is_integer(theirs))
+
+
 @final
-class TensorFlowSpelling(Spelling):
+class TensorFlowSpelling(ConvertedSpelling):
     """Names as TensorFlow and Keras write them."""
 
     @override
@@ -82,14 +90,11 @@ class TensorFlowSpelling(Spelling):
     def may_lack(self, label: str) -> bool:
         return "hyperparams" in label.split("/")  # TensorFlow has the learning rate, at most
 
-    @override
-    def is_same_dtype(self, mine: str, theirs: str) -> bool:
-        # TensorFlow counts in 64 bits, and JAX in 32 unless told otherwise.
-        return mine == theirs or (_is_integer(mine) and _is_integer(theirs))
-
 
 def _is_integer(dtype: str) -> bool:
     return dtype != "string" and np.dtype(dtype).kind in "iu"
 
 
 TENSORFLOW = TensorFlowSpelling()
+# What a converted checkpoint says of its names: those of TensorFlow's objects, or of rules.
+SPELLINGS: dict[str, Spelling] = {"tensorflow": TENSORFLOW, "names": ConvertedSpelling()}
