@@ -130,7 +130,7 @@ def test_arguments_that_replicax_does_not_take_are_said():
         v = tf.Variable(1, use_resource=True)
         d = tf.data.Dataset.range(3).batch(2, False, 1, True, "name", 3)
         z = tf.zeros([3], name="z"), tf.sort(z, direction=up), tf.split(z, [1, 2])
-        tf.data.Dataset.load("here")
+        tf.data.Dataset.fingerprint("here")
         tf.distribute.ReduceOp.MAX
         """
     assert advice(program) == {
@@ -140,7 +140,7 @@ def test_arguments_that_replicax_does_not_take_are_said():
             "tf.sort -> jnp.sort: takes no direction=",
             "tf.split -> jnp.split: takes the places to split at, not the sizes of the parts",
         ],
-        5: ["tf.data.Dataset.load: rx.data.Dataset does not have it: see from_generator"],
+        5: ["tf.data.Dataset.fingerprint: rx.data.Dataset does not have it: see from_generator"],
         6: ["tf.distribute.ReduceOp.MAX: rx.distribute.ReduceOp has no MAX"],
     }
 

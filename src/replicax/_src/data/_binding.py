@@ -232,7 +232,7 @@ def names_any(fn: object, wanted: frozenset[str]) -> bool:
         names = _all_names(each.__code__)
         if each.__name__ in wanted or not wanted.isdisjoint(names):
             return True
-        if each.__module__.partition(".")[0] not in _LIBRARIES:
+        if str(each.__module__).partition(".")[0] not in _LIBRARIES:
             waiting += [each.__globals__[name] for name in names if name in each.__globals__]
             waiting += [cell.cell_contents for cell in each.__closure__ or () if _is_filled(cell)]
     return False

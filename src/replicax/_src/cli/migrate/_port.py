@@ -310,7 +310,7 @@ class _Port:
         if self._reader.trains_own_variables:
             table = {**table, **_rewrites.forms(OWN_OPTIMIZERS)}
         forms = next((found for each in names if (found := table.get(each))), None)
-        if forms is None or (name.startswith("tf.io.gfile") and "gs://" in self.source.text):
+        if forms is None:
             return None
         if use.call is None:
             is_enough = forms[0].keeps_arguments and use.defines is None

@@ -152,10 +152,7 @@ CALLS = """
     digamma(x) -> jax.scipy.special.digamma(x); ensure_shape(x, shape) -> x;
     erf(x) -> jax.scipy.special.erf(x); fill(dims, value) -> jnp.full(dims, value);
     floordiv(x, y) -> jnp.floor_divide(x, y); floormod(x, y) -> jnp.mod(x, y);
-    identity(input) -> input; io.gfile.glob(pattern) -> glob.glob(pattern);
-    io.gfile.isdir(path) -> os.path.isdir(path); io.gfile.join(*) -> os.path.join();
-    io.gfile.listdir(path) -> os.listdir(path); io.gfile.mkdir(path) -> os.mkdir(path);
-    io.gfile.remove(path) -> os.remove(path); io.gfile.rmtree(path) -> shutil.rmtree(path);
+    identity(input) -> input;
     is_finite(x) -> jnp.isfinite(x); is_inf(x) -> jnp.isinf(x); is_nan(x) -> jnp.isnan(x);
     lgamma(x) -> jax.scipy.special.gammaln(x); linalg.det(input) -> jnp.linalg.det(input);
     linalg.einsum(*) -> jnp.einsum(); linalg.inv(input) -> jnp.linalg.inv(input);
@@ -189,12 +186,6 @@ CALLS = """
         -> jnp.take(params, indices, axis=axis);
     global_norm(t_list) -> optax.global_norm(t_list);
     io.decode_raw(input_bytes, out_type) -> np.frombuffer(input_bytes, out_type);
-    io.gfile.GFile(name, mode=None) -> open(name, mode);
-    io.gfile.copy(src, dst) -> shutil.copy(src, dst);
-    io.gfile.exists(path) -> os.path.exists(path);
-    io.gfile.makedirs(path) -> os.makedirs(path, exist_ok=True);
-    io.gfile.rename(src, dst, _overwrite) -> os.rename(src, dst);
-    io.gfile.rename(src, dst, overwrite:True) -> os.replace(src, dst);
     linalg.cholesky(input) -> jnp.linalg.cholesky(input);
     linalg.eye(num_rows, num_columns=None) -> jnp.eye(num_rows, num_columns);
     linalg.matmul(a, b, _transpose_a, transpose_b:True) -> jnp.matmul(a, jnp.swapaxes(b, -1, -2));
@@ -430,19 +421,13 @@ THOUGHT: dict[str, str] = {
     "tf.gradients": "rx.grad(loss_fn, variables)",
     "tf.group": "leave it out: things happen in the order of the lines",
     "tf.identity": "leave it out: arrays do not change",
-    "tf.image.*": "jax.image, or NumPy and Pillow in dataset.map",
+    "tf.image.*": "rx.image does not have it: NumPy in dataset.map, or jax.image",
     "tf.init_scope": "leave it out, or move the lines out of the compiled function",
     "tf.initializers.*": "keras.initializers",
     "tf.io.*": "rx.io does not have it: Python and NumPy in dataset.map",
     "tf.io.decode_csv": 'line.split(b",")',
-    "tf.io.decode_image": "Pillow: np.asarray(Image.open(io.BytesIO(record)))",
-    "tf.io.decode_jpeg": "Pillow: np.asarray(Image.open(io.BytesIO(record)))",
-    "tf.io.decode_png": "Pillow: np.asarray(Image.open(io.BytesIO(record)))",
-    "tf.io.gfile.*": "open, os, glob and shutil",
     "tf.io.parse_tensor": "np.frombuffer(...).reshape(...)",
-    "tf.io.read_file": 'open(name, "rb").read()',
     "tf.io.serialize_tensor": "array.tobytes()",
-    "tf.io.write_file": 'open(name, "wb").write(contents)',
     "tf.is_tensor": "isinstance(x, jax.Array)",
     "tf.keras.*": "Keras 3 does not have it",
     "tf.keras.backend.*": "see keras.ops, and jnp",
@@ -749,16 +734,9 @@ RENAMED_METHODS: dict[str, str] = {
 THOUGHT_METHODS: dict[str, str] = {
     "CheckpointManager.*": "rx.train.CheckpointManager does not have it",
     "Dataset.*": "rx.data.Dataset does not have it: see from_generator",
-    "Dataset.bucket_by_sequence_length": "a generator of batches: rx.data.Dataset.from_generator",
-    "Dataset.counter": "rx.data.Dataset.range",
-    "Dataset.get_single_element": "next(iter(dataset))",
-    "Dataset.group_by_window": "a generator of batches: rx.data.Dataset.from_generator",
-    "Dataset.ignore_errors": "catch them in the function of dataset.map",
     "Dataset.make_initializable_iterator": "iter(dataset); nothing is initialized",
     "Dataset.output_shapes": "dataset.element_spec",
     "Dataset.output_types": "dataset.element_spec",
-    "Dataset.ragged_batch": "dataset.padded_batch",
-    "Dataset.snapshot": "dataset.cache(filename)",
     "DistributedDataset.*": "loop over it, or iter() of it",
     "GradientTape.*": "loss, gradients = rx.value_and_grad(loss_fn, variables)",
     "GradientTape.gradient": "loss, gradients = rx.value_and_grad(loss_fn, variables)",
