@@ -201,11 +201,17 @@ def test_two_workers_have_the_losses_of_one_process(tmp_path: Path):
 def test_workers_that_were_killed_end_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    """The command that README has for it, with one device for each worker."""
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    name, options = "11_killed_worker.py", ["--devices-per-worker=1", "--max-restarts=1"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [command] = re.findall(
+        r"^replicax launch --workers 2 (.*) examples/(11\S*\.py) (--kill-at .*)$", readme, re.M
+    )
+    options, name, fault = command
+    options = ["--devices-per-worker=1", *options.split()]
     quiet = launch(tmp_path, name, *options, arguments=["--checkpoints=quiet"])
-    hurt = launch(tmp_path, name, *options, arguments=["--checkpoints=hurt", "--kill-at=33"])
+    hurt = launch(tmp_path, name, *options, arguments=fault.split())
     assert "worker 1 was killed by SIGKILL; restart 1 of 1" in hurt
     # Checkpoints are written in the background: how many are whole by then is up to the machine.
     found = re.search(r"goes on after step (\d+)$", hurt, re.M)

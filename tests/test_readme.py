@@ -3,10 +3,8 @@
 import re
 import shlex
 import subprocess
-from pathlib import Path
 
 from tests.guards import ROOT
-from tests.scripts import run_python
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -35,17 +33,14 @@ def test_the_diff_leads_from_one_example_to_the_other():
     assert is_in_order(after, lines_of("03_compiled.py"))
 
 
-def test_commands_work(tmp_path: Path):
+def test_commands_work():
     commands = [
         shlex.split(line, comments=True) for block in blocks("bash") for line in block.splitlines()
     ]
     assert [command[0] for command in commands] == ["make", "make", "replicax"]
     for command in commands[:2]:  # CI calls these two; here, that they are there
         subprocess.run([*command, "--dry-run"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    arguments = [str(ROOT / word) if word.endswith(".py") else word for word in commands[2][1:]]
-    output = run_python(["-m", "replicax", *arguments], tmp_path, warm=True)
-    assert "restart 1 of 1" in output
-    assert "goes on after step" in output
+    # The third is run by the test of its example.
 
 
 def test_numbers_are_those_of_the_results():

@@ -182,8 +182,9 @@ def become(request: dict[str, Any], stdout: int, stderr: int) -> None:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     os.environ.clear()
     os.environ.update(request["environment"])
-    assert isinstance(sys.stdout, io.TextIOWrapper)
-    sys.stdout.reconfigure(write_through="PYTHONUNBUFFERED" in os.environ)
+    if "PYTHONUNBUFFERED" in os.environ:
+        raw = io.FileIO(1, "w", closefd=False)
+        sys.stdout = sys.__stdout__ = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
     for name, kind in _SETTINGS.items():
         if name in os.environ:
             jax.config.update(name.lower(), kind(os.environ[name]))

@@ -1,14 +1,14 @@
 """Threads that run strategies at once, Ctrl-C, and the end: in processes of their own."""
 
+import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.guards import ROOT
+from tests.processes import Job
 from tests.scripts import run_python
 
 START = """
@@ -75,37 +75,16 @@ print("done")
 
 def interrupt(program: str, folder: Path, times: int = 1) -> str:
     """Starts the program, sends Ctrl-C once it prints "ready", and returns what it prints."""
-    (folder / "program.py").write_text(START + program)
-    environment = {
-        "PYTHONPATH": str(ROOT / "src"),
-        "PATH": "",
-        "JAX_PLATFORMS": "cpu",
-        "JAX_NUM_CPU_DEVICES": "8",
-        "PYTHONUNBUFFERED": "1",
-    }
-    process = subprocess.Popen(
-        [sys.executable, "program.py"],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        assert process.stdout
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line.strip() == "ready":
-                break
+    path = folder / "interrupted.py"
+    path.write_text(START + program)
+    job = Job([[sys.executable, str(path)]], [{"JAX_NUM_CPU_DEVICES": "8"}], imports=())
+    with job:
+        job.wait_for(0, re.compile("^ready$"))
         for _ in range(times):
             time.sleep(0.3)
-            process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=200)
-    finally:
-        process.kill()
-        process.wait()
-    return "".join(lines) + rest
+            job.signal(0, signal.SIGINT)
+        job.expect_exit()
+    return job[0].output
 
 
 AFTERWARDS = """
