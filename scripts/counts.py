@@ -97,7 +97,7 @@ def _private_names(room: str) -> frozenset[str]:
 
 
 # Private by their spelling, and of nobody in the house.
-_OF_PYTHON = frozenset({"_replace", "_exit"})  # of named tuples, of `os`
+_OF_PYTHON = frozenset({"_replace", "_make", "_exit"})  # of named tuples, of `os`
 _OF_LIBRARIES = {
     "leaves": frozenset({"_arrays", "_trace"}),  # of JAX
     "integrations": frozenset({"_dtype", "_metrics", "_variables"}),  # of Keras

@@ -1,12 +1,7 @@
 """The command `replicax`.
 
-<<<<<<< HEAD
-`launch` runs workers, `doctor` looks at the machine and the cluster, `migrate` ports programs,
-`plan` tells what a script would need on hardware that is not here.
-=======
-`launch` runs workers, `doctor` looks at the machine and the cluster, `migrate` ports programs, and
-`convert` their checkpoints.
->>>>>>> weights
+`launch` runs workers, `doctor` looks at the machine and the cluster, `migrate` ports programs and
+`convert` their checkpoints, `plan` tells what a script would need on hardware that is not here.
 """
 
 import argparse
@@ -40,15 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "doctor", help="look at devices, versions, network and cluster; say what is wrong"
     )
     doctoring.add_argument("--json", action="store_true", help="print what was found as JSON")
-<<<<<<< HEAD
     planning = commands.add_parser(
         "plan", help="tell what a script would need on hardware that is not here"
     )
     add_plan_options(planning)
-=======
     converting = commands.add_parser("convert", help="write a checkpoint in another form")
     add_convert_options(converting)
->>>>>>> weights
     migrating = commands.add_parser("migrate", help="port programs that use tf.distribute")
     add_migrate_options(migrating)
 
@@ -57,18 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _launch(launch_options(launching, arguments[1:]), launching)
     parsed = parser.parse_args(arguments)
     try:
-<<<<<<< HEAD
         match parsed.command:
             case "migrate":
                 return migrate(parsed)
+            case "convert":
+                return convert(parsed)
             case "plan":
                 return plan(parsed)
         return doctor(as_json=parsed.json)
-=======
-        if parsed.command == "convert":
-            return convert(parsed)
-        return migrate(parsed) if parsed.command == "migrate" else doctor(as_json=parsed.json)
->>>>>>> weights
     except KeyboardInterrupt:
         return 130
 

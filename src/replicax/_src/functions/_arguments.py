@@ -179,7 +179,6 @@ class Arguments:
         ]
         return variant
 
-<<<<<<< HEAD
     def for_each_replica(self, count: int) -> Self:
         """These arguments with a variant for each of so many replicas."""
         numbered = copy.copy(self)
@@ -201,7 +200,7 @@ class Arguments:
             for value in self.inputs
         ]
         return [*map(as_array, parts), as_array(np.int32(self.which_here(mesh)[0]))]
-=======
+
     def of_shapes(self, shapes: Iterable[Sequence[Any]]) -> Self:
         """These arguments with other shapes of the inputs, to trace with; they may be symbolic."""
         other = copy.copy(self)
@@ -211,7 +210,6 @@ class Arguments:
             for look in self.looks
         ]
         return other
->>>>>>> weights
 
     def rebuilt(self, tracers: Sequence[Any], mesh: ReplicaMesh | None) -> tuple[Any, Any]:
         """`(args, kwargs)` with tracers in the place of the inputs."""

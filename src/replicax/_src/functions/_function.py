@@ -552,7 +552,6 @@ class Function(Generic[P, R]):
             return self.explain(*args, **kwargs)
         return Explanation(self._name, report, "as one program", retraces)
 
-<<<<<<< HEAD
     def _explain_elsewhere(
         self, devices: PlannedDevices, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Explanation:
@@ -570,7 +569,7 @@ class Function(Generic[P, R]):
             there = Function(self._python_function, None, self._name)
             there._state.has_created = self._state.has_created
             return there.explain(*args, **kwargs)
-=======
+
     def export(
         self,
         path: str | os.PathLike[str],
@@ -605,7 +604,6 @@ class Function(Generic[P, R]):
             specs or self.input_signature or (),
             platforms,
         )
->>>>>>> weights
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Function:
         specs = None if self._signature is None else self._signature.specs

@@ -55,11 +55,8 @@ def trace_function(
     place: Place,
     may_create: bool,
     refs: Collection[Variable],
-<<<<<<< HEAD
     leftovers: Leftovers | None = None,
-=======
     world: Callable[[ProgramTrace], TracedWorld] = TracedWorld,
->>>>>>> weights
 ) -> Traced:
     """Calls the function once, with tracers for its arguments.
 
@@ -70,14 +67,11 @@ def trace_function(
       place: where the program will run.
       may_create: whether variables may be made.
       refs: the variables that inner functions read and change.
-<<<<<<< HEAD
       leftovers: of a variant: what replicas leave in Python, if that has to be right.
+      world: makes the world of the trace.
 
     Raises:
       NumberNeeded: Python needs the number of each replica.
-=======
-      world: makes the world of the trace.
->>>>>>> weights
     """
     variant: VariantTrace | None = None
     inputs: Sequence[Any] = ()
@@ -92,14 +86,9 @@ def trace_function(
     found: list[tuple[ProgramTrace, Returned]] = []
 
     def flat(*tracers: jax.Array) -> list[Any]:
-<<<<<<< HEAD
         trace = ProgramTrace(place, may_create, refs, inputs, variant)
         traces.append(trace)
-        with trace.active(TracedWorld(trace)):
-=======
-        trace = ProgramTrace(place, may_create, refs, inputs)
         with trace.active(world(trace)):
->>>>>>> weights
             args, kwargs = arguments.rebuilt(tracers, place.mesh)
             returned = Returned(body(*args, **kwargs), trace)
             results, returned.arrays = returned.arrays, []
