@@ -207,7 +207,7 @@ def test_one_program_per_shape():
     strategy = mirrored(2)
     value = on_devices(strategy, [jnp.ones(17), jnp.ones(17)])
     strategy.reduce("SUM", value, axis=None)
-    programs = _all_reduce._all_reduce_program(value_mesh(strategy), ReduceOp.SUM, 0).__wrapped__
+    programs = _all_reduce.all_reduce_program(value_mesh(strategy), ReduceOp.SUM, 0).__wrapped__
     compiled = programs._cache_size()
     for _ in range(5):
         strategy.reduce("SUM", value, axis=None)

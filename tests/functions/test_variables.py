@@ -469,9 +469,11 @@ def test_a_layer_made_inside_a_loss(strategy: Any):
         return jnp.sum(made[0] * x + made[1])
 
     def replica_fn(x: Any) -> Any:
-        value = rx.value_and_grad(lambda: loss(x), list(made))[0]
+        value = rx.value_and_grad(lambda: loss(x), [other, *made])[0]
         return value, rx.grad(lambda: loss(x), made)
 
+    with strategy.scope():
+        other = rx.Variable(1.0)
     step = rx.function(lambda x: strategy.run(replica_fn, (x,)))
     x = rx.distribute.PerReplica([jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])])
     for _ in range(2):

@@ -34,11 +34,6 @@ def if_on_an_array(strategy):
     compiled(strategy, lambda x: x if x > 0 else -x)
 
 
-@misuse(jax.errors.TracerBoolConversionError, r"boolean", r"number of a replica is such an array")
-def if_on_the_replica(strategy):
-    compiled(strategy, lambda x: x if context().replica_id_in_sync_group == 0 else -x)
-
-
 @misuse(jax.errors.TracerArrayConversionError, r"__array__", r"Use jax\.numpy, or return the array")
 def numpy_of_an_array(strategy):
     compiled(strategy, lambda x: np.sin(x))
