@@ -65,6 +65,16 @@ def test_in_replicas(name: str, rows: tuple[int, ...]):
         assert how in str(compiled.explain(shares_of(rows)))
 
 
+def test_one_replica_has_a_number_too():
+    strategy = mirrored(1)
+
+    def replica_fn(x: Any) -> Any:
+        return (x * 2 if number() == 0 else x), number()
+
+    found = rx.function(lambda x: strategy.run(replica_fn, args=(x,)))(jnp.ones(2))
+    same(list(found), [jnp.full(2, 2.0), jnp.asarray(0)])
+
+
 def test_state_that_each_replica_changes_in_its_own_way():
     strategy = mirrored(2)
     kept: list[Any] = []

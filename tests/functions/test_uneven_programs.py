@@ -113,9 +113,9 @@ ACROSS_REPLICAS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "gathered": (lambda s, x: s.gather(x, axis=0), "eagerly, because"),
     "all rows, counted": (
         lambda s, x: jnp.float32(sum(len(part) for part in s.experimental_local_results(x))),
-        "exchange differs in shape",
+        "eagerly, because",
     ),
-    "one component": (lambda s, x: s.experimental_local_results(x)[1] * 2, "differs in shape"),
+    "one component": (lambda s, x: s.experimental_local_results(x)[1] * 2, "eagerly, because"),
     "components of one shape": (
         lambda s, x: s.experimental_local_results(s.run(jnp.sum, args=(x,)))[1] * 2,
         ONE_PROGRAM,

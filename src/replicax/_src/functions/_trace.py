@@ -484,7 +484,7 @@ class ProgramTrace:
                 return self.variant.replica
             self.has_told_number = True
             return jax.lax.axis_index(REPLICA_AXIS)
-        return jnp.asarray(replica_id, jnp.int32)
+        return replica_id
 
     def require_devices(self, strategy: StrategyLike, devices: tuple[Device, ...]) -> None:
         """Makes sure that the program is for the replicas on these devices."""
