@@ -13,8 +13,21 @@ from jax.typing import DTypeLike as DTypeLike
 if TYPE_CHECKING:
     from jax.extend.core import Literal, Var
     from jax.typing import ArrayLike
-    from jaxlib._jax import Device as Device  # jax.Device is a variable to type checkers
     from typing_extensions import override as override
+
+    class Device:
+        """`jax.Device`, of which type checkers know nothing: what we use of it."""
+
+        id: int
+        platform: str
+        device_kind: str
+        process_index: int
+        client: Any
+        coords: tuple[int, ...]
+        core_on_chip: int
+        slice_index: int
+
+        def memory_stats(self) -> dict[str, int] | None: ...
 else:
     Device = jax.Device
     if sys.version_info >= (3, 12):

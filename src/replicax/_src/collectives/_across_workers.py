@@ -4,6 +4,10 @@ Programs of one mesh must be the same on all workers, and eager values may diffe
 shapes travel first.
 """
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import functools

@@ -3,6 +3,12 @@
 A program is compiled once for the shapes it is called with and kept by JAX's own cache.
 """
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+# What users pass is checked.
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 import functools

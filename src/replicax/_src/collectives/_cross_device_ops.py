@@ -6,6 +6,11 @@
 variables, and the gradients of an optimizer.
 """
 
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+# What users pass is checked.
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 import abc

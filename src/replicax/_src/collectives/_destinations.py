@@ -1,5 +1,9 @@
 """Where a reduction's result goes: the devices that a destination stands for."""
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -6,6 +6,10 @@ of an all-reduce is an all-reduce with the same op; that of an all-gather is the
 of the summed cotangent.
 """
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

@@ -5,6 +5,9 @@ are flattened, concatenated into packs, reduced, and split again. Large ones go 
 copy costs more than the collective.
 """
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import math

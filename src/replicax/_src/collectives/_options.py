@@ -1,5 +1,8 @@
 """Options of collective operations: how much to fuse, and how long to wait."""
 
+# What users pass is checked.
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 import dataclasses

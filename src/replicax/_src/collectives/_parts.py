@@ -4,6 +4,9 @@ State that is cut over the replicas (`Layout.replica_dim`) is put together where
 what is added up to change it is scattered at once: each replica gets the sum of its own part only.
 """
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import jax

@@ -1,5 +1,8 @@
 """Values of replicas, computed with one after the other or all at once: see `context/_world.py`."""
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import math
@@ -107,7 +110,7 @@ class SeparateReplicas(Replicas):
     def update_copies(
         self, devices: Sequence[Device], updating: Updating, update: Callable[[Any], Any]
     ) -> Any:
-        results = []
+        results: list[Any] = []
         for index, device in enumerate(devices):
             with updating(index, device):
                 results.append(update(index))

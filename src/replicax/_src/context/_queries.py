@@ -1,5 +1,8 @@
 """Asking which context one is in: the public functions, and the checks that use them."""
 
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -1,5 +1,10 @@
 """`ReplicaContext`: what a replica function can ask, and how it meets the other replicas."""
 
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+# What users pass is checked.
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence

@@ -1,5 +1,8 @@
 """Entering and leaving a strategy: `strategy.scope()` and `experimental_set_strategy`."""
 
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import sys

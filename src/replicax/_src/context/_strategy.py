@@ -4,6 +4,9 @@
 private names, because users reach the same objects; the functions here are for other rooms.
 """
 
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence

@@ -4,6 +4,9 @@ A computation is a block of cores, `shape`, `stride` apart. The axes are x, y, z
 orders are TensorFlow's, number by number.
 """
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,8 @@
 """`DeviceAssignment`: which device is which logical core of which replica."""
 
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import enum

@@ -1,5 +1,8 @@
 """Launching programs with collectives: in one order on all devices, and few at a time."""
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import abc

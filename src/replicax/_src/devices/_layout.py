@@ -1,10 +1,14 @@
 """How one array lies on the devices of replicas: what is cut over what."""
 
+# What users pass is checked.
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +17,10 @@ def whole_numbers(parts: object, what: str, size_of: str) -> tuple[int, ...]:
     """A list of numbers of parts, checked: each is at least 1."""
     if isinstance(parts, str | bytes) or not isinstance(parts, Sequence | np.ndarray):
         raise TypeError(f"{what}: `{size_of}` is a list of integers; got {parts!r}.")
-    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in parts):
-        raise TypeError(f"{what}: `{size_of}` is a list of integers; got {list(parts)!r}.")
-    found = tuple(int(n) for n in parts)
+    given: list[Any] = list(parts)  # pyright: ignore[reportUnknownArgumentType]  # checked below
+    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in given):
+        raise TypeError(f"{what}: `{size_of}` is a list of integers; got {given!r}.")
+    found = tuple(int(n) for n in given)
     if any(n < 1 for n in found):
         raise ValueError(f"{what}: `{size_of}` has numbers below 1: {list(found)}.")
     return found
@@ -54,7 +59,7 @@ class Layout:
         return [()] * self.replica_dim + [(replica_axis,)]
 
     def __str__(self) -> str:
-        texts = []
+        texts: list[str] = []
         if self.parts:
             texts.append(f"split {list(self.parts)} over the logical devices")
         if self.replica_dim is not None:

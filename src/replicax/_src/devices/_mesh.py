@@ -17,6 +17,9 @@ State may also be cut over the replica axis itself (`Layout.replica_dim`). Such 
 says it is: its parts differ, and together they are the whole.
 """
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import abc

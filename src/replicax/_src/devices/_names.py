@@ -4,6 +4,12 @@
 all taken, in any case. The last form is the canonical one that strategies hand out.
 """
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+# What users pass is checked.
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,9 @@
 """Where plain computations run: `rx.device`."""
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import contextlib

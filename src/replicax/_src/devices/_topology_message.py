@@ -96,7 +96,8 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _numbers(packed: bytes) -> list[int]:
-    found, at = [], 0
+    found: list[int] = []
+    at = 0
     while at < len(packed):
         value, at = _read_varint(packed, at)
         found.append(_as_int32(value))

@@ -125,7 +125,7 @@ class EagerWorld(World):
     def assign(self, variable: Variable, how: Change, value: jax.Array | Mirrored) -> None:
         if isinstance(value, Tracer):
             # Under jax.grad a stored value is the number itself, without its derivative.
-            value = jax.lax.stop_gradient(value)
+            value = jax.lax.stop_gradient(value)  # pyright: ignore  # a Tracer of anything
         if isinstance(value, Tracer) or staging_trace() is not None:
             raise RuntimeError(
                 f"{how} of variable {variable.name!r} inside a function that JAX traces (jax.jit, "

@@ -4,6 +4,11 @@ Mirrored values and variables inherit this. They say in `_array()` which array t
 the current context.
 """
 
+# The functions of `operator` have no types.
+# pyright: reportUnknownMemberType=false
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import operator

@@ -4,6 +4,9 @@ Used as if it were one array it raises, and says what to do: TensorFlow turns it
 objects, silently, in the same places.
 """
 
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -87,7 +90,10 @@ class PerReplica(DistributedValues):
 
 
 def _refusal(what: str) -> Callable[..., NoReturn]:
-    return lambda self, *_: self._refuse(what)
+    def refuse(value: PerReplica, *_: object) -> NoReturn:
+        value._refuse(what)
+
+    return refuse
 
 
 for _name in BINARY_OPERATORS:

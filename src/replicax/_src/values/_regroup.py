@@ -5,6 +5,9 @@ components of one variable become that variable; anything else becomes `PerRepli
 decides, not equality.
 """
 
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -133,7 +136,7 @@ def released(merged: PyTree, devices: tuple[Device, ...]) -> Any:
         if isinstance(leaf, PerReplica) and leaf._values is not None:
             return type(leaf)([release(part) for part in leaf._values])
         if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer):
-            return leaf
+            return leaf  # pyright: ignore[reportUnknownVariableType]  # a Tracer of anything
         is_whole = leaf.sharding.num_devices > 1 and leaf.sharding.is_fully_replicated
         return uncommitted(local_shards(leaf)[0] if is_whole else leaf)
 

@@ -4,6 +4,10 @@ One trace speaks for all replicas: what it holds is *each* replica's own compone
 particular replica is known to the others only through a collective.
 """
 
+# The functions of jax.lax have no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable

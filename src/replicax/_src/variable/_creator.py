@@ -1,9 +1,13 @@
 """How `rx.Variable(...)` becomes a variable: arguments, creators, the strategy's own kind."""
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import jax
@@ -79,7 +83,7 @@ def _chained(creator: Creator, next_creator: Creator) -> Creator:
 
 
 @contextlib.contextmanager
-def variable_creator_scope(variable_creator: Creator) -> Iterator[None]:
+def variable_creator_scope(variable_creator: Creator) -> Generator[None]:
     """Context manager: `variable_creator(next_creator, **kwargs)` makes the variables inside.
 
     As `tf.variable_creator_scope`. It gets all arguments of `rx.Variable`, may change them, call

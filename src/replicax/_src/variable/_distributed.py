@@ -5,6 +5,11 @@ replica context speaks for one copy, update context for the copy being updated, 
 context for all.
 """
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import copy
@@ -111,7 +116,7 @@ class ComponentVariable(Variable):
         return copy.deepcopy(self._container, memo).values[self._index]
 
 
-class DistributedVariable(DistributedValues, Variable):
+class DistributedVariable(DistributedValues, Variable):  # pyright: ignore  # both have `_buffers`
     """What variables with copies share. Made by strategies, never directly."""
 
     _passed_whole: ClassVar[bool] = True

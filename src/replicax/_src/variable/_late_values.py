@@ -8,7 +8,7 @@ times more. Nobody looks, and nothing is marked, while no checkpoint waits.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from replicax._src import _jax_internals
@@ -58,7 +58,7 @@ def are_sources_asked() -> bool:
 
 
 @contextlib.contextmanager
-def outside_of_everything() -> Iterator[None]:
+def outside_of_everything() -> Generator[None]:
     """The default context: no replica, no program that is traced, no loss."""
     frames, thread_state.frames = thread_state.frames, []
     try:

@@ -3,6 +3,9 @@
 A new kind of variable is a new row here before it is a new class.
 """
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import enum

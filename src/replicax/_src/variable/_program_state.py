@@ -6,6 +6,12 @@ a variable has a `StateSlot`: its place in that list. Only a variable that is re
 written by another program in between costs anything at the next call.
 """
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import functools

@@ -3,6 +3,12 @@
 The structure is the user's: parameters of Flax linen or Haiku, an Equinox module, nested lists.
 """
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import dataclasses

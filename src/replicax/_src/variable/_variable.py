@@ -4,6 +4,14 @@
 strategy that is this class itself: one array, on one device.
 """
 
+# Functions of JAX and NumPy have types that say little.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+# What users pass is checked.
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 import inspect
