@@ -79,3 +79,8 @@ def test_the_elements_are_the_same_under_all_options(fetch: bool, buffer: int, r
     made = strategy.distribute_datasets_from_function(lambda c: rows.batch(5), options)
     rows_made = [row for x, _ in made for part in shares(x) for row in part]
     assert rows_made == list(range(10))
+
+
+def test_a_context_is_printed_as_tensorflows_is():
+    context = rx.distribute.InputContext(2, 1, 4)
+    assert str(context) == "rx.distribute.InputContext(input pipeline id 1, total: 2)"
