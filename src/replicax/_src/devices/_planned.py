@@ -187,8 +187,8 @@ def _tpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequen
             devices = _jax_internals.described_devices("tpu", name, **options)
     except Exception as error:
         raise DeviceError(
-            f"XLA's compiler for TPUs does not know {name!r}: {error}. Sizes are 1x1, 2x2, or multiples of 2 by "
-            "multiples of 2 up to 16x16 (v5e, v6e), and multiples of 2x2x1 (v5p)."
+            f"XLA's compiler for TPUs does not know {name!r}: {error}. Sizes are 1x1, 2x2, or "
+            "multiples of 2 by multiples of 2 up to 16x16 (v5e, v6e), and multiples of 2x2x1 (v5p)."
         ) from None
     hosts = {device.process_index for device in devices}
     return devices, len(devices) // len(hosts)
