@@ -91,7 +91,7 @@ def test_state_in_parts_exchanges_what_is_promised(on: str, layout: str):
 
 @pytest.mark.parametrize("on", CHIPS)
 def test_a_transformer_of_nnx(on: str):
-    nnx = pytest.importorskip("flax").nnx
+    nnx = pytest.importorskip("flax.nnx")
 
     class Block(nnx.Module):
         def __init__(self, rngs):

@@ -32,6 +32,7 @@ from replicax._src.devices._planned import HARDWARE as HARDWARE
 from replicax._src.devices._planned import Hardware as Hardware
 from replicax._src.devices._planned import PlannedDevices as PlannedDevices
 from replicax._src.devices._planned import are_plans_made as are_plans_made
+from replicax._src.devices._planned import for_libtpu as for_libtpu
 from replicax._src.devices._planned import plan_of as plan_of
 from replicax._src.devices._planned import planned_devices as planned_devices
 from replicax._src.devices._planned import refuse_planned as refuse_planned

@@ -183,7 +183,7 @@ def _tpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequen
     if math.prod(sizes) == 1:  # one chip of a host
         options["chips_per_host_bounds"] = (1, 1, 1)
     try:
-        with _no_tpu_of_this_machine():
+        with for_libtpu():
             devices = _jax_internals.described_devices("tpu", name, **options)
     except Exception as error:
         raise DeviceError(
@@ -195,8 +195,11 @@ def _tpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequen
 
 
 @contextlib.contextmanager
-def _no_tpu_of_this_machine() -> Iterator[None]:
-    """Keeps libtpu, when it is loaded, from looking for a TPU of this machine, and for others."""
+def for_libtpu() -> Iterator[None]:
+    """Around what libtpu does: keeps it from looking for a TPU of this machine, and for others.
+
+    It also reads `XLA_FLAGS`, and ends the process if one of them is for the CPU alone.
+    """
     wanted = {
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # a TPU is one process's alone; here is none
         "TPU_SKIP_MDS_QUERY": "1",
@@ -204,12 +207,15 @@ def _no_tpu_of_this_machine() -> Iterator[None]:
         "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     }
     added = {name: value for name, value in wanted.items() if name not in os.environ}
+    flags = os.environ.pop("XLA_FLAGS", None)
     os.environ.update(added)
     try:
         yield
     finally:
         for name in added:
             del os.environ[name]
+        if flags is not None:
+            os.environ["XLA_FLAGS"] = flags
 
 
 def _gpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequence[Device], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import math
 import re
 import time
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 from replicax._src._typing import Device
-from replicax._src.devices import PlannedDevices
+from replicax._src.devices import PlannedDevices, for_libtpu
 from replicax._src.planning._hlo import Collective, Program
 from replicax._src.planning._plan import Exchange, Plan
 
@@ -60,7 +61,8 @@ def compiled_plan(
         memory[each.kind] += each.bytes
     state = sum(memory.values())
     begun = time.perf_counter()
-    compiled, problem = _compiled(lowered)
+    with for_libtpu() if plan.hardware.platform == "tpu" else contextlib.nullcontext():
+        compiled, problem = _compiled(lowered)
     taken = time.perf_counter() - begun
     peak, flops, estimate, touched = state, None, None, None
     exchanges, largest = [], []
