@@ -47,6 +47,11 @@ def test_every_folder_is_a_benchmark_that_says_what_it_measures():
     assert read_notes().keys() <= chapters().keys() | {"page", "glance", "slower"}
 
 
+def test_weights_are_read_and_held_once(tmp_path: Path):
+    output = run_python([str(BENCHMARKS), "weights", "--quick", "--no-peers"], tmp_path)
+    assert "1,000 small tensors" in output and "4 MiB in 16 tensors" in output
+
+
 def test_benchmark_of_the_readme_is_found_and_runs(tmp_path: Path):
     code = (BENCHMARKS / "README.md").read_text().split("```python\n")[1].split("```")[0]
     folder = tmp_path / "benchmarks"

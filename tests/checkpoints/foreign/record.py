@@ -119,7 +119,9 @@ def record_model(folder: Path, name: str) -> None:
         model = models.built(keras, name)
     restored: Any = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     restored.read(str(folder / "saved")).assert_consumed()
-    values = {f"before/{key}": value for key, value in models.values_of(model).items()}
+    values: dict[str, Any] = {
+        f"before/{key}": value for key, value in models.values_of(model).items()
+    }
     losses = models.train(keras, model, name, 1)
     after = models.values_of(model) | mean_of_copies(model, strategy)
     values |= {f"after/{key}": value for key, value in after.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import re
 import shutil
@@ -188,10 +189,11 @@ class _Read(Mapping[str, np.ndarray]):
         self._reader = reader
         self._old = {new: old for old, new in found.moved.items()}
         self._progress = progress
+        self._shapes = reader.get_variable_to_shape_map()
+        self._dtypes = reader.get_variable_to_dtype_map()
 
     def size_of(self, name: str) -> int:
-        shape = self._reader.get_variable_to_shape_map()[name]
-        return int(np.prod(shape)) * self._reader.get_variable_to_dtype_map()[name].itemsize
+        return math.prod(self._shapes[name]) * self._dtypes[name].itemsize
 
     @override
     def __getitem__(self, name: str) -> np.ndarray:

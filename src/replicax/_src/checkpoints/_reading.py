@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import os
 from typing import Any, final
 
@@ -45,18 +46,21 @@ class CheckpointReader(abc.ABC):
     @abc.abstractmethod
     def _read(self, name: str) -> np.ndarray: ...
 
+    @functools.cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self.get_variable_to_shape_map())
+
     def has_tensor(self, tensor_str: str) -> bool:
         """Returns whether something of this name is saved."""
-        return self._spelt(tensor_str) in self.get_variable_to_shape_map()
+        return self._spelt(tensor_str) in self._names
 
     def get_tensor(self, tensor_str: str) -> np.ndarray:
         """Returns the value of this name; of random keys what `jax.random.key_data` gives."""
         name = self._spelt(tensor_str)
-        names = self.get_variable_to_shape_map()
-        if name not in names:
+        if name not in self._names:
             raise KeyError(
                 f"There is no {name!r} in the checkpoint {self.path}. There are: "
-                f"{', '.join(names)}."
+                f"{', '.join(sorted(self._names))}."
             )
         return self._read(name)
 

@@ -191,7 +191,7 @@ def _write(
         with open(os.path.join(partial, PROGRAM), "wb") as file:
             file.write(exported.serialize())
         # NumPy's files know neither bfloat16 nor its kind: such are stored as the bits.
-        stored = {
+        stored: dict[str, Any] = {
             each["key"]: value if value.dtype.isbuiltin == 1 else _bits(value)
             for each, value in zip(described, values, strict=True)
         }

@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, NoReturn, final
+from typing import Any, ClassVar, NoReturn
 
 import jax
 
@@ -45,7 +45,6 @@ from replicax._src.variable import (
 _loss_stamp = jax.make_user_context(None)
 
 
-@final
 class TracedWorld(World):
     """What is done becomes a part of `program`."""
 

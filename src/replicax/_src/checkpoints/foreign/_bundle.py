@@ -255,7 +255,8 @@ class Bundle:
             return self._read_texts(tensor)
         found = self._empty(tensor)
         # A view of a flat array of bytes: `memoryview` knows neither bfloat16 nor empty arrays.
-        into = memoryview(found.reshape(-1).view(np.uint8)) if tensor.size else memoryview(b"")
+        flat: Any = found.reshape(-1).view(np.uint8)
+        into = memoryview(flat) if tensor.size else memoryview(b"")
         self._check(tensor, self._pieces(tensor, into))
         if self._order == ">":
             found.byteswap(inplace=True)

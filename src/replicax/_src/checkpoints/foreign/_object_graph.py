@@ -37,9 +37,10 @@ def objects_of(bundle: Bundle) -> list[dict[str, Any]]:
     if GRAPH not in bundle.tensors:
         return _by_name(bundle)
     content = bundle.read(GRAPH)
-    if content.shape or not isinstance(content[()], bytes):
+    text = None if content.shape else content.item()
+    if not isinstance(text, bytes):
         raise ValueError(f"{GRAPH} is not one text")
-    nodes = list(parsed("ObjectGraph", content[()]).nodes)
+    nodes = list(parsed("ObjectGraph", text).nodes)
     if not nodes:
         raise ValueError(f"{GRAPH} has no objects")
     objects: list[dict[str, Any]] = [{"kind": Kind.OBJECT, "path": ""} for _ in nodes]
