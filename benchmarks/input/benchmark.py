@@ -61,7 +61,7 @@ class Input(Benchmark):
 
     name, title, tables = "input", "Input", (INPUT,)
     peers = ("tensorflow", "grain", "torch")
-    parts = ("a", "b", "c", "d", "e", "f", "prefetch", "state", "training")
+    parts = ("a", "b", "c", "d", "e", "f", "g", "prefetch", "state", "training")
     rounds = 7
     quick = {"rounds": 2}
 

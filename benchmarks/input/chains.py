@@ -40,6 +40,28 @@ class Chains:
         paths = self.data.e.paths(self.data.folder)
         return self.library.data.TextLineDataset(paths).batch(self.data.e.batch)
 
+    def sampled(self) -> Any:
+        """Rows of two data sets, drawn at random until both are read."""
+        datasets, half = self.library.data.Dataset, self.data.b.count // 2
+        parts = (slice(0, half), slice(half, None))
+        halves = [
+            datasets.from_tensor_slices(tuple(each[part] for each in self.data.b.columns))
+            for part in parts
+        ]
+        return datasets.sample_from_datasets(halves, [0.5, 0.5], seed=1).batch(self.data.b.batch)
+
+    def bucketed(self) -> Any:
+        """Rows of 1 to 59 numbers in batches of similar lengths."""
+        library = self.library
+        lengths = np.random.default_rng(1).integers(1, 60, self.data.b.count // 8)
+        rows = [np.arange(length, dtype=np.int32) for length in lengths]
+        signature = library.TensorSpec([None], np.int32)
+        dataset = library.data.Dataset.from_generator(lambda: rows, output_signature=signature)
+        return dataset.bucket_by_sequence_length(self._length, [10, 20, 30, 40], [64] * 5)
+
+    def _length(self, row: Any) -> Any:
+        return len(row) if isinstance(row, np.ndarray) else self.library.shape(row)[0]
+
     def parsed(self, some: Any) -> Any:
         return self.library.io.parse_example(some, self.features)
 
@@ -83,6 +105,8 @@ class Chains:
                 d.batches, records().map(self.parsed_single, *parallel).batch(d.batch)
             ),
             "e": lambda: files(e.batches, self.lines()),
+            "g sample": lambda: files(b.batches, self.sampled()),
+            "g bucket": lambda: files(None, self.bucketed()),
         }
 
     def workers(self, distribute: Callable[[Any, int], Pipeline]) -> Pipelines:

@@ -29,6 +29,8 @@ TITLES = {
     "d parse plain": "(d) the same in plain Python",
     "d parse single": "(d) map(parse_single_example).batch",
     "e": "(e) lines of text",
+    "g sample": "(g) rows of 16 floats, sample_from_datasets",
+    "g bucket": "(g) bucket_by_sequence_length, an epoch",
 }
 # Of a pipeline of ours and a side: at most so many times the limit's cost, or at least so many
 # times faster than a library; None: no goal. The last is the side's pipeline, if it has another.
@@ -56,6 +58,8 @@ GOALS: tuple[tuple[str, str, float | None, str], ...] = (
     ("d parse single", TENSORFLOW, 5, ""),
     ("e", LIMIT, 1.3, ""),
     ("e", TENSORFLOW, 10, ""),
+    ("g sample", TENSORFLOW, None, ""),
+    ("g bucket", TENSORFLOW, None, ""),
 )
 # Of one worker of two.
 FASTER_GOALS = {"records FILE": 4.0, "text FILE": 8.0}

@@ -29,7 +29,7 @@ def read_columns(
     Raises:
       ValueError: If a record or a feature is malformed, or a feature holds values of another kind.
     """
-    wanted = [(name, feature, Values(feature)) for name, feature in features.items()]
+    wanted = [(name, feature, _Values(feature)) for name, feature in features.items()]
     for number, content in enumerate(contents):
         found = _features_in(content, features, number, title)
         for name, feature, values in wanted:
@@ -62,7 +62,7 @@ def names_in(record: bytes) -> list[str]:
 
 
 @final
-class Values:
+class _Values:
     """The values of one feature, collected from record after record."""
 
     def __init__(self, feature: FeatureConfig):

@@ -6,12 +6,13 @@ What belongs to a whole record, its context, has the form of an `Example`, and i
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, NoReturn, final
 
 import numpy as np
 
-from replicax._src.records._by_protobuf import Title, Values, decode_error, list_in
+from replicax._src.records._by_protobuf import Title, decode_error, list_in
 from replicax._src.records._example import (
     as_records,
     parse_example,
@@ -184,7 +185,7 @@ class _StepReader:
     def __init__(self, key: str, feature: FeatureConfig):
         self._name = getattr(feature, "value_key", None) or key
         self._feature = feature
-        self._values = Values(feature)
+        self._flat: list[Any] = []
         self._counts: list[int] = []
         self._steps: list[int] = []
         # In every step as many values, if the feature says so.
@@ -202,19 +203,29 @@ class _StepReader:
             self._steps.append(0)
             return
         self._steps.append(len(steps))
+        field = self._feature.field
+        kinds = {message.WhichOneof("kind") for message in steps}
+        values = [getattr(message, field).value for message in steps]
+        counts = [*map(len, values)]
+        if kinds - {field, None} or (self._size is not None and {*counts} - {self._size}):
+            self._refuse(steps, counts, number, title)
+        self._counts += counts
+        self._flat.extend(itertools.chain.from_iterable(values))
+
+    def _refuse(
+        self, steps: Sequence[Any], counts: Sequence[int], number: int, title: Title
+    ) -> NoReturn:
+        """Raises the error of the first step that does not fit."""
         for step, message in enumerate(steps):
             where = functools.partial(_place, step, number, title)
-            found = list_in(message, self._name, self._feature, where)
-            count = 0 if found is None else len(found.value)
-            if self._size is not None and count != self._size:
+            list_in(message, self._name, self._feature, where)
+            if self._size is not None and counts[step] != self._size:
                 raise ValueError(
-                    f"The feature {self._name!r} of {where()} has {count} values, and "
+                    f"The feature {self._name!r} of {where()} has {counts[step]} values, and "
                     f"{self._feature} has {self._size}. If the number varies, use "
                     "rx.io.RaggedFeature or rx.io.VarLenFeature."
                 )
-            self._counts.append(count)
-            if found is not None:
-                self._values.add(found)
+        raise AssertionError("all steps fit")
 
     def _refuse_missing(self, lists: Mapping[bytes, object], number: int, title: Title) -> None:
         feature = self._feature
@@ -226,7 +237,7 @@ class _StepReader:
             )
 
     def result(self) -> _Steps:
-        flat = self._values.column().flat
+        flat = np.fromiter(self._flat, self._feature.dtype, len(self._flat))
         return _Steps(flat, np.array(self._counts, np.int64), np.array(self._steps, np.int64))
 
 
