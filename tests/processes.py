@@ -140,7 +140,8 @@ def command(
     arguments: Sequence[str], *, environment: Environment | None = None, timeout: float = TIMEOUT
 ) -> Job:
     """Returns a job of one process, such as a launcher; whatever it starts ends with the job."""
-    return Job([list(arguments)], [environment or {}], timeout=timeout)
+    imports = () if list(arguments[:2]) == [sys.executable, "-m"] else None
+    return Job([list(arguments)], [environment or {}], timeout=timeout, imports=imports)
 
 
 def run_workers(program: Program, count: int, **options: Any) -> list[Worker]:
