@@ -140,8 +140,7 @@ def command(
     arguments: Sequence[str], *, environment: Environment | None = None, timeout: float = TIMEOUT
 ) -> Job:
     """Returns a job of one process, such as a launcher; whatever it starts ends with the job."""
-    imports = () if list(arguments[:2]) == [sys.executable, "-m"] else None
-    return Job([list(arguments)], [environment or {}], timeout=timeout, imports=imports)
+    return Job([list(arguments)], [environment or {}], timeout=timeout)
 
 
 def run_workers(program: Program, count: int, **options: Any) -> list[Worker]:
