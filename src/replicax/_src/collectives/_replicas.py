@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax._src._jax_internals import weakened
-from replicax._src._typing import Device, override
+from replicax._src._typing import Device, Tracer, override
 from replicax._src.collectives._all_reduce import (
     all_reduce_in_trace,
     all_reduce_program,
@@ -124,7 +124,9 @@ class SeparateReplicas(Replicas):
 
     @override
     def over_all(self, number: int, add_up: Callable[[jax.Array], jax.Array]) -> Any:
-        return add_up(jnp.asarray(number))
+        total = add_up(jnp.asarray(number))
+        # A number of Python's spares a loss that is differentiated some operations.
+        return total if isinstance(total, Tracer) else int(total)
 
 
 class ReplicasTogether(Replicas):
