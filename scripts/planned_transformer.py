@@ -22,7 +22,10 @@ import replicax as rx
 
 
 class Size(NamedTuple):
-    """How large a transformer is; `rows` and `length` are of each replica's share of a batch."""
+    """How large a transformer is; `rows` and `length` are of each replica's share of a batch.
+
+    `is_stacked`: whether the layers are the rows of one variable each, for `jax.lax.scan`.
+    """
 
     layers: int
     width: int
@@ -31,6 +34,7 @@ class Size(NamedTuple):
     letters: int
     rows: int
     length: int
+    is_stacked: bool = False
 
     @property
     def parameters(self) -> int:
@@ -39,9 +43,10 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "small": Size(2, 256, 768, 4, 4096, 4, 128),
+    "small": Size(2, 512, 1536, 8, 4096, 4, 128),
     "1b": Size(20, 2048, 5632, 16, 32768, 8, 1024),
     "8b": Size(8, 8192, 28672, 64, 32768, 1, 2048),
+    "8b-stacked": Size(32, 4096, 14336, 32, 128256, 1, 2048, is_stacked=True),
 }
 
 
@@ -57,14 +62,17 @@ def weights_of(size: Size) -> dict[str, Any]:
     }
     ends = {"letters": (size.letters, width), "scores": (width, size.letters)}
 
-    def normal(shapes: dict[str, tuple[int, int]], key: jax.Array) -> dict[str, jax.Array]:
+    def normal(shapes: dict[str, tuple[int, ...]], key: jax.Array) -> dict[str, jax.Array]:
         keys = jax.random.split(key, len(shapes))
         return {
-            name: jax.random.normal(key, shape) * shape[0] ** -0.5
+            name: jax.random.normal(key, shape) * shape[-2] ** -0.5
             for key, (name, shape) in zip(keys, shapes.items(), strict=True)
         }
 
     keys = jax.random.split(jax.random.key(0), size.layers + 1)
+    if size.is_stacked:
+        stacked = {name: (size.layers, *shape) for name, shape in layer.items()}
+        return {"ends": normal(ends, keys[0]), "layers": [normal(stacked, keys[1])]}
     layers = [normal(layer, key) for key in keys[1:]]
     return {"ends": normal(ends, keys[0]), "layers": layers}
 
@@ -78,8 +86,17 @@ def loss_of(weights: dict[str, Any], tokens: jax.Array, size: Size) -> jax.Array
     x, y = tokens[:, :-1], tokens[:, 1:]
     ends = weights["ends"]
     hidden = _half(ends["letters"])[x]
-    for layer in weights["layers"]:
-        hidden = jax.checkpoint(functools.partial(_layer, layer, size.heads))(hidden)
+    if size.is_stacked:
+        stacked = {name: _half(each) for name, each in weights["layers"][0].items()}
+
+        @jax.checkpoint
+        def layer_of(hidden: jax.Array, row: dict[str, jax.Array]) -> tuple[jax.Array, None]:
+            return _layer(row, size.heads, hidden), None
+
+        hidden, _ = jax.lax.scan(layer_of, hidden, stacked)
+    else:
+        for layer in weights["layers"]:
+            hidden = jax.checkpoint(functools.partial(_layer, layer, size.heads))(hidden)
 
     @jax.checkpoint
     def loss(hidden: jax.Array) -> jax.Array:
@@ -89,7 +106,7 @@ def loss_of(weights: dict[str, Any], tokens: jax.Array, size: Size) -> jax.Array
     return loss(hidden)
 
 
-def _layer(weights: dict[str, rx.Variable], heads: int, hidden: jax.Array) -> jax.Array:
+def _layer(weights: dict[str, Any], heads: int, hidden: jax.Array) -> jax.Array:
     normal = jax.nn.standardize(hidden)
     parts = jnp.split(normal @ _half(weights["attention_in"]), 3, axis=-1)
     inputs = [each.reshape(*hidden.shape[:2], heads, -1) for each in parts]
@@ -100,8 +117,8 @@ def _layer(weights: dict[str, rx.Variable], heads: int, hidden: jax.Array) -> ja
     return hidden + inner @ _half(weights["out"])
 
 
-def _half(variable: rx.Variable) -> jax.Array:
-    return variable.value().astype(jnp.bfloat16)
+def _half(weight: Any) -> jax.Array:
+    return jnp.asarray(weight).astype(jnp.bfloat16)
 
 
 class Training(NamedTuple):

@@ -81,7 +81,7 @@ def main() -> None:
     """Prints the rows as they are made."""
     parser = argparse.ArgumentParser(description="The table of plans in docs/scaling.md.")
     parser.add_argument("hardware", nargs="*", default=["v5e", "v6e"])
-    parser.add_argument("--size", default="8b", choices=SIZES)
+    parser.add_argument("--size", default="8b-stacked", choices=SIZES)
     parser.add_argument("--layout", default="everything")
     parser.add_argument("--write", action="store_true", help="put the rows into docs/scaling.md")
     arguments = parser.parse_args()
