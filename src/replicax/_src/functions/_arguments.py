@@ -168,15 +168,8 @@ class Arguments:
 
     def of_variant(self, number: int) -> Self:
         """These arguments with the shapes that they have on some replicas, to trace with."""
-        variant = copy.copy(self)
+        variant = self._reshaped(self.variants[number], lambda look: bool(look.shapes))
         variant.replica = number if self.is_numbered else None
-        shapes = iter(self.variants[number])
-        variant.looks = [
-            look._replace(shape=next(shapes), shapes=())
-            if isinstance(look, Look) and look.shapes
-            else look
-            for look in self.looks
-        ]
         return variant
 
     def for_each_replica(self, count: int) -> Self:
@@ -203,10 +196,15 @@ class Arguments:
 
     def of_shapes(self, shapes: Iterable[Sequence[Any]]) -> Self:
         """These arguments with other shapes of the inputs, to trace with; they may be symbolic."""
+        return self._reshaped(shapes, lambda look: True)
+
+    def _reshaped(self, shapes: Iterable[Sequence[Any]], which: Callable[[Look], bool]) -> Self:
         other = copy.copy(self)
         given = iter(shapes)
         other.looks = [
-            look._replace(shape=tuple(next(given))) if isinstance(look, Look) else look
+            look._replace(shape=tuple(next(given)), shapes=())
+            if isinstance(look, Look) and which(look)
+            else look
             for look in self.looks
         ]
         return other
