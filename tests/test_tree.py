@@ -68,6 +68,8 @@ def test_mappings_of_other_classes_are_nodes():
 class Halves(collections.namedtuple("Halves", ["left", "right"])):
     """A named tuple that is made of one thing."""
 
+    origin: str
+
     def __new__(cls, both: Any) -> Any:
         new = super().__new__(cls, both[0], both[1])
         new.origin = "one thing"

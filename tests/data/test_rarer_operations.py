@@ -184,7 +184,8 @@ def test_ragged_batches_are_split_with_their_lengths():
     batches = rows_of([1, 3, 2, 2]).ragged_batch(4, row_splits_dtype=np.int32)
     (step,) = distributed_dataset(batches, layout, InputOptions())
     assert type(step) is rx.io.PaddedRows
-    assert [np.asarray(part).tolist() for part in step.lengths.values] == [[1, 3], [2, 2]]
+    lengths: Any = step.lengths
+    assert [np.asarray(part).tolist() for part in lengths.values] == [[1, 3], [2, 2]]
 
 
 @pytest.mark.filterwarnings("ignore:AutoShardPolicy.DATA")

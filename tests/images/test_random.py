@@ -124,7 +124,7 @@ def test_places_where_nothing_can_be_drawn_are_refused():
     with pytest.raises(RuntimeError, match=r"in map\(vectorized=True\)"):
         list(numbered().map(image.random_flip_left_right, vectorized=True))
     with pytest.raises(ValueError, match="seed of a stateless function is two integers"):
-        image.stateless_random_crop(PICTURE, (1, 1, 1), 3)
+        image.stateless_random_crop(PICTURE, (1, 1, 1), 3)  # type: ignore[arg-type]
 
 
 def test_outside_of_pipelines_calls_draw_one_after_the_other():

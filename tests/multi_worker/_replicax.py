@@ -54,5 +54,8 @@ class _CompiledOnce:
             self._steps[fn] = step
         return self._steps[fn](tuple(args), dict(kwargs or {}))
 
+    def step(self, strategy: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.run(strategy, fn, args, kwargs)
+
 
 _: type[Executor] = _CompiledOnce

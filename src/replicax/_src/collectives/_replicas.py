@@ -126,7 +126,8 @@ class SeparateReplicas(Replicas):
     def over_all(self, number: int, add_up: Callable[[jax.Array], jax.Array]) -> Any:
         total = add_up(jnp.asarray(number))
         # A number of Python's spares a loss that is differentiated some operations.
-        return total if isinstance(total, Tracer) else int(total)
+        is_known = not isinstance(total, Tracer)
+        return int(total) if is_known else total
 
 
 class ReplicasTogether(Replicas):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from replicax._src.collectives import CommunicationOptions, ReduceOp, ReduceOpLike
     from replicax._src.context._replica import ReplicaContext
-    from replicax._src.devices import Layout, PlannedDevices
+    from replicax._src.devices import Layout
     from replicax._src.values import DistributedValues
     from replicax._src.variable import Variable
 
@@ -78,7 +78,9 @@ class ExtendedLike(Protocol):
 
     def _of_first_replica(self, value: DistributedValues) -> Any: ...
 
-    def _moved_to(self, devices: PlannedDevices) -> AbstractContextManager[tuple[Device, ...]]: ...
+    def _moved_to(
+        self, planned: tuple[Device, ...]
+    ) -> AbstractContextManager[tuple[Device, ...]]: ...
 
     def _batch_reduce_to(
         self, reduce_op: ReduceOp, value_destination_pairs: Pairs, options: CommunicationOptions
@@ -171,7 +173,7 @@ def of_first_replica(strategy: StrategyLike, value: DistributedValues) -> Any:
 
 
 def on_planned_devices(
-    strategy: StrategyLike, devices: PlannedDevices
+    strategy: StrategyLike, devices: tuple[Device, ...]
 ) -> AbstractContextManager[tuple[Device, ...]]:
     """Returns a context in which a strategy and its variables are on planned devices.
 

@@ -255,15 +255,17 @@ class RaggedBatch(OfSize, Generated):
     def _spec(self) -> Any:
         size = self.batch_size if self.drop_remainder else None
 
+        def padded(rows: Any) -> PaddedRows:
+            lengths: Any = TensorSpec.on_host((size,), self.lengths)
+            return PaddedRows(rows, lengths)
+
         def ragged(leaf: TensorSpec) -> Any:
             if leaf.shape is None:
-                return PaddedRows(
-                    TensorSpec.on_host(None, leaf.dtype), TensorSpec.on_host((size,), self.lengths)
-                )
+                return padded(TensorSpec.on_host(None, leaf.dtype))
             if not leaf.shape:
                 return TensorSpec.on_host((size,), leaf.dtype)
             rows = TensorSpec.on_host((size, None, *leaf.shape[1:]), leaf.dtype)
-            return PaddedRows(rows, TensorSpec.on_host((size,), self.lengths))
+            return padded(rows)
 
         return map_leaves(ragged, self.input.spec)
 

@@ -263,13 +263,13 @@ class Resample(Generated):
         return ratio / ratio.max()
 
     def _class(self, value: object) -> Any:
-        number = as_element(value)
+        number: Any = as_element(value)
         if np.ndim(number) or not isinstance(number, np.generic) or number.dtype.kind not in "iu":
             raise TypeError(
                 f"{name_of(self.class_func)}, the class_func of rejection_resample(), must return "
                 f"one integer; got {value!r}."
             )
-        if not 0 <= number < len(self.target):
+        if not 0 <= int(number) < len(self.target):  # pyright: ignore[reportArgumentType]
             raise ValueError(
                 f"{name_of(self.class_func)}, the class_func of rejection_resample(), returned "
                 f"the class {number}, and target_dist has {len(self.target)}, counted from 0."

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -157,7 +157,7 @@ _stand_ins: list[PlannedDevices] = []
 
 
 @contextlib.contextmanager
-def replaced_by(planned: PlannedDevices) -> Iterator[None]:
+def replaced_by(planned: PlannedDevices) -> Generator[None]:
     """Inside the block, strategies are made on planned devices, whatever devices they ask for."""
     _stand_ins.append(planned)
     try:

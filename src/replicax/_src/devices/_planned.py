@@ -13,8 +13,8 @@ import importlib.util
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import Self, final
+from collections.abc import Generator, Sequence
+from typing import Any, Self, cast, final
 
 import jax
 
@@ -138,9 +138,9 @@ def planned_devices(name: str, memory: int | None = None) -> PlannedDevices:
     Raises:
       DeviceError: there is no such hardware, or what is needed to compile for it is not installed.
     """
-    if not isinstance(name, str):
+    if not isinstance(cast(object, name), str):
         raise TypeError(f"planned_devices takes a name such as 'v5e:16x16'; got {name!r}.")
-    if memory is not None and (not isinstance(memory, int) or memory <= 0):
+    if memory is not None and (not isinstance(cast(object, memory), int) or memory <= 0):
         raise ValueError(f"planned_devices: `memory` is a number of bytes; got {memory!r}.")
     return _made(name.strip().lower(), memory)
 
@@ -179,7 +179,7 @@ def _tpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequen
     if len(sizes) != flat:
         example = "v5p:4x4x4" if flat == 3 else f"{hardware.name}:4x4"
         raise DeviceError(f"{name!r}: {hardware.name} has {flat} dimensions; write '{example}'.")
-    options = {}
+    options: dict[str, Any] = {}
     if math.prod(sizes) == 1:  # one chip of a host
         options["chips_per_host_bounds"] = (1, 1, 1)
     try:
@@ -195,7 +195,7 @@ def _tpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequen
 
 
 @contextlib.contextmanager
-def for_libtpu() -> Iterator[None]:
+def for_libtpu() -> Generator[None]:
     """Around what libtpu does: keeps it from looking for a TPU of this machine, and for others.
 
     It also reads `XLA_FLAGS`, and ends the process if one of them is for the CPU alone.
@@ -222,7 +222,8 @@ def _gpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequen
     if len(sizes) != 2:
         raise DeviceError(f"{name!r}: write '{hardware.name}:32x8' for 32 hosts of 8 GPUs each.")
     try:
-        here = jax.local_devices(backend="cuda")[0].device_kind
+        gpu: Any = jax.local_devices(backend="cuda")[0]  # pyright: ignore[reportUnknownMemberType]
+        here: str = gpu.device_kind
     except RuntimeError:
         raise DeviceError(
             f"To plan for {name!r}, XLA's compiler for GPUs has to be here, and one such GPU: "

@@ -34,8 +34,11 @@ class PlannedMesh(LocalMesh):
     def call(
         self, program: Callable[..., Any], results: list[Any], *args: Any, what: str = ""
     ) -> None:
-        shapes = jax.eval_shape(program, *args)
-        results.append(jax.tree.map(lambda each: PlannedArray.like(each, self.replicated), shapes))
+        def planned(shape: Any) -> Any:
+            return PlannedArray.like(shape, self.replicated)
+
+        shapes: Any = jax.eval_shape(program, *args)  # pyright: ignore[reportUnknownMemberType]
+        results.append(jax.tree.map(planned, shapes))
 
     @override
     def _spread(self, value: ArrayInput, sharding: NamedSharding) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Generator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ def supposed() -> Supposed:
 
 
 @contextlib.contextmanager
-def supposing(what: Supposed) -> Iterator[None]:
+def supposing(what: Supposed) -> Generator[None]:
     """Around the making of strategies on planned devices, and what is done with them."""
     _current.append(what)
     try:

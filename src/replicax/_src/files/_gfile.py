@@ -155,7 +155,7 @@ def walk(
 
 def join(path: AnyStr, *paths: AnyStr) -> AnyStr:
     """Returns the parts as one path: `join("gs://bucket", "file")`."""
-    return os.path.join(path, *paths)
+    return os.path.join(path, *paths)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def get_registered_schemes() -> list[str]:

@@ -248,7 +248,7 @@ class RemoteFiles:
 
     def stat(self, path: str) -> FileStatistics:
         found = self._files.info(path)
-        changed = found.get("mtime") or found.get("LastModified") or found.get("created") or 0
+        changed: Any = found.get("mtime") or found.get("LastModified") or found.get("created") or 0
         seconds = changed.timestamp() if hasattr(changed, "timestamp") else float(changed)
         return FileStatistics(
             int(found.get("size") or 0), int(seconds * 1e9), found.get("type") == "directory"

@@ -93,7 +93,7 @@ def uneven_look_of(value: DistributedValues) -> tuple[list[Shape], Any, bool]:
         raise Uneven("the replicas have different dtypes and shapes, or random keys")
     if np.dtype(dtype).kind in "OSU":
         raise Uneven("a component is text, which compiled programs do not take")
-    return shapes, jax.dtypes.canonicalize_dtype(dtype), is_weak
+    return list(shapes), jax.dtypes.canonicalize_dtype(dtype), is_weak
 
 
 def other_replicas(what: str, count: int, mesh: ReplicaMesh) -> NotOneProgram:

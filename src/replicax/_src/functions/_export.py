@@ -126,7 +126,7 @@ def _traced(fn: Callable[..., Any], name: str, shapes: tuple[Any, ...]) -> Trace
     refs: list[Variable] = []
     while True:
         try:
-            traced = trace_function(fn, fn, arguments, place, False, refs, _ExportedWorld)
+            traced = trace_function(fn, fn, arguments, place, False, refs, world=_ExportedWorld)
             break
         except RefNeeded as needed:
             refs.append(needed.variable)

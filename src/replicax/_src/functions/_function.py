@@ -343,12 +343,11 @@ class Function(Generic[P, R]):
         except Uneven as reason:
             return self._call_uneven(body, args, kwargs, reason)
         program = self._find(body, strategy, frame, arguments)
-        is_python = isinstance(program, _AsPython)
-        if is_python and arguments.variants and not program.compiles_runs:
+        if isinstance(program, _AsPython) and arguments.variants and not program.compiles_runs:
             shapes = UnevenShapes(f"the replicas have different shapes: {arguments.said_shapes()}")
             return self._call_uneven(body, args, kwargs, shapes)
         state.uneven_calls = 0
-        if is_python:
+        if isinstance(program, _AsPython):
             with world().compiling_runs(self._runs) if program.compiles_runs else _NOTHING:
                 return with_snapshots(body(*args, **kwargs))
         try:

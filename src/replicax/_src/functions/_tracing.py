@@ -170,11 +170,10 @@ def trace_variants(
         _require_the_same_again(creating, traces[number], own_looks, user_fn, place)
     shapes: list[list[Shape]] = []
     alike: list[bool] = []
+    may_branch = place.mesh is not None and place.mesh.may_branch
 
     def flat(*tracers: jax.Array) -> list[Any]:
-        outputs, shapes[:], alike[:] = merge(
-            variants, tracers[len(looks) - 1], tracers, place.mesh.may_branch
-        )
+        outputs, shapes[:], alike[:] = merge(variants, tracers[len(looks) - 1], tracers, may_branch)
         return outputs
 
     further = first.program.jaxpr.invars[len(first.constants) + len(looks) :]

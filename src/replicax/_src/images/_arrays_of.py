@@ -65,14 +65,18 @@ def convert_image_dtype(
     if is_float(have) and is_float(wanted):
         return array.astype(wanted)
     if not is_float(have) and not is_float(wanted):
-        most, least = int(np.iinfo(have).max) + 1, int(np.iinfo(wanted).max) + 1
+        most, least = _largest(have) + 1, _largest(wanted) + 1
         if most > least:
             return _cast(array // (most // least), wanted, saturate, xp)
         return _cast(array, wanted, saturate, xp) * wanted.type(least // most)
     if is_float(wanted):
         wide = np.promote_types(wanted, np.float32)  # half of the width has no room for all
-        return (array.astype(wide) * wide.type(1.0 / int(np.iinfo(have).max))).astype(wanted)
-    return _cast(array * have.type(int(np.iinfo(wanted).max) + 0.5), wanted, saturate, xp)
+        return (array.astype(wide) * wide.type(1.0 / _largest(have))).astype(wanted)
+    return _cast(array * have.type(_largest(wanted) + 0.5), wanted, saturate, xp)
+
+
+def _largest(dtype: Any) -> int:
+    return int(np.iinfo(dtype).max)
 
 
 def _cast(array: Any, dtype: np.dtype, saturate: bool, xp: Any) -> Any:

@@ -159,7 +159,7 @@ def _pixels(picture: Any, channels: int, operation: str, truncated: bool = False
 
 
 def _what_there_is(picture: Any) -> Any:
-    files = importlib.import_module("PIL.ImageFile")
+    files: Any = importlib.import_module("PIL.ImageFile")
     before, files.LOAD_TRUNCATED_IMAGES = files.LOAD_TRUNCATED_IMAGES, True
     try:
         picture.load()

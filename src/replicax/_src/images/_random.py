@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from replicax._src._element_draws import generator_for
+from replicax._src._typing import Tracer
 from replicax._src.images._arrays_of import Image, as_image
 from replicax._src.images._coding import adjust_jpeg_quality
 from replicax._src.images._colours import (
@@ -62,7 +63,7 @@ class _OfKey:
 
 def _by_seed(seed: Seed, image: Image) -> _Numbers:
     """Returns the numbers of a `stateless_random_` function, whose seed is two integers."""
-    if isinstance(seed, jax.Array) or isinstance(image, jax.core.Tracer):
+    if isinstance(seed, jax.Array) or isinstance(image, Tracer):
         parts = jax.numpy.asarray(seed)
         _check_seed(parts.shape, parts.dtype, seed)
         first, second = parts.astype(jax.numpy.uint32)
@@ -80,7 +81,7 @@ def _check_seed(shape: tuple[int, ...], dtype: Any, seed: Seed) -> None:
 
 def _by_place(seed: int | None, image: Image, operation: str) -> _Numbers:
     """Returns the numbers of a `random_` function."""
-    if isinstance(image, jax.core.Tracer):
+    if isinstance(image, Tracer):
         raise TypeError(
             f"{operation} was called in a compiled function, where it would draw once and for all. "
             f"Use stateless_{operation[:-2]}(image, ..., seed=seed), with a seed that is an "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import jax
@@ -120,7 +120,7 @@ def variables_of(strategy: object) -> list[DistributedVariable]:
 
 
 @contextlib.contextmanager
-def moved_to(variable: DistributedVariable, mesh: ReplicaMesh, layout: Layout) -> Iterator[None]:
+def moved_to(variable: DistributedVariable, mesh: ReplicaMesh, layout: Layout) -> Generator[None]:
     """Inside the block, a variable is on other devices, planned ones, and has no value."""
     before = variable._stored, variable._layout, variable._parts
     array = PlannedArray.of_shape(variable.shape, variable.dtype, mesh.sharding(layout))

@@ -78,7 +78,8 @@ class Scatter(enum.Enum):
         if self is Scatter.MUL:
             return places.multiply(values)
         # Also of integers, and where a place comes twice.
-        return jax.lax.div(old, jnp.ones_like(old).at[_places(indices)].multiply(values))
+        ones: jax.Array = jnp.ones_like(old)  # pyright: ignore[reportUnknownMemberType]
+        return jax.lax.div(old, ones.at[_places(indices)].multiply(values))
 
 
 def _places(indices: jax.Array) -> tuple[jax.Array, ...]:
@@ -246,7 +247,8 @@ class Scattering:
     def _scatter(self, how: Scatter, indices: jax.Array, values: jax.Array) -> None:
         """Changes a variable whose copies, if it has any, need not agree about it here."""
         if how in (Scatter.ADD, Scatter.SUB):
-            delta = Scatter.ADD.of(jnp.zeros(self.shape, self.dtype), indices, values)
+            zeros: jax.Array = jnp.zeros(self.shape, self.dtype)  # pyright: ignore[reportUnknownMemberType]
+            delta = Scatter.ADD.of(zeros, indices, values)
             self.assign_add(delta) if how is Scatter.ADD else self.assign_sub(delta)
         else:
             self.assign(how.of(self.value(), indices, values))
