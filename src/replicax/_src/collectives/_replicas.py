@@ -2,6 +2,7 @@
 
 # Functions of JAX and NumPy have types that say little.
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 
@@ -126,8 +127,7 @@ class SeparateReplicas(Replicas):
     def over_all(self, number: int, add_up: Callable[[jax.Array], jax.Array]) -> Any:
         total = add_up(jnp.asarray(number))
         # A number of Python's spares a loss that is differentiated some operations.
-        is_known = not isinstance(total, Tracer)
-        return int(total) if is_known else total
+        return total if isinstance(total, Tracer) else int(total)
 
 
 class ReplicasTogether(Replicas):

@@ -222,8 +222,8 @@ def _gpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequen
     if len(sizes) != 2:
         raise DeviceError(f"{name!r}: write '{hardware.name}:32x8' for 32 hosts of 8 GPUs each.")
     try:
-        gpu: Any = jax.local_devices(backend="cuda")[0]  # pyright: ignore[reportUnknownMemberType]
-        here: str = gpu.device_kind
+        gpus = cast(list[Any], jax.local_devices(backend="cuda"))  # pyright: ignore[reportUnknownMemberType]
+        here: str = gpus[0].device_kind
     except RuntimeError:
         raise DeviceError(
             f"To plan for {name!r}, XLA's compiler for GPUs has to be here, and one such GPU: "
