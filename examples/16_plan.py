@@ -50,7 +50,7 @@ with strategy.scope():
 def train_step(x, y):
     def loss_fn():
         errors = (predict(weights, x) - y) ** 2
-        return rx.nn.compute_average_loss(errors, global_batch_size=BATCH)
+        return rx.nn.share_of_mean(errors)
 
     loss, gradients = rx.value_and_grad(loss_fn, weights)
     optimizer.apply_gradients(zip(gradients, weights, strict=True))

@@ -405,13 +405,11 @@ def test_a_step_that_failed_leaves_nothing_behind(rows: tuple[int, int]):
         return model, rx.function(lambda x: strategy.run(step, args=(x,)))
 
     model, step = program()
-    with pytest.warns(UserWarning, match="given no variables.*call it once on a batch"):
-        with pytest.raises(ValueError, match="no gradients.*call it once on a batch before"):
-            step(batch)
+    with pytest.raises(ValueError, match="given no variables.*Call it once in the strategy"):
+        step(batch)
     _, other_step = program()
-    with pytest.warns(UserWarning, match="given no variables"):
-        with pytest.raises(ValueError, match="no gradients"):
-            other_step(batch)  # of its own variables, not of those that the first one has left
+    with pytest.raises(ValueError, match="given no variables"):
+        other_step(batch)  # of its own variables, not of those that the first one has left
     step(batch)
     [kernel, bias] = model.trainable_variables
     np.testing.assert_allclose(np.asarray(bias), [-0.1 * sum(rows)], atol=1e-6)

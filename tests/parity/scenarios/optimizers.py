@@ -113,6 +113,7 @@ def one_gradient_is_missing(lib: Library, strategy: Any) -> Any:
 
 
 @scenario("mirrored2", "default", case=("empty", "all_none"))
+@ours("an empty list is nothing to do, as with TensorFlow's older optimizers", None, case="empty")
 def no_gradients_at_all(lib: Library, strategy: Any, case: str) -> Any:
     with strategy.scope():
         weight = lib.Variable(10.0)

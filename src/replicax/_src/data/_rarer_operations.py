@@ -109,9 +109,9 @@ class RarerOperations(DatasetBase):
         """Returns batches of elements of similar lengths, each filled up to the longest.
 
         >>> import replicax as rx
-        >>> rows = [[1], [1, 2, 3], [4, 5], [6, 7, 8, 9]]
+        >>> lists = [[1], [1, 2, 3], [4, 5], [6, 7, 8, 9]]
         >>> signature = rx.TensorSpec([None], "int32")
-        >>> rows = rx.data.Dataset.from_generator(lambda: rows, output_signature=signature)
+        >>> rows = rx.data.Dataset.from_generator(lambda: lists, output_signature=signature)
         >>> batches = rows.bucket_by_sequence_length(len, [3], [2, 2])
         >>> [batch.tolist() for batch in batches]
         [[[1, 0], [4, 5]], [[1, 2, 3, 0], [6, 7, 8, 9]]]

@@ -49,7 +49,7 @@ def convert_image_dtype(
 ) -> Any:
     """Returns an image in another dtype: floats go from 0 to 1, integers up to their largest.
 
-    >>> convert_image_dtype(np.array([0, 51, 255], np.uint8), np.float32).tolist()
+    >>> convert_image_dtype(np.array([0, 51, 255], np.uint8), np.float32).round(3).tolist()
     [0.0, 0.20000000298023224, 1.0]
 
     Args:

@@ -355,6 +355,7 @@ class PaddedRows(NamedTuple):
     What `dataset.ragged_batch` and a `RaggedFeature` give: arrays of one shape are what JAX
     computes with, and the lengths say which part of each row is there.
 
+    >>> import numpy as np
     >>> batch = PaddedRows(np.array([[1, 2, 3], [4, 0, 0]]), np.array([3, 1]))
     >>> [row[:length].tolist() for row, length in zip(*batch)]
     [[1, 2, 3], [4]]

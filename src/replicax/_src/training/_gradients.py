@@ -15,7 +15,6 @@ import jax.numpy as jnp
 
 from replicax._src import _tree
 from replicax._src._typing import PyTree
-from replicax._src._warnings import warn
 from replicax._src.context import world
 from replicax._src.devices import supposed
 from replicax._src.functions import ByIdentity, LossCache
@@ -73,12 +72,6 @@ def value_and_grad(
     if isinstance(variables, list):
         variables = list(variables)  # the loss may make variables and add them to the list
     leaves, rebuild = _tree.flatten(variables, is_variable_leaf)
-    if not leaves:
-        warn(
-            "value_and_grad was given no variables, so that there are no gradients. If they are "
-            "those of a layer or model, it had none when you asked for them: call it once on a "
-            "batch before, in the strategy's scope."
-        )
     sources = [variable_behind(leaf) for leaf in leaves]
     for leaf, source in zip(leaves, sources, strict=True):
         if source is None and not (is_no_value(leaf) and any(s is not None for s in sources)):

@@ -27,8 +27,8 @@ class ExponentialMovingAverage:
     >>> ema.apply([w])
     >>> _ = w.assign([11.0, 2.0])
     >>> ema.apply([w])
-    >>> ema.average(w).numpy()
-    array([2., 2.], dtype=float32)
+    >>> ema.average(w).numpy().round(3).tolist()
+    [2.0, 2.0]
 
     To evaluate with the averages, assign them to the variables: `w.assign(ema.average(w))`. They
     are saved with a checkpoint that has the `ExponentialMovingAverage` in it.
