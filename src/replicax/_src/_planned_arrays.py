@@ -319,6 +319,7 @@ def _of_shapes(method: Callable[..., Any]) -> Callable[..., Any]:
         with shapes_only(self.home):
             return method(self, *args, **kwargs)
 
+    del called.__wrapped__  # may be a class, which tools that look for the source do not expect
     return called
 
 

@@ -35,7 +35,7 @@ def as_image(image: Image, operation: str, least: int = 3) -> Any:
     return array
 
 
-def scalar(value: Any, dtype: Any) -> Any:
+def scalar(value: Any, dtype: DTypeLike) -> Any:
     """Returns a number in a dtype; it may be one of a compiled function."""
     return value.astype(dtype) if isinstance(value, jax.Array) else np.dtype(dtype).type(value)
 
@@ -75,7 +75,7 @@ def convert_image_dtype(
     return _cast(array * have.type(_largest(wanted) + 0.5), wanted, saturate, xp)
 
 
-def _largest(dtype: Any) -> int:
+def _largest(dtype: np.dtype) -> int:
     return int(np.iinfo(dtype).max)
 
 

@@ -259,7 +259,7 @@ def _to_encode(
     return array
 
 
-def _encoded(array: np.ndarray, format: str, **options: Any) -> bytes:
+def _encoded(array: np.ndarray, format: str, **options: object) -> bytes:
     pillow, file = _pillow(), io.BytesIO()
     picture = pillow.fromarray(array[..., 0] if array.shape[-1] == 1 else array)
     picture.save(file, format, **options)

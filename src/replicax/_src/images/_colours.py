@@ -37,7 +37,7 @@ def adjust_brightness(image: Image, delta: float) -> Any:
 def adjust_contrast(images: Image, contrast_factor: float) -> Any:
     """Returns an image, or a batch of them, with channels so much further from their mean."""
 
-    def change(array: Any) -> Any:
+    def change(array: jax.Array) -> jax.Array:
         mean = array.mean(axis=(-3, -2), keepdims=True, dtype=np.float32).astype(array.dtype)
         return (array - mean) * scalar(contrast_factor, array.dtype) + mean
 
@@ -59,7 +59,7 @@ def adjust_gamma(image: Image, gamma: float = 1, gain: float = 1) -> Any:
 def adjust_saturation(image: Image, saturation_factor: float, name: str | None = None) -> Any:
     """Returns an image, or a batch of them, with colours so many times as strong."""
 
-    def change(array: Any) -> Any:
+    def change(array: jax.Array) -> jax.Array:
         xp, hsv = module_of(array), rgb_to_hsv(array)
         strength = xp.clip(hsv[..., 1] * scalar(saturation_factor, np.float32), 0, 1)
         return hsv_to_rgb(xp.stack([hsv[..., 0], strength, hsv[..., 2]], axis=-1))
@@ -70,7 +70,7 @@ def adjust_saturation(image: Image, saturation_factor: float, name: str | None =
 def adjust_hue(image: Image, delta: float, name: str | None = None) -> Any:
     """Returns an image, or a batch of them, with colours moved round the circle, by -1 to 1."""
 
-    def change(array: Any) -> Any:
+    def change(array: jax.Array) -> jax.Array:
         xp, hsv = module_of(array), rgb_to_hsv(array)
         hue = hsv[..., 0] + scalar(delta, np.float32)
         return hsv_to_rgb(xp.stack([hue - xp.floor(hue), hsv[..., 1], hsv[..., 2]], axis=-1))

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from replicax._src._element_draws import generator_for
-from replicax._src._typing import Tracer
+from replicax._src._typing import DTypeLike, Tracer
 from replicax._src.images._arrays_of import Image, as_image
 from replicax._src.images._coding import adjust_jpeg_quality
 from replicax._src.images._colours import (
@@ -74,7 +74,7 @@ def _by_seed(seed: Seed, image: Image) -> _Numbers:
     return _OfGenerator(np.random.Generator(np.random.Philox(sequence)))
 
 
-def _check_seed(shape: tuple[int, ...], dtype: Any, seed: Seed) -> None:
+def _check_seed(shape: tuple[int, ...], dtype: DTypeLike, seed: Seed) -> None:
     if shape != (2,) or np.dtype(dtype).kind not in "iu":
         raise ValueError(f"A seed of a stateless function is two integers; got {seed!r}.")
 
