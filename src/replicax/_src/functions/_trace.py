@@ -155,7 +155,8 @@ class ProgramTrace:
         self._stamps = contextlib.ExitStack()
         self.inputs: list[Any] = []  # entries and captured values, in the order of their inputs
         self.deferred: list[tuple[Variable, Change, Any]] = []  # those that replicas make together
-        self.has_created = False
+        self.made: list[Variable] = []
+        self.changed: list[Variable] = []  # in order, as often as they were
 
     def beside(self, replica: int | None) -> ProgramTrace:
         """Another trace, of a part of this program, for one replica or some; nobody runs it."""
@@ -271,6 +272,7 @@ class ProgramTrace:
         entry.written = True
         entry.gathered = None
         variable = entry.variable
+        self.changed.append(variable)
         if entry.ref is None and _jax_internals.staging_trace() is self._trace:
             entry.value = array
             # What JAX traced so far has seen the old value.
@@ -299,7 +301,7 @@ class ProgramTrace:
             )
         if self._replica is not None:
             raise OnlyPython(f"eager replicas make the variable {variable.name!r} together")
-        self.has_created = True
+        self.made.append(variable)
         value = jax.lax.stop_gradient(value)
         with _jax_internals.outside_of_traces():
             start_from(variable, mesh, self._evaluated(value))
