@@ -346,6 +346,36 @@ def test_more_done_in_the_call_that_makes_variables_is_told(then: str, rows: tup
         np.testing.assert_array_equal(made[0], 5.0)
 
 
+def left_to_code(strategy: Any, x: Any) -> Any:
+    kept: dict[str, Any] = {}
+    strategy.run(lambda x: kept.update(total=x.sum()), args=(x,))
+    return kept["total"] * 2, kept["total"]
+
+
+def left_by_all(strategy: Any, x: Any) -> Any:
+    """What replicas do together is done once, and there is no last one."""
+    kept: dict[str, Any] = {}
+
+    def merge(strategy: Any, total: Any) -> None:
+        kept["total"] = strategy.reduce("SUM", total, axis=None)
+
+    strategy.run(lambda x: context().merge_call(merge, args=(x.sum(),)), args=(x,))
+    return strategy.run(lambda x: x * kept["total"], args=(x,))
+
+
+@pytest.mark.parametrize(
+    "fn, how",
+    [
+        (left_array, "the last replica has left"),
+        (left_to_code, "the last replica has left"),
+        (left_by_all, ONE_PROGRAM),
+    ],
+)
+def test_arrays_that_replicas_leave_in_python(fn: Callable[[Any, Any], Any], how: str):
+    strategy = mirrored(2)
+    agree(strategy, lambda x: fn(strategy, x), shares_of((2, 2)), how)
+
+
 def test_more_done_before_the_devices_are_known_is_told():
     made: list[Any] = []
 

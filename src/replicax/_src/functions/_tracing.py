@@ -95,6 +95,7 @@ def trace_function(
             results, returned.arrays = returned.arrays, []
             results += [jnp.asarray(value) for _, _, value in trace.deferred]
             results += trace.final_values()
+            trace.require_nothing_left(results)
         trace.finish()
         found.append((trace, returned))
         return results
