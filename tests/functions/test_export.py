@@ -54,6 +54,19 @@ def test_variables_of_a_strategy_and_several_arguments(tmp_path: Path):
         np.testing.assert_array_equal(found, np.full((rows, columns), 6.0))
 
 
+def test_a_variable_with_a_copy_on_each_replica_is_exported_as_it_is_read(tmp_path: Path):
+    strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        total = rx.Variable(
+            0.0,
+            synchronization=rx.VariableSynchronization.ON_READ,
+            aggregation=rx.VariableAggregation.SUM,
+        )
+    strategy.run(lambda: total.assign_add(2.0))
+    rx.function(lambda x: x * total).export(tmp_path / "out", rx.TensorSpec([None]))
+    np.testing.assert_array_equal(loaded(tmp_path / "out")(np.ones(3, np.float32)), np.full(3, 4.0))
+
+
 def test_loops_and_constants(tmp_path: Path):
     w, table = rx.Variable(2.0), jnp.arange(3.0)
 

@@ -319,20 +319,75 @@ def test_a_variable_made_from_what_the_first_replica_has():
     same(*kept)
 
 
-def test_more_done_in_the_call_that_makes_variables_is_told():
+@pytest.mark.parametrize("rows", [(3, 1), (2, 2)], ids=str)
+@pytest.mark.parametrize("then", ["sum", "gather", "number", "no items"])
+def test_more_done_in_the_call_that_makes_variables_is_told(then: str, rows: tuple[int, ...]):
+    """The function is traced again, or left to Python, and would not do it a second time."""
     strategy = mirrored(2)
     made: list[Any] = []
+    in_replicas: dict[str, Callable[[Any], Any]] = {
+        "number": lambda x: x.sum() * (made[0] if context().replica_id_in_sync_group else 1.0),
+        "no items": lambda x: x[:0] * made[0],
+    }
 
-    @rx.function
     def step(x: Any) -> Any:
         if not made:
             with strategy.scope():
                 made.append(rx.Variable(2.0))
             made[0].assign(5.0)
-        return strategy.run(lambda x: x.sum() * made[0], args=(x,))
+        result = strategy.run(in_replicas.get(then, lambda x: x.sum() * made[0]), args=(x,))
+        return (result, strategy.gather(x, axis=0)) if then == "gather" else result
 
-    with pytest.raises(ValueError, match=r"Make the variables before, in strategy.scope\(\)"):
-        step(shares_of((3, 1)))
+    try:
+        rx.function(step)(shares_of(rows))
+    except ValueError as error:
+        assert "Make the variables before, in strategy.scope()" in str(error)
+    else:
+        np.testing.assert_array_equal(made[0], 5.0)
+
+
+def left_to_code(strategy: Any, x: Any) -> Any:
+    kept: dict[str, Any] = {}
+    strategy.run(lambda x: kept.update(total=x.sum()), args=(x,))
+    return kept["total"] * 2, kept["total"]
+
+
+def left_by_all(strategy: Any, x: Any) -> Any:
+    """What replicas do together is done once, and there is no last one."""
+    kept: dict[str, Any] = {}
+
+    def merge(strategy: Any, total: Any) -> None:
+        kept["total"] = strategy.reduce("SUM", total, axis=None)
+
+    strategy.run(lambda x: context().merge_call(merge, args=(x.sum(),)), args=(x,))
+    return strategy.run(lambda x: x * kept["total"], args=(x,))
+
+
+@pytest.mark.parametrize(
+    "fn, how",
+    [
+        (left_array, "the last replica has left"),
+        (left_to_code, "the last replica has left"),
+        (left_by_all, ONE_PROGRAM),
+    ],
+)
+def test_arrays_that_replicas_leave_in_python(fn: Callable[[Any, Any], Any], how: str):
+    strategy = mirrored(2)
+    agree(strategy, lambda x: fn(strategy, x), shares_of((2, 2)), how)
+
+
+def test_more_done_before_the_devices_are_known_is_told():
+    made: list[Any] = []
+
+    def step() -> Any:
+        if not made:
+            made.append(rx.Variable(2.0))
+            made[0].assign(5.0)
+        value = made[0] * 2
+        return mirrored(2).run(lambda: value + 1)
+
+    with pytest.raises(ValueError, match="'Variable:0' assigns it, and a later one does not"):
+        rx.function(step)()
 
 
 def test_each_call_has_its_own_reason_to_be_left_to_python():

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import replicax as rx
 from tests.integrations.keras_programs import (
@@ -132,6 +133,22 @@ def test_synchronized_batch_normalisation_is_that_of_one_device():
     expected = program(seeded(normalised))
     found = program(seeded(lambda: normalised(synchronized=True), mirrored(4)))
     same(found, expected)
+
+
+@pytest.mark.parametrize("rows", [5, 1])
+def test_gradients_through_synchronized_batch_normalisation_of_uneven_shares(rows: int):
+    def make(synchronized: bool = False) -> Any:
+        norm = layers.BatchNormalization(synchronized=synchronized)
+        before = layers.Dense(3, use_bias=False)
+        model = keras.Sequential([keras.Input((4,)), before, norm, layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), loss="mse")
+        return model
+
+    def program(model: Any) -> Any:
+        model.fit(X[:rows], Y[:rows], batch_size=rows, epochs=2, verbose=0, shuffle=False)
+        return model.get_weights()
+
+    same(program(seeded(lambda: make(True), mirrored(2))), program(seeded(make)))
 
 
 def test_synchronized_batch_normalisation_counts_what_is_not_masked():

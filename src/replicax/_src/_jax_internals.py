@@ -279,24 +279,47 @@ def is_ref(variable: Any) -> bool:
 
 
 def operations_so_far(trace: Any) -> int:
-    """Returns how many operations `trace` has collected."""
-    return len(_operations(trace))
+    """Returns how many operations `trace` has met, those that nobody needs any more included."""
+    return len(trace.frame.tracing_eqns)
 
 
-def made_since(trace: Any, operations: int, value: Any) -> bool:
+def made_since(trace: Any, operations: int, value: object) -> bool:
     """Whether `value` is the result of an operation that came after the first `operations`."""
     if not isinstance(value, _partial_eval.DynamicJaxprTracer) or value._trace is not trace:
         return True
     parent = value.parent
     if parent is None:  # an input, or a constant that was made where it was used
         return all(value.val is not each for each in trace.frame.invars)
-    return any(each is parent for each in _operations(trace)[operations:])
+    return any(each is parent for each in _alive(trace.frame.tracing_eqns[operations:]))
+
+
+def uses_of_results(trace: Any, outputs: Sequence[jax.Array]) -> Iterator[tuple[int, Any, int]]:
+    """Yields each use of an operation's result: the user's place, the result, and its place.
+
+    Outputs of the program are used after all operations.
+    """
+    places: dict[int, int] = {}
+    for place, operation in enumerate(_alive(trace.frame.tracing_eqns)):
+        if operation is None:
+            continue
+        places[id(operation)] = place
+        for each in operation.in_tracers:
+            if id(each.parent) in places:
+                yield place, each, places[id(each.parent)]
+    for each in outputs:
+        parent = getattr(each, "parent", None)
+        if id(parent) in places:
+            yield operations_so_far(trace), each, places[id(parent)]
 
 
 def _operations(trace: Any) -> list[Any]:
-    """Returns what a trace has collected; JAX may hold an operation weakly."""
-    found = [each() if isinstance(each, weakref.ref) else each for each in trace.frame.tracing_eqns]
-    return [each for each in found if each is not None]
+    """Returns what a trace has collected."""
+    return [each for each in _alive(trace.frame.tracing_eqns) if each is not None]
+
+
+def _alive(operations: Sequence[object]) -> list[Any]:
+    """Returns the operations, which JAX may hold weakly; None for each that is gone."""
+    return [each() if isinstance(each, weakref.ref) else each for each in operations]
 
 
 def _traces_up_to(program: Any) -> Iterator[Any]:

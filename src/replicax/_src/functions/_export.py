@@ -26,6 +26,7 @@ from replicax._src._tensor_spec import TensorSpec
 from replicax._src._typing import PyTree, override
 from replicax._src.collectives import default_device
 from replicax._src.functions._arguments import Arguments, flatten
+from replicax._src.functions._making import Making
 from replicax._src.functions._place import Place
 from replicax._src.functions._retry import NotOneProgram, OnlyPython, OtherDevicesNeeded, RefNeeded
 from replicax._src.functions._trace import Entry
@@ -126,7 +127,9 @@ def _traced(fn: Callable[..., Any], name: str, shapes: tuple[Any, ...]) -> Trace
     refs: list[Variable] = []
     while True:
         try:
-            traced = trace_function(fn, fn, arguments, place, False, refs, world=_ExportedWorld)
+            traced = trace_function(
+                fn, fn, arguments, place, Making(False), refs, world=_ExportedWorld
+            )
             break
         except RefNeeded as needed:
             refs.append(needed.variable)

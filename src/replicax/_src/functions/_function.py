@@ -54,6 +54,7 @@ from replicax._src.functions._elsewhere import (
 from replicax._src.functions._explanation import Explanation, Retraces
 from replicax._src.functions._export import export_function
 from replicax._src.functions._keys import ByIdentity
+from replicax._src.functions._making import Making
 from replicax._src.functions._many import EndOfData, joined, take_items
 from replicax._src.functions._place import Place
 from replicax._src.functions._planned_program import program_class
@@ -416,12 +417,13 @@ class Function(Generic[P, R]):
         place = self._first_guess(strategy, frame, arguments)
         given = arguments
         refs: list[Variable] = []
+        making = Making(not state.has_created)
         while True:
             try:
                 if arguments.have_empty and place.mesh is not None:
                     # JAX cannot take arrays without items into a program for several devices.
                     raise Uneven("an argument has no items")
-                program = self._trace_at(place, body, arguments, refs)
+                program = self._trace_at(place, body, arguments, making, refs)
             except OtherDevicesNeeded as needed:
                 place, arguments = Place(needed.devices), given
                 continue
@@ -433,10 +435,11 @@ class Function(Generic[P, R]):
             except RefNeeded as needed:
                 refs.append(needed.variable)
                 continue
-            except NotOneProgram as reason:
-                return state.left_to_python(key, _AsPython(str(reason), compiles_runs=True))
-            except OnlyPython as reason:
-                return state.left_to_python(key, _AsPython(str(reason)))
+            except (NotOneProgram, OnlyPython) as reason:
+                if making.is_unchecked:
+                    continue  # to see whether Python will do what this trace did
+                is_by_runs = isinstance(reason, NotOneProgram)
+                return state.left_to_python(key, _AsPython(str(reason), compiles_runs=is_by_runs))
             break
         state.devices = place.devices
         if place.replica in (None, 0):  # other eager replicas do what the first one does
@@ -466,13 +469,11 @@ class Function(Generic[P, R]):
         place: Place,
         body: Callable[..., Any],
         arguments: Arguments,
+        making: Making,
         refs: Sequence[Variable],
     ) -> Program:
-        may_create = not self._state.has_created
         try:
-            return program_class(place)(
-                body, self._python_function, arguments, place, may_create, refs
-            )
+            return program_class(place)(body, self._python_function, arguments, place, making, refs)
         except Exception as error:
             add_note(error, f"(while rx.function traced {self._name!r}: {remedy_for(error)})")
             raise

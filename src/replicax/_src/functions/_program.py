@@ -31,6 +31,7 @@ from replicax._src.devices import (
 from replicax._src.functions._agreement import BY_DATA, SAME, require_agreement
 from replicax._src.functions._arguments import Arguments, Kind, Look, lay_out
 from replicax._src.functions._explanation import Report, collectives_of
+from replicax._src.functions._making import Making
 from replicax._src.functions._many import loop_of
 from replicax._src.functions._place import Place
 from replicax._src.functions._remedies import remark_on
@@ -61,7 +62,7 @@ class Program:
         user_fn: Callable[..., Any],
         arguments: Arguments,
         place: Place,
-        may_create: bool,
+        making: Making,
         refs: Collection[Variable] = (),
     ):
         self.place = place
@@ -70,10 +71,10 @@ class Program:
         self._is_numbered = arguments.is_numbered
         with _compiling(user_fn):
             trace = trace_variants if arguments.variants else trace_function
-            found = trace(body, user_fn, arguments, place, may_create, refs)
+            found = trace(body, user_fn, arguments, place, making, refs)
         self.jaxpr, self._constants, traced = found.program, found.constants, found.trace
         self._returned = found.returned
-        self.creates = traced.has_created
+        self.creates = bool(traced.made)
         self.made_variables = found.made_variables
         self.defers = [(weakref.ref(variable), how) for variable, how, _ in traced.deferred]
         if self.mesh is not None:

@@ -60,6 +60,7 @@ def run_in_trace(
             return fn(*select_replica(0, args), **select_replica(0, kwargs))
     mesh = program.mesh
     assert mesh is not None
+    start = program.operations_so_far()
     with program.replicas(fn) as provenance:
 
         def meet(
@@ -70,7 +71,7 @@ def run_in_trace(
             is_same = provenance.is_same if keep_same else None
             if keep_same and _has_numbers(payload):
                 program.require_one_shape("meet with a number that may be their number of rows")
-            with entered(Frame(strategy)):
+            with entered(Frame(strategy)), program.meeting():
                 result = handler(regroup_traced(payload, mesh, is_same=is_same))
             return provenance.handed_out(result)
 
@@ -99,7 +100,9 @@ def run_in_trace(
             kind = per_replica_type(mesh.devices) if copies_differ(leaf) else Mirrored
             return value_of_buffers(kind, program.storage_of(leaf))
 
-        return map_structure(with_copies, merged, is_leaf)
+        merged = map_structure(with_copies, merged, is_leaf)
+    program.end_run(start, merged)
+    return merged
 
 
 def _has_numbers(structure: PyTree) -> bool:

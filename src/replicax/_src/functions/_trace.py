@@ -21,7 +21,8 @@ from jax.sharding import PartitionSpec
 
 from replicax._src import _jax_internals
 from replicax._src._errors import WrongContextError
-from replicax._src._typing import Device, Tracer
+from replicax._src._tree import leaves_of
+from replicax._src._typing import Device, PyTree, Tracer
 from replicax._src.collectives import own_part, part_shape, put_together
 from replicax._src.context import (
     EACH,
@@ -44,7 +45,13 @@ from replicax._src.functions._retry import (
     Uneven,
 )
 from replicax._src.functions._turns import Provenance, Turns
-from replicax._src.values import DistributedValues, TracedBuffers, local_count
+from replicax._src.values import (
+    DistributedValues,
+    TracedBuffers,
+    is_leaf,
+    local_count,
+    storage_of,
+)
 from replicax._src.variable import (
     Change,
     DistributedVariable,
@@ -153,9 +160,12 @@ class ProgramTrace:
         self._provenance: Provenance | None = None
         self._assigned: dict[int, tuple[Any, int]] = {}
         self._stamps = contextlib.ExitStack()
+        self._ended_runs: list[tuple[range, dict[int, Any]]] = []  # and what may be used of them
+        self._in_common: list[range] = []  # the operations of meetings
         self.inputs: list[Any] = []  # entries and captured values, in the order of their inputs
         self.deferred: list[tuple[Variable, Change, Any]] = []  # those that replicas make together
-        self.has_created = False
+        self.made: list[Variable] = []
+        self.changed: list[Variable] = []  # in order, as often as they were
 
     def beside(self, replica: int | None) -> ProgramTrace:
         """Another trace, of a part of this program, for one replica or some; nobody runs it."""
@@ -200,6 +210,7 @@ class ProgramTrace:
         }
         self._trace = self._provenance = None
         self._assigned = {}
+        self._ended_runs = []
         self._arguments = ()
 
     # ------------------------------------------------------------------ variables
@@ -271,6 +282,7 @@ class ProgramTrace:
         entry.written = True
         entry.gathered = None
         variable = entry.variable
+        self.changed.append(variable)
         if entry.ref is None and _jax_internals.staging_trace() is self._trace:
             entry.value = array
             # What JAX traced so far has seen the old value.
@@ -299,7 +311,7 @@ class ProgramTrace:
             )
         if self._replica is not None:
             raise OnlyPython(f"eager replicas make the variable {variable.name!r} together")
-        self.has_created = True
+        self.made.append(variable)
         value = jax.lax.stop_gradient(value)
         with _jax_internals.outside_of_traces():
             start_from(variable, mesh, self._evaluated(value))
@@ -508,6 +520,39 @@ class ProgramTrace:
             self.end_turns()
         finally:
             self._provenance = outer
+
+    @contextlib.contextmanager
+    def meeting(self) -> Iterator[None]:
+        """Around what replicas do together, once for all."""
+        start = _jax_internals.operations_so_far(self._trace)
+        yield
+        self._in_common.append(range(start, _jax_internals.operations_so_far(self._trace)))
+
+    def operations_so_far(self) -> int:
+        """How many operations the program has."""
+        return _jax_internals.operations_so_far(self._trace)
+
+    def end_run(self, start: int, result: PyTree) -> None:
+        """Replicas have run, since the operation at `start`, and give `result`."""
+        released: list[Any] = []
+        for leaf in leaves_of(result, is_leaf):
+            buffers = storage_of(leaf) if isinstance(leaf, DistributedValues) else None
+            released.append(buffers.local if isinstance(buffers, TracedBuffers) else leaf)
+        for entry in self._entries.values():
+            released += [entry.value, entry.gathered, entry.ref]
+        places = range(start, _jax_internals.operations_so_far(self._trace))
+        self._ended_runs.append((places, {id(each): each for each in released}))
+
+    def require_nothing_left(self, outputs: Sequence[jax.Array]) -> None:
+        """Gives up if code finds what replicas have left in Python: the last one's, if eager."""
+        if not self._ended_runs:
+            return
+        for user, value, made in _jax_internals.uses_of_results(self._trace, outputs):
+            if any(made in places for places in self._in_common):
+                continue
+            for places, released in self._ended_runs:
+                if made in places and user not in places and id(value) not in released:
+                    raise OnlyPython("it uses an array that the last replica has left in Python")
 
     def value_of_captured(self, value: DistributedValues) -> Any:
         """Each replica's component of a value that the function did not get as an argument."""

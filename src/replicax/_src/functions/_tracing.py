@@ -17,8 +17,9 @@ from replicax._src.devices import REPLICA_AXIS
 from replicax._src.functions._arguments import Arguments, Kind, Look
 from replicax._src.functions._captured import Shape
 from replicax._src.functions._leftovers import Leftovers
+from replicax._src.functions._making import Making
 from replicax._src.functions._place import Place
-from replicax._src.functions._retry import NumberNeeded, Uneven, UnevenShapes
+from replicax._src.functions._retry import NumberNeeded, Retry, Uneven, UnevenShapes
 from replicax._src.functions._returned import Returned
 from replicax._src.functions._trace import Entry, ProgramTrace, VariantTrace
 from replicax._src.functions._traced_world import TracedWorld
@@ -53,7 +54,7 @@ def trace_function(
     user_fn: Callable[..., Any],
     arguments: Arguments,
     place: Place,
-    may_create: bool,
+    making: Making,
     refs: Collection[Variable],
     leftovers: Leftovers | None = None,
     world: Callable[[ProgramTrace], TracedWorld] = TracedWorld,
@@ -65,7 +66,7 @@ def trace_function(
       user_fn: whose name and line JAX's error messages give.
       arguments: of the call.
       place: where the program will run.
-      may_create: whether variables may be made.
+      making: whether variables may be made, and what earlier traces of this call have made.
       refs: the variables that inner functions read and change.
       leftovers: of a variant: what replicas leave in Python, if that has to be right.
       world: makes the world of the trace.
@@ -80,13 +81,13 @@ def trace_function(
     else:
         assert place.mesh is not None
         variant = VariantTrace(arguments.replica, leftovers)
-        if may_create:
+        if making.is_allowed:
             inputs = arguments.of_first_replica(place.mesh)
     traces: list[ProgramTrace] = []
     found: list[tuple[ProgramTrace, Returned]] = []
 
     def flat(*tracers: jax.Array) -> list[Any]:
-        trace = ProgramTrace(place, may_create, refs, inputs, variant)
+        trace = ProgramTrace(place, making.is_allowed, refs, inputs, variant)
         traces.append(trace)
         with trace.active(world(trace)):
             args, kwargs = arguments.rebuilt(tracers, place.mesh)
@@ -94,14 +95,19 @@ def trace_function(
             results, returned.arrays = returned.arrays, []
             results += [jnp.asarray(value) for _, _, value in trace.deferred]
             results += trace.final_values()
+            trace.require_nothing_left(results)
         trace.finish()
         found.append((trace, returned))
         return results
 
     try:
         program, constants = _program_of(flat, user_fn, arguments.input_looks(place.mesh), place)
+    except Retry:
+        making.given_up(traces[-1])
+        raise
     except Exception:
         if any(trace.has_told_number for trace in traces):
+            making.given_up(traces[-1])
             raise NumberNeeded from None  # perhaps; if not, it fails again
         raise
     if any(isinstance(each, Tracer) for each in constants):
@@ -109,6 +115,7 @@ def trace_function(
             "A value of a function that was traced before is used here: it was kept in a "
             "global, a list or an attribute. Return it from that function instead."
         )
+    making.require_again(found[0][0])
     return Traced(program, constants, *found[0])
 
 
@@ -117,7 +124,7 @@ def trace_variants(
     user_fn: Callable[..., Any],
     arguments: Arguments,
     place: Place,
-    may_create: bool,
+    making: Making,
     refs: Collection[Variable],
 ) -> Traced:
     """Traces once for each distinct shape of a replica's arguments, and merges the programs.
@@ -129,33 +136,35 @@ def trace_variants(
     assert place.mesh is not None
     leftovers: Leftovers | None = None
 
-    def traced(number: int, may_create: bool = False) -> Traced:
+    def traced(number: int, making: Making) -> Traced:
         variant = arguments.of_variant(number)
         try:
-            return trace_function(body, user_fn, variant, place, may_create, refs, leftovers)
+            return trace_function(body, user_fn, variant, place, making, refs, leftovers)
         except jax.errors.UnexpectedTracerError:
             if leftovers is None:
                 raise
             raise Uneven("a run uses an array that an earlier one has left in Python") from None
 
     numbers = range(len(arguments.variants))
-    creating: Traced | None = None
+    made_variables = False
     known: dict[int, Traced] = {}
-    if may_create:  # as the first replica here would
+    later = Making(is_allowed=False)
+    if making.is_allowed:  # as the first replica here would
         number = arguments.which_here(place.mesh)[0]
-        creating = known[number] = traced(number, may_create=True)
-        if creating.trace.has_created:  # and later calls find the variables
-            known = {}
-        else:
-            creating = None
-    traces = [known.get(number) or traced(number) for number in numbers]
+        known[number] = creating = traced(number, making)
+        made_variables = bool(creating.trace.made)
+        if made_variables:  # and later calls find them
+            known[number] = again = traced(number, later)
+            own_looks = arguments.of_variant(number).input_looks(place.mesh)
+            _require_the_same_again(creating, again, own_looks, user_fn, place)
+    traces = [known.get(number) or traced(number, later) for number in numbers]
     if any(each.trace.runs > 1 for each in traces):
         last = arguments.which[-1]
         leftovers = Leftovers(last if arguments.is_numbered else None)
         by_number: dict[int, Traced] = {}
         for number in sorted(numbers, key=lambda number: number != last):
             leftovers.start(is_last=number == last)
-            by_number[number] = traced(number)
+            by_number[number] = traced(number, later)
         traces = [by_number[number] for number in numbers]
     first = traces[0]
     if any(each.trace.meetings != first.trace.meetings for each in traces):
@@ -164,10 +173,6 @@ def trace_variants(
         raise Uneven("what it returns differs in more than shapes with another number of rows")
     looks = arguments.input_looks(place.mesh)
     variants = [_variant(each, first, len(looks)) for each in traces]
-    if creating is not None:
-        number = arguments.which_here(place.mesh)[0]
-        own_looks = arguments.of_variant(number).input_looks(place.mesh)
-        _require_the_same_again(creating, traces[number], own_looks, user_fn, place)
     shapes: list[list[Shape]] = []
     alike: list[bool] = []
     may_branch = place.mesh is not None and place.mesh.may_branch
@@ -188,7 +193,7 @@ def trace_variants(
         index: shapes[index] for index in range(first.returned.count) if len(set(shapes[index])) > 1
     }
     return dataclasses.replace(
-        first, program=program, constants=constants, made_variables=creating is not None
+        first, program=program, constants=constants, made_variables=made_variables
     )
 
 

@@ -60,12 +60,31 @@ class Share:
         """Returns the opposite: what to take for a mean, if `part` is to be its part."""
         return part / self._fraction.astype(part.dtype) if self.rows else jnp.zeros_like(part)
 
+    def summed(self, context: ReplicaContext, values: Sequence[jax.Array]) -> list[jax.Array]:
+        """Returns the sums over the replicas of what losses depend on.
+
+        Gradients are of each replica's mean, and become parts when they are complete. Those that
+        other replicas send back through the sum have to count by the rows of the others instead.
+        """
+        if self._of is None:
+            return context.all_reduce("SUM", list(values))
+        # Times 0 where there are no rows: such gradients are nothing, and meet those of others.
+        inverse = jnp.asarray(self._of) / self.rows if self.rows else jnp.zeros(())
+        own = [_with_scaled_gradient(value, inverse) for value in values]
+        sums = context.all_reduce("SUM", own)
+        return [_with_scaled_gradient(each, self._fraction) for each in sums]
+
     @property
     def _fraction(self) -> jax.Array:
         if self._of is None:
             context = current_replica()
             return jnp.asarray(1 / (1 if context is None else context.num_replicas_in_sync))
         return self.rows / jnp.asarray(self._of)
+
+
+def _with_scaled_gradient(value: jax.Array, factor: jax.Array) -> jax.Array:
+    constant = jax.lax.stop_gradient(value)
+    return constant + (value - constant) * factor.astype(value.dtype)
 
 
 @final
@@ -302,6 +321,10 @@ def update_mean(
     original(metric, values, sample_weight)
 
 
+def _summed(context: ReplicaContext, *values: jax.Array) -> list[jax.Array]:
+    return (_state.share or Share(1)).summed(context, values)
+
+
 def _safe_ratio(part: jax.Array, whole: jax.Array) -> Any:
     return jnp.where(whole == 0, 0, part / jnp.where(whole == 0, 1, whole))
 
@@ -320,11 +343,11 @@ def moments(
     dtype = x.dtype
     exact = x.astype(jnp.float32) if dtype in (jnp.float16, jnp.bfloat16) else x
     total = jnp.sum(exact, axes, keepdims=True)
-    total, count = context.all_reduce("SUM", (total, jnp.asarray(x.size / total.size, total.dtype)))
+    total, count = _summed(context, total, jnp.asarray(x.size / total.size, total.dtype))
     mean = total / count
     # In two passes, as on one device: the difference of mean squares would lose digits.
     squares = jnp.sum(jnp.square(exact - mean), axes, keepdims=True)
-    variance = context.all_reduce("SUM", squares) / count
+    variance = _summed(context, squares)[0] / count
     if not keepdims:
         mean, variance = jnp.squeeze(mean, axes), jnp.squeeze(variance, axes)
     return mean.astype(dtype), variance.astype(dtype)
@@ -342,7 +365,7 @@ def masked_moments(
 
     def mean_of_all(values: jax.Array) -> Any:
         sums = [jnp.sum(each * counts, axes, keepdims=True) for each in (values, 1)]
-        total, count = context.all_reduce("SUM", sums)
+        total, count = _summed(context, *sums)
         return total / (count + backend.epsilon())
 
     mean = mean_of_all(inputs)
