@@ -142,7 +142,7 @@ class LocalFiles:
         self._refuse_file(path)
 
     def _refuse_file(self, path: str) -> None:
-        if not os.path.isdir(path):
+        if os.path.lexists(path) and not os.path.isdir(path):
             raise FailedPreconditionError(f"{path!r} is a file, and cannot be made a folder.")
 
     def remove(self, path: str) -> None:
