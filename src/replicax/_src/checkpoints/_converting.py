@@ -45,6 +45,13 @@ class Rule:
     target: str | None
     line: str
 
+    def applied(self, match: re.Match[str]) -> str | None:
+        """Returns what becomes of a name that fits; `ValueError` for a group that is not there."""
+        try:
+            return None if self.target is None else match.expand(self.target)
+        except (re.error, IndexError) as error:
+            raise ValueError(f"The rule {self.line!r} makes no name: {error}.") from None
+
 
 def read_rules(text: str) -> list[Rule]:
     """Returns the rules in a text: a line `PATTERN -> NAME` each, `PATTERN ->` to leave out.
@@ -157,7 +164,7 @@ def _planned(reader: CheckpointReader, to: str, rules: Sequence[Rule]) -> Conver
             match = rule.pattern.fullmatch(plain)
             if match is not None:
                 unused.pop(id(rule), None)
-                new = None if rule.target is None else match.expand(rule.target)
+                new = rule.applied(match)
                 break
         if new is None:
             found.left[plain] = "a rule leaves it out"
@@ -218,6 +225,8 @@ def _objects_of(prefix: str | None, found: Conversion) -> list[dict[str, Any]]:
             each["path"] = found.moved[name]
         elif name is not None:
             each["kind"] = Kind.OBJECT
+            for detail in ("dtype", "shape", "keys"):
+                del each[detail]
     for each in objects:
         each["slots"] = [s for s in each.get("slots", ()) if objects[s[3]]["kind"] == "variable"]
     return objects
@@ -238,9 +247,11 @@ def _tree_of(reader: CheckpointReader, found: Conversion) -> list[dict[str, Any]
                 objects.append({"kind": Kind.OBJECT, "path": path, "children": {}})
             parent = objects[parent["children"][folder]]
             parent.setdefault("children", {})
-        parent["children"][_unescaped(last)] = len(objects)
+        index = parent["children"].setdefault(_unescaped(last), len(objects))
+        if index == len(objects):  # else names below it came first
+            objects.append({})
         spec = {"dtype": str(dtypes[old]), "shape": shapes[old], "keys": None}
-        objects.append({"kind": Kind.VARIABLE, "path": new, **spec})
+        objects[index] |= {"kind": Kind.VARIABLE, "path": new, **spec}
     return objects
 
 
