@@ -103,13 +103,14 @@ def test_damaged_safetensors_are_refused(tmp_path: Path):
 
 
 def test_orbax_reads_what_was_converted(tmp_path: Path):
-    convert(str(OBJECTS), str(tmp_path / "out"), "orbax")
+    (tmp_path / "folder" / "out.replicax.partial" / "d").mkdir(parents=True)  # of one that was killed
+    convert(str(OBJECTS), str(tmp_path / "folder" / "out"), "orbax")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ocp = pytest.importorskip("orbax.checkpoint")
         logging.getLogger("absl").setLevel(logging.ERROR)
         with ocp.PyTreeCheckpointer() as orbax:
-            found = orbax.restore(tmp_path / "out")
+            found = orbax.restore(tmp_path / "folder" / "out")
     np.testing.assert_array_equal(found["model/w"], saved("model/w"))
 
 

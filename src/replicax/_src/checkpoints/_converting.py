@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
@@ -18,6 +17,8 @@ from replicax._src._typing import override
 from replicax._src.checkpoints import _folder
 from replicax._src.checkpoints._arrays import write_arrays
 from replicax._src.checkpoints._graph import Kind
+from replicax._src.checkpoints._leftovers import settle
+from replicax._src.checkpoints._lock import PathLock
 from replicax._src.checkpoints._names import ARRAYS, OBJECTS, PARTIAL
 from replicax._src.checkpoints._opening import bundle_at, open_saved
 from replicax._src.checkpoints._problems import SaveFailedError
@@ -131,14 +132,7 @@ def convert(
         return found
     require_free(target)
     if to == "orbax":
-        partial = target + PARTIAL
-        require_free(partial)
-        try:
-            write_arrays(partial, arrays, _AT_ONCE)
-            os.rename(partial, target)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)  # there was none before
-            raise
+        _write_arrays_alone(target, arrays)
     else:
         prefix = bundle_at(reader.path)
         is_whole = prefix is not None and not rules
@@ -257,6 +251,20 @@ def _tree_of(reader: CheckpointReader, found: Conversion) -> list[dict[str, Any]
 
 def _unescaped(name: str) -> str:
     return name.replace(".S", "/").replace("..", ".")
+
+
+def _write_arrays_alone(target: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes the arrays under another name, which a killed program may have left, and renames."""
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    lock = PathLock(target)
+    try:
+        settle(target)
+        write_arrays(target + PARTIAL, arrays, _AT_ONCE)
+        require_free(target)
+        os.rename(target + PARTIAL, target)
+    finally:
+        settle(target)
+        lock.release()
 
 
 def _write_folder(
