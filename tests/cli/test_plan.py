@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import replicax as rx
 from replicax._src.cli._examinations import Finding, examine_plans
 from replicax._src.cli._main import main
 from replicax._src.cli._plan import _bytes
 from tests.cli.launches import environment
 
 SCRIPT = """
-import os, pathlib, subprocess, sys, tempfile
+import os, pathlib, subprocess, sys, tempfile, threading
 import h5py
 import jax, jax.numpy as jnp, numpy as np, optax
 import replicax as rx
@@ -31,6 +32,7 @@ with h5py.File("mine.txt", "w") as weights:
 np.savez("arrays.npz", np.zeros(3))
 list(rx.data.Dataset.range(3).cache("cached"))
 subprocess.run([sys.executable, "-c", "open('from_another', 'w')"])
+threading.Thread(target=threading.Event().wait).start()  # never ends
 assert sys.argv[1:] in ([], ["--layers", "2"])
 strategy = rx.distribute.MirroredStrategy(["GPU:0", "GPU:1"])
 ROWS = 8 * strategy.num_replicas_in_sync
@@ -154,6 +156,8 @@ def test_no_file_no_hardware_and_no_size_are_said(
     assert "16GB or 15.75GiB" in capsys.readouterr().err
     assert main(["plan", str(tmp_path / "empty.py"), "--on", "v9:2x2"]) == 2
     assert "no plan on v9:2x2" in capsys.readouterr().out
+    with pytest.raises(rx.errors.DeviceError, match="100000 devices, and plans are made for 16384"):
+        rx.config.planned_devices("cpu:100000")
 
 
 @pytest.mark.parametrize(

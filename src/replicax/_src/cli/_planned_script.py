@@ -92,4 +92,6 @@ def _line(error: BaseException, script: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    status = main(sys.argv[1])
+    sys.stdout.flush()
+    os._exit(status)  # threads that the script has left are not waited for
