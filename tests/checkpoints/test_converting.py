@@ -103,9 +103,8 @@ def test_damaged_safetensors_are_refused(tmp_path: Path):
 
 
 def test_orbax_reads_what_was_converted(tmp_path: Path):
-    (tmp_path / "folder" / "out.replicax.partial" / "d").mkdir(
-        parents=True
-    )  # of one that was killed
+    killed = tmp_path / "folder" / "out.replicax.partial"
+    (killed / "d").mkdir(parents=True)
     convert(str(OBJECTS), str(tmp_path / "folder" / "out"), "orbax")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -122,9 +122,11 @@ def _hdf5_in_memory(is_free: Callable[[object], bool]) -> Iterator[None]:
         return
     import h5py
 
-    plain = h5py.File.__init__
+    plain: Callable[..., None] = h5py.File.__init__
 
-    def init(self: h5py.File, name: object, mode: str = "r", *args: Any, **kwargs: Any) -> None:
+    def init(
+        self: h5py.File, name: object, mode: str = "r", *args: object, **kwargs: object
+    ) -> None:
         if mode != "r" and isinstance(name, str | bytes | os.PathLike) and not is_free(name):
             args, kwargs = (), {"driver": "core", "backing_store": False}
         plain(self, name, mode, *args, **kwargs)

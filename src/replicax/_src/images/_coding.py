@@ -136,12 +136,12 @@ def _opened(contents: bytes, operation: str, formats: tuple[str, ...] = _FORMATS
             f"{operation} cannot read these {len(content)} bytes as {' or '.join(formats)}: they "
             f"begin with {content[:8]!r} ({error})."
         ) from error
-    _require_few_pixels(picture, 1, operation)
+    _require_few_pixels(picture.size, 1, operation)
     return picture
 
 
-def _require_few_pixels(picture: Any, frames: int, operation: str) -> None:
-    width, height = picture.size
+def _require_few_pixels(size: tuple[int, int], frames: int, operation: str) -> None:
+    width, height = size
     if frames * width * height > _MOST_PIXELS:
         count = f"{frames} images" if frames > 1 else "an image"
         raise ValueError(
@@ -150,7 +150,7 @@ def _require_few_pixels(picture: Any, frames: int, operation: str) -> None:
         )
 
 
-def _array(picture: Any, operation: str) -> np.ndarray:
+def _array(picture: object, operation: str) -> np.ndarray:
     try:
         return np.array(picture)
     except (OSError, SyntaxError, ValueError) as error:
@@ -191,7 +191,7 @@ def _own_mode(picture: Any) -> str:
 
 
 def _frames(picture: Any, channels: int, operation: str) -> np.ndarray:
-    _require_few_pixels(picture, picture.n_frames, operation)
+    _require_few_pixels(picture.size, picture.n_frames, operation)
     frames: list[np.ndarray] = []
     for number in range(picture.n_frames):
         picture.seek(number)
