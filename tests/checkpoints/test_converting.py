@@ -62,6 +62,7 @@ def test_rules_give_names_and_leave_out(tmp_path: Path):
         ("model/v -> net", "fits these rules: model/v -> net"),
         ("model/.* -> net", "would both become 'net'"),
         (".* ->", "nothing to convert"),
+        (r"model/w -> net/\2", r"The rule 'model/w -> net/.*2' makes no name: invalid group"),
     ],
 )
 def test_rules_that_cannot_be_are_refused(tmp_path: Path, text: str, words: str):
@@ -102,13 +103,15 @@ def test_damaged_safetensors_are_refused(tmp_path: Path):
 
 
 def test_orbax_reads_what_was_converted(tmp_path: Path):
-    convert(str(OBJECTS), str(tmp_path / "out"), "orbax")
+    killed = tmp_path / "folder" / "out.replicax.partial"
+    (killed / "d").mkdir(parents=True)
+    convert(str(OBJECTS), str(tmp_path / "folder" / "out"), "orbax")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ocp = pytest.importorskip("orbax.checkpoint")
         logging.getLogger("absl").setLevel(logging.ERROR)
         with ocp.PyTreeCheckpointer() as orbax:
-            found = orbax.restore(tmp_path / "out")
+            found = orbax.restore(tmp_path / "folder" / "out")
     np.testing.assert_array_equal(found["model/w"], saved("model/w"))
 
 
@@ -121,3 +124,25 @@ def test_nothing_is_overwritten(tmp_path: Path, to: str):
         convert(str(OBJECTS), str(kept), to)
     assert (kept / "mine.txt").read_text() == "mine"
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_checkpoint_with_texts_is_converted_and_read_and_converted_again(tmp_path: Path):
+    convert(str(NAMES), str(tmp_path / "out"))
+    reader = rx.train.load_checkpoint(tmp_path / "out")
+    assert reader.has_tensor("rows") and not reader.has_tensor("texts")
+    assert reader.get_variable_to_dtype_map()["rows"] == np.float32
+    assert convert(str(tmp_path / "out"), str(tmp_path / "again")).moved
+
+
+def test_a_name_may_come_after_those_below_it(tmp_path: Path):
+    rules = read_rules("model/layers/1/b -> net/b\nmodel/w -> net")
+    convert(str(OBJECTS), str(tmp_path / "out"), rules=rules)
+    net = rx.Variable(jnp.zeros((2, 2)))
+    rx.train.Checkpoint(net=net).restore(tmp_path / "out")
+    np.testing.assert_array_equal(net.numpy(), saved("model/w"))
+
+
+def test_safetensors_where_no_folder_is_are_refused(tmp_path: Path):
+    pytest.importorskip("safetensors")
+    with pytest.raises(rx.errors.CheckpointError, match="could not be written: .*No such file"):
+        convert(str(OBJECTS), str(tmp_path / "no" / "folder"), "safetensors")

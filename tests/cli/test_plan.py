@@ -7,19 +7,33 @@ from pathlib import Path
 
 import pytest
 
+import replicax as rx
 from replicax._src.cli._examinations import Finding, examine_plans
 from replicax._src.cli._main import main
 from replicax._src.cli._plan import _bytes
 from tests.cli.launches import environment
 
 SCRIPT = """
-import os, pathlib
+import os, pathlib, subprocess, sys, tempfile, threading
+import h5py
 import jax, jax.numpy as jnp, numpy as np, optax
 import replicax as rx
 
 print("words of the script")
 os.makedirs("logs", exist_ok=True)
 pathlib.Path("logs/losses.txt").write_text("begun")
+rx.io.gfile.makedirs("logs/more")
+with tempfile.NamedTemporaryFile(delete=False) as file:
+    file.write(b"new")
+os.replace(file.name, "mine.txt")
+os.symlink(file.name, "link")
+with h5py.File("mine.txt", "w") as weights:
+    weights["kernel"] = np.zeros(3)
+np.savez("arrays.npz", np.zeros(3))
+list(rx.data.Dataset.range(3).cache("cached"))
+subprocess.run([sys.executable, "-c", "open('from_another', 'w')"])
+threading.Thread(target=threading.Event().wait).start()  # never ends
+assert sys.argv[1:] in ([], ["--layers", "2"])
 strategy = rx.distribute.MirroredStrategy(["GPU:0", "GPU:1"])
 ROWS = 8 * strategy.num_replicas_in_sync
 with strategy.scope():
@@ -60,6 +74,9 @@ if int(optimizer.iterations) > 3:
 """
 
 
+_TWO_KINDS = ("--on", "cpu:4", "--on", "cpu:2x4")
+
+
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "replicax", "plan", *arguments],
@@ -73,7 +90,9 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_script_as_it_is_on_two_kinds_of_hardware(tmp_path: Path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    result = run(tmp_path, "train.py", "--on", "cpu:4", "--on", "cpu:2x4", "--json")
+    (tmp_path / "mine.txt").write_text("mine")
+    script_arguments = ("--", "--layers", "2")
+    result = run(tmp_path, "train.py", *_TWO_KINDS, "--json", *script_arguments)
     assert result.returncode == 0, result.stderr
     four, eight = json.loads(result.stdout)["outcomes"]
     assert [each["name"] for each in four["plans"]] == ["train_step", "evaluate"]
@@ -81,7 +100,16 @@ def test_a_script_as_it_is_on_two_kinds_of_hardware(tmp_path: Path):
     assert four["plans"][0]["replicas"] == 4 and eight["plans"][0]["hosts"] == 2
     assert four["plans"][0]["memory"]["optimizer"] == 2 * 512 * 512 * 4
     assert four["ended"].startswith("it needs a value at train.py:")
-    assert [path.name for path in tmp_path.iterdir()] == ["train.py"], "nothing is written"
+    left = {path.name for path in tmp_path.iterdir()} - _unguarded()
+    assert left == {"train.py", "mine.txt"}, "nothing is written"
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def _unguarded() -> set[str]:
+    """What other programs write where the kernel does not keep them from it."""
+    ask = "from replicax._src.cli._write_lock import change_files_only_in as only; print(only([]))"
+    answer = subprocess.run([sys.executable, "-c", ask], env=environment(), capture_output=True)
+    return set() if answer.stdout.strip() == b"True" else {"from_another"}
 
 
 def test_what_does_not_fit_is_tried_in_other_ways(tmp_path: Path):
@@ -128,6 +156,8 @@ def test_no_file_no_hardware_and_no_size_are_said(
     assert "16GB or 15.75GiB" in capsys.readouterr().err
     assert main(["plan", str(tmp_path / "empty.py"), "--on", "v9:2x2"]) == 2
     assert "no plan on v9:2x2" in capsys.readouterr().out
+    with pytest.raises(rx.errors.DeviceError, match="100000 devices, and plans are made for 16384"):
+        rx.config.planned_devices("cpu:100000")
 
 
 @pytest.mark.parametrize(

@@ -81,3 +81,19 @@ def test_a_file_that_was_written_is_not_emptied_by_a_late_write(tmp_path: Path):
     with pytest.raises(ValueError, match="is closed. Open it again"):
         file.write("more")
     assert (tmp_path / "some").read_text() == "kept"
+
+
+def test_a_tree_that_is_a_link_is_removed_without_what_it_leads_to(tmp_path: Path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("kept")
+    for name in ("link", "link/"):
+        (tmp_path / "link").symlink_to("kept")
+        rx.io.gfile.rmtree(f"{tmp_path}/{name}")
+        assert not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "kept" / "file").read_text() == "kept"
+
+
+def test_a_walk_ends_where_links_lead_back(tmp_path: Path):
+    for name in ("a", "b"):
+        (tmp_path / name).symlink_to(".")
+    assert list(rx.io.gfile.walk(tmp_path)) == [(str(tmp_path), ["a", "b"], [])]

@@ -35,6 +35,9 @@ def test_it_loads_without_replicax_and_takes_any_batch(tmp_path: Path):
     (tmp_path / "out" / "program.jax").stat()
     with pytest.raises(FileExistsError, match="is not overwritten"):
         predict.export(tmp_path / "out", rx.TensorSpec([None, 2]))
+    (tmp_path / "next.replicax.partial").mkdir()
+    with pytest.raises(FileExistsError, match="or one was killed. In that case remove it"):
+        predict.export(tmp_path / "next", rx.TensorSpec([None, 2]))
 
 
 def test_variables_of_a_strategy_and_several_arguments(tmp_path: Path):

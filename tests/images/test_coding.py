@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import replicax as rx
+from replicax._src.images import _coding
 
 image = rx.image
 PIL = pytest.importorskip("PIL.Image")
@@ -72,3 +73,19 @@ def test_without_pillow_it_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(importlib, "import_module", without_pillow)
     with pytest.raises(ImportError, match=r"pip install \"replicax\[image\]\""):
         image.decode_png(b"")
+
+
+def test_a_gif_of_more_pixels_than_allowed_is_refused(monkeypatch: pytest.MonkeyPatch):
+    file = io.BytesIO()
+    frames = [PIL.fromarray(np.full((6, 8), level, np.uint8)) for level in range(3)]
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+    monkeypatch.setattr(_coding, "_MOST_PIXELS", 100)
+    with pytest.raises(ValueError, match="3 images of 6 x 8 pixels, more than 100"):
+        image.decode_gif(file.getvalue())
+    assert image.decode_image(file.getvalue(), expand_animations=False).shape == (6, 8, 3)
+
+
+def test_an_image_of_16_bits_that_is_cut_off_is_damaged():
+    content = image.encode_png(np.arange(10000, dtype=np.uint16).reshape(100, 100, 1))
+    with pytest.raises(ValueError, match="the image is damaged"):
+        image.decode_png(content[: len(content) // 2], dtype=np.uint16)

@@ -109,3 +109,10 @@ def test_damage_of_any_kind_is_an_error_and_takes_no_memory(copied: Path, what: 
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 8 << 20
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "checkpoint")
+    os.mkfifo(tmp_path / "ckpt.replicax.last_kept")
+    assert rx.train.latest_checkpoint(tmp_path) is None
+    rx.train.CheckpointManager(rx.train.Checkpoint(), tmp_path, max_to_keep=1)

@@ -10,6 +10,8 @@ import optax
 import pytest
 
 import replicax as rx
+from replicax._src.checkpoints.foreign._bundle import NO_ARRAY
+from replicax._src.checkpoints.foreign._spelling import TENSORFLOW
 from tests.checkpoints.foreign.recordings import NAMES, OBJECTS, expected
 
 W, B, NAMED = "model/w", "optimizer/_trainable_variables/1", "model/named/a.Sb"
@@ -123,3 +125,7 @@ def test_names_of_tensorflow_1_are_those_of_variables():
     np.testing.assert_array_equal(nu, wanted["dense/kernel/Adam_1"])
     with pytest.raises(rx.errors.CheckpointError, match="lost: not in the checkpoint"):
         rx.train.Checkpoint(lost=rx.Variable(0.0, name="lost")).restore(NAMES)
+
+
+def test_an_object_of_tensorflow_is_no_integer():
+    assert not TENSORFLOW.is_same_dtype("int32", NO_ARRAY)

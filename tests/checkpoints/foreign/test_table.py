@@ -31,12 +31,15 @@ def entries(pairs: list[tuple[bytes, bytes]]) -> bytes:
 
 def table(pairs: list[tuple[bytes, bytes]], kind: int = 0) -> bytes:
     """A table of one block, with checksums that fit."""
+    return _table_of(entries(pairs), kind)
 
+
+def _table_of(block: bytes, kind: int = 0) -> bytes:
     def stored(block: bytes, kind: int = 0) -> bytes:
         body = block + bytes([kind])
         return body + struct.pack("<I", masked(checksum_of(body)))
 
-    data = stored(entries(pairs), kind)
+    data = stored(block, kind)
     handle = varint(0) + varint(len(data) - 5)
     index = stored(entries([(b"\xff", handle)]))
     footer = varint(0) + varint(0) + varint(len(data)) + varint(len(index) - 5)
@@ -46,6 +49,16 @@ def table(pairs: list[tuple[bytes, bytes]], kind: int = 0) -> bytes:
 def test_a_table_gives_its_keys_and_values():
     pairs = [(b"a", b"1"), (b"ab", b""), (b"b", b"3" * 300)]
     assert list(read_table(table(pairs))) == pairs
+
+
+def test_keys_that_share_a_long_beginning_take_no_memory():
+    key = b"k" * 20_000
+    block = varint(0) + varint(len(key)) + varint(0) + key
+    for number in range(2000):
+        end = number.to_bytes(2, "big")
+        block += varint(len(key)) + varint(2) + varint(0) + end
+    with pytest.raises(TableError, match="too long for its size"):
+        list(read_table(_table_of(block + struct.pack("<II", 0, 1))))
 
 
 @pytest.mark.parametrize(

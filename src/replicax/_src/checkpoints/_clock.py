@@ -9,7 +9,9 @@ import time
 from typing import final
 
 from replicax._src.checkpoints import _folder
+from replicax._src.checkpoints._manifest import open_regular
 from replicax._src.checkpoints._names import LAST_KEPT
+from replicax._src.checkpoints._problems import DamagedCheckpointError
 
 _MOST_BYTES = 64
 
@@ -50,8 +52,8 @@ class Clock:
 
     def _read(self) -> float | None:
         try:
-            with open(self._path, "rb") as file:
+            with open(open_regular(*os.path.split(self._path)), "rb") as file:
                 moment = float(file.read(_MOST_BYTES))
-        except (OSError, ValueError):
+        except (OSError, ValueError, DamagedCheckpointError):
             return None
         return moment if math.isfinite(moment) and moment <= time.time() else None

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
@@ -18,6 +17,8 @@ from replicax._src._typing import override
 from replicax._src.checkpoints import _folder
 from replicax._src.checkpoints._arrays import write_arrays
 from replicax._src.checkpoints._graph import Kind
+from replicax._src.checkpoints._leftovers import settle
+from replicax._src.checkpoints._lock import PathLock
 from replicax._src.checkpoints._names import ARRAYS, OBJECTS, PARTIAL
 from replicax._src.checkpoints._opening import bundle_at, open_saved
 from replicax._src.checkpoints._problems import SaveFailedError
@@ -44,6 +45,13 @@ class Rule:
     pattern: re.Pattern[str]
     target: str | None
     line: str
+
+    def applied(self, match: re.Match[str]) -> str | None:
+        """Returns what becomes of a name that fits; `ValueError` for a group that is not there."""
+        try:
+            return None if self.target is None else match.expand(self.target)
+        except (re.error, IndexError) as error:
+            raise ValueError(f"The rule {self.line!r} makes no name: {error}.") from None
 
 
 def read_rules(text: str) -> list[Rule]:
@@ -124,14 +132,7 @@ def convert(
         return found
     require_free(target)
     if to == "orbax":
-        partial = target + PARTIAL
-        require_free(partial)
-        try:
-            write_arrays(partial, arrays, _AT_ONCE)
-            os.rename(partial, target)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)  # there was none before
-            raise
+        _write_arrays_alone(target, arrays)
     else:
         prefix = bundle_at(reader.path)
         is_whole = prefix is not None and not rules
@@ -157,7 +158,7 @@ def _planned(reader: CheckpointReader, to: str, rules: Sequence[Rule]) -> Conver
             match = rule.pattern.fullmatch(plain)
             if match is not None:
                 unused.pop(id(rule), None)
-                new = None if rule.target is None else match.expand(rule.target)
+                new = rule.applied(match)
                 break
         if new is None:
             found.left[plain] = "a rule leaves it out"
@@ -218,6 +219,8 @@ def _objects_of(prefix: str | None, found: Conversion) -> list[dict[str, Any]]:
             each["path"] = found.moved[name]
         elif name is not None:
             each["kind"] = Kind.OBJECT
+            for detail in ("dtype", "shape", "keys"):
+                del each[detail]
     for each in objects:
         each["slots"] = [s for s in each.get("slots", ()) if objects[s[3]]["kind"] == "variable"]
     return objects
@@ -238,14 +241,30 @@ def _tree_of(reader: CheckpointReader, found: Conversion) -> list[dict[str, Any]
                 objects.append({"kind": Kind.OBJECT, "path": path, "children": {}})
             parent = objects[parent["children"][folder]]
             parent.setdefault("children", {})
-        parent["children"][_unescaped(last)] = len(objects)
+        index = parent["children"].setdefault(_unescaped(last), len(objects))
+        if index == len(objects):  # else names below it came first
+            objects.append({})
         spec = {"dtype": str(dtypes[old]), "shape": shapes[old], "keys": None}
-        objects.append({"kind": Kind.VARIABLE, "path": new, **spec})
+        objects[index] |= {"kind": Kind.VARIABLE, "path": new, **spec}
     return objects
 
 
 def _unescaped(name: str) -> str:
     return name.replace(".S", "/").replace("..", ".")
+
+
+def _write_arrays_alone(target: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes the arrays under another name, which a killed program may have left, and renames."""
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    lock = PathLock(target)
+    try:
+        settle(target)
+        write_arrays(target + PARTIAL, arrays, _AT_ONCE)
+        require_free(target)
+        os.rename(target + PARTIAL, target)
+    finally:
+        settle(target)
+        lock.release()
 
 
 def _write_folder(

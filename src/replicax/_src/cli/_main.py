@@ -47,6 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["launch"]:
         # Not through `parser`: what follows the script is the script's own.
         return _launch(launch_options(launching, arguments[1:]), launching)
+    own: list[str] = []
+    if arguments[:1] == ["plan"] and "--" in arguments:
+        # Not through `parser`: it takes them only directly after the script.
+        end = arguments.index("--")
+        arguments, own = arguments[:end], arguments[end + 1 :]
     parsed = parser.parse_args(arguments)
     try:
         match parsed.command:
@@ -55,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "convert":
                 return convert(parsed)
             case "plan":
-                return plan(parsed)
+                return plan(parsed, own)
         return doctor(as_json=parsed.json)
     except KeyboardInterrupt:
         return 130

@@ -44,7 +44,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
-    parser.add_argument("script", help="a Python script, as it is")
+    parser.add_argument("script", help="a Python script, as it is; its arguments follow after --")
     parser.add_argument(
         "--on", action="append", required=True, metavar="HARDWARE", help="such as v5e:16x16"
     )
@@ -57,7 +57,6 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=float, default=900, metavar="SECONDS", help="for each plan (900)"
     )
-    parser.add_argument("arguments", nargs="*", help="of the script, after --")
 
 
 @final
@@ -100,8 +99,13 @@ class Tried(NamedTuple):
     outcome: Outcome
 
 
-def plan(arguments: argparse.Namespace) -> int:
-    """Runs `replicax plan`; returns the exit status."""
+def plan(arguments: argparse.Namespace, own: Sequence[str] = ()) -> int:
+    """Runs `replicax plan`; returns the exit status.
+
+    Args:
+      arguments: of the command line.
+      own: the script's.
+    """
     if not os.path.isfile(arguments.script):
         print(f"replicax plan: there is no file {arguments.script!r}.", file=sys.stderr)
         return 2
@@ -110,7 +114,7 @@ def plan(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"replicax plan: {error}", file=sys.stderr)
         return 2
-    follower = _Follower(arguments, memory)
+    follower = _Follower(arguments, own, memory)
     outcomes = [follower.outcome(name) for name in arguments.on]
     trials = {each.on: _trials(follower, each) for each in outcomes if each.fits is False}
     batches: dict[str, list[Tried]] = {}
@@ -129,8 +133,9 @@ def plan(arguments: argparse.Namespace) -> int:
 class _Follower:
     """Follows the script in processes of their own."""
 
-    def __init__(self, arguments: argparse.Namespace, memory: int | None):
+    def __init__(self, arguments: argparse.Namespace, own: Sequence[str], memory: int | None):
         self._arguments = arguments
+        self._own = list(own)
         self._memory = memory
 
     def outcome(self, on: str, **supposed: object) -> Outcome:
@@ -142,7 +147,7 @@ class _Follower:
                 json.dump(
                     {
                         "script": self._arguments.script,
-                        "arguments": self._arguments.arguments,
+                        "arguments": self._own,
                         "on": on,
                         "memory": self._memory,
                         "supposed": supposed,
@@ -156,6 +161,7 @@ class _Follower:
                 ended = subprocess.run(
                     command,
                     env=_environment(on, folder),
+                    stdin=None if self._arguments.show else subprocess.DEVNULL,
                     stdout=sys.stderr if self._arguments.show else subprocess.DEVNULL,
                     stderr=None if self._arguments.show else subprocess.PIPE,
                     timeout=self._arguments.timeout,

@@ -12,6 +12,7 @@ from typing import Any
 from replicax._src._errors import DeviceError, PlannedValueError
 from replicax._src._planned_arrays import reading_nan, shapes_only
 from replicax._src.cli._without_effects import without_effects
+from replicax._src.cli._write_lock import change_files_only_in
 from replicax._src.devices import Supposed, planned_devices, replaced_by, supposing
 from replicax._src.planning import NothingNew, recording
 
@@ -23,7 +24,9 @@ def main(request_path: str) -> int:
     """Follows the script that a file of JSON describes; writes what was found beside it."""
     with open(request_path, encoding="utf-8") as file:
         request = json.load(file)
-    found = follow(request, os.path.dirname(request_path))
+    temporary = os.path.dirname(request_path)
+    change_files_only_in([temporary, "/dev"])
+    found = follow(request, temporary)
     with open(request["result"], "w", encoding="utf-8") as file:
         json.dump(found, file)
     return 0
@@ -89,4 +92,6 @@ def _line(error: BaseException, script: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    status = main(sys.argv[1])
+    sys.stdout.flush()
+    os._exit(status)  # threads that the script has left are not waited for

@@ -1,12 +1,14 @@
 """Runs a user's script so that it leaves nothing behind: its files are not written.
 
-What it opens to write goes nowhere, folders are not made, nothing is moved or removed; only what
-it does in its own folder for temporary files happens. Checkpoints and summaries are not written.
+What it opens to write is an empty file in its folder for temporary files, without the name; outside
+of that folder none is made, nothing is moved or removed. Checkpoints and summaries are not written.
 """
 
 import builtins
 import contextlib
+import importlib.util
 import io
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -16,11 +18,13 @@ from unittest import mock
 from replicax._src.checkpoints import Checkpoint, CheckpointManager
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Functions of `os` whose first argument is a path that they make, change or remove.
+# Functions of `os` whose first argument is a path that they make, change or remove, and those with
+# a second one.
 _CHANGES = (
-    *("mkdir", "makedirs", "rename", "replace", "renames", "remove", "unlink", "rmdir"),
-    *("removedirs", "symlink", "link", "truncate", "chmod", "chown", "mkfifo", "utime"),
+    *("mkdir", "makedirs", "remove", "unlink", "rmdir", "removedirs"),
+    *("truncate", "chmod", "chown", "mkfifo", "utime"),
 )
+_CHANGES_OF_TWO = ("rename", "replace", "renames", "symlink", "link")
 
 
 @contextlib.contextmanager
@@ -34,18 +38,21 @@ def without_effects(temporary: str) -> Iterator[None]:
         found = os.path.realpath(os.path.join(folder, os.fsdecode(path)))
         return found.startswith((os.path.realpath(temporary) + os.sep, "/dev/"))
 
+    def elsewhere() -> str:
+        return os.path.join(temporary, f"written-{next(numbers)}")
+
     def opened(plain: Callable[..., Any]) -> Callable[..., Any]:
         def open_(file: object, mode: str = "r", *args: object, **kwargs: object) -> Any:
             if set(mode) & set("wax+") and not is_free(file):
-                file = os.devnull
-                mode = mode.replace("x", "w")
+                file = elsewhere()
+                mode = mode.replace("x", "w").replace("r", "w")
             return plain(file, mode, *args, **kwargs)
 
         return open_
 
     def opened_by_number(path: object, flags: int, *args: object, **kwargs: object) -> int:
         if flags & _WRITES and not is_free(path, kwargs.get("dir_fd")):
-            path, flags = os.devnull, os.O_RDWR
+            path, flags = elsewhere(), os.O_RDWR | os.O_CREAT
             kwargs.pop("dir_fd", None)
         return plain_open(path, flags, *args, **kwargs)
 
@@ -53,6 +60,16 @@ def without_effects(temporary: str) -> Iterator[None]:
         def change(path: object, *args: object, **kwargs: object) -> Any:
             beside = kwargs.get("dir_fd")
             return plain(path, *args, **kwargs) if is_free(path, beside) else None
+
+        return change
+
+    def changing_two(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def change(src: object, dst: object, *args: object, **kwargs: object) -> Any:
+            places = (src, kwargs.get("src_dir_fd")), (dst, kwargs.get("dst_dir_fd"))
+            if plain is plain_symlink:  # what it names is not touched
+                places = ((dst, kwargs.get("dir_fd")),)
+            if all(is_free(*place) for place in places):
+                return plain(src, dst, *args, **kwargs)
 
         return change
 
@@ -65,7 +82,9 @@ def without_effects(temporary: str) -> Iterator[None]:
             raise PermissionError(f"a script that is planned writes nothing; it opened {path!r}")
 
     plain_open: Any = os.open
+    plain_symlink: Any = os.symlink
     guards: list[bool] = []
+    numbers = itertools.count()
     sys.addaudithook(refuse)
     with contextlib.ExitStack() as stack:
         replace = stack.enter_context
@@ -75,6 +94,10 @@ def without_effects(temporary: str) -> Iterator[None]:
         for name in _CHANGES:
             if hasattr(os, name):
                 replace(mock.patch.object(os, name, changing(getattr(os, name))))
+        for name in _CHANGES_OF_TWO:
+            if hasattr(os, name):
+                replace(mock.patch.object(os, name, changing_two(getattr(os, name))))
+        replace(_hdf5_in_memory(is_free))
         replace(mock.patch.object(Checkpoint, "write", _unwritten))
         replace(mock.patch.object(Checkpoint, "save", _unwritten))
         replace(mock.patch.object(CheckpointManager, "save", lambda *_, **__: None))
@@ -89,3 +112,24 @@ def _unwritten(
     _: Checkpoint, file_prefix: str | os.PathLike[str], *__: object, **___: object
 ) -> str:
     return os.fspath(file_prefix)
+
+
+@contextlib.contextmanager
+def _hdf5_in_memory(is_free: Callable[[object], bool]) -> Iterator[None]:
+    """Weights of Keras are files of HDF5, which a library in C opens: its own are in memory."""
+    if importlib.util.find_spec("h5py") is None:
+        yield
+        return
+    import h5py
+
+    plain: Callable[..., None] = h5py.File.__init__
+
+    def init(
+        self: h5py.File, name: object, mode: str = "r", *args: object, **kwargs: object
+    ) -> None:
+        if mode != "r" and isinstance(name, str | bytes | os.PathLike) and not is_free(name):
+            args, kwargs = (), {"driver": "core", "backing_store": False}
+        plain(self, name, mode, *args, **kwargs)
+
+    with mock.patch.object(h5py.File, "__init__", init):
+        yield

@@ -67,6 +67,7 @@ _CPU = Hardware("cpu", "cpu", "cpu")
 HARDWARE = {each.name: each for each in (*_TPUS, *_GPUS, _CPU)}
 
 _NAME = re.compile(r"^(?P<kind>[a-z][a-z0-9]*):(?P<sizes>\d+(?:x\d+)*)$")
+_MOST_DEVICES = 1 << 14  # more than the largest machine has; to make them takes time
 _EXAMPLES = (
     "'v5e:16x16' and 'v6e:4x4' (TPUs, by rows and columns), 'v5p:4x4x4', 'h200:32x8' (GPUs, by "
     "hosts and GPUs of each), 'cpu:8' (virtual devices, to try it out)"
@@ -157,6 +158,11 @@ def _made(name: str, memory: int | None) -> PlannedDevices:
     sizes = tuple(int(each) for each in match["sizes"].split("x"))
     if 0 in sizes:
         raise DeviceError(f"{name!r} has no devices. Write for example {_EXAMPLES}.")
+    if math.prod(sizes) > _MOST_DEVICES:
+        raise DeviceError(
+            f"{name!r} has {math.prod(sizes)} devices, and plans are made for {_MOST_DEVICES} at "
+            f"most. Write for example {_EXAMPLES}."
+        )
     devices, per_host = _MAKERS[hardware.platform](name, hardware, sizes)
     if memory is not None:
         hardware = dataclasses.replace(hardware, memory=memory)

@@ -131,12 +131,25 @@ def walk(
 ) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yields `(folder, names of folders, names of files)` for a folder and all below it.
 
+    Links to folders are followed, but for those that lead back to a folder that they are in.
+
     Args:
       top: where to start.
       topdown: whether a folder comes before those in it.
       onerror: gets the error of a folder that cannot be read; those are left out.
     """
-    folder = os.fsdecode(top)
+    yield from _walk(os.fsdecode(top), topdown, onerror, ())
+
+
+def _walk(
+    folder: str,
+    topdown: bool,
+    onerror: Callable[[Exception], object] | None,
+    above: tuple[str, ...],
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    real = os.path.realpath(folder)
+    if real in above:
+        return
     try:
         names = listdir(folder)
     except Exception as error:
@@ -148,7 +161,7 @@ def walk(
     if topdown:
         yield here
     for name in folders:
-        yield from walk(join(folder, name), topdown, onerror)
+        yield from _walk(join(folder, name), topdown, onerror, (*above, real))
     if not topdown:
         yield here
 

@@ -142,7 +142,7 @@ class LocalFiles:
         self._refuse_file(path)
 
     def _refuse_file(self, path: str) -> None:
-        if not os.path.isdir(path):
+        if os.path.lexists(path) and not os.path.isdir(path):
             raise FailedPreconditionError(f"{path!r} is a file, and cannot be made a folder.")
 
     def remove(self, path: str) -> None:
@@ -151,6 +151,7 @@ class LocalFiles:
         os.remove(path)
 
     def rmtree(self, path: str) -> None:
+        path = path.rstrip("/") or path  # with a slash, a link is what it leads to
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         else:
@@ -187,8 +188,11 @@ class RemoteFiles:
         try:
             self._files: Any = core.url_to_fs(address)[0]
         except ImportError as error:
-            package = _PACKAGES.get(scheme, "")
-            raise ImportError(self._advice(address, package or str(error))) from error
+            if scheme not in _PACKAGES:
+                raise ImportError(
+                    f"{address!r} is reached through fsspec, which needs another package: {error}."
+                ) from error
+            raise ImportError(self._advice(address, _PACKAGES[scheme])) from error
         except ValueError as error:
             raise NotImplementedError(
                 f"{address!r}: no file system for {scheme!r} is known ({error}). For files on this "

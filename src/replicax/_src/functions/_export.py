@@ -189,7 +189,13 @@ def _write(
     }
     partial = path + _PARTIAL
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    os.mkdir(partial)
+    try:
+        os.mkdir(partial)
+    except FileExistsError:
+        raise FileExistsError(
+            f"{partial} exists: another program exports to {path} now, or one was killed. In that "
+            "case remove it."
+        ) from None
     try:
         with open(os.path.join(partial, PROGRAM), "wb") as file:
             file.write(exported.serialize())

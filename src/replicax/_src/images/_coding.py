@@ -43,9 +43,8 @@ def decode_image(
     """
     picture = _opened(contents, "decode_image()")
     if picture.format == "GIF":
-        frames = _frames(picture, channels or 3)
-        array = frames if expand_animations else frames[0]
-        return convert_image_dtype(array, dtype)
+        read = _frames if expand_animations else _pixels
+        return convert_image_dtype(read(picture, channels or 3, "decode_image()"), dtype)
     if picture.format == "PNG" and np.dtype(dtype) == np.uint16:
         return decode_png(contents, channels or 0, np.uint16)
     return convert_image_dtype(_pixels(picture, channels or 0, "decode_image()"), dtype)
@@ -97,14 +96,14 @@ def decode_png(
     if picture.mode.startswith("I"):  # grey, of 16 bits
         if channels not in (0, 1):
             raise ValueError("decode_png(): an image of 16 bits is read with channels 0 or 1.")
-        deep = np.asarray(picture).astype(np.uint16)[..., None]
+        deep = _array(picture, "decode_png()").astype(np.uint16)[..., None]
         return deep if wanted == np.uint16 else (deep >> 8).astype(np.uint8)
     return convert_image_dtype(_pixels(picture, channels, "decode_png()"), wanted)
 
 
 def decode_gif(contents: bytes, name: str | None = None) -> np.ndarray:
     """Returns the frames in the bytes of a GIF file, as uint8 with three channels."""
-    return _frames(_opened(contents, "decode_gif()", ("GIF",)), 3)
+    return _frames(_opened(contents, "decode_gif()", ("GIF",)), 3, "decode_gif()")
 
 
 def decode_bmp(contents: bytes, channels: int = 0, name: str | None = None) -> np.ndarray:
@@ -135,12 +134,27 @@ def _opened(contents: bytes, operation: str, formats: tuple[str, ...] = _FORMATS
     except Exception as error:
         raise ValueError(
             f"{operation} cannot read these {len(content)} bytes as {' or '.join(formats)}: they "
-            f"begin with {content[:8]!r}."
+            f"begin with {content[:8]!r} ({error})."
         ) from error
-    width, height = picture.size
-    if width * height > _MOST_PIXELS:
-        raise ValueError(f"{operation}: the file claims an image of {height} x {width} pixels.")
+    _require_few_pixels(picture.size, 1, operation)
     return picture
+
+
+def _require_few_pixels(size: tuple[int, int], frames: int, operation: str) -> None:
+    width, height = size
+    if frames * width * height > _MOST_PIXELS:
+        count = f"{frames} images" if frames > 1 else "an image"
+        raise ValueError(
+            f"{operation}: the file claims {count} of {height} x {width} pixels, more than "
+            f"{_MOST_PIXELS} together."
+        )
+
+
+def _array(picture: object, operation: str) -> np.ndarray:
+    try:
+        return np.array(picture)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ValueError(f"{operation}: the image is damaged ({error}).") from error
 
 
 def _pixels(picture: Any, channels: int, operation: str, truncated: bool = False) -> np.ndarray:
@@ -176,11 +190,12 @@ def _own_mode(picture: Any) -> str:
     return "L" if picture.mode in ("1", "I", "I;16", "F") else "RGB"
 
 
-def _frames(picture: Any, channels: int) -> np.ndarray:
+def _frames(picture: Any, channels: int, operation: str) -> np.ndarray:
+    _require_few_pixels(picture.size, picture.n_frames, operation)
     frames: list[np.ndarray] = []
     for number in range(picture.n_frames):
         picture.seek(number)
-        frames.append(_pixels(picture, channels, "decode_gif()"))
+        frames.append(_pixels(picture, channels, operation))
     return np.stack(frames)
 
 

@@ -26,6 +26,7 @@ from replicax._src.checkpoints.foreign._slices import Part, overlap, part_of
 from replicax._src.checkpoints.foreign._table import TableError, masked, read_table, read_varint
 
 INDEX = ".index"
+NO_ARRAY = "no array"  # for a dtype
 _PIECE = 8 << 20  # bytes that are read and checked at once
 _MOST_INDEX = 1 << 30
 _BIG_ENDIAN = 1
@@ -88,7 +89,7 @@ class Tensor(NamedTuple):
     def dtype_name(self) -> str:
         """The dtype as text."""
         if self.dtype is None:
-            return "no array"
+            return NO_ARRAY
         return "string" if self.dtype == STRING else str(self.dtype)
 
     def __str__(self) -> str:

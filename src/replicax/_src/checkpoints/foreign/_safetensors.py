@@ -10,7 +10,11 @@ from typing import Any, final
 
 import numpy as np
 
-from replicax._src.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
+from replicax._src.checkpoints._problems import (
+    CheckpointNotFoundError,
+    DamagedCheckpointError,
+    SaveFailedError,
+)
 
 ENDING = ".safetensors"
 PARTS = ".safetensors.index.json"
@@ -107,7 +111,7 @@ def write_safetensors(path: str, arrays: Mapping[str, np.ndarray], sizes: Mappin
       sizes: the bytes of each.
       part_bytes: how large a part may be; a larger array is alone in one.
     """
-    save_file = _library().numpy.save_file
+    library = _library()
     parts: list[list[str]] = [[]]
     filled = 0
     for name, size in sizes.items():
@@ -127,7 +131,11 @@ def write_safetensors(path: str, arrays: Mapping[str, np.ndarray], sizes: Mappin
     try:
         for file, names in zip(files, parts):
             written.append(file)
-            save_file({name: np.ascontiguousarray(arrays[name]) for name in names}, file)
+            held = {name: np.ascontiguousarray(arrays[name]) for name in names}
+            try:
+                library.numpy.save_file(held, file)
+            except library.SafetensorError as error:
+                raise SaveFailedError(f"{file} could not be written: {error}") from error
         if count > 1:
             placed = {
                 name: os.path.basename(file) for file, each in zip(files, parts) for name in each

@@ -14,6 +14,7 @@ import numpy as np
 
 from replicax._src._typing import override
 from replicax._src.checkpoints._graph import Spelling
+from replicax._src.checkpoints.foreign._bundle import NO_ARRAY
 from replicax._src.training import Optimizer
 from replicax._src.variable import Variable
 
@@ -92,7 +93,7 @@ class TensorFlowSpelling(ConvertedSpelling):
 
 
 def _is_integer(dtype: str) -> bool:
-    return dtype != "string" and np.dtype(dtype).kind in "iu"
+    return dtype not in ("string", NO_ARRAY) and np.dtype(dtype).kind in "iu"
 
 
 TENSORFLOW = TensorFlowSpelling()

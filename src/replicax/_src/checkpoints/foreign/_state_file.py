@@ -30,8 +30,11 @@ def bundles_in(directory: str) -> list[str]:
 
 
 def _paths_in(directory: str, field: str) -> list[str]:
+    path = os.path.join(directory, _FILE)
+    if not os.path.isfile(path):  # a pipe would be waited for
+        return []
     try:
-        with open(os.path.join(directory, _FILE), encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             lines = file.read(_MOST_BYTES).splitlines()
     except (OSError, UnicodeDecodeError):
         return []

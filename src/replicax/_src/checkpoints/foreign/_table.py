@@ -17,6 +17,7 @@ _MARK = 0xDB4775248B80FB57
 _TRAILER = 5  # bytes after a block: how it is compressed, and its checksum
 _PLAIN = 0
 _MASK = 0xA282EAD8
+_MOST_KEYS = 64  # times the bytes of a table: one key in 16 is written whole
 
 
 @final
@@ -57,11 +58,15 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     _, position = _handle(footer, 0)  # of a block about blocks, which is empty
     index, _ = _handle(footer, position)
     last: bytes | None = None
+    room = _MOST_KEYS * len(data)
     for _, handle in _entries(_block(data, *index)):
         for key, value in _entries(_block(data, *_handle(handle, 0)[0])):
             if last is not None and key <= last:
                 raise TableError("its keys are not in order")
             last = key
+            room -= len(key)
+            if room < 0:
+                raise TableError("its keys are too long for its size")
             yield key, value
 
 
