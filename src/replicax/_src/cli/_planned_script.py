@@ -13,7 +13,7 @@ from replicax._src._errors import DeviceError, PlannedValueError
 from replicax._src._planned_arrays import reading_nan, shapes_only
 from replicax._src.cli._without_effects import without_effects
 from replicax._src.cli._write_lock import change_files_only_in
-from replicax._src.devices import Supposed, planned_devices, replaced_by, supposing
+from replicax._src.devices import PlannedDevices, Supposed, planned_devices, replaced_by, supposing
 from replicax._src.planning import NothingNew, recording
 
 _STEPS = 200  # of each epoch of a data set; nothing new is to be seen in more
@@ -25,19 +25,21 @@ def main(request_path: str) -> int:
     with open(request_path, encoding="utf-8") as file:
         request = json.load(file)
     temporary = os.path.dirname(request_path)
-    change_files_only_in([temporary, "/dev"])
-    found = follow(request, temporary)
+    try:
+        # First: what drives a GPU writes where scripts may not.
+        devices = planned_devices(request["on"], request["memory"])
+    except DeviceError as error:
+        found: dict[str, Any] = {"refused": str(error)}
+    else:
+        change_files_only_in([temporary, "/dev"])
+        found = follow(request, devices, temporary)
     with open(request["result"], "w", encoding="utf-8") as file:
         json.dump(found, file)
     return 0
 
 
-def follow(request: dict[str, Any], temporary: str) -> dict[str, Any]:
+def follow(request: dict[str, Any], devices: PlannedDevices, temporary: str) -> dict[str, Any]:
     """Runs the script; returns its plans, and how it ended."""
-    try:
-        devices = planned_devices(request["on"], request["memory"])
-    except DeviceError as error:
-        return {"refused": str(error)}
     script = os.path.abspath(request["script"])
     what = Supposed(**request["supposed"], most_steps=_STEPS)
     ended, failed = "", ""
