@@ -118,7 +118,7 @@ def set_logical_device_configuration(
             )
         if each.memory_limit is not None:
             raise ValueError("`memory_limit` does not apply to CPU devices; leave it out.")
-    if _names.are_plans_made():
+    if _names.are_replaced():
         return  # the script that is followed gets planned devices
     if _jax_internals.backends_started():
         have = len(_names.devices_of_kind("CPU"))
