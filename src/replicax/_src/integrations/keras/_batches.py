@@ -93,10 +93,13 @@ class Sharing:
         self._same.check(arrays)
         sizes = self._sizes(arrays)
         uneven = len(set(sizes)) > 1
-        columns: list[Sequence[Any]] = [self._cut(array, sizes) for array in arrays]
+        cut = [_cut(array, sizes) for array in arrays]
+        first = self.layout.worker * self.layout.local_replicas
+        here = slice(first, first + self.layout.local_replicas)
+        columns: list[Sequence[Any]] = [parts[here] for parts in cut]
         placed = self._placement.place(Shares(Structure((0,) * len(arrays)), columns))
-        if uneven:
-            mark_uneven(placed)
+        if uneven:  # all workers know the shapes of all replicas
+            mark_uneven(placed, [[[list(part.shape) for part in parts] for parts in cut]])
         rows = sum(sizes) if uneven else None
         found = [
             OnReplicas(value, array.shape, array.dtype, rows)
@@ -112,19 +115,6 @@ class Sharing:
             return [rows[0], *[0] * (count - 1)]
         least, more = divmod(rows[0] if rows else 0, count)
         return [least + (replica < more) for replica in range(count)]
-
-    def _cut(self, array: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
-        """Returns the parts of this worker's replicas."""
-        count = self.layout.local_replicas
-        first = self.layout.worker * count
-        if not array.shape:
-            return [array] * count
-        if sizes[0] and array.shape[0] != sum(sizes):
-            ends = [array.shape[0]] * len(sizes)
-        else:
-            ends = list(itertools.accumulate(sizes))
-        starts = [0, *ends]
-        return [array[starts[i] : ends[i]] for i in range(first, first + count)]
 
     def _of_distributed(self, batch: PyTree, leaves: list[Any]) -> Any:
         """Returns an element of a distributed data set: if not evenly, it is shared out anew."""
@@ -259,6 +249,17 @@ def _on_host(leaf: ArrayLike) -> np.ndarray:
     array = np.asarray(leaf)
     wanted = jax.dtypes.canonicalize_dtype(array.dtype)
     return array if array.dtype == wanted else array.astype(wanted)
+
+
+def _cut(array: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
+    """Returns the parts of all replicas."""
+    if not array.shape:
+        return [array] * len(sizes)
+    if sizes[0] and array.shape[0] != sum(sizes):
+        ends = [array.shape[0]] * len(sizes)
+    else:
+        ends = list(itertools.accumulate(sizes))
+    return [array[start:end] for start, end in itertools.pairwise([0, *ends])]
 
 
 def _with_leaves(batch: PyTree, leaves: list[Any]) -> Any:
