@@ -314,7 +314,7 @@ def shapes_only(device: Device, small: int = _SMALL) -> contextlib.AbstractConte
 def _of_shapes(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of JAX's arrays, as one of planned arrays: also outside of a strategy's scope."""
 
-    @functools.wraps(method)
+    @functools.wraps(method, assigned=("__module__", "__name__", "__qualname__"))
     def called(self: PlannedArray, *args: object, **kwargs: object) -> Any:
         with shapes_only(self.home):
             return method(self, *args, **kwargs)
