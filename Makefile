@@ -98,7 +98,15 @@ dist: $(VENV)/.ready-release
 	done
 	$(PY) -m twine check --strict dist/*
 
-setup: $(VENV)/.ready-dev $(VENV)/.ready-demo $(VENV)/.ready-docs
+# The extras that are not there yet by one call of pip, which then looks once for what fits together.
+setup: | $(VENV)/.created
+	@missing=; for extra in demo dev docs release; do \
+	  [ $(VENV)/.ready-$$extra -nt pyproject.toml ] || missing="$$missing $$extra"; done; \
+	[ -z "$$missing" ] || { \
+	  list=$$(echo $$missing | tr ' ' ,); \
+	  echo "Set-up: installing replicax[$$list] into $(VENV) (once; this can take some minutes)"; \
+	  $(PIP_INSTALL) --editable ".[$$list]" && \
+	  for extra in $$missing; do touch $(VENV)/.ready-$$extra; done; }
 
 clean:
 	rm -rf $(VENV) $(INTEGRATIONS_VENV) site dist build demo_digits.png example_checkpoints .pytest_cache .ruff_cache .hypothesis

@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 from collections.abc import Generator
+from pathlib import Path
+from typing import Any
 
 # Where images and shells ask for no bytecode, each of the hundreds of processes that tests start
 # would compile the library once more, and each of pytest's own all tests.
@@ -17,6 +19,7 @@ sys.dont_write_bytecode = False
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
+from _pytest.doctest import DoctestModule  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 from tests import guards, memory, quick_compiles  # noqa: E402
@@ -47,6 +50,7 @@ settings.register_profile(
 settings.load_profile("replicax")
 
 _keeper = memory.Keeper()
+_SOURCE = guards.ROOT / "src"
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
@@ -54,6 +58,15 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
     """Has one process more than cores: tests of processes wait, for each other and for limits."""
     cores = yield
     return cores if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else cores + 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], Any]:
+    """Looks for examples in the docstrings of the source alone: tests have none."""
+    collectors = yield
+    if file_path.is_relative_to(_SOURCE):
+        return collectors
+    return [each for each in collectors if not isinstance(each, DoctestModule)]
 
 
 def pytest_collection_finish() -> None:

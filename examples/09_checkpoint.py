@@ -4,7 +4,7 @@
     python examples/09_checkpoint.py
 
 The second run goes on with step 26, at the very batch that follows, and prints the losses that
-`03_compiled.py` prints. To begin anew, remove the folder with the checkpoints.
+`03_compiled.py` prints. To begin again, remove the folder with the checkpoints.
 """
 
 import argparse  # new

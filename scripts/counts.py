@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from scripts.rooms import EDGES, LEAVES, MODULES, PUBLIC, room_of
+from scripts.rooms import LEAVES, MODULES, PUBLIC, edges, room_of, tree
 
 # What code asks instead of calling a method of the object that knows.
 TRACED = re.compile(
@@ -22,11 +22,6 @@ TRACED = re.compile(
 WORKERS = re.compile(r"\bspans_workers\b|\bcurrent_membership\(\) is\b|\bnum_workers [=>]")
 PARTS = re.compile(r"\bis_plain\b|\bis_cut\w*\b|\breplica_dim is\b")
 REPLICAS = re.compile(r"\bnum_replicas_in_sync (?:==|>|!=) 1\b")
-
-
-@cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _inside() -> Iterator[tuple[str, Path]]:
@@ -75,7 +70,7 @@ def _private_names(room: str) -> frozenset[str]:
         node
         for other, path in _inside()
         if other == room
-        for node in ast.walk(_tree(path))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.ClassDef)
     )
     for defined in classes:
@@ -112,7 +107,7 @@ def reaches() -> list[str]:
         elsewhere = frozenset().union(*(_private_names(r) for r in rooms - {room}))
         own = _private_names(room) | _OF_PYTHON | _OF_LIBRARIES.get(room, frozenset())
         foreign = elsewhere - own
-        for node in ast.walk(_tree(path)):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Attribute) and node.attr in foreign:
                 found.append(f"{path}:{node.lineno}: .{node.attr}")
     return found
@@ -122,7 +117,7 @@ def private_imports() -> list[str]:
     """Where a private file of another room is imported."""
     return [
         str(edge)
-        for edge in EDGES
+        for edge in edges()
         if room_of(edge.imported) not in (room_of(edge.importer), LEAVES, PUBLIC)
         and edge.imported.rpartition(".")[2].startswith("_")
     ]
@@ -131,7 +126,7 @@ def private_imports() -> list[str]:
 def _parameters() -> Iterator[ast.expr]:
     """The annotations of all parameters."""
     for path in MODULES.values():
-        for node in ast.walk(_tree(path)):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 arguments = node.args
                 everyone = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]

@@ -19,8 +19,8 @@ HEAD = """# Older names
 
 <!-- Written by scripts/old_names_page.py from src/replicax/_src/_old_names.py. Change those. -->
 
-For programs that were written for earlier versions of TensorFlow. These names still work; the first
-use of each gives a warning at the line that uses it, with the line to write instead:
+This page lists names of earlier versions of TensorFlow. They still work; the first
+use of each warns, at the line that uses it, and says what to write instead:
 
 ```python
 import warnings
@@ -36,8 +36,8 @@ print(caught[0].message)
 assert caught[0].category is rx.compat.OldNameWarning
 ```
 
-Where all is renamed, `pytest -W error::replicax.compat.OldNameWarning` keeps it so. To see none of
-the warnings, write `warnings.simplefilter("ignore", rx.compat.OldNameWarning)`.
+When all names are changed, `pytest -W error::replicax.compat.OldNameWarning` reports new uses. To
+hide the warnings, write `warnings.simplefilter("ignore", rx.compat.OldNameWarning)`.
 """
 
 NAMESPACE = """

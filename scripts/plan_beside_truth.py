@@ -66,7 +66,7 @@ def measured(count: int, size: str, layout: str) -> dict[str, int]:
         # The first call has compiled it, and what it made is settled.
         ctypes.CDLL("libc.so.6").malloc_trim(0)  # what is free goes back
         before, _ = _resident()
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins again
         float(found.step(batch))
         _, peak = _resident()
         rest = sum(_bytes_on(each, devices[0]) for each in everything)

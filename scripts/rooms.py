@@ -8,6 +8,7 @@ The source is read, not run.
 from __future__ import annotations
 
 import ast
+import functools
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,8 +49,12 @@ FLOORS: tuple[Floor, ...] = (
         ("data", "executors", "training"), "pipelines | how replicas run | gradients, optimizers"
     ),
     Floor(("strategies",), "Strategy (users), StrategyExtended (authors)"),
-    Floor(("checkpoints", "watching"), "state on the disk | progress, summaries, profiles"),
+    Floor(
+        ("checkpoints", "parameter_servers", "watching"),
+        "state on the disk | variables on servers | progress, summaries, profiles",
+    ),
     Floor(("divergence",), "are the copies of variables equal?"),
+    Floor(("recording",), "what is needed to run steps again, and running them"),
     Floor(("cli", "compat", "integrations"), "commands | names of older programs | Keras, Flax"),
     Floor((PUBLIC,), "the modules that users import: lists of names"),
 )
@@ -115,11 +120,19 @@ def imported_names(node: ast.AST, importer: str, is_package: bool) -> Iterator[s
                 yield submodule if submodule in MODULES else base
 
 
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    """What a file consists of."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def edges_of(module: str, path: Path) -> Iterator[Edge]:
     """Yields the imports of our own package in a file."""
 
     def walk(node: ast.AST, in_function: bool, for_types: bool) -> Iterator[Edge]:
         for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):  # has no statements in it
+                continue
             for name in imported_names(child, module, path.name == "__init__.py"):
                 line = getattr(child, "lineno", 0)
                 yield Edge(module, name, path, line, in_function, for_types)
@@ -130,10 +143,13 @@ def edges_of(module: str, path: Path) -> Iterator[Edge]:
                 or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)),
             )
 
-    yield from walk(ast.parse(path.read_text(encoding="utf-8")), False, False)
+    yield from walk(tree(path), False, False)
 
 
-EDGES: list[Edge] = [edge for name, path in MODULES.items() for edge in edges_of(name, path)]
+@functools.cache
+def edges() -> list[Edge]:
+    """All imports of our own package in it."""
+    return [edge for name, path in MODULES.items() for edge in edges_of(name, path)]
 
 
 # --- drawing --------------------------------------------------------------------------------------
@@ -165,7 +181,7 @@ def imports() -> str:
     rooms = [(room, level) for level, floor in enumerate(FLOORS) for room in floor.rooms]
     found = {
         (room_of(edge.importer), room_of(edge.imported))
-        for edge in EDGES
+        for edge in edges()
         if not edge.for_types_only
     }
 

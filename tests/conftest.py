@@ -5,31 +5,78 @@ them as well.
 """
 
 import functools
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.everything import EVERYTHING
 from tests.under_test import EXECUTORS, STRATEGIES, Executor
 
 HERE = Path(__file__).parent
+_COMBINATIONS = [(strategy, executor) for strategy in STRATEGIES for executor in EXECUTORS]
 # Their tests start processes, which a busy machine may let wait for longer than any limit.
 REAL_PROCESSES = (
     *("checkpoints/test_kills.py", "checkpoints/test_many_workers.py", "cli", "cluster"),
     *("checkpoints/test_two_programs.py", "executors/test_interruptions.py"),
     *("compat/test_estimator_workers.py", "compat/test_v1_multiprocess.py"),
-    *("executors/test_concurrency.py", "multi_worker", "test_examples.py", "test_pairs.py"),
+    *(
+        "executors/test_concurrency.py",
+        "multi_worker",
+        "parameter_servers/test_coordinator.py",
+        "test_examples.py",
+        "test_pairs.py",
+    ),
     "test_processes.py",
 )
 
 
+# Both executors run each test with this one.
+_WITH_BOTH = "mirrored_2"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Gives tests of real processes a second chance; the summary lists those that took it."""
+    """Leaves combinations out, and gives tests of real processes a second chance.
+
+    The summary lists those that took it.
+    """
+    if not EVERYTHING and not any("[" in asked_for for asked_for in config.args):
+        left_out = _not_in_cover(items)
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
     if not config.pluginmanager.hasplugin("rerunfailures"):
         return
     for item in items:
         if _starts_processes(item.path):
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def _not_in_cover(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Returns the items that others stand for, of those over all strategies times all executors.
+
+    Each test runs over every strategy: with one of them under both executors, with the others
+    under one or the other in turns. What it runs eagerly, the next test runs compiled.
+    """
+    by_test: dict[tuple[str, ...], dict[tuple[str, str], pytest.Item]] = {}
+    for item in items:
+        if (case := getattr(item, "callspec", None)) is None:
+            continue
+        chosen = (case.params.get("strategy"), case.params.get("executor"))
+        if chosen in _COMBINATIONS:
+            rest = [word for word in case.id.split("-") if word not in chosen]
+            test = (item.nodeid.partition("[")[0], *rest)
+            by_test.setdefault(test, {})[chosen] = item
+    left_out: list[pytest.Item] = []
+    for test, found in by_test.items():
+        if len(found) == len(_COMBINATIONS):  # others have chosen themselves what they need
+            first = zlib.crc32("-".join(test).encode()) % len(EXECUTORS)
+            for number, (strategy, executor) in enumerate(_COMBINATIONS):
+                is_its_turn = (first + number // len(EXECUTORS) + number) % len(EXECUTORS) == 0
+                if strategy != _WITH_BOTH and not is_its_turn:
+                    left_out.append(found[strategy, executor])
+    return left_out
 
 
 @functools.cache

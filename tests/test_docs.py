@@ -1,4 +1,4 @@
-"""The papers of the house are true: every public name has an entry, every code block runs.
+"""The documentation is true: every public name has an entry, every code block runs.
 
 In a Markdown page, the `python` blocks run one after the other, as one program. A block titled
 `wrong: SomeError` must raise that error; what it raises is part of the page's promise.

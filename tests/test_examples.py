@@ -29,8 +29,11 @@ BEFORE = {
     "12_logical_devices.py": "03_compiled.py",
     "13_sharded_transformer.py": "12_logical_devices.py",
     "14_gradient_accumulation.py": "03_compiled.py",
+    "15_parameter_servers.py": "03_compiled.py",
     "16_plan.py": "03_compiled.py",
     "17_tensorflow_weights.py": "03_compiled.py",
+    "18_find_the_nan.py": "03_compiled.py",
+    "19_evaluator.py": "07_keras_fit.py",
     "libraries/equinox_mlp.py": "single_device/equinox_mlp.py",
     "libraries/flax_linen.py": "single_device/flax_linen.py",
     "libraries/keras_custom_loop.py": "07_keras_fit.py",
@@ -139,6 +142,20 @@ def test_weights_of_tensorflow_go_on_with_the_same_losses():
     np.testing.assert_allclose(losses_of("17_tensorflow_weights.py"), wanted, atol=2e-4)
 
 
+def test_an_evaluator_runs_beside_the_training(tmp_path: Path):
+    output = run_example("19_evaluator.py", tmp_path)
+    np.testing.assert_allclose(losses_in(output)[:5], losses_of("07_keras_fit.py"), atol=2e-4)
+    evaluated = re.findall(r"evaluated after step (\d+): ([\d.]+)", output)
+    assert evaluated[-1][0] == "100" and float(evaluated[-1][1]) < 0.2
+    assert "best: ckpt-5" in output
+
+
+def test_workers_that_do_not_wait_learn_as_well(tmp_path: Path):
+    pytest.importorskip("ray")
+    losses = losses_in(run_python([str(EXAMPLES / "15_parameter_servers.py")], tmp_path))
+    assert len(losses) == 5 and losses[-1] < 0.6 * losses[0]
+
+
 def test_metrics_of_uneven_batches_are_those_of_one_device(tmp_path: Path):
     output = run_example("05_uneven_batches.py", tmp_path)
     assert "47 rows, in shares of [12, 12, 12, 11]" in output
@@ -169,7 +186,7 @@ def test_optimizer_with_merge_call_is_that_of_optax(tmp_path: Path):
 
 def test_run_that_was_stopped_goes_on_with_the_same_losses(tmp_path: Path):
     program = str(EXAMPLES / "09_checkpoint.py")
-    first = run_python([program, "--stop-at", "25"], tmp_path)
+    first = run_python([program, "--stop-at", "25"], tmp_path, warm=True)
     second = run_python([program], tmp_path)
     assert "begins" in first and "goes on after step 25" in second
     np.testing.assert_allclose(
@@ -182,6 +199,12 @@ def test_a_plan_needs_no_memory_and_tells_what_it_would(tmp_path: Path):
     assert "plan of 'step_on_all_replicas' on cpu:2x8" in output
     assert "16 (cpu:2x8) on 2 host(s)" in output and "between hosts" in output
     assert "1.07 billion parameters, 0.27 GB on each device" in output
+
+
+def test_a_bad_row_is_trapped_and_found(tmp_path: Path):
+    output = run_python([str(EXAMPLES / "18_find_the_nan.py")], tmp_path)
+    assert "step 23 was trapped" in output and "step 23: nan, the recorded bits" in output
+    assert "argument 0 is not finite: nan on replica 2, row 5 of its share" in output
 
 
 def test_two_workers_have_the_losses_of_one_process(tmp_path: Path):

@@ -3,6 +3,9 @@
 import threading
 from pathlib import Path
 
+import jax
+import numpy as np
+
 from tests import quick_compiles
 from tests.quick_compiles import _Contexts
 
@@ -37,3 +40,13 @@ def test_folder_of_programs_is_made_kept_and_begun_again(tmp_path: Path):
 def test_folder_that_cannot_be_made(tmp_path: Path):
     (tmp_path / "file").touch()
     assert not quick_compiles._limit(tmp_path / "file" / "programs")
+
+
+def test_what_one_device_has_compiled_runs_on_the_others():
+    triple = jax.jit(lambda x: x * 3)
+    for device in jax.devices("cpu"):
+        (made_for,) = triple(jax.device_put(np.arange(5.0), device)).devices()
+        assert made_for == device
+    wide = jax.jit(lambda x: x + jax.device_count())
+    results = [wide(jax.device_put(np.float32(n), d)) for n, d in enumerate(jax.devices("cpu"))]
+    assert [float(each) for each in results] == [8.0 + n for n in range(8)]

@@ -1,7 +1,6 @@
 """Versions of JAX: the names that are used of it, and what is said about one that is not known."""
 
 import ast
-import os
 import tomllib
 import zipfile
 from pathlib import Path
@@ -14,6 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from replicax._src import _jax_internals, _versions
 from replicax._src._versions import JAX, PRIVATE_NAMES_OF_JAX, check_jax
 from scripts import names_of_jax
+from tests.everything import EVERYTHING
 
 ROOT = Path(__file__).parent.parent
 INSIDE = ROOT / "src/replicax/_src"
@@ -141,9 +141,7 @@ def test_what_does_not(source: str):
     assert not names_of_jax.defines(source, "wanted")
 
 
-@pytest.mark.skipif(
-    "REPLICAX_TEST_EVERYTHING" not in os.environ, reason="a new JAX is no fault of a change here"
-)
+@pytest.mark.skipif(not EVERYTHING, reason="a new JAX is no fault of a change here")
 def test_the_newest_jax_of_the_index_has_them():
     assert names_of_jax.main([]) == 0
 

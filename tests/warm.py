@@ -191,6 +191,7 @@ def become(request: dict[str, Any], stdout: int, stderr: int) -> None:
     if (folder := os.environ.get(quick_compiles.FOLDER)) and _CACHE not in os.environ:
         quick_compiles.share_programs(folder)
         quick_compiles.share_contexts()
+    quick_compiles.share_between_devices()
     if options := os.environ.get("PYTHONWARNINGS"):
         warnings._processoptions(options.split(","))  # pyright: ignore[reportAttributeAccessIssue]
     own = {str(Path(__file__).parent), str(ROOT / "src"), str(ROOT)}

@@ -51,7 +51,7 @@ class Eager(Benchmark):
     name, title, tables = "eager", "Eager steps", (EAGER,)
     peers = ("tensorflow",)
     rounds, seconds, max_steps, clocks = 15, 0.25, 50, True
-    quick = dict(cases=["two-small"], replicas=[1, 2], rounds=1, seconds=0.05, check_steps=3)
+    quick = dict(cases=["two-small"], replicas=[2], rounds=1, seconds=0.05, check_steps=3)
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         cases = ["two-small", "two", "six", "deep"]

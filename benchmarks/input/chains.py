@@ -52,12 +52,43 @@ class Chains:
 
     def bucketed(self) -> Any:
         """Rows of 1 to 59 numbers in batches of similar lengths."""
-        library = self.library
+        return self._rows().bucket_by_sequence_length(self._length, [10, 20, 30, 40], [64] * 5)
+
+    def ragged(self) -> Any:
+        """The same rows in batches as they come, filled up, with their lengths."""
+        return self._rows().ragged_batch(64).map(self._filled, *self.parallel)
+
+    def _rows(self) -> Any:
         lengths = np.random.default_rng(1).integers(1, 60, self.data.b.count // 8)
         rows = [np.arange(length, dtype=np.int32) for length in lengths]
-        signature = library.TensorSpec([None], np.int32)
-        dataset = library.data.Dataset.from_generator(lambda: rows, output_signature=signature)
-        return dataset.bucket_by_sequence_length(self._length, [10, 20, 30, 40], [64] * 5)
+        signature = self.library.TensorSpec([None], np.int32)
+        return self.library.data.Dataset.from_generator(lambda: rows, output_signature=signature)
+
+    def _filled(self, batch: Any) -> Any:
+        if isinstance(batch, tuple):  # ours is filled up
+            return tuple(batch)
+        return batch.to_tensor(), batch.row_lengths()
+
+    def sequences(self) -> Any:
+        """Sequence examples of 1 to 59 steps, parsed in batches."""
+        train, io = self.library.train, self.library.io
+        records = np.empty(self.data.b.count // 32, object)
+        lengths = np.random.default_rng(1).integers(1, 60, len(records))
+        for index, length in enumerate(lengths.tolist()):
+            steps = [
+                train.Feature(int64_list=train.Int64List(value=[step])) for step in range(length)
+            ]
+            lists = {"tokens": train.FeatureList(feature=steps)}
+            example = train.SequenceExample(feature_lists=train.FeatureLists(feature_list=lists))
+            records[index] = example.SerializeToString()
+        features = {"tokens": io.FixedLenSequenceFeature([], np.int64)}
+
+        def parsed(some: Any) -> Any:
+            _, found, counts = io.parse_sequence_example(some, sequence_features=features)
+            return found["tokens"], counts["tokens"]
+
+        dataset = self.library.data.Dataset.from_tensor_slices(records)
+        return dataset.batch(64).map(parsed, *self.parallel)
 
     def _length(self, row: Any) -> Any:
         return len(row) if isinstance(row, np.ndarray) else self.library.shape(row)[0]
@@ -73,7 +104,7 @@ class Chains:
         normalise: Callable[[Any, Any], Any],
         host: Callable[[Rows, Any], Pipeline],
         devices: Callable[[Rows, Any], Pipeline],
-        files: Callable[[int, Any], Pipeline],
+        files: Callable[[int | None, Any], Pipeline],
     ) -> Pipelines:
         """Returns the pipelines that both libraries have.
 
@@ -81,7 +112,8 @@ class Chains:
           normalise: of images and labels.
           host: makes a pipeline of a data set of rows.
           devices: the same, of batches on the devices.
-          files: makes a pipeline of a data set of files, which has so many batches.
+          files: makes a pipeline of a data set of files, which has so many batches; None: whatever
+            comes.
         """
         a, b, c, d, e = self.data.a, self.data.b, self.data.c, self.data.d, self.data.e
         shuffled, records, parallel = self.shuffled, self.records, self.parallel
@@ -107,6 +139,8 @@ class Chains:
             "e": lambda: files(e.batches, self.lines()),
             "g sample": lambda: files(b.batches, self.sampled()),
             "g bucket": lambda: files(None, self.bucketed()),
+            "g ragged": lambda: files(None, self.ragged()),
+            "g sequences": lambda: files(None, self.sequences()),
         }
 
     def workers(self, distribute: Callable[[Any, int], Pipeline]) -> Pipelines:

@@ -31,6 +31,8 @@ TITLES = {
     "e": "(e) lines of text",
     "g sample": "(g) rows of 16 floats, sample_from_datasets",
     "g bucket": "(g) bucket_by_sequence_length, an epoch",
+    "g ragged": "(g) ragged_batch, an epoch",
+    "g sequences": "(g) batch.map(parse_sequence_example), an epoch",
 }
 # Of a pipeline of ours and a side: at most so many times the limit's cost, or at least so many
 # times faster than a library; None: no goal. The last is the side's pipeline, if it has another.
@@ -60,6 +62,8 @@ GOALS: tuple[tuple[str, str, float | None, str], ...] = (
     ("e", TENSORFLOW, 10, ""),
     ("g sample", TENSORFLOW, None, ""),
     ("g bucket", TENSORFLOW, None, ""),
+    ("g ragged", TENSORFLOW, None, ""),
+    ("g sequences", TENSORFLOW, None, ""),
 )
 # Of one worker of two.
 FASTER_GOALS = {"records FILE": 4.0, "text FILE": 8.0}

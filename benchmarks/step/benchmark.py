@@ -206,7 +206,7 @@ class Step(Benchmark):
         options = copy.copy(self.options)
         options.rounds *= 2
         for variables in options.variables:
-            for devices in (each for each in options.devices if each <= 2):
+            for devices in options.devices:
                 self.report.progress(f"call: {variables} variables, devices: {devices}")
                 sides = {name: Launched(call) for name, call in CALLS_OF.items()}
                 for side in sides.values():

@@ -26,7 +26,7 @@ class Kind(enum.Enum):
 
     SAME = "same"
     DIFFERENT = "different on purpose"
-    ABSENT = "not there"
+    ABSENT = "not available"
 
 
 class Finding(NamedTuple):

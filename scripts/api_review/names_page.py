@@ -23,14 +23,14 @@ PAGE = ROOT / "docs" / "names.md"
 # Wider than what is compared argument by argument: whole namespaces, names only.
 TENSORFLOW = ROOT / "tests" / "cli" / "recorded" / "tensorflow_names.json"
 
-HEAD = """# Name by name
+HEAD = """# TensorFlow, name by name
 
 <!-- Written by `python -m scripts.api_review.names_page`. Change the tables that it reads. -->
 
-What to write for a name of TensorFlow. The page is made of replicax's own
-names, of the table with which [`replicax migrate`](migrate.md) ports a program, and of the table of
+This page says what to write for each name of TensorFlow. It is generated from replicax's own
+names, the table with which [`replicax migrate`](migrate.md) ports a program, and the table of
 [older names](old-names.md). [Coverage](coverage.md) compares arguments and members; [From
-TensorFlow](from-tensorflow.md) explains.
+TensorFlow](from-tensorflow.md) explains the differences.
 
 ## The same names
 
@@ -85,7 +85,11 @@ Names that TensorFlow does not have:
 def page() -> str:
     """The whole page."""
     same, only_here = _shared_and_own()
-    entries = [item for item in _lookup.entries().items() if not _is_another_form(item[0])]
+    entries = [
+        (name, entry._replace(new=entry.new.replace("absl_", "absl.")))
+        for name, entry in _lookup.entries().items()
+        if not _is_another_form(name)
+    ]
     renamed = [(name, entry.new) for name, entry in entries if entry.verdict is Verdict.CHANGES]
     by_hand = [
         (name, entry.new or entry.advice)
@@ -119,6 +123,10 @@ def _shared_and_own() -> tuple[list[str], list[str]]:
     theirs = {f"{place}.{name}" for place, text in names.items() for name in text.split()}
     old = {row.old for rows in OLD_NAMES.values() for row in rows}
     mine = [name for name in sorted(set(all_public_names(rx, "rx"))) if name not in old]
+    by_hand = {name for name, entry in _lookup.entries().items() if entry.verdict.by_hand}
+    mine = [
+        name for name in mine if name.replace("rx.", "tf.", 1) not in by_hand
+    ]  # it only says so
     shared = [name for name in mine if name.replace("rx.", "tf.", 1) in theirs]
     # Estimators are gone from TensorFlow; the errors and types moved.
     moved = {entry.new for entry in _lookup.entries().values()}
@@ -142,7 +150,7 @@ def _is_another_form(name: str) -> bool:
 def _methods() -> list[tuple[str, str]]:
     """What is said of single methods, and not of all of a class."""
     return [
-        (name, entry.new or entry.advice)
+        (name, entry.new or entry.advice or "leave it out")
         for name, entry in _lookup.methods().items()
         if entry.verdict is not Verdict.SAME and not name.endswith("*")
     ]

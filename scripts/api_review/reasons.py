@@ -56,10 +56,6 @@ SAME_MEMBERS: dict[str, str] = {
     },
 }
 
-_IN_STEP = (
-    "replicas train in step, and there are no parameter servers: `MultiWorkerMirroredStrategy`, "
-    "with variables in parts where they are large"
-)
 _OF_TENSORFLOW_1 = "a method of TensorFlow 1: `rx.compat.v1.distribute` has it"
 _MADE_BY_OTHERS = "programs do not make it themselves"
 _GRAPH = "it is of graphs and sessions; there are none"
@@ -82,9 +78,20 @@ REASONS: dict[str, str] = {
     "tf.compat.v1.distribute.StrategyExtended.reduce_to": (
         "TensorFlow has since put `options` before `experimental_hints`; both take the same objects"
     ),
-    "tf.distribute.ParameterServerStrategy": _IN_STEP,
-    "tf.distribute.experimental.ParameterServerStrategy": _IN_STEP,
-    "tf.compat.v1.distribute.experimental.ParameterServerStrategy": _IN_STEP,
+    **{
+        f"tf.distribute.{place}ParameterServerStrategy.{name}": _OF_TENSORFLOW_1
+        for place in ("", "experimental.")
+        for name in """colocate_vars_with configure experimental_run group make_dataset_iterator
+        make_input_fn_iterator unwrap update_config_proto""".split()
+    },
+    **{
+        f"tf.distribute.{name}()": f"{_MADE_BY_OTHERS}: the coordinator's methods return it"
+        for name in """coordinator.PerWorkerValue coordinator.RemoteValue
+        experimental.coordinator.PerWorkerValues experimental.coordinator.RemoteValue""".split()
+    },
+    "tf.compat.v1.distribute.experimental.ParameterServerStrategy": (
+        "`rx.distribute.ParameterServerStrategy`, with a `ClusterCoordinator`"
+    ),
     # --- values and input
     "tf.distribute.DistributedDataset()": f"{_MADE_BY_OTHERS}: `experimental_distribute_dataset`",
     "tf.distribute.DistributedIterator()": f"{_MADE_BY_OTHERS}: `iter(distributed_dataset)`",

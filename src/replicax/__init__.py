@@ -23,6 +23,7 @@ from replicax._src._arrays import string as string
 from replicax._src._public import name_publicly as _name_publicly
 from replicax._src._public import names_of_others as _names_of_others
 from replicax._src._tensor_spec import TensorSpec as TensorSpec
+from replicax._src.cli.launch_function import launch as launch
 from replicax._src.context import get_replica_context as get_replica_context
 from replicax._src.devices import constant as constant
 from replicax._src.devices import device as device
@@ -32,6 +33,7 @@ from replicax._src.training import Optimizer as Optimizer
 from replicax._src.training import accumulate_gradients as accumulate_gradients
 from replicax._src.training import grad as grad
 from replicax._src.training import value_and_grad as value_and_grad
+from replicax._src.training import values_and_grads as values_and_grads
 from replicax._src.variable import IndexedSlices as IndexedSlices
 from replicax._src.variable import Variable as Variable
 from replicax._src.variable import VariableAggregation as VariableAggregation

@@ -2,7 +2,7 @@
 
 import sys
 
-from replicax._src.cli import main
+from replicax._src.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

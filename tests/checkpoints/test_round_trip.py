@@ -88,7 +88,7 @@ def test_in_a_new_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     checkpoint = rx.train.Checkpoint(all=one_of_each(1), key=rx.Variable(jax.random.key(5)))
     checkpoint.save(tmp_path / "ckpt")
-    run_python(["program.py"], tmp_path)
+    run_python(["program.py"], tmp_path, warm=True)
 
 
 # --- structures -----------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ _COMMAND = (
     + """
 package.__version__ = "0"
 sys.modules["replicax._src.cluster._runtime"] = types.ModuleType("replicax._src.cluster._runtime")
-from replicax._src.cli import main
+from replicax._src.cli.main import main
 sys.exit(main())
 """
 )

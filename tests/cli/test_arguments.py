@@ -8,8 +8,8 @@ import pytest
 from replicax._src.cli import _devices
 from replicax._src.cli._arguments import add_launch_options, launch_options
 from replicax._src.cli._devices import device_environments
-from replicax._src.cli._main import main
 from replicax._src.cli._options import LaunchOptions, Range, Usage
+from replicax._src.cli.main import main
 
 
 def parse(text: str) -> LaunchOptions:
@@ -35,6 +35,19 @@ def test_defaults_are_one_worker_and_no_restart():
     options = parse("train.py")
     assert options == LaunchOptions(("train.py",))
     assert options.workers == Range(1, 1) and options.max_restarts == 0
+
+
+def test_where_ray_is():
+    assert parse("--workers 2 train.py --ray x").ray is None
+    for text, address in (
+        ("--ray train.py", ""),
+        ("--ray --workers 2 train.py", ""),
+        ("--ray head:6379 train.py", "head:6379"),
+        ("--ray=auto train.py", "auto"),
+        ("--ray local -m train", "local"),
+    ):
+        options = parse(text)
+        assert options.ray == address and options.command[-1].startswith("train")
 
 
 def test_workers_for_each_gpu(monkeypatch: pytest.MonkeyPatch):
@@ -91,6 +104,9 @@ def test_key_may_come_from_the_environment_and_is_not_shown(monkeypatch: pytest.
         ("--nodes 2 --coordinator h:1 --shared-folder /tmp x.py", "as in `--max-restarts 10`"),
         ("--key= x.py", "--key: it is empty"),
         ("--wrokers 2 x.py", "unrecognized arguments: --wrokers"),
+        ("--ray --nodes 2 --coordinator h:1 train.py", "Leave out --nodes"),
+        ("--ray ray://head:10001 train.py", "ray job submit"),
+        ("--ray --workers auto train.py", "with --ray, say how many"),
     ],
 )
 def test_mistakes_get_advice(text: str, advice: str, capsys: pytest.CaptureFixture[str]):

@@ -83,7 +83,7 @@ def test_worker_that_fails_may_say_so_in_full():
     assert generation.over, "it has gone, so there is nothing to wait for"
     generation, clock = told(FAILED, DOWN, (0, 1))
     clock.now += 1.0
-    assert generation.over, "nor for ever"
+    assert generation.over, "nor forever"
 
 
 def test_preempted_workers_leave_one_after_the_other():

@@ -129,7 +129,7 @@ def test_arguments_that_replicax_does_not_take_are_said():
         import tensorflow as tf
         v = tf.Variable(1, use_resource=True)
         d = tf.data.Dataset.range(3).batch(2, False, 1, True, "name", 3)
-        z = tf.zeros([3], name="z"), tf.sort(z, direction=up), tf.split(z, [1, 2])
+        z = tf.zeros([3], name="z"), tf.sort(z, direction=up), tf.split(z, sizes)
         tf.data.Dataset.fingerprint("here")
         tf.distribute.ReduceOp.MAX
         """
@@ -218,8 +218,9 @@ def test_what_is_not_read_below_a_tape_is_not_returned(block: str, below: str):
     ]
 
 
-def test_of_two_tapes_only_the_losses_are_known():
-    program = """\
+def test_two_tapes_are_asked_together():
+    check(
+        """\
         import tensorflow as tf
         with tf.GradientTape() as a, tf.GradientTape() as b:
             out = model(x)
@@ -227,10 +228,98 @@ def test_of_two_tapes_only_the_losses_are_known():
         for_one = a.gradient(one, ws)
         for_two = b.gradient(two, vs)
         print(out)
-        """
-    found = advice(program)
-    assert found[5] == ["GradientTape.gradient: one, for_one = rx.value_and_grad(loss_fn, ws)"]
-    assert found[6] == ["GradientTape.gradient: two, for_two = rx.value_and_grad(loss_fn, vs)"]
+        """,
+        """\
+        import replicax as rx
+        def loss_fn():
+            out = model(x)
+            one, two = f(out), g(out)
+            return (one, two), out
+
+        ((one, two), out), (for_one, for_two) = rx.values_and_grads(loss_fn, (ws, vs), has_aux=True)
+        print(out)
+        """,
+    )
+
+
+def test_a_tape_that_is_asked_in_its_block_or_never():
+    check(
+        """\
+        import tensorflow as tf
+        def step(x):
+            with tf.GradientTape() as tape:
+                parts = []
+                parts.append(model(x))
+                loss = sum(parts)
+                # and now
+                grads = tape.gradient(loss, ws)
+                if grads:
+                    show("loss",
+                         loss)
+            with tf.GradientTape() as tape:
+                loss = model(x)
+            return loss
+        """,
+        """\
+        import replicax as rx
+        def step(x):
+            def loss_fn():
+                parts = []
+                parts.append(model(x))
+                loss = sum(parts)
+                return loss
+
+            # and now
+            loss, grads = rx.value_and_grad(loss_fn, ws)
+            if grads:
+                show("loss",
+                     loss)
+            loss = model(x)
+            return loss
+        """,
+    )
+
+
+def test_watched_arrays_and_variables():
+    check(
+        """\
+        import tensorflow as tf
+        def penalty(real, fake):
+            mid = real + fake
+            with tf.GradientTape() as tape:
+                tape.watch(mid)
+                found = critic(mid)
+            grads = tape.gradient(found, [mid])[0]
+            return grads, found
+        def both(x):
+            with tf.GradientTape(persistent=True) as tape:
+                tape.watch(m.trainable_variables)
+                loss = m(x)
+            one = tape.gradient(loss, m.trainable_variables)
+            two = tape.gradient(loss, ws)
+            return one, two
+        """,
+        """\
+        import jax
+        import jax.numpy as jnp
+        import replicax as rx
+        def penalty(real, fake):
+            mid = real + fake
+            def loss_fn(mid):
+                found = critic(mid)
+                return jnp.sum(found), found
+
+            grads, found = jax.grad(loss_fn, has_aux=True)(mid)
+            return grads, found
+        def both(x):
+            def loss_fn():
+                loss = m(x)
+                return loss
+
+            loss, (one, two) = rx.value_and_grad(loss_fn, (m.trainable_variables, ws))
+            return one, two
+        """,
+    )
 
 
 TAPE = """\
@@ -298,7 +387,6 @@ def test_a_tape_becomes_a_function_of_the_loss(
 @pytest.mark.parametrize(
     ("block", "below"),
     [
-        ("tape.watch(x); loss = f(x)", "return grads"),
         ("loss = f(x, tape)", "return grads"),
         ("loss = f(x)", "return grads, tape.gradient(loss, x)"),
         ("self.loss = loss = f(x)", "return grads"),
@@ -362,13 +450,9 @@ def test_methods_are_known_by_common_names_beside_tensorflow():
         train_ds = train_ds.map(f, batched=True)
         n = x.shape.as_list(), x.get_shape().rank
         """
-    assert advice("        import tensorflow as tf\n        tf.Variable(1)\n" + body) == {
-        6: [
-            "Shape.as_list: list(x.shape): a shape is a tuple",
-            "Tensor.get_shape: x.shape, a tuple",
-            "Shape.rank: x.ndim",
-        ],
-    }
+    result = ported("        import tensorflow as tf\n        tf.Variable(1)\n" + body)
+    assert not result.left
+    assert result.new.splitlines()[-1] == "n = list(x.shape), len(x.shape)"
     assert ported(f"        import torch  # not keras\n{body}").findings == ()
 
 
@@ -400,7 +484,7 @@ def test_objects_are_followed_through_tuples_items_and_optional_types():
     assert 11 not in found and found[12] == [
         "Options.no_such_option: rx.data.Options does not have it"
     ]
-    assert found[14] == ["ClusterCoordinator.join: there are no parameter servers"]
+    assert 13 not in found and 14 not in found
     assert found[15] == [
         "tf.float32.min: jnp.finfo(jnp.float32).min",
         "tf.int32.max: jnp.iinfo(jnp.int32).max",
@@ -494,4 +578,7 @@ def test_helpers_of_functions_of_data_sets_get_numpy_if_nothing_else_calls_them(
     new = ported(program).new
     assert "def of_one(x):\n    return np.square(x)" in new
     assert "def of_both(x):\n    return jnp.square(x)" in new
-    assert "of_both(x), np.eye(3, dtype=np.float32)[x]\n" in new and "map(np.square)" in new
+    assert (
+        "of_both(x), (np.asarray(x)[..., None] == np.arange(3)).astype(np.float32)\n" in new
+        and "map(np.square)" in new
+    )

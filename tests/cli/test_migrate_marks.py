@@ -172,7 +172,7 @@ def test_findings_say_what_becomes_of_a_line():
         import tensorflow as tf
         strategy = tf.distribute.MirroredStrategy()
         with strategy.scope():
-            v = tf.Variable(tf.random.normal(1, dtype=tf.int32))
+            v = tf.Variable(tf.strings.join(1, dtype=tf.int32))
         tf.saved_model.save(v, "here")
         """
     )
@@ -185,7 +185,7 @@ def test_findings_say_what_becomes_of_a_line():
     assert result.new_lines == {
         1: "import tensorflow as tf\nimport jax.numpy as jnp\nimport replicax as rx",
         2: "strategy = rx.distribute.MirroredStrategy()",
-        4: "    v = rx.Variable(tf.random.normal(1, dtype=jnp.int32))",
+        4: "    v = rx.Variable(tf.strings.join(1, dtype=jnp.int32))",
     }
     assert result.left == 2
 

@@ -1,4 +1,4 @@
-"""How a program is ported, by names: imports, aliases, and what is bound anew."""
+"""How a program is ported, by names: imports, aliases, and what is bound again."""
 
 import pytest
 

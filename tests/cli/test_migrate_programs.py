@@ -15,7 +15,7 @@ from pathlib import Path
 import keras  # noqa: F401  # loaded here, because it sets variables of the environment
 import pytest
 
-from replicax._src.cli._main import main
+from replicax._src.cli.main import main
 from replicax._src.cli.migrate import Verdict, port
 from tests.guards import ROOT
 from tests.scripts import run_python

@@ -32,6 +32,14 @@ GONE = (
     *("tf.keras.backend.get_session", "tf.keras.backend.learning_phase"),
     *("tf.keras.backend.set_session", "tf.keras.layers.CuDNN", "tf.keras.layers.DenseFeatures"),
     *("tf.keras.layers.SyncBatchNormalization", "tf.keras.mixed_precision.experimental"),
+    *(
+        "tf.keras.utils.SidecarEvaluator",
+        "tf.app",
+        "tf.compat.v1.losses",
+        "tf.keras.backend.logsumexp",
+        "tf.layers",
+    ),
+    *("tf.nn.softmax_cross_entropy_with_logits_v2", "tf.random.set_random_seed"),
     *("tf.keras.premade", "tf.keras.utils.experimental", "tf.keras.utils.multi_gpu_model"),
 )
 NOT_RECORDED = ("tf.__version__", "tf.keras.__version__")  # begins with an underscore

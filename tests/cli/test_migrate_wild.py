@@ -9,7 +9,7 @@ from pathlib import Path
 import keras  # noqa: F401  # loaded here, because it sets variables of the environment
 import pytest
 
-from replicax._src.cli._main import main
+from replicax._src.cli.main import main
 from tests.scripts import run_python
 
 PROGRAMS = sorted((Path(__file__).parent / "migrate_wild").glob("*.py"))

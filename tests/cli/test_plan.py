@@ -9,8 +9,8 @@ import pytest
 
 import replicax as rx
 from replicax._src.cli._examinations import Finding, examine_plans
-from replicax._src.cli._main import main
 from replicax._src.cli._plan import _bytes
+from replicax._src.cli.main import main
 from tests.cli.launches import environment
 
 SCRIPT = """
@@ -99,6 +99,7 @@ def test_a_script_as_it_is_on_two_kinds_of_hardware(tmp_path: Path):
     assert four["batch"] == 32 and eight["batch"] == 64
     assert four["plans"][0]["replicas"] == 4 and eight["plans"][0]["hosts"] == 2
     assert four["plans"][0]["memory"]["optimizer"] == 2 * 512 * 512 * 4
+    assert eight["differs"] == "" and eight["plans"][0]["mark"]
     assert four["ended"].startswith("it needs a value at train.py:")
     left = {path.name for path in tmp_path.iterdir()} - _unguarded()
     assert left == {"train.py", "mine.txt"}, "nothing is written"
@@ -138,6 +139,45 @@ def test_the_largest_batch_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     fitting = [each for each in tried if each.outcome.fits]
     assert fitting[-1].outcome.batch == 88
     assert "fits on cpu:4: 88 rows" in _plan._batches("cpu:4", tried)
+
+
+SMALL = """
+import jax, jax.numpy as jnp, numpy as np
+import replicax as rx
+
+strategy = rx.distribute.MirroredStrategy()
+with strategy.scope():
+    kernel = rx.Variable(jnp.zeros((8, 1000)))
+
+@rx.function
+def step(x):
+    return strategy.run(lambda x: jnp.sum(jnp.sort(x @ kernel)), args=(x,))
+
+rows = {rows}
+data = rx.data.Dataset.from_tensors(np.zeros((rows, 8), np.float32))
+for x in strategy.experimental_distribute_dataset(data):
+    step(x)
+"""
+
+
+def test_the_largest_batch_is_found_by_compiling(tmp_path: Path):
+    (tmp_path / "train.py").write_text(SMALL.replace("{rows}", "4000"))
+    arguments = ("train.py", "--on", "cpu:2", "--find-batch", "--json")
+    result = run(tmp_path, *arguments, "--memory", "30MB")
+    assert result.returncode == 0, result.stdout + result.stderr
+    found = json.loads(result.stdout)
+    (outcome,) = found["outcomes"]
+    tried = found["batches"]["cpu:2"]
+    fitting = [each["batch"] for each in tried if each["fits"]]
+    refused = [each["batch"] for each in tried if not each["fits"]]
+    assert outcome["batch"] == 4000 <= max(fitting) < min(refused) <= 1.05 * max(fitting)
+
+
+def test_hosts_that_would_run_other_programs_are_found(tmp_path: Path):
+    (tmp_path / "train.py").write_text(SMALL.replace("{rows}", "8 * (1 + jax.process_index())"))
+    result = run(tmp_path, "train.py", "--on", "cpu:2x2")
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "NOT ONE PROGRAM on cpu:2x2: 'step' is another program on host 1" in result.stdout
 
 
 def _plan_with(peak: int):

@@ -180,7 +180,7 @@ assert m.exchange("still here", 1) == [1, 1]
 
 
 def test_program_that_hangs_after_its_failure_is_ended():
-    """A thread that nobody ends would keep the interpreter waiting for ever."""
+    """A thread that nobody ends would keep the interpreter waiting forever."""
     statuses, outputs = run(
         """
 import threading

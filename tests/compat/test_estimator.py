@@ -48,7 +48,7 @@ def test_the_numbers_of_a_loop_by_hand(replicas: int, rows: int, tmp_path: Path)
 
     predicted = X[:rows] @ weights + model.get_variable_value("line/b")
     difference = predicted - Y[:rows]
-    for _ in range(2):  # the second one starts anew
+    for _ in range(2):  # the second one starts again
         found = model.evaluate(points(rows))
         assert sorted(found) == ["error", "global_step", "loss"]
         assert found["global_step"] == 4

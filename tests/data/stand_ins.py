@@ -170,6 +170,31 @@ class IterDataset:
 pose("grain._src.python.dataset.dataset", MapDataset, IterDataset)
 
 
+# ------------------------------------------------------------------ TensorFlow Datasets
+
+
+class BaseDataSource(Sequence[Any]):
+    """Numbered images and labels; it can be walked through as well, one by one."""
+
+    def __init__(self, size: int):
+        self._size = size
+        self.asked: list[list[int]] = []
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, record_key: Any) -> Any:
+        return self.__getitems__([record_key])[0]
+
+    def __getitems__(self, record_keys: Sequence[int]) -> Sequence[Any]:
+        assert record_keys and all(type(key) is int for key in record_keys)
+        self.asked.append(list(record_keys))
+        return [{"image": np.full((2, 1), key, np.uint8), "label": key} for key in record_keys]
+
+
+pose("tensorflow_datasets.core.data_sources.base", BaseDataSource)
+
+
 # ------------------------------------------------------------------ tf.data
 
 

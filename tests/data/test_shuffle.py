@@ -148,5 +148,5 @@ def test_the_order_is_the_same_in_another_process(tmp_path: Path):
         "print(json.dumps([[b.tolist() for b in d] for _ in range(2)]))\n"
     )
     dataset = Dataset.range(40).shuffle(9, seed=5).repeat(2).batch(7).shuffle(3, seed=2)
-    there = json.loads(run_python(["program.py"], tmp_path))
+    there = json.loads(run_python(["program.py"], tmp_path, warm=True))
     assert there == [elements(dataset), elements(dataset)]

@@ -30,7 +30,7 @@ def continued(dataset: Any, state: Any) -> list[Any]:
 
 
 def assert_continues(make: Callable[[], Any], count: int) -> None:
-    """What follows after `count` elements also follows in a data set that was made anew."""
+    """What follows after `count` elements also follows in a data set that was made again."""
     iterator = iter(make())
     before = received(iterator, count)
     state = iterator.get_state()
@@ -391,6 +391,6 @@ def test_a_new_process_continues(tmp_path: Path):
         "    json.dump(it.get_state(), open('state.json', 'w'))\n"
         "print(json.dumps([[b.tolist() for b in it], [b.tolist() for b in d]]))\n"
     )
-    first = run_python(["program.py"], tmp_path)
+    first = run_python(["program.py"], tmp_path, warm=True)
     second = run_python(["program.py", "state.json"], tmp_path)
     assert first == second and len(json.loads(first)[0]) == 13

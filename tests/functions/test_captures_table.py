@@ -137,7 +137,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
         held([jnp.float32(1)], lambda d: d[0], lambda d: d.__setitem__(0, jnp.float32(3))),
         held({"k": jnp.float32(1)}, lambda d: d["k"], lambda d: d.update(k=jnp.float32(3))),
     ],
-    "a number or text there; a partial's; a keyword-only default": lambda: [
+    "a number or string there; an argument of a partial; a keyword-only default": lambda: [
         with_cell(),
         Row(read_global, set_global),
         with_default(1.0, 3.0, False),
@@ -173,8 +173,8 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "attributes of objects of JAX, NumPy, optax, Flax, Keras, Equinox and the standard library": (
         lambda: [of_a_package()]
     ),
-    "`np.random`, the clock, files, `os.environ`, `next(iterator)`, a module by a name that is "
-    "put together": lambda: [
+    "`np.random`, the clock, files, `os.environ`, `next(iterator)`, a module found by a computed "
+    "name": lambda: [
         iterating(),
         Row(
             lambda: float(os.environ["SCALE_OF_A_TEST"]),

@@ -378,6 +378,29 @@ def test_vmap_over_reads_and_collectives():
     np.testing.assert_allclose(parts_of(strategy, result), [[26.0, 52.0], [62.0, 124.0]])
 
 
+@pytest.mark.parametrize("replicas", [0, 1, 2])  # 0: the default strategy
+def test_a_loop_of_jax_around_run_needs_a_function_around_it(replicas: int):
+    strategy = mirrored(replicas) if replicas else rx.distribute.get_strategy()
+    with strategy.scope():
+        w = rx.Variable(1.0, aggregation="SUM")
+
+    def loop() -> Any:
+        def body(i: Any, total: Any) -> Any:
+            strategy.run(lambda: w.assign_add(jnp.float32(i)))
+            return total + w
+
+        return lax.fori_loop(0, 3, body, 0.0)
+
+    with pytest.raises(
+        RuntimeError, match="that JAX traces|while JAX traces.*around lax.fori_loop"
+    ):
+        loop()
+    assert w.numpy() == 1.0  # and no tracer
+    by_hand = 1 + np.cumsum(np.arange(3) * max(1, replicas))
+    assert float(rx.function(loop)()) == by_hand.sum()
+    assert w.numpy() == by_hand[-1]
+
+
 def test_vmap_after_an_assignment_in_a_loop():
     w = rx.Variable(1.0)
 

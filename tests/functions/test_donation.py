@@ -14,6 +14,7 @@ import pytest
 
 import replicax as rx
 from replicax._src.context import thread_state
+from replicax._src.variable import _program_state
 from tests.replicas import by_replica, context, mirrored, parts_of, two_replicas
 
 ON_READ = rx.VariableSynchronization.ON_READ
@@ -297,6 +298,54 @@ def test_state_is_written_in_place():
     old = v._stored.assembled
     step()
     assert old.is_deleted()
+
+
+@pytest.mark.parametrize("layout", [None, "optimizer", "everything"])
+def test_the_first_step_has_its_state_once(layout: str | None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_program_state, "_PORTION", 5000)
+    state = rx.distribute.StateLayout(over_replicas=layout) if layout else None
+    strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"], state_layout=state)
+    mine = jnp.ones(1000)
+    with strategy.scope():
+        weights = [rx.Variable(jnp.full(1000, each)) for each in range(8)]
+        weights.append(rx.Variable(mine))
+        optimizer = rx.Optimizer(optax.adam(0.1))
+        optimizer.build(weights)
+
+    @rx.function
+    def step() -> Any:
+        def replica_fn() -> Any:
+            loss, gradients = rx.value_and_grad(
+                lambda: sum(jnp.sum(w**2) for w in weights), weights
+            )
+            optimizer.apply_gradients(zip(gradients, weights))
+            return loss
+
+        return strategy.reduce("SUM", strategy.run(replica_fn), axis=None)
+
+    live: list[int] = []
+    copied = _program_state._copied
+
+    def watched(arrays: list[Any]) -> Any:
+        live.append(_live_on_first())
+        result = copied(arrays)
+        live.append(_live_on_first())
+        return result
+
+    monkeypatch.setattr(_program_state, "_copied", watched)
+    gc.collect()
+    before = _live_on_first()
+    first = float(step())
+    assert len(live) > 10 and max(live) <= before + 5000 + 4000  # the user's array is one more
+    np.testing.assert_array_equal(mine, np.ones(1000))
+    assert float(step()) < first
+
+
+def _live_on_first() -> int:
+    """How many bytes of the first device hold arrays, each counted once."""
+    shards = [s.data for array in jax.live_arrays() for s in array.addressable_shards]
+    found = {s.unsafe_buffer_pointer(): s.nbytes for s in shards if s.device.id == 0}
+    return sum(found.values())
 
 
 @pytest.mark.parametrize("count", [1, 2])

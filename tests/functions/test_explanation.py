@@ -67,6 +67,25 @@ def test_the_reason_of_the_last_trace():
     assert "Argument 0 changed from float32[2] to float32[3]." in text
     step(jnp.ones(3), False)
     assert "Argument 1 changed from True to False." in str(step.explain(jnp.ones(3), False))
+    with mirrored(2).scope():
+        text = str(step.explain(jnp.ones(3), False))
+    assert "It was called under another strategy or in another context." in text
+    with jax.default_matmul_precision("highest"):
+        assert "settings changed" in str(step.explain(jnp.ones(3), False))
+
+
+def test_a_second_trace_after_variables_were_made_says_so():
+    made: list[rx.Variable] = []
+
+    @rx.function
+    def step(x: Any) -> Any:
+        if not made:
+            made.append(rx.Variable(2.0))
+        return x * made[0]
+
+    step(jnp.ones(2))
+    step(jnp.ones(2))
+    assert "The first call made variables" in str(step.explain(jnp.ones(2)))
 
 
 def test_what_is_not_one_program_says_why():

@@ -6,6 +6,7 @@ import inspect
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ import pytest
 import replicax as rx
 from replicax._src.context import thread_state
 from replicax._src.devices import replica_mesh
+from replicax._src.variable._program_state import ProgramState
 from tests.replicas import mirrored, parts_of
 
 
@@ -79,6 +81,43 @@ def test_a_signal_handler_that_reads_does_not_harm_the_loop():
     assert v.numpy()[0] == 301.0
     told = [each for each in seen if isinstance(each, str)]
     assert all("signal handler" in each or "traces and keeps" in each for each in told)
+
+
+def test_a_signal_handler_may_read_what_is_being_read(monkeypatch: pytest.MonkeyPatch):
+    strategy = mirrored(2)
+    with strategy.scope():
+        v = rx.Variable(jnp.zeros(3), aggregation="MEAN")
+    rx.function(lambda: strategy.run(lambda: v.assign_add(jnp.ones(3))))()
+    value, seen = ProgramState.value, []
+
+    def interrupted(state: ProgramState, index: int) -> Any:
+        if not seen:
+            seen.append("the handler reads")
+            seen.append(float(v.numpy()[0]))
+        return value(state, index)
+
+    monkeypatch.setattr(ProgramState, "value", interrupted)
+    assert float(v.numpy()[0]) == 1.0 and seen[1:] == [1.0]
+    assert float(v.numpy()[0]) == 1.0
+
+
+def test_a_signal_handler_takes_nothing_from_a_call_that_begins():
+    strategy = mirrored(2)
+    with strategy.scope():
+        v = rx.Variable(jnp.zeros(3), aggregation="MEAN")
+    step = rx.function(lambda: strategy.run(lambda: v.assign_add(jnp.ones(3))))
+    step()
+
+    class Interrupting(set[int]):
+        def __iter__(self) -> Iterator[int]:
+            with pytest.raises(RuntimeError, match="signal handler"):
+                v.numpy()
+            return super().__iter__()
+
+    stored: Any = v
+    stored._stored._state._outside = Interrupting()
+    step()
+    assert float(v.numpy()[0]) == 2.0
 
 
 @pytest.mark.timeout(60)

@@ -56,6 +56,23 @@ def mirrored(devices, layout: str = "nothing", **more):
     return rx.distribute.MirroredStrategy(devices, state_layout=state, **more)
 
 
+def test_what_a_function_makes_has_no_values_either():
+    """The slots of the optimizer are made in the first call, and no machine has room for them."""
+    strategy = mirrored(rx.config.planned_devices("cpu:4"))
+    with strategy.scope():
+        kernel = rx.Variable(jnp.zeros((2**20, 2**20)))
+        optimizer = rx.Optimizer(optax.adam(1e-3))
+
+    def replica_step(x):
+        loss, gradient = rx.value_and_grad(lambda: jnp.sum(x @ kernel), kernel)
+        optimizer.apply_gradients([(gradient, kernel)])
+        return loss
+
+    x = jnp.zeros((1, 2**20))
+    plan = rx.function(lambda x: strategy.run(replica_step, args=(x,))).explain(x).plan
+    assert plan is not None and plan.memory["optimizer"] == 2 * plan.memory["parameters"] == 2**43
+
+
 @pytest.mark.parametrize("layout", ["nothing", "optimizer", "everything"])
 def test_the_plan_is_what_the_real_program_says(layout: str):
     planned = mirrored(rx.config.planned_devices("cpu:4"), layout)

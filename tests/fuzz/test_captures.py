@@ -18,7 +18,7 @@ from tests.fuzz.sources import Picker, Statement, check, load, run_ways, source_
 from tests.replicas import mirrored
 
 LAW = "A compiled loss or run sees every change of what it captures."
-COUNT = 40
+COUNT = 20
 STEPS = 4
 
 TEMPLATE = """

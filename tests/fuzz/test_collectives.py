@@ -13,7 +13,7 @@ from tests.replicas import parts_of
 from tests.under_test import cpus
 
 LAW = "Reductions and gathers, of replicas and across them, give what NumPy gives."
-COUNT = 40
+COUNT = 20
 
 DTYPES = ["float32", "float32", "bfloat16", "float16", "int32", "int8", "uint8", "complex64"]
 CROSS_DEVICE_OPS = {

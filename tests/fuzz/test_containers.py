@@ -15,7 +15,7 @@ from tests.fuzz.sources import Picker, Statement, check, load, run_ways, source_
 from tests.replicas import mirrored
 
 LAW = "Containers go in and come out with their types, structure and order, eagerly and compiled."
-COUNT = 60
+COUNT = 30
 
 
 class Pair(NamedTuple):

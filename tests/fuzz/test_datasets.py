@@ -18,7 +18,7 @@ from tests.fuzz.dataset_steps import Step, Writer
 from tests.pipelines import plain
 
 LAW = "A data set has the elements of its Python reference, straight and resumed at any point."
-COUNT = 150
+COUNT = 80
 
 
 # ------------------------------------------------------------------ comparisons

@@ -16,7 +16,7 @@ from tests.fuzz.sources import Picker, Statement, check, load, run_ways, source_
 from tests.replicas import mirrored
 
 LAW = "Results have the same value, dtype and weak type eagerly and compiled."
-COUNT = 40
+COUNT = 20
 
 TEMPLATE = """
 import jax

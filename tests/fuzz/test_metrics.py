@@ -18,7 +18,7 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 keras: Any = pytest.importorskip("keras")
 
 LAW = "A metric gives what the same metric of Keras gives."
-COUNT = 60
+COUNT = 20
 
 VALUES = ["Sum", "Mean"]
 EQUAL_SHAPES = [

@@ -7,7 +7,7 @@ import replicax as rx
 from tests.fuzz.replica_programs import Batch, Writer, check_ways
 
 LAW = "A program computes the same eagerly, compiled and, where rows decide, on one device."
-COUNT = 15
+COUNT = 8
 
 
 def program(seed: int) -> int:

@@ -11,7 +11,7 @@ from tests.fuzz.replica_programs import Batch, Run, Writer, source_with
 from tests.fuzz.sources import differences, shown
 
 LAW = "Programs compute the same in several threads at once as one after the other."
-COUNT = 5
+COUNT = 3
 # Seconds for all threads: they compile one after the other.
 PATIENCE = 120.0
 

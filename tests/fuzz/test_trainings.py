@@ -19,7 +19,7 @@ import replicax as rx
 from tests.under_test import cpus
 
 LAW = "Any replicas, state in parts and a resumed run train what optax trains on one device."
-COUNT = 4
+COUNT = 2
 WIDTH, STEPS = 8, 4
 # Adam divides by what is nearly zero, which makes the last bits of tiny gradients visible.
 RELATIVE, ABSOLUTE = 2e-4, 2e-5

@@ -7,7 +7,7 @@ import replicax as rx
 from tests.fuzz.replica_programs import Batch, Writer, check_ways
 
 LAW = "Uneven and empty shares: the same eagerly, compiled and, where rows decide, on one device."
-COUNT = 8
+COUNT = 4
 
 
 def program(seed: int) -> int:

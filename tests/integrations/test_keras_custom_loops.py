@@ -262,7 +262,7 @@ def test_metrics_count_the_rows_of_all_replicas(strategy: Any, executor: Executo
         keras.metrics.AUC(num_thresholds=5),
     ]
     run = executor.step(strategy, step)
-    for _ in range(2):  # after a reset it begins anew
+    for _ in range(2):  # after a reset it begins again
         mine = parts_of(strategy, run(y, p))
         plain[0].update_state(guess)
         plain[1].update_state(guess, sample_weight=truth)

@@ -231,8 +231,11 @@ import numpy as np
 import replicax as rx
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
-data = rx.data.Dataset.from_tensor_slices((np.ones((6, 4), "f4"), np.ones((6, 1), "f4")))
-print(len(model.fit(data.batch(4), verbose=0, epochs=2).history["loss"]))
+data = rx.data.Dataset.from_tensor_slices((np.ones((6, 4), "f4"), np.ones((6, 1), "f4"))).batch(4)
+before = model.evaluate(data, verbose=0)
+print(len(model.fit(data, verbose=0, epochs=2).history["loss"]))
+print(model.evaluate(data, verbose=0) < before, model.predict(data, verbose=0).shape)
 """
     )
-    assert run_python(["program.py"], tmp_path, warm=True, keras=True).strip() == "2"
+    found = run_python(["program.py"], tmp_path, warm=True, keras=True)
+    assert found.split("\n")[:2] == ["2", "True (6, 1)"]

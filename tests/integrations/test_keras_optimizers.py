@@ -130,20 +130,27 @@ def test_mixed_precision_makes_the_scaled_optimizer_in_the_scope():
     assert np.isfinite(found["history"]["loss"]).all()
 
 
-def test_one_replica_that_overflows_leaves_the_step_out_on_all():
+@pytest.mark.parametrize("row", [0, 7], ids=["first", "second"])  # whose replica overflows
+def test_one_replica_that_overflows_leaves_the_step_out_on_all(row: int):
     strategy = mirrored(2)
-    model = seeded(
-        lambda: mlp(optimizer=optimizers.LossScaleOptimizer(optimizers.SGD(0.1))), strategy
-    )
+
+    def make() -> Any:
+        return mixed("mixed_float16", optimizers.LossScaleOptimizer(optimizers.SGD(0.1)))
+
+    model = seeded(make, strategy)
     start = model.get_weights()
     bad = X[:8].copy()
-    bad[0] = np.inf  # a row of the first replica
-    model.train_on_batch(bad, Y[:8])
+    bad[row] = 1e6  # more than a float16 can hold
+    model.fit(bad, Y[:8], batch_size=8, verbose=0)
     same(model.get_weights(), start, atol=0)
-    model.train_on_batch(X[:8], Y[:8])
-    assert np.any(model.get_weights()[0] != start[0])
     scale = model.optimizer.dynamic_scale
     assert float(np.asarray(scale)) == 2.0**14
+    model.fit(X[:8], Y[:8], batch_size=8, verbose=0)
+    assert np.any(model.get_weights()[0] != start[0])
+    assert float(np.asarray(scale)) == 2.0**14
+    for variable in (*model.trainable_variables, *model.optimizer.variables):
+        one, other = strategy.experimental_local_results(variable.__rx_variable__)
+        np.testing.assert_array_equal(one, other)
 
 
 def test_an_update_outside_of_any_scope_is_made_once_for_all_replicas():

@@ -181,3 +181,31 @@ def test_arrays_with_other_numbers_of_rows_stay_together():
         return found, model.get_weights(), model.predict_on_batch((X[:4], X[:3]))
 
     same_as_on_one_device(lambda: ready(Weighted(), metrics=["mae"]), program, mirrored(2))
+
+
+class Centred(layers.Layer):
+    """Subtracts the mean over the rows of all replicas, which a user may find in several ways."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def call(self, x: Any) -> Any:
+        context: Any = rx.distribute.get_replica_context()
+        if context is None:  # the model is built
+            return x
+        if self.how == "gather":
+            return x - jnp.mean(context.all_gather(x, axis=0), axis=0)
+        total, rows = context.all_reduce("SUM", (jnp.sum(x, axis=0), jnp.float32(x.shape[0])))
+        return x - total / rows
+
+
+@pytest.mark.parametrize("how", ["reduce", "gather"])
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_gradients_through_collectives_of_users_count_by_rows(how: str, run_eagerly: bool):
+    def make() -> Any:
+        inner = [layers.Dense(3, "tanh"), Centred(how), layers.Dense(1)]
+        return ready(keras.Sequential([keras.Input((4,)), *inner]), run_eagerly=run_eagerly)
+
+    # 7 rows are 2, 2, 2, 1 for four replicas.
+    same_as_on_one_device(make, lambda model: fitted(model, X[:7], Y[:7], epochs=2))

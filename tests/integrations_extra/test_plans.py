@@ -81,8 +81,9 @@ def test_state_in_parts_exchanges_what_is_promised(on: str, layout: str):
         assert GRADIENTS <= exchanged(plan, "all-reduce") <= 1.05 * whole
         assert plan.memory["optimizer"] == 2 * whole
         return
-    assert exchanged(plan, "reduce-scatter") == GRADIENTS
-    assert exchanged(plan, "all-reduce") < 0.05 * whole, "biases and the loss"
+    # In two stages over 16x16, of which the second has a sixteenth, which may be an all-reduce.
+    assert GRADIENTS <= exchanged(plan, "reduce-scatter") <= 1.1 * GRADIENTS
+    assert exchanged(plan, "all-reduce") < 0.1 * whole, "biases and the loss"
     # The new parameters, once; of parameters in parts those that a step uses, perhaps as bfloat16,
     # and again where that is better than to keep them.
     assert 0.4 * GRADIENTS <= exchanged(plan, "all-gather") <= 2.1 * GRADIENTS

@@ -1,5 +1,8 @@
 """With TensorFlow beside us: its checkpoints read as it reads them, and our programs as its own."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +10,8 @@ import numpy as np
 import pytest
 
 import replicax as rx
+from tests.checkpoints.foreign.continued import assert_goes_on
+from tests.checkpoints.foreign.models import MODELS
 from tests.exported import loaded
 
 
@@ -23,6 +28,28 @@ def test_a_checkpoint_that_tensorflow_has_just_written(tensorflow: Any, tmp_path
     assert ours.get_variable_to_shape_map() == theirs.get_variable_to_shape_map()
     for name in theirs.get_variable_to_shape_map():
         np.testing.assert_array_equal(ours.get_tensor(name), theirs.get_tensor(name))
+
+
+@pytest.fixture(scope="module")
+def trained(tensorflow: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models that TensorFlow has just trained under its `MirroredStrategy`, in its own process."""
+    folder = tmp_path_factory.mktemp("trained")
+    subprocess.run(
+        [sys.executable, "-m", "tests.checkpoints.foreign.record", f"--into={folder}", *MODELS],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        check=True,
+        timeout=400,
+    )
+    return folder
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_go_on_as_in_tensorflow(name: str, trained: Path):
+    keras = pytest.importorskip("keras")
+    strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    assert_goes_on(keras, trained / name, name, strategy)
+    keras.backend.clear_session()
 
 
 def test_sharded_variables_are_put_together(tensorflow: Any, tmp_path: Path):
@@ -69,5 +96,6 @@ def test_keras_exports_a_model_of_a_strategy(tensorflow: Any, tmp_path: Path):
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     model.export(str(tmp_path / "saved_model"), verbose=False)
     x = np.ones((5, 3), np.float32)
-    served = tensorflow.saved_model.load(str(tmp_path / "saved_model")).serve(x)
+    loaded_model = tensorflow.saved_model.load(str(tmp_path / "saved_model"))
+    served = loaded_model.serve(x)  # its variables live as long as it does
     np.testing.assert_allclose(np.asarray(served), model.predict(x, verbose=0), rtol=1e-5)

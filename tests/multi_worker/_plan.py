@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import pickle
 from pathlib import Path
 
+from ..everything import EVERYTHING
 from ._job import Pair, Played, play
 from ._layout import Layout
 from ._registry import Scenario
@@ -17,10 +17,7 @@ TWENTY_STEPS = "training.twenty_steps"
 RESTARTS = 3
 """How many scenarios may end a job before the rest is given up."""
 
-EVERYTHING = "REPLICAX_TEST_EVERYTHING"
-"""With this in the environment, every scenario is played in every layout under every executor."""
-
-# Without it, each scenario is played in some layout under each executor: a short test run.
+# Otherwise each scenario is played in some layout under each executor: a short test run.
 _SHARED_BY_WORKERS = ("cluster", "data", "input", "reducing", "variable_creation")
 
 
@@ -28,7 +25,7 @@ def _is_played(layout: Layout, executor: str, scenario: Scenario) -> bool:
     by_workers = scenario.topic.startswith(_SHARED_BY_WORKERS)
     match layout.name:
         case "2x1":
-            return True
+            return executor == "eager" or "2x2" not in scenario.layouts
         case "2x2":
             return executor == "compiled" or bool(scenario.eager_only)
         case "3x1":
@@ -46,7 +43,7 @@ def pairs(layout: Layout) -> list[Pair]:
         for scenario in SCENARIOS
         if layout.name in scenario.layouts
         and not (scenario.eager_only and executor == "compiled")
-        and (EVERYTHING in os.environ or _is_played(layout, executor, scenario))
+        and (EVERYTHING or _is_played(layout, executor, scenario))
     ]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.multi_worker._plan import EVERYTHING
+from tests.everything import EVERYTHING, VARIABLE
 from tests.multi_worker.hosts import Host, hosts
 from tests.multi_worker.programs.audit import Audit
 from tests.multi_worker.programs.faults import Fault, write_plan
@@ -25,9 +25,7 @@ from tests.processes import Job
 
 PORT = 23456
 STOP_AT = 8  # the step at which worker 0 waits for the test to do what it does
-long = pytest.mark.skipif(
-    EVERYTHING not in os.environ, reason=f"takes a minute: set {EVERYTHING}=1"
-)
+long = pytest.mark.skipif(not EVERYTHING, reason=f"takes a minute: set {VARIABLE}=1")
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,24 +40,42 @@ def test_every_scenario_is_recorded_and_no_other() -> None:
     assert declared == recorded, RECORD_AGAIN
 
 
+def _by_body() -> dict[str, list[Scenario]]:
+    """The cases of each scenario: one test has them all, as most take a few milliseconds."""
+    cases: dict[str, list[Scenario]] = {}
+    for scenario in SCENARIOS:
+        cases.setdefault(f"{scenario.topic}.{scenario.body.__name__}", []).append(scenario)
+    return cases
+
+
 @with_old_names
 @pytest.mark.parametrize(
-    "executor, scenario",
+    "executor, cases",
     [
-        pytest.param(executor, scenario, id=f"{executor}-{_identifier(scenario)}")
+        pytest.param(executor, played, id=f"{executor}-{name}")
         for executor in EXECUTORS
-        for scenario in SCENARIOS
-        if executor == "eager" or not scenario.eager_only
+        for name, cases in _by_body().items()
+        if (played := [each for each in cases if executor == "eager" or not each.eager_only])
     ],
     indirect=["executor"],
 )
-def test_parity(scenario: Scenario, executor: Executor) -> None:
+def test_parity(cases: list[Scenario], executor: Executor) -> None:
+    found = [line for case in cases for line in _differences(case, executor)]
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+def _differences(scenario: Scenario, executor: Executor) -> Iterator[str]:
+    """Yields the case and in what it differs from what was recorded, if it does."""
     entry = RECORDED.get(scenario.topic, {}).get(scenario.name)
     assert entry is not None, f"{_identifier(scenario)} is not recorded: {RECORD_AGAIN}"
     expected = entry["tensorflow"] if scenario.difference is None else entry["ours"]
-    # Through JSON, so that both sides have its types.
-    got = json.loads(json.dumps(scenario.play(ReplicaxLibrary(executor))))
-    found = list(differences(expected, got))
-    if found:
+    try:
+        # Through JSON, so that both sides have its types.
+        got = json.loads(json.dumps(scenario.play(ReplicaxLibrary(executor))))
+    except Exception:  # the other cases are played all the same
+        yield f"{_identifier(scenario)} failed\n{traceback.format_exc()}"
+        return
+    if found := list(differences(expected, got)):
         whose = "TensorFlow does" if scenario.difference is None else scenario.difference.reason
-        pytest.fail("\n".join([f"{_identifier(scenario)} ({whose})", *found]), pytrace=False)
+        yield "\n".join([f"{_identifier(scenario)} ({whose})", *found])

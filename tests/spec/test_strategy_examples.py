@@ -147,7 +147,7 @@ def test_element_spec_in_a_function_that_trains(devices):
 
         for step, batch in enumerate(ds):
             replica_results = strategy.run(step_fn, args=(batch,))
-            if step == 2:  # the page's data set repeats for ever
+            if step == 2:  # the page's data set repeats forever
                 break
         return replica_results
 

@@ -216,3 +216,46 @@ def test_a_loss_that_makes_its_variables_too_late_is_told_so(strategy: Any, exec
     with pytest.raises(ValueError, match=r"kernel.*Call it once in the strategy's scope"):
         executor.run(strategy, step)
     assert rx.value_and_grad(lambda: jnp.float32(1.0), []) == (1.0, [])
+
+
+def test_losses_that_are_computed_together_have_their_own_gradients(strategy: Any, executor: Any):
+    with strategy.scope():
+        v, w = rx.Variable(3.0), rx.Variable(2.0)
+        calls = rx.Variable(0.0, trainable=False, aggregation=rx.VariableAggregation.SUM)
+
+    def step(x: Any) -> Any:
+        def losses() -> Any:
+            calls.assign_add(1.0)
+            made = v * x
+            return (made * w, w * w - made), {"made": made}
+
+        return rx.values_and_grads(losses, ([v], {"w": w}), has_aux=True)
+
+    x = by_replica(strategy, lambda index: jnp.asarray(index + 1.0))
+    ((first, second), aux), (of_v, of_w) = executor.run(strategy, step, (x,))
+    for index in range(strategy.num_replicas_in_sync):
+        assert parts_of(strategy, first)[index] == 6 * (index + 1)
+        assert parts_of(strategy, second)[index] == 4 - 3 * (index + 1)
+        assert parts_of(strategy, aux["made"])[index] == 3 * (index + 1)
+        assert parts_of(strategy, of_v[0])[index] == 2 * (index + 1)
+        assert parts_of(strategy, of_w["w"])[index] == 4
+    assert calls.numpy() == strategy.num_replicas_in_sync
+
+
+def test_losses_together_share_variables_and_leave_some_unread():
+    v, w, unread = rx.Variable(3.0), rx.Variable(2.0), rx.Variable(1.0)
+    losses, gradients = rx.values_and_grads(lambda: [v * w, v * v], ([v, w], [v, unread]))
+    assert losses == (6.0, 9.0)
+    assert gradients == ([2.0, 3.0], [6.0, None])
+
+
+def test_bad_losses_together():
+    v = rx.Variable(3.0)
+    with pytest.raises(TypeError, match=r"as many losses as there are groups .* are 2; it"):
+        rx.values_and_grads(lambda: v * v, ([v], [v]))
+    with pytest.raises(TypeError, match=r"must return \(losses, aux\), with as many losses"):
+        rx.values_and_grads(lambda: (v * v, v), ([v], [v]), has_aux=True)
+    with pytest.raises(TypeError, match="takes a tuple of variables for each loss"):
+        rx.values_and_grads(lambda: (v * v,), v)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="values_and_grads differentiates with respect to"):
+        rx.values_and_grads(lambda: (v * v,), ([1.0],))

@@ -130,3 +130,33 @@ def test_a_generator_of_no_strategy_is_drawn_from_by_all_replicas_together(
     assert outside.state.numpy()[-1] == 4
     expected = strategy.run(lambda: inside.normal([2]) + inside.normal([]))  # the same numbers
     np.testing.assert_allclose(numbers[0], parts_of(strategy, expected), rtol=1e-6)
+
+
+@several_replicas
+def test_functions_draw_from_the_global_generator_in_replicas(strategy: Any, executor: Any):
+    step = executor.step(strategy, lambda: rx.random.normal([2]))
+    before = rx.random.get_global_generator()
+    try:
+        rx.random.set_global_generator(rx.random.Generator.from_seed(1))
+        numbers = [parts_of(strategy, step()) for _ in range(2)]
+        assert len(np.unique(numbers)) == np.size(numbers)
+        rx.random.set_seed(1)
+        np.testing.assert_array_equal(parts_of(strategy, step()), numbers[0])
+    finally:
+        rx.random.set_global_generator(before)
+
+
+def test_functions_draw_what_the_generator_does():
+    generator = rx.random.Generator.from_seed(5)
+    rx.random.set_seed(5)
+    for name, arguments in [
+        ("normal", ([3], 1.0, 2.0)),
+        ("truncated_normal", ([3],)),
+        ("uniform", ([3], 2, 9, "int32")),
+    ]:
+        found = getattr(rx.random, name)(*arguments)
+        np.testing.assert_array_equal(found, getattr(generator, name)(*arguments))
+    rows = rx.random.shuffle(np.arange(20).reshape(10, 2))
+    assert sorted(map(tuple, rows.tolist())) == [(2 * n, 2 * n + 1) for n in range(10)]
+    with pytest.raises(ValueError, match=r"takes no seed of its own; got seed=3.*set_seed"):
+        rx.random.normal([2], seed=3)

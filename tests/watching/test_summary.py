@@ -13,6 +13,7 @@ from PIL import Image
 
 import replicax as rx
 from replicax._src.watching._summary_writer import tensorboardx
+from tests.replicas import context
 from tests.scripts import run_python
 from tests.under_test import Executor
 
@@ -258,33 +259,87 @@ def test_what_a_step_returns_is_written(
 
 
 @pytest.mark.parametrize("kind", ["scalar", "histogram", "image", "text"])
-def test_in_a_compiled_function_it_says_what_to_do(kind: str, writer: Any):
-    write = getattr(rx.summary, kind)
-    data = "text" if kind == "text" else jnp.zeros((1, 2, 2, 1) if kind == "image" else ())
+def test_compiled_functions_write_when_they_run(kind: str, writer: Any, tmp_path: Path):
+    data = "text" if kind == "text" else jnp.ones((1, 2, 2, 1) if kind == "image" else ())
+    made: Any = rx.Variable(data) if kind == "scalar" else data
+    step = rx.Variable(0)
 
     @rx.function
     def compiled() -> None:
-        write("x", data)
+        assert getattr(rx.summary, kind)("x", made, step=step)
+        step.assign_add(1)
 
-    compiled()  # without a default writer there is nothing to say
-    other = rx.function(lambda: write("x", data) and None)
-    with writer.as_default(step=0):
-        with pytest.raises(RuntimeError, match="inside an rx.function.*Return the value.*outside"):
-            other()
+    with writer.as_default():
+        for _ in range(3):
+            compiled()
+    writer.flush()
+    if kind in ("scalar", "text"):
+        value = "text" if kind == "text" else 1.0
+        assert sorted(scalars_in(tmp_path)) == [("x", n, value) for n in range(3)]
+    writer.close()
 
 
-def test_traced_values_say_what_to_do(writer: Any):
-    strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+def test_of_compiled_replicas_the_first_writes(strategy: Any, writer: Any, tmp_path: Path):
+    with strategy.scope():
+        step = rx.Variable(0, aggregation=rx.VariableAggregation.ONLY_FIRST_REPLICA)
+        w = rx.Variable(2.0)
 
+    def replica_fn(x: Any) -> Any:
+        def loss() -> Any:
+            value = w * x
+            rx.summary.scalar("loss", value)
+            return value
+
+        context: Any = rx.distribute.get_replica_context()
+        value, _ = rx.value_and_grad(loss, [w])
+        rx.summary.scalar("number", jnp.float32(context.replica_id_in_sync_group))
+        return value
+
+    @rx.function
+    def train_step(x: Any) -> None:
+        losses = strategy.run(replica_fn, args=(x,))
+        rx.summary.scalar("total", strategy.reduce("MEAN", losses, axis=None))
+        with rx.summary.record_if(lambda: step.read_value() == 0):
+            rx.summary.scalar("first", 7.0)
+        step.assign_add(1)
+
+    x = strategy.experimental_distribute_values_from_function(lambda _: jnp.float32(3))
+    with writer.as_default(step=step):
+        train_step(x)
+        train_step(x)
+    writer.close()
+    expected = [(name, n, v) for name, v in (("loss", 6.0), ("number", 0.0)) for n in range(2)]
+    assert sorted(scalars_in(tmp_path)) == sorted(
+        [("first", 0, 7.0), *expected, ("total", 0, 6.0), ("total", 1, 6.0)]
+    )
+
+
+def test_values_for_a_gradient_are_written(writer: Any, tmp_path: Path):
     def loss(x: Any) -> Any:
-        rx.summary.scalar("loss", x)
+        rx.summary.scalar("loss", x, step=4)
         return x
 
-    with writer.as_default(step=0):
-        with pytest.raises(RuntimeError, match="JAX is tracing.*has_aux=True"):
-            jax.grad(loss)(1.0)
-        with pytest.raises(RuntimeError, match="inside an rx.function"):
-            rx.function(lambda: strategy.run(loss, args=(1.0,)))()
+    with writer.as_default():
+        jax.grad(loss)(1.5)
+    writer.close()
+    assert scalars_in(tmp_path) == [("loss", 4, 1.5)]
+
+
+def test_wrong_uses_in_compiled_functions_say_what_to_write(writer: Any):
+    strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with writer.as_default(step=3):
+        with pytest.raises(ValueError, match=r"would write the step 3 at every call.*iterations"):
+            rx.function(lambda: rx.summary.scalar("x", 1.0) and None)()
+
+    def of_each(x: Any) -> None:
+        numbers = strategy.run(lambda x: x * context().replica_id_in_sync_group, args=(x,))
+        rx.summary.scalar("x", numbers, step=0)
+
+    with writer.as_default():
+        with pytest.raises(ValueError, match=r"one number is needed.*jnp.mean"):
+            rx.function(lambda: rx.summary.scalar("x", jnp.zeros(3), step=0) and None)()
+        with pytest.raises(RuntimeError, match=r"value of each replica.*strategy.reduce first"):
+            rx.function(of_each)(jnp.float32(2))
 
 
 # Errors.

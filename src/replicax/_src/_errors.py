@@ -148,11 +148,44 @@ class WorkerLostError(_Documented, RuntimeError):
     """
 
 
+class UnavailableError(_Documented, ConnectionError):
+    """A parameter server was lost, and with it the variables that it held.
+
+    It is started again, without values: restore the variables from the last checkpoint, and go on.
+    """
+
+
+class CancelledError(_Documented, RuntimeError):
+    """A function that was scheduled did not run, because another one failed before.
+
+    `coordinator.schedule` or `join` has raised the other one's error. Schedule it again.
+    """
+
+
 class CheckpointError(_Documented, ValueError):
     """A checkpoint cannot be saved or restored: the text lists what does not fit.
 
     Make the program fit, or restore what there is: `checkpoint.restore(path, partial=True)`.
     """
+
+
+class TrappedStepError(_Documented, RuntimeError):
+    """A trap of an `rx.debug.Recorder` has found something wrong in a step, and ends the program.
+
+    `replicax replay CAPSULE train.py --eager` runs the step again and names the cause.
+
+    Attributes:
+      step: The number of the step.
+      capsule: The folder with all that is needed to run it again; None if none could be made.
+    """
+
+    def __init__(self, message: str, step: int = 0, capsule: str | None = None) -> None:
+        super().__init__(message)
+        self.step = step
+        self.capsule = capsule
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (*self.args, self.step, self.capsule)
 
 
 def add_note(error: BaseException, note: str) -> None:

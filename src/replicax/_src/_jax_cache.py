@@ -22,6 +22,7 @@ import os
 import re
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 from jax._src import compilation_cache as _compilation_cache
@@ -34,6 +35,20 @@ _WRITE_ARGUMENTS = ["cache_key", "compile_time_secs", "module_name", "backend", 
 # While it is written, an entry is called so. Nobody writes one for an hour: it was killed.
 _UNFINISHED = re.compile(r".+-cache\.[0-9a-f]{32}")
 _LEFT_OVER_SECONDS = 3600.0
+
+
+@contextlib.contextmanager
+def without_cache() -> Iterator[None]:
+    """Inside the block nothing is kept in the cache, or read from it.
+
+    For programs of devices that are not here: JAX keeps them, and cannot read them back.
+    """
+    is_used = _compilation_cache.is_cache_used
+    _compilation_cache.is_cache_used = lambda backend: False
+    try:
+        yield
+    finally:
+        _compilation_cache.is_cache_used = is_used
 
 
 @functools.cache

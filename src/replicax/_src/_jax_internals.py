@@ -38,6 +38,7 @@ from replicax._src._planned_arrays import (
 
 # The whole surface of a concrete array; jax.Array declares a part of it.
 ARRAY_ATTRIBUTES = frozenset(dir(_array.ArrayImpl))
+ConcreteArray = _array.ArrayImpl  # the type of every array with a value, but for random keys
 ThreadSettings = Sequence[tuple[Any, Any]]
 _NO_MESH = AbstractMesh((), ())
 _batched_device_put: Any = getattr(_pxla, "batched_device_put", None)  # quick; can do without
@@ -185,8 +186,11 @@ def listen_with_gloo_at(address: str) -> None:
 
 def trace_settings(with_device: bool = True) -> Hashable:
     """Returns what JAX's own traces depend on besides their inputs."""
-    with contextlib.nullcontext() if with_device else jax.default_device(None):
+    if with_device:
         settings = _config.trace_context()
+    else:
+        with jax.default_device(None):
+            settings = _config.trace_context()
     try:
         hash(settings)
     except TypeError:  # JAX 0.11 has a setting without a hash

@@ -40,6 +40,7 @@ PRIVATE_NAMES_OF_JAX: dict[str, tuple[str, ...]] = {
     "compilation_cache": (
         "decompress_executable",
         "get_file_cache",
+        "is_cache_used",
         "put_executable_and_time",
         "reset_cache",
     ),

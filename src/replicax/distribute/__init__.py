@@ -20,6 +20,7 @@ from replicax._src.data.distributed import InputContext as InputContext
 from replicax._src.data.distributed import InputOptions as InputOptions
 from replicax._src.data.distributed import InputReplicationMode as InputReplicationMode
 from replicax._src.devices import Layout as Layout
+from replicax._src.parameter_servers import ParameterServerStrategy as ParameterServerStrategy
 from replicax._src.strategies import CentralStorageStrategy as CentralStorageStrategy
 from replicax._src.strategies import MirroredStrategy as MirroredStrategy
 from replicax._src.strategies import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
@@ -34,6 +35,7 @@ from replicax._src.values import DistributedValues as DistributedValues
 from replicax._src.values import Mirrored as Mirrored
 from replicax._src.values import PerReplica as PerReplica
 from replicax.distribute import cluster_resolver as cluster_resolver
+from replicax.distribute import coordinator as coordinator
 from replicax.distribute import experimental as experimental
 
 if not _TYPE_CHECKING:

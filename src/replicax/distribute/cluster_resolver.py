@@ -6,6 +6,7 @@ from replicax._src.cluster.resolvers import KubernetesClusterResolver as Kuberne
 from replicax._src.cluster.resolvers import (
     KubernetesExecutableLocation as KubernetesExecutableLocation,
 )
+from replicax._src.cluster.resolvers import RayClusterResolver as RayClusterResolver
 from replicax._src.cluster.resolvers import SimpleClusterResolver as SimpleClusterResolver
 from replicax._src.cluster.resolvers import SlurmClusterResolver as SlurmClusterResolver
 from replicax._src.cluster.resolvers import TFConfigClusterResolver as TFConfigClusterResolver

@@ -2,6 +2,7 @@
 
 from replicax._src.checkpoints import Checkpoint as Checkpoint
 from replicax._src.checkpoints import CheckpointManager as CheckpointManager
+from replicax._src.checkpoints import SidecarEvaluator as SidecarEvaluator
 from replicax._src.checkpoints import checkpoints_iterator as checkpoints_iterator
 from replicax._src.checkpoints import get_checkpoint_state as get_checkpoint_state
 from replicax._src.checkpoints import latest_checkpoint as latest_checkpoint
@@ -12,6 +13,7 @@ from replicax._src.checkpoints import load_variable as load_variable
 from replicax._src.cluster import ClusterDef as ClusterDef
 from replicax._src.cluster import ClusterSpec as ClusterSpec
 from replicax._src.cluster import JobDef as JobDef
+from replicax._src.integrations import callback_on_first_worker as callback_on_first_worker
 from replicax._src.records import BytesList as BytesList
 from replicax._src.records import Example as Example
 from replicax._src.records import Feature as Feature

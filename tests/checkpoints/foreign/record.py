@@ -2,15 +2,16 @@
 
     PATH_OF_PYTHON_WITH_TENSORFLOW -m tests.checkpoints.foreign.record [NAME ...]
 
-in the root of the project writes them into `recorded/`, all or some. The tests need no TensorFlow.
+in the root of the project writes them into `recorded/`, or with `--into=FOLDER` into that, all or
+some. The tests need no TensorFlow.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +172,12 @@ def main() -> None:
     tf.config.set_logical_device_configuration(
         devices[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
-    for name in sys.argv[1:] or ("names", "objects", "example", *models.MODELS):
-        folder = EXAMPLE if name == "example" else RECORDED / name
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--into", type=Path, default=RECORDED)
+    given = parser.parse_args()
+    for name in given.names or ("names", "objects", "example", *models.MODELS):
+        folder = EXAMPLE if name == "example" else given.into / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         if name == "names":

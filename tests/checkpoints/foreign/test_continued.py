@@ -8,6 +8,7 @@ import pytest
 
 import replicax as rx
 from tests.checkpoints.foreign import models
+from tests.checkpoints.foreign.continued import assert_goes_on, assert_values, recorded
 from tests.checkpoints.foreign.recordings import RECORDED
 
 keras: Any = pytest.importorskip("keras")
@@ -19,33 +20,13 @@ def strategy() -> Iterator[rx.distribute.Strategy]:
     keras.backend.clear_session()
 
 
-def recorded(name: str) -> dict[str, np.ndarray]:
-    with np.load(RECORDED / name / "continued.npz") as found:
-        return {key: found[key] for key in found.files}
-
-
-def assert_values(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray], when: str) -> None:
-    assert {f"{when}/{key}" for key in found} == {key for key in wanted if key.startswith(when)}
-    for key, value in found.items():
-        np.testing.assert_allclose(value, wanted[f"{when}/{key}"], rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("name", models.MODELS)
 def test_a_checkpoint_of_tensorflow_goes_on(name: str, strategy: rx.distribute.Strategy):
-    wanted = recorded(name)
-    with strategy.scope():
-        model = models.built(keras, name)
-    checkpoint = rx.train.Checkpoint(model=model, optimizer=model.optimizer)
-    checkpoint.read(RECORDED / name / "saved").assert_consumed()
-    for key, value in models.values_of(model).items():
-        np.testing.assert_array_equal(value, wanted[f"before/{key}"])
-    losses = models.train(keras, model, name, 1)
-    np.testing.assert_allclose(losses, wanted["losses"], rtol=1e-4)
-    assert_values(models.values_of(model), wanted, "after")
+    assert_goes_on(keras, RECORDED / name, name, strategy)
 
 
 def test_a_model_that_is_built_later_goes_on(strategy: rx.distribute.Strategy):
-    wanted = recorded("transformer")
+    wanted = recorded(RECORDED / "transformer")
     with strategy.scope():
         model = models.MODELS["transformer"](keras)
     checkpoint = rx.train.Checkpoint(model=model, optimizer=model.optimizer)
@@ -56,7 +37,7 @@ def test_a_model_that_is_built_later_goes_on(strategy: rx.distribute.Strategy):
 
 
 def test_a_file_of_keras_goes_on(strategy: rx.distribute.Strategy):
-    wanted = recorded("wide_and_deep")
+    wanted = recorded(RECORDED / "wide_and_deep")
     with strategy.scope():
         model = keras.models.load_model(RECORDED / "wide_and_deep" / "model.keras")
     losses = models.train(keras, model, "wide_and_deep", 1)
@@ -70,7 +51,7 @@ def test_weights_of_h5_files_go_into_models(strategy: rx.distribute.Strategy):
         transformer = models.built(keras, "transformer")
     transformer.load_weights(RECORDED / "transformer" / "model.weights.h5")
     for name, model in {"cnn": whole, "transformer": transformer}.items():
-        wanted = recorded(name)
+        wanted = recorded(RECORDED / name)
         for index, value in enumerate(model.get_weights()):
             if name == "cnn" and index in (4, 5):
                 continue  # moving averages: those of the first replica, when it was written

@@ -46,6 +46,19 @@ def test_objects_are_restored_under_a_strategy():
         np.testing.assert_array_equal(slot, saved(f"optimizer/_variables/{index}"))
 
 
+def test_whoever_wants_to_sees_how_far_it_is():
+    model, told = Model(), []
+
+    def progress(names: list[str]) -> Any:
+        told.append(names)
+        yield from names[:1]  # nobody can leave something out
+
+    rx.train.Checkpoint(model=model).restore(OBJECTS, progress=progress)
+    np.testing.assert_array_equal(model.layers[1]["b"].numpy(), [1.5, 2.5])
+    checked, read = told
+    assert f"{W}/.ATTRIBUTES/VARIABLE_VALUE" in checked and W in read
+
+
 def test_an_optimizer_that_is_built_later_starts_from_what_was_saved():
     model, optimizer = Model(), rx.Optimizer(optax.inject_hyperparams(optax.adam)(0.5))
     checkpoint = rx.train.Checkpoint(model=model, optimizer=optimizer)

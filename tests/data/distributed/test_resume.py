@@ -286,6 +286,6 @@ def test_a_new_process_continues_with_other_replicas(tmp_path: Path):
         "print(json.dumps([np.concatenate([np.asarray(p) for p in\n"
         "    strategy.experimental_local_results(v)]).tolist() for v in it]))\n"
     )
-    first = run_python(["program.py", "2"], tmp_path)
+    first = run_python(["program.py", "2"], tmp_path, warm=True)
     second = run_python(["program.py", "5", "state.json"], tmp_path)
     assert first == second and len(json.loads(first)) == 8

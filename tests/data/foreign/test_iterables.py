@@ -274,6 +274,25 @@ def test_many_elements_are_asked_for_at_once_where_the_source_can():
         elements(from_source(Short(10)).batch(4))
 
 
+def test_a_data_source_of_tensorflow_datasets_is_read_by_index():
+    source = stand_ins.BaseDataSource(6)
+    dataset = from_source(source)
+    assert dataset.cardinality() == 6
+    [first, _] = dataset.batch(3)
+    assert first["image"].shape == (3, 2, 1) and first["image"].dtype == np.uint8
+    source.asked.clear()
+
+    def make() -> Any:
+        return from_source(source).shuffle(6, seed=1).map(lambda row: row["label"]).batch(2)
+
+    assert sorted(flat(elements(make()))) == list(range(6))
+    assert all(len(keys) == 2 for keys in source.asked)
+    expected, found = rest_after(make, 1)
+    assert found == expected
+    workers = rows_of_workers(make, 2, 2)
+    assert sorted(flat(workers)) == list(range(6))
+
+
 @dataclasses.dataclass
 class Row:
     x: Any

@@ -81,8 +81,8 @@ def scheduled(
 def quiet_run(count: int, *arguments: str) -> list[Step]:
     """The steps of a run of so many workers in which nothing happens."""
     with tempfile.TemporaryDirectory() as made:
-        with launched(Path(made), f"--workers={count}", arguments=arguments) as job:
-            finish(job)
+        with scheduled(Path(made), count, arguments=arguments) as job:
+            job.expect_exit(status=0)
         return Audit(Path(made)).check(ROWS, EPOCHS)
 
 

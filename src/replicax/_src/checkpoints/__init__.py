@@ -1,11 +1,15 @@
 """Checkpoints: what a program has to remember, on the disk and back."""
 
+from replicax._src.checkpoints._access import last_on_disk as last_on_disk
+from replicax._src.checkpoints._access import link_whole as link_whole
+from replicax._src.checkpoints._access import require_whole as require_whole
 from replicax._src.checkpoints._checkpoint import Checkpoint as Checkpoint
 from replicax._src.checkpoints._converting import FORMATS as FORMATS
 from replicax._src.checkpoints._converting import PART_BYTES as PART_BYTES
 from replicax._src.checkpoints._converting import Conversion as Conversion
 from replicax._src.checkpoints._converting import convert as convert
 from replicax._src.checkpoints._converting import read_rules as read_rules
+from replicax._src.checkpoints._graph import named_variables_in as named_variables_in
 from replicax._src.checkpoints._graph import variables_in as variables_in
 from replicax._src.checkpoints._latest import checkpoints_iterator as checkpoints_iterator
 from replicax._src.checkpoints._latest import latest_checkpoint as latest_checkpoint
@@ -21,4 +25,5 @@ from replicax._src.checkpoints._reading import get_checkpoint_state as get_check
 from replicax._src.checkpoints._reading import list_variables as list_variables
 from replicax._src.checkpoints._reading import load_checkpoint as load_checkpoint
 from replicax._src.checkpoints._reading import load_variable as load_variable
+from replicax._src.checkpoints._sidecar import SidecarEvaluator as SidecarEvaluator
 from replicax._src.checkpoints._status import CheckpointLoadStatus as CheckpointLoadStatus

@@ -11,6 +11,7 @@ from replicax._src.checkpoints._background import finish_all
 from replicax._src.checkpoints._graph import OURS, Kind, Node, Spelling, is_trackable, kind_of, walk
 from replicax._src.checkpoints._opening import open_saved
 from replicax._src.checkpoints._paths import as_path, as_target, require_below
+from replicax._src.checkpoints._saved import Progress
 from replicax._src.checkpoints._saving import Save
 from replicax._src.checkpoints._status import CheckpointLoadStatus, InitializationOnlyStatus
 from replicax._src.checkpoints._together import Restoring, restore_needs_all
@@ -53,6 +54,7 @@ class Checkpoint:
         object.__setattr__(self, "_status", None)
         object.__setattr__(self, "_counter", None)
         object.__setattr__(self, "_unfinished", None)
+        object.__setattr__(self, "_last_on_disk", (0, None))
         if root is not None and kind_of(root, True) != Kind.OBJECT:
             raise ValueError(
                 f"`root` must be an object with attributes, a dictionary or a list; got {root!r}. "
@@ -158,14 +160,20 @@ class Checkpoint:
         with save.phase("saving", True):
             return save.finish()
 
-    def _save(self, path: str) -> Save:
+    def _save(self, path: str, metrics: dict[str, float] | None = None) -> Save:
         """Takes the values; `finish()` of what it returns writes them."""
         self._require_outside("saved")
         require_below(path)
         self.sync()
         nodes = walk(self)
         self._require_restored(nodes)
-        return Save(nodes, path)
+        save = Save(nodes, path, metrics)
+        self._note_on_disk(save.path)
+        return save
+
+    def _note_on_disk(self, path: str) -> None:
+        """Its values are now those at `path`."""
+        object.__setattr__(self, "_last_on_disk", (self._last_on_disk[0] + 1, path))
 
     def _require_restored(self, nodes: list[Node]) -> None:
         for node in nodes:
@@ -193,6 +201,7 @@ class Checkpoint:
         options: object = None,
         *,
         partial: bool = False,
+        progress: Progress | None = None,
     ) -> CheckpointLoadStatus | InitializationOnlyStatus:
         """Restores what was saved at `save_path`, onto the current strategy.
 
@@ -210,6 +219,8 @@ class Checkpoint:
             nothing.
           options: kept for ported code.
           partial: leaves as it is what the checkpoint has not.
+          progress: is given a list of names whenever something is to be checked or read, and yields
+            them one by one: `progress=rx.progress` shows a bar, for large checkpoints.
 
         Returns:
           A status, to be asked for more: `status.assert_consumed()`.
@@ -219,16 +230,21 @@ class Checkpoint:
             `rx.errors.DataLossError`), or does not fit.
         """
         path = None if save_path is None else as_path(save_path, "save_path")
-        return self._restore(path, partial, counts=True)
+        return self._restore(path, partial, progress, counts=True)
 
     def read(
-        self, save_path: str | os.PathLike[str], options: object = None, *, partial: bool = False
+        self,
+        save_path: str | os.PathLike[str],
+        options: object = None,
+        *,
+        partial: bool = False,
+        progress: Progress | None = None,
     ) -> CheckpointLoadStatus | InitializationOnlyStatus:
         """As `restore`, for what `write` has written: without the counter of saves."""
-        return self._restore(as_path(save_path, "save_path"), partial)
+        return self._restore(as_path(save_path, "save_path"), partial, progress)
 
     def _restore(
-        self, path: str | None, partial: bool, counts: bool = False
+        self, path: str | None, partial: bool, progress: Progress | None, counts: bool = False
     ) -> CheckpointLoadStatus | InitializationOnlyStatus:
         self._require_outside("restored")
         self.sync()
@@ -243,14 +259,21 @@ class Checkpoint:
                 return InitializationOnlyStatus()
             if counts:
                 _ = self.save_counter  # so that it is restored
-            return self._restored(path, partial, together)
+            return self._restored(path, partial, together, progress=progress)
 
     def _restored(
-        self, path: str, partial: bool, together: Restoring, verified: bool = False
+        self,
+        path: str,
+        partial: bool,
+        together: Restoring,
+        verified: bool = False,
+        progress: Progress | None = None,
     ) -> CheckpointLoadStatus:
         status, saved, error = None, None, None
         try:
             saved = open_saved(path, verified)
+            if progress is not None:
+                saved.progress = progress
             status = CheckpointLoadStatus(self, saved, partial)
         except Exception as failure:
             error = failure
@@ -265,6 +288,7 @@ class Checkpoint:
         if self._status is not None:
             self._status._late_values.close()
         object.__setattr__(self, "_status", status)
+        self._note_on_disk(path)
         return status
 
     def _require_outside(self, what: str) -> None:

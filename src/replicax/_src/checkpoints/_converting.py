@@ -277,7 +277,7 @@ def _write_folder(
         content = {"objects": objects, "spelling": "tensorflow" if is_theirs else "names"}
         _folder.write_file(os.path.join(partial.path, OBJECTS), json.dumps(content).encode())
         files |= _folder.sync_and_list(partial.path, OBJECTS)
-        partial.commit(files, 1)
+        partial.commit(files, 1, {})
     except OSError as error:
         raise SaveFailedError(f"{target} could not be written: {error}") from error
     finally:

@@ -46,12 +46,14 @@ class PartialFolder:
             self._lock.release()
             raise
 
-    def commit(self, files: dict[str, tuple[int, int]], workers: int) -> None:
+    def commit(
+        self, files: dict[str, tuple[int, int]], workers: int, metrics: dict[str, float]
+    ) -> None:
         """Makes it the checkpoint: everything is on the disk when it has its name."""
         self._require_all_there(files)
         parent = os.path.dirname(self.target)
         last = max((manifest.sequence for _, manifest in checkpoints_in(parent)), default=0)
-        manifest = Manifest(last + 1, time.time(), workers, files)
+        manifest = Manifest(last + 1, time.time(), workers, files, metrics)
         write_file(os.path.join(self.path, MANIFEST), _manifest.manifest_bytes(manifest))
         sync_folder(self.path)
         require_replaceable(self.target)

@@ -132,7 +132,12 @@ def walk(root: object, spelling: Spelling = OURS) -> list[Node]:
 
 def variables_in(root: object) -> list[Variable]:
     """Returns the variables that a checkpoint of `root` would save."""
-    return [node.value for node in walk(root) if node.kind == Kind.VARIABLE]
+    return [variable for _, variable in named_variables_in(root)]
+
+
+def named_variables_in(root: object) -> list[tuple[str, Variable]]:
+    """Returns the same, each with its path from `root`."""
+    return [(node.path, node.value) for node in walk(root) if node.kind == Kind.VARIABLE]
 
 
 def children_of(value: object) -> Iterator[tuple[str, Any, Callable[[Any], None] | None]]:

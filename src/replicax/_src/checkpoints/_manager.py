@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self, SupportsInt
+from typing import Any, Literal, Self, SupportsInt
 
 from replicax._src._errors import add_note
 from replicax._src.checkpoints import _folder, _job
@@ -16,8 +16,10 @@ from replicax._src.checkpoints._checkpoint import Checkpoint
 from replicax._src.checkpoints._clock import Clock
 from replicax._src.checkpoints._latest import latest_whole
 from replicax._src.checkpoints._leftovers import remove, remove_leftovers, why_not_ours
+from replicax._src.checkpoints._manifest import Manifest
 from replicax._src.checkpoints._names import is_numbered
 from replicax._src.checkpoints._paths import as_path, require_plain_name
+from replicax._src.checkpoints._ranking import Ranking, as_metrics
 from replicax._src.checkpoints._saving import Save
 from replicax._src.checkpoints._together import Restoring
 
@@ -98,6 +100,9 @@ class CheckpointManager:
       last_checkpoint_step: the step at which it was last saved, for `checkpoint_interval`, where a
         program goes on that this manager has not restored.
       save_interval: a shorter name of `checkpoint_interval`.
+      best_metric: keep the `max_to_keep` best by this one of the `metrics` that `save` is given,
+        and the latest; without it, the latest `max_to_keep`.
+      best_mode: "min" if less is better, "max" if more is.
       asynchronous: whether `save` writes in the background.
     """
 
@@ -114,6 +119,8 @@ class CheckpointManager:
         last_checkpoint_step: int | None = None,
         *,
         save_interval: int | None = None,
+        best_metric: str | None = None,
+        best_mode: Literal["min", "max"] | None = None,
         asynchronous: bool = True,
     ):
         if not isinstance(checkpoint, Checkpoint):
@@ -144,6 +151,12 @@ class CheckpointManager:
                 "`step_counter` must be a variable that counts steps, such as rx.Variable(0); got "
                 f"{step_counter!r}."
             )
+        if best_metric is None and best_mode is not None:
+            raise ValueError(
+                f"`best_mode` is {best_mode!r}, and `best_metric` is not given: name the metric, "
+                'such as best_metric="loss".'
+            )
+        self._ranking = None if best_metric is None else Ranking(best_metric, best_mode)
         self._checkpoint = checkpoint
         self._directory = os.path.abspath(as_path(directory, "directory"))
         self._max_to_keep = max_to_keep
@@ -205,10 +218,42 @@ class CheckpointManager:
         self._verified = latest_whole(self._written_to, "") if own is None else own
         return self._verified
 
+    @property
+    def best_checkpoint(self) -> str | None:
+        """The path of the best checkpoint by `best_metric`; None if none has a value of it.
+
+        >>> import tempfile, replicax as rx
+        >>> checkpoint = rx.train.Checkpoint(weight=rx.Variable(0.0))
+        >>> manager = rx.train.CheckpointManager(
+        ...     checkpoint, tempfile.mkdtemp(), max_to_keep=1, best_metric="loss", best_mode="min"
+        ... )
+        >>> for loss in (0.5, 0.1, 0.3):
+        ...     path = manager.save(metrics={"loss": loss})
+        >>> [path.rpartition("/")[2] for path in manager.checkpoints]  # the best, and the latest
+        ['ckpt-2', 'ckpt-3']
+        >>> manager.best_checkpoint.rpartition("/")[2]
+        'ckpt-2'
+        """
+        self.wait()
+        ranking = self._ranking
+        if ranking is None:
+            raise ValueError(
+                "There is no best checkpoint without a metric: make the manager with "
+                'best_metric="loss", best_mode="min", and save with metrics={"loss": ...}.'
+            )
+        manifests = self._manifests()
+        ranked = [path for path in self._managed() if ranking.is_ranked(manifests[path])]
+        return max(ranked, key=lambda path: ranking.key(manifests[path]), default=None)
+
     # ------------------------------------------------------------------ saving
 
     def save(
-        self, checkpoint_number: object = None, check_interval: bool = True, options: object = None
+        self,
+        checkpoint_number: object = None,
+        check_interval: bool = True,
+        options: object = None,
+        *,
+        metrics: Mapping[str, Any] | None = None,
     ) -> str | None:
         """Saves, and returns the path; None if it is too early by `checkpoint_interval`.
 
@@ -219,7 +264,13 @@ class CheckpointManager:
           checkpoint_number: for the name; by default the number of saves so far.
           check_interval: whether `checkpoint_interval` counts.
           options: kept for ported code.
+          metrics: how good what is saved is, by name; see `best_metric`. In a job of many workers
+            those of the first one count. A checkpoint without, or with NaN, is worse than all that
+            have a number.
         """
+        measured = as_metrics(metrics)
+        if self._ranking is not None:
+            self._ranking.require(measured)
         number = None if checkpoint_number is None else _checkpoint_number(checkpoint_number)
         if self._interval is not None:
             step = self._step()
@@ -231,7 +282,8 @@ class CheckpointManager:
         counter = self._checkpoint.save_counter
         counter.assign_add(1)
         number = int(counter.numpy()) if number is None else number
-        save = self._checkpoint._save(os.path.join(self._directory, f"{self._name}-{number}"))
+        path = os.path.join(self._directory, f"{self._name}-{number}")
+        save = self._checkpoint._save(path, measured)
         object.__setattr__(self._checkpoint, "_unfinished", self.wait)
         self._written_to = os.path.dirname(save.path)
         if save.is_others:
@@ -263,15 +315,25 @@ class CheckpointManager:
                 self._remove_all_but(self._max_to_keep)
 
     def _remove_all_but(self, count: int) -> None:
-        found = _folder.checkpoints_in(self._directory)
-        times = {path: manifest.time for path, manifest in found}
-        for path in self._managed()[:-count]:
-            hours = self._keep_hours
-            if hours is not None and times[path] - self._clock.last_kept >= hours * _HOUR:
+        manifests = self._manifests()
+        for path in self._superfluous(count, manifests):
+            hours, saved_at = self._keep_hours, manifests[path].time
+            if hours is not None and saved_at - self._clock.last_kept >= hours * _HOUR:
                 _folder.keep(path)
-                self._clock.set(times[path])
+                self._clock.set(saved_at)
             elif why_not_ours(path) is None:  # else users have put something of theirs into it
                 remove(path)
+
+    def _superfluous(self, count: int, manifests: Mapping[str, Manifest]) -> list[str]:
+        """Returns those that are not among the last, or not among the best and not the last."""
+        managed, ranking = self._managed(), self._ranking
+        if ranking is None:
+            return managed[:-count]
+        best = sorted(managed, key=lambda path: ranking.key(manifests[path]))[-count:]
+        return [path for path in managed[:-1] if path not in best]
+
+    def _manifests(self) -> dict[str, Manifest]:
+        return dict(_folder.checkpoints_in(self._written_to))
 
     def wait(self) -> None:
         """Waits until the last save is on the disk; raises its error if it failed."""

@@ -29,6 +29,7 @@ class Manifest(NamedTuple):
     time: float
     workers: int
     files: dict[str, tuple[int, int]]  # size and checksum, by path
+    metrics: dict[str, float] = {}  # how good it is, if somebody has said so
 
 
 def checksum_of(data: bytes | memoryview, start: int = 0) -> int:
@@ -69,7 +70,10 @@ def read_manifest(path: str) -> Manifest | None:
     if wrong:
         raise damaged(path, f"{MANIFEST} has no sound {wrong[0]!r}")
     files = {name: (size, crc) for name, (size, crc) in content["files"].items()}
-    return Manifest(content["sequence"], content["time"], content["workers"], files)
+    metrics = content.get("metrics", {})  # it has not always been there
+    if not _is_metrics(metrics):
+        raise damaged(path, f"{MANIFEST} has no sound 'metrics'")
+    return Manifest(content["sequence"], content["time"], content["workers"], files, metrics)
 
 
 def _is_count(value: object) -> bool:
@@ -85,6 +89,10 @@ def _is_list_of_files(value: object) -> bool:
         isinstance(entry, list) and len(entry) == 2 and all(map(_is_count, entry))
         for entry in value.values()
     )
+
+
+def _is_metrics(value: object) -> bool:
+    return isinstance(value, dict) and all(type(each) in (int, float) for each in value.values())
 
 
 _FIELDS = {

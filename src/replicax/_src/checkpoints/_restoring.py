@@ -215,6 +215,7 @@ class PreparedValues:
 
     def __init__(self, pairs: list[tuple[Node, int]], saved: Saved):
         job = _job.current_job()
+        self._saved = saved
         require_own_strategy([node for node, _ in pairs])
         self._numbers = [
             (n.put, saved.number(i))
@@ -237,7 +238,8 @@ class PreparedValues:
 
     def commit(self) -> None:
         """Sets the things of the program."""
-        for node, index in self._in_arrays:
+        paths = self._saved.watched([node.path for node, _ in self._in_arrays])
+        for (node, index), _ in zip(self._in_arrays, paths, strict=True):
             given = self._converted.get(id(node))
             value = self._values[index] if given is None else given
             put_value(node, value, self._copies.get(index))

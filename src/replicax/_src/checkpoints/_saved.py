@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import collections
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, final
 
 import numpy as np
@@ -19,6 +20,8 @@ from replicax._src.checkpoints._names import ARRAYS, COPIES
 from replicax._src.checkpoints._objects import read_objects
 from replicax._src.checkpoints.foreign._spelling import SPELLINGS
 
+Progress = Callable[[list[str]], Iterable[str]]
+
 
 class Saved(abc.ABC):
     """A checkpoint on the disk.
@@ -28,12 +31,22 @@ class Saved(abc.ABC):
       mark: a text that is different for different checkpoints.
       objects: what is in it, the root first, in the form of `objects.json`.
       spelling: what things of the program are called in it.
+      progress: is given the names of what is checked or read, and yields them.
     """
 
     path: str
     mark: str | None
     objects: list[dict[str, Any]]
     spelling: Spelling = OURS
+    progress: Progress = staticmethod(iter)  # shows nothing
+
+    def watched(self, names: list[str]) -> Iterator[str]:
+        """Yields names while `progress` is told; all of them, whatever that yields."""
+        shown = iter(self.progress(list(names)))
+        for name in names:
+            next(shown, None)
+            yield name
+        collections.deque(shown, maxlen=0)
 
     @abc.abstractmethod
     def arrays(self, indices: list[int]) -> Mapping[int, Any]:

@@ -42,12 +42,14 @@ _PATIENCE_SECONDS = 7 * 24 * 3600.0
 class Save:
     """A checkpoint on its way to the disk. Making one takes the values; `finish` writes them."""
 
-    def __init__(self, nodes: list[Node], path: str):
+    def __init__(self, nodes: list[Node], path: str, metrics: dict[str, float] | None = None):
         """
         Args:
           nodes: what to save.
           path: of the checkpoint.
+          metrics: how good it is, to be saved with it.
         """
+        self._metrics = metrics or {}
         job = _job.current_job()
         self.path = os.path.abspath(path)
         self._partial: _folder.PartialFolder | None = None
@@ -163,7 +165,7 @@ class Save:
                     every = {
                         name: entry for each in written for name, entry in each["files"].items()
                     }
-                    self._partial.commit(every, self._job.workers)
+                    self._partial.commit(every, self._job.workers, self._metrics)
                     committed()
             except Exception as failure:
                 error = failure

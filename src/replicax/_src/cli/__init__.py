@@ -1,9 +1,6 @@
-"""The command line: `replicax launch`, `replicax doctor` and `replicax migrate`.
+"""The command line, `replicax launch`, `doctor`, `migrate`, `convert` and `plan`; and `rx.launch`.
 
-The engine is usable without it: `Launch(LaunchOptions(("train.py",), workers=Range(2, 2))).run()`.
+Nothing is imported here: `main.py` is for who runs a command, which does not always need JAX, and
+`launch_function.py` for `import replicax`, which does not need the commands. The engine of both is
+`Launch(LaunchOptions(("train.py",), workers=Range(2, 2))).run()`.
 """
-
-from replicax._src.cli._launch import Launch as Launch
-from replicax._src.cli._main import main as main
-from replicax._src.cli._options import LaunchOptions as LaunchOptions
-from replicax._src.cli._options import Range as Range

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,12 +25,14 @@ examples:
                                                    four workers; goes on with two if it must
   replicax launch --nodes 2 --node-rank 0 --coordinator host0:12345 --workers 8 train.py
                                                    on host0; the same with --node-rank 1 on host1
+  replicax launch --ray head:6379 --workers 8 --devices-per-worker 1 train.py
+                                                   eight workers with a GPU each, on a Ray cluster
 
 exit status: 0 if all workers finish; that of the worker that failed first; 128 + the signal that
 killed it; 42 if the launcher was told to end (SIGTERM) and the workers have saved; 130 after
 Ctrl-C."""
 
-# All of them take a value, which `_split` relies on.
+# All of them take a value, which `_split` relies on; --ray may have none.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "--workers": {
         "metavar": "N",
@@ -95,6 +98,13 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "a folder that all hosts see, for this job alone: when the first host is lost, the "
         "launchers that are left agree there on which of them leads, and go on",
     },
+    "--ray": {
+        "metavar": "ADDRESS",
+        "nargs": "?",
+        "const": "",
+        "help": "run the workers on Ray, spread over its nodes: at host:port, at RAY_ADDRESS "
+        "without an address, or on this host if there is none. --workers are all of the job then",
+    },
     "--log-dir": {
         "metavar": "DIR",
         "help": "a folder in which each worker's lines are appended to a file of its own, "
@@ -125,7 +135,7 @@ def launch_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
             stall = said.stall_timeout or 0.0  # None: turned off
         return LaunchOptions(
             command=command,
-            workers=_workers(parsed.workers, parsed.devices_per_worker),
+            workers=_workers(parsed.workers, parsed.devices_per_worker, parsed.ray),
             devices_per_worker=parsed.devices_per_worker,
             max_restarts=parsed.max_restarts,
             stall_timeout=stall,
@@ -137,14 +147,17 @@ def launch_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
             key=os.environ.get(KEY_VARIABLE) or None if parsed.key is None else parsed.key,
             shared_folder=parsed.shared_folder,
             log_dir=parsed.log_dir,
+            ray=parsed.ray,
         )
     except (Usage, ClusterConfigError) as error:
         parser.error(str(error))
 
 
-def _workers(said: str, devices_per_worker: int | None) -> Range:
+def _workers(said: str, devices_per_worker: int | None, ray: str | None) -> Range:
     if said != "auto":
         return Range.parse(said, "--workers")
+    if ray is not None:
+        raise Usage("--workers auto is for the GPUs of this host: with --ray, say how many.")
     count = max(1, len(gpus_for_jax(os.environ)) // max(1, devices_per_worker or 1))
     return Range(count, count)
 
@@ -159,5 +172,15 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
         if argument == "--":
             return list(arguments[:position]), tuple(arguments[position + 1 :])
         takes_the_next = argument not in ("-h", "--help") and "=" not in argument
+        if argument == "--ray":
+            takes_the_next = _is_address(arguments[position + 1 : position + 2])
         position += 2 if takes_the_next else 1
     return list(arguments[:position]), tuple(arguments[position:])
+
+
+def _is_address(following: Sequence[str]) -> bool:
+    """Whether what follows --ray is an address of Ray; else it is an option, or the script."""
+    return any(
+        text in ("auto", "local") or re.fullmatch(r"[^\s/]+:\d+|ray://.*", text)
+        for text in following
+    )

@@ -19,7 +19,15 @@ from replicax._src.cli._event_loop import EventLoop
 from replicax._src.cli._generation import Failure, Generation, Result
 from replicax._src.cli._lease import Lease
 from replicax._src.cli._log import Log
-from replicax._src.cli._node import JobNode, Launcher, LocalNode, NodePlan, seats_for
+from replicax._src.cli._node import (
+    JobNode,
+    Launcher,
+    LocalNode,
+    NewNode,
+    NodePlan,
+    OwnNode,
+    seats_for,
+)
 from replicax._src.cli._options import LaunchOptions
 from replicax._src.cli._other_nodes import OtherNodes
 from replicax._src.cli._status import WorkerPlace, in_short, status_line
@@ -49,6 +57,13 @@ class Launch(Launcher):
     Args:
       options, log, environment, loop: As `Launcher`.
       lease: What lets this launcher lead; None: nothing else can.
+      new_node: As `Launcher`.
+
+    Attributes:
+      cause: What ended the last generation, if it was a failure.
+      failure: Why the job could not go on, if that was not a worker's fault.
+      outcome: What the first worker has left as its result, or the one that failed first; see
+        `_errand.py`.
     """
 
     def __init__(
@@ -58,8 +73,12 @@ class Launch(Launcher):
         environment: Mapping[str, str] | None = None,
         loop: EventLoop | None = None,
         lease: Lease | None = None,
+        new_node: NewNode = LocalNode,
     ) -> None:
-        super().__init__(options, log, environment, loop)
+        super().__init__(options, log, environment, loop, new_node)
+        self.cause: Failure | None = None
+        self.failure = ""
+        self.outcome: bytes | None = None
         self._lease = lease
         several = options.nodes.most > 1
         self._host = options.coordinator_address()[0] if several else "127.0.0.1"
@@ -77,15 +96,15 @@ class Launch(Launcher):
     # --- the life of the job ---------------------------------------------------------------------
 
     @override
-    def take_part(self, local: LocalNode) -> int | None:
+    def take_part(self, local: OwnNode) -> int | None:
         """Runs the job; returns its exit status, or None if another launcher may lead it now."""
         options = self._options
-        local.serve(self._host, self.note_exit)
+        local.serve(self._host, self.note_exit, self.lose_worker)
         self._local = self._nodes[local.rank] = local
         status = 1 if self._lease is None else None
         if self._lease is not None:
             # If this process is stopped, or held up, its workers end all the same.
-            self._lease.on_renewal = local.workers.limit
+            self._lease.on_renewal = local.limit
         try:
             if options.nodes.most > 1:
                 self._others = OtherNodes(options, self._loop, self._nodes, self)
@@ -100,7 +119,8 @@ class Launch(Launcher):
                     return status
                 number += 1
         except LaunchFailed as failure:
-            self.say(str(failure))
+            self.failure = str(failure)
+            self.say(self.failure)
             told = self._loop.told_to_end
             status = 1 if told is None else 128 + told
             return status
@@ -109,14 +129,14 @@ class Launch(Launcher):
             status = None
             return status
         finally:
-            local.workers.end()
+            local.end()
             if self._server is not None:
                 self._server.stop()
             if self._others is not None:
                 self._others.close(status)
             if self._lease is not None:
                 self._lease.end(status)
-                local.workers.limit(math.inf)
+                local.limit(math.inf)
 
     def _first_generation(self) -> int:
         """Returns the number of the first generation; goes on counting where a leader was lost."""
@@ -141,6 +161,11 @@ class Launch(Launcher):
         told = False
         while True:
             self._check_lease()
+            late = time.monotonic() >= deadline
+            if late:
+                self._local.make_do()
+            if self._local.trouble:
+                raise LaunchFailed(self._local.trouble)
             ready = [node for node in self._nodes.values() if node.addresses is not None]
             all_ready = len(ready) == len(self._nodes)
             is_enough = len(ready) >= options.nodes.least
@@ -150,7 +175,6 @@ class Launch(Launcher):
             if not all_ready and time.monotonic() >= kill_deadline and self._others is not None:
                 self._others.drop_those_not_ready(_SECONDS_TO_KILL)
                 continue
-            late = time.monotonic() >= deadline
             if late and all_ready and is_enough:
                 return
             missing = [rank for rank in range(options.nodes.most) if rank not in self._nodes]
@@ -161,12 +185,13 @@ class Launch(Launcher):
                     f"{len(ready)} of {options.nodes} nodes are here after {_SECONDS_TO_COME:g} s; "
                     "another launcher may reach more of them: this one leaves the lead to it"
                 )
-            if missing and not told:
+            if not told and (missing or (has_waited and self._local.waits_for)):
                 told = True
-                self.say(
-                    f"waiting at {options.coordinator} for the launcher of node "
-                    f"{', '.join(map(str, missing))} (at most {options.join_timeout:g} s)"
+                nodes = f"at {options.coordinator} for the launcher of node " + ", ".join(
+                    map(str, missing)
                 )
+                what = nodes if missing else f"for {self._local.waits_for}"
+                self.say(f"waiting {what} (at most {options.join_timeout:g} s)")
             self._loop.wait(deadline)
 
     def _wanted_nodes(self, number: int, first: int, has_waited: bool) -> int:
@@ -188,6 +213,9 @@ class Launch(Launcher):
 
     def _missing_nodes(self, missing: list[int], late: bool) -> str:
         options = self._options
+        if self._local.waits_for:
+            when = f"after {options.join_timeout:g} s" if late else "when told to end"
+            return f"{self._local.waits_for} {when}. Wait longer with --join-timeout."
         here = f"{len(self._nodes)} of {options.nodes} nodes are here"
         names = ", ".join(f"node {rank}" for rank in missing)
         if not late:
@@ -207,7 +235,7 @@ class Launch(Launcher):
         ]
         server = self._server = ControlServer(
             workers=len(cluster),
-            host=self._host,
+            host=self._local.host,
             port=0,
             key=secrets.token_hex(16),
             generation=number,
@@ -229,8 +257,10 @@ class Launch(Launcher):
 
     def _places(self, node: int) -> list[int]:
         """Returns the places of a node that work in the next generation."""
-        places = range(self._options.workers.most)
-        return [place for place in places if (node, place) not in self._sitting_out]
+        most = self._options.workers.most
+        places = self._local.places if node == self._local.rank else range(most)
+        rested = [place for place in places if (node, place) not in self._sitting_out]
+        return rested if len(rested) >= self._options.workers.least else list(places)
 
     def _watch(self, generation: Generation) -> None:
         """Lets a generation run until it is over."""
@@ -238,8 +268,8 @@ class Launch(Launcher):
             self._check_lease()
             self._show_status(generation)
             self._log.wait_for_room(0.02)
-            self._loop.wait(generation.kill_at, often=self._local.workers.needs_polling)
-            self._local.workers.reap()
+            self._loop.wait(generation.kill_at, often=self._local.needs_polling)
+            self._local.reap()
             # What the server has said comes first: one that left for another is not to blame.
             self._loop.run_calls()
             exits, self._exits = self._exits, []
@@ -271,7 +301,10 @@ class Launch(Launcher):
         server = self._server
         if generation.report:
             self.say(generation.report)
+        self.cause = cause = generation.cause
+        first = 0 if cause is None or cause.worker is None else cause.worker
         self._signal_all(signal.SIGKILL)
+        self.outcome = self._local.outcome(first)
         if server is not None:
             server.stop()
         self._server = None
@@ -356,7 +389,12 @@ class Launch(Launcher):
             return
         for _, worker in self._seats.get(rank, []):
             if worker not in generation.exits:
-                generation.lose(worker, f"is lost: {text}")
+                self.lose_worker(worker, text)
+
+    def lose_worker(self, rank: int, text: str) -> None:
+        """Notes that a worker is gone with its machine."""
+        if self._generation is not None:
+            self._generation.lose(rank, f"is lost: {text}")
 
     def _heard(self, number: int, event: Event) -> None:
         generation = self._generation
@@ -368,20 +406,25 @@ class Launch(Launcher):
             node.signal(number)
 
     def _show_status(self, generation: Generation) -> None:
-        if not self._log.has_status or self._server is None:
-            return
-        states = []
-        for each in self._server.status():
+        if self._log.has_status:
+            self._log.status(self._status_of(generation))
+
+    def whereabouts(self) -> str:
+        """Returns what the workers are doing, in a line."""
+        generation = self._generation
+        return "not started yet" if generation is None else self._status_of(generation)
+
+    def _status_of(self, generation: Generation) -> str:
+        states: list[WorkerPlace] = []
+        for each in [] if self._server is None else self._server.status():
             ended = generation.exits.get(each.worker)
             phase = each.phase or "starting"
             if ended is not None:
                 phase = "done" if ended == 0 else f"ended ({ended})"
             states.append(WorkerPlace(phase, each.step, each.calls))
         seconds = time.monotonic() - self._started
-        self._log.status(
-            status_line(
-                states, generation.number, seconds, self._restarts, self._options.max_restarts
-            )
+        return status_line(
+            states, generation.number, seconds, self._restarts, self._options.max_restarts
         )
 
 

@@ -12,7 +12,7 @@ from typing import final
 from replicax._src._typing import override
 from replicax._src.cli._event_loop import EventLoop
 from replicax._src.cli._log import Log
-from replicax._src.cli._node import Launcher, LocalNode, NodePlan
+from replicax._src.cli._node import Launcher, NodePlan, OwnNode
 from replicax._src.cli._node_messages import (
     LEADER,
     Arrival,
@@ -83,7 +83,7 @@ class Member(Launcher):
         """The address by which the leader knows this host."""
 
     @override
-    def take_part(self, local: LocalNode) -> int | None:
+    def take_part(self, local: OwnNode) -> int | None:
         """Runs until the job ends; returns its exit status, or None if the leader is lost."""
         options = self._options
         self._log.say(
@@ -107,7 +107,7 @@ class Member(Launcher):
             return None if told is None else 128 + told
         self._local = local
         self.host = link.local_address
-        local.serve(link.local_address, self._exited)
+        local.serve(link.local_address, self._exited, lambda rank, text: None)
         self._send(
             Arrival(
                 rank=options.node_rank,
@@ -124,7 +124,7 @@ class Member(Launcher):
         try:
             self._obey_until_the_end()
         finally:
-            local.workers.end()
+            local.end()
             link.hang_up()
             thread.join(5)
             link.close()
@@ -152,10 +152,10 @@ class Member(Launcher):
                     1,
                 )
                 return
-            workers = self._local.workers
+            local = self._local
             self._log.wait_for_room(0.02)
-            self._loop.wait(leave_at, often=workers.needs_polling)
-            workers.reap()
+            self._loop.wait(leave_at, often=local.needs_polling)
+            local.reap()
             told = self._loop.told_to_end
             if self._log.reader_is_gone:
                 told, self._loop.hurry = signal.SIGPIPE, True
@@ -164,9 +164,9 @@ class Member(Launcher):
             if leave_at is None:
                 number, seconds = self._how_to_end(told)
                 self._log.say(f"{signal.Signals(told).name}: ending the workers of this node")
-                workers.signal(number)
+                local.signal(number)
                 leave_at = time.monotonic() + seconds
-            if not workers.running or self._loop.hurry or time.monotonic() >= leave_at:
+            if not local.running or self._loop.hurry or time.monotonic() >= leave_at:
                 saved = RESTART_STATUS in self._exits.values()
                 self._status = RESTART_STATUS if saved else 128 + told
 

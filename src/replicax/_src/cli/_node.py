@@ -8,15 +8,14 @@ import abc
 import dataclasses
 import json
 import os
-import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, final
+from typing import Protocol, TypeAlias, final
 
 from replicax._src._typing import override
 from replicax._src.cli._devices import device_environments
+from replicax._src.cli._errand import Errand, KeptPrograms
 from replicax._src.cli._event_loop import EventLoop
 from replicax._src.cli._log import Log
 from replicax._src.cli._options import KEY_VARIABLE, LaunchOptions, Usage
@@ -25,6 +24,9 @@ from replicax._src.cluster.control import NotThisMachine, bind, joined, listenin
 
 # After Ctrl-C, workers have this long to leave on their own.
 _SECONDS_AFTER_CTRL_C = 3.0
+
+OnExit: TypeAlias = Callable[[int, int], None]
+OnLoss: TypeAlias = Callable[[int, str], None]
 
 
 @final
@@ -64,8 +66,88 @@ class JobNode(Protocol):
         ...
 
 
+class OwnNode(JobNode, abc.ABC):
+    """The workers that this launcher starts itself: on this host, or wherever Ray places them.
+
+    Everything is called in the launcher's thread.
+    """
+
+    host: str
+    """The address by which its workers reach this launcher."""
+
+    @property
+    @abc.abstractmethod
+    def places(self) -> Sequence[int]:
+        """Where a worker can be started now, of `workers.most` places."""
+
+    @property
+    @abc.abstractmethod
+    def running(self) -> bool:
+        """Whether a worker has not ended yet."""
+
+    @property
+    @abc.abstractmethod
+    def needs_polling(self) -> bool:
+        """Whether the end of a worker does not wake the loop."""
+
+    @property
+    @abc.abstractmethod
+    def waits_for(self) -> str:
+        """What is missing while it has no addresses, in words; "" if nothing is."""
+
+    @property
+    @abc.abstractmethod
+    def trouble(self) -> str:
+        """Why it will never have addresses; "" while it may."""
+
+    @abc.abstractmethod
+    def serve(self, host: str, on_exit: OnExit, on_loss: OnLoss) -> None:
+        """Makes it ready for a leader.
+
+        Args:
+          host: The address by which other launchers reach this host.
+          on_exit: Called with the rank and the status of a worker that has ended on its own.
+          on_loss: Called with the rank of a worker that is lost with its machine, and how.
+        """
+
+    @abc.abstractmethod
+    def make_do(self) -> None:
+        """Is ready with the places that there are, if they are enough: it has waited too long."""
+
+    @abc.abstractmethod
+    def reap(self) -> None:
+        """Reports the workers that have ended."""
+
+    @abc.abstractmethod
+    def outcome(self, rank: int) -> bytes | None:
+        """Returns what a worker of this generation has left as its result; see `_errand.py`."""
+
+    @abc.abstractmethod
+    def end(self) -> None:
+        """Ends all workers, with everything they have started."""
+
+    @abc.abstractmethod
+    def limit(self, seconds: float) -> None:
+        """Has the workers ended so many seconds from now, even if this process cannot do it."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Ends the workers, and leaves nothing behind."""
+
+
+def base_environment(
+    options: LaunchOptions, environment: Mapping[str, str] | None
+) -> dict[str, str]:
+    """Returns what the environment of each worker starts from; None: that of this process."""
+    base = dict(os.environ if environment is None else environment)
+    base.pop(KEY_VARIABLE, None)  # it is between launchers
+    base["PYTHONUNBUFFERED"] = "1"
+    base["REPLICAX_JOIN_TIMEOUT"] = f"{options.join_timeout:g}"
+    return base
+
+
 @final
-class LocalNode(JobNode):
+class LocalNode(OwnNode):
     """The workers of this host."""
 
     def __init__(
@@ -77,49 +159,76 @@ class LocalNode(JobNode):
     ) -> None:
         self.rank = options.node_rank
         self.addresses: list[str] | None = None
-        self._host = ""
-        self._on_exit: Callable[[int, int], None] = lambda rank, status: None
+        self.host = ""
+        self._on_exit: OnExit = lambda rank, status: None
         self._options = options
-        self._log = log
-        self._environment = dict(os.environ if environment is None else environment)
-        self._environment.pop(KEY_VARIABLE, None)  # it is between launchers
-        self._environment["PYTHONUNBUFFERED"] = "1"
-        self._environment["REPLICAX_JOIN_TIMEOUT"] = f"{options.join_timeout:g}"
+        self._environment = base_environment(options, environment)
         self._devices = device_environments(
             options.workers.most, options.devices_per_worker, self._environment
         )
-        self._programs = self._keep_programs() if options.max_restarts else None
-        self.workers = LocalWorkers(
+        self._programs = KeptPrograms(self._environment) if options.max_restarts else None
+        self._errand = None if options.payload is None else Errand(options.payload)
+        self._workers = LocalWorkers(
             loop.selector, log, lambda rank, status: self._on_exit(rank, status)
         )
 
-    def serve(self, host: str, on_exit: Callable[[int, int], None]) -> None:
-        """Makes it ready for a leader.
+    @property
+    @override
+    def places(self) -> Sequence[int]:
+        return range(self._options.workers.most)
 
-        Args:
-          host: The address by which the others reach this host.
-          on_exit: Called with the rank and the status of a worker that has ended on its own.
-        """
-        self._host, self._on_exit = host, on_exit
+    @property
+    @override
+    def running(self) -> bool:
+        return bool(self._workers.running)
+
+    @property
+    @override
+    def needs_polling(self) -> bool:
+        return self._workers.needs_polling
+
+    @property
+    @override
+    def waits_for(self) -> str:
+        return ""
+
+    @property
+    @override
+    def trouble(self) -> str:
+        return ""
+
+    @override
+    def serve(self, host: str, on_exit: OnExit, on_loss: OnLoss) -> None:
+        self.host, self._on_exit = host, on_exit
         self.addresses = self._new_addresses()
 
-    def _keep_programs(self) -> str | None:
-        """Lets later generations find what the first one has compiled; returns where, if so."""
-        if "JAX_COMPILATION_CACHE_DIR" in self._environment:
-            return None  # the user's own, which also other jobs may share
-        # For this user's eyes only: JAX runs what it finds there.
-        folder = tempfile.mkdtemp(prefix="replicax-programs-")
-        self._environment["JAX_COMPILATION_CACHE_DIR"] = folder
-        # Small programs count as well: there are many of them before the first step.
-        for name, value in (("MIN_COMPILE_TIME_SECS", "0"), ("MIN_ENTRY_SIZE_BYTES", "-1")):
-            self._environment.setdefault(f"JAX_PERSISTENT_CACHE_{name}", value)
-        return folder
+    @override
+    def make_do(self) -> None:
+        """There is nothing that it waits for."""
 
+    @override
+    def reap(self) -> None:
+        self._workers.reap()
+
+    @override
+    def outcome(self, rank: int) -> bytes | None:
+        return None if self._errand is None else self._errand.outcome(rank)
+
+    @override
+    def end(self) -> None:
+        self._workers.end()
+
+    @override
+    def limit(self, seconds: float) -> None:
+        self._workers.limit(seconds)
+
+    @override
     def close(self) -> None:
-        """Ends the workers, and leaves nothing behind."""
-        self.workers.close()
+        self._workers.close()
         if self._programs is not None:
-            shutil.rmtree(self._programs, ignore_errors=True)
+            self._programs.close()
+        if self._errand is not None:
+            self._errand.close()
 
     @override
     def start(self, plan: NodePlan) -> None:
@@ -131,19 +240,24 @@ class LocalNode(JobNode):
                 **self._devices[place],
                 **plan.environment_of(rank),
             }
-            self.workers.start(rank, self._options.command, environment)
+            if self._errand is not None:
+                environment.update(self._errand.environment_of(rank))
+            self._workers.start(rank, self._options.command, environment)
 
     @override
     def signal(self, number: int) -> None:
         """Sends a signal to the workers; after SIGKILL they are gone, and new ones may start."""
         if number == signal.SIGKILL:
-            self.workers.end()
+            self._workers.end()
             self.addresses = self._new_addresses()
         else:
-            self.workers.signal(number)
+            self._workers.signal(number)
 
     def _new_addresses(self) -> list[str]:
-        return free_addresses(self._host, self._options.workers.most)
+        return free_addresses(self.host, self._options.workers.most)
+
+
+NewNode: TypeAlias = Callable[[LaunchOptions, EventLoop, Log, Mapping[str, str] | None], OwnNode]
 
 
 class Launcher(abc.ABC):
@@ -154,6 +268,7 @@ class Launcher(abc.ABC):
       log: Where the lines of all workers go; by default, to standard output.
       environment: What the environments of the workers start from; by default, this process's.
       loop: The launcher's loop; by default, a new one.
+      new_node: Makes the node whose workers this launcher starts; by default, that of this host.
     """
 
     def __init__(
@@ -162,9 +277,11 @@ class Launcher(abc.ABC):
         log: Log | None = None,
         environment: Mapping[str, str] | None = None,
         loop: EventLoop | None = None,
+        new_node: NewNode = LocalNode,
     ) -> None:
         self._options = options
         self._environment = environment
+        self._new_node = new_node
         self._log = log or Log(files=options.worker_files())
         self._loop = loop or EventLoop()
 
@@ -172,7 +289,7 @@ class Launcher(abc.ABC):
         """Runs until the job ends; returns its exit status."""
         try:
             with self._loop:
-                local = LocalNode(self._options, self._loop, self._log, self._environment)
+                local = self._new_node(self._options, self._loop, self._log, self._environment)
                 try:
                     status = self.take_part(local)
                 finally:
@@ -182,7 +299,7 @@ class Launcher(abc.ABC):
         return 1 if status is None else status
 
     @abc.abstractmethod
-    def take_part(self, local: LocalNode) -> int | None:
+    def take_part(self, local: OwnNode) -> int | None:
         """Runs until the job ends; returns its exit status, or None if another leads it now."""
 
     def _how_to_end(self, told: int) -> tuple[signal.Signals, float]:

@@ -76,6 +76,10 @@ class LaunchOptions:
     """Where the launchers agree on a new leader when theirs is lost; None: they end with it."""
     log_dir: str | None = None
     """A folder for a file with the lines of each worker, beside the combined log."""
+    ray: str | None = None
+    """Where Ray is, if the workers are to run there; "" finds it, or starts one."""
+    payload: bytes | None = dataclasses.field(default=None, repr=False)
+    """What is handed to each worker as a file; see `_errand.py`."""
 
     def __post_init__(self) -> None:
         if not self.command:
@@ -88,6 +92,8 @@ class LaunchOptions:
             raise Usage(f"--join-timeout {self.join_timeout:g}: expected more than 0 seconds.")
         self._check_at_least("--grace-period", self.grace_period, 0)
         self._check_nodes()
+        if self.ray is not None:
+            self._check_ray(self.ray)
 
     def coordinator_address(self) -> tuple[str, int]:
         """Returns host and port of `coordinator`."""
@@ -112,6 +118,19 @@ class LaunchOptions:
     def _check_at_least(self, option: str, value: float, least: float) -> None:
         if not value >= least:  # also NaN
             raise Usage(f"{option} {value:g}: expected {least} or more.")
+
+    def _check_ray(self, address: str) -> None:
+        if self.nodes.most > 1:
+            raise Usage(
+                "--ray with --nodes: Ray knows its nodes, and one launcher starts the workers on "
+                "all of them. Leave out --nodes, and write all workers of the job in --workers."
+            )
+        if address.startswith("ray://"):
+            raise Usage(
+                f"--ray {address}: workers must be able to reach the launcher, which a client of "
+                "Ray is outside of the cluster for. Start it on a node of the cluster, for example "
+                "with `ray job submit -- replicax launch --ray ...`."
+            )
 
     def _check_nodes(self) -> None:
         if self.key == "":

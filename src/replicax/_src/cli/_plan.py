@@ -71,6 +71,8 @@ class Outcome:
       ended: why the script was not followed to its end, or "".
       refused: why no plan could be made, or "".
       failed: the traceback of an error in the script, or "".
+      differs: in what another host would do something else, or "".
+      left: whether it was not followed further, as nothing new came for long.
     """
 
     on: str
@@ -79,11 +81,18 @@ class Outcome:
     ended: str = ""
     refused: str = ""
     failed: str = ""
+    differs: str = ""
+    left: bool = False
 
     @property
     def heaviest(self) -> Plan | None:
         """The plan that needs the most memory."""
         return max(self.plans, key=lambda each: each.peak, default=None)
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts have the devices."""
+        return max((each.hosts for each in self.plans), default=1)
 
     @property
     def fits(self) -> bool | None:
@@ -115,7 +124,7 @@ def plan(arguments: argparse.Namespace, own: Sequence[str] = ()) -> int:
         print(f"replicax plan: {error}", file=sys.stderr)
         return 2
     follower = _Follower(arguments, own, memory)
-    outcomes = [follower.outcome(name) for name in arguments.on]
+    outcomes = [_compared(follower, follower.outcome(name)) for name in arguments.on]
     trials = {each.on: _trials(follower, each) for each in outcomes if each.fits is False}
     batches: dict[str, list[Tried]] = {}
     if arguments.find_batch:
@@ -126,7 +135,7 @@ def plan(arguments: argparse.Namespace, own: Sequence[str] = ()) -> int:
         print(_as_text(outcomes, trials, batches))
     if any(not each.plans for each in outcomes):
         return 2
-    return 1 if any(each.fits is False for each in outcomes) else 0
+    return 1 if any(each.fits is False or each.differs for each in outcomes) else 0
 
 
 @final
@@ -138,8 +147,8 @@ class _Follower:
         self._own = list(own)
         self._memory = memory
 
-    def outcome(self, on: str, **supposed: object) -> Outcome:
-        """What the script needs on some hardware, if it did what is supposed."""
+    def outcome(self, on: str, host: int = 0, **supposed: object) -> Outcome:
+        """What the script needs on some hardware, if it did what is supposed, on one host."""
         with tempfile.TemporaryDirectory(prefix="replicax-plan-") as folder:
             request = os.path.join(folder, "request.json")
             result = os.path.join(folder, "result.json")
@@ -150,6 +159,7 @@ class _Follower:
                         "arguments": self._own,
                         "on": on,
                         "memory": self._memory,
+                        "host": host,
                         "supposed": supposed,
                         "show": self._arguments.show,
                         "result": result,
@@ -160,7 +170,7 @@ class _Follower:
             try:
                 ended = subprocess.run(
                     command,
-                    env=_environment(on, folder),
+                    env=_environment(on, folder, host),
                     stdin=None if self._arguments.show else subprocess.DEVNULL,
                     stdout=sys.stderr if self._arguments.show else subprocess.DEVNULL,
                     stderr=None if self._arguments.show else subprocess.PIPE,
@@ -181,10 +191,12 @@ class _Follower:
         if "refused" in found:
             return Outcome(on, [], refused=found["refused"])
         plans = [_plan_of(each) for each in found["plans"]]
-        return Outcome(on, plans, found["batch"], found["ended"], failed=found["failed"])
+        return Outcome(
+            on, plans, found["batch"], found["ended"], failed=found["failed"], left=found["left"]
+        )
 
 
-def _environment(on: str, folder: str) -> dict[str, str]:
+def _environment(on: str, folder: str, host: int) -> dict[str, str]:
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -193,6 +205,7 @@ def _environment(on: str, folder: str) -> dict[str, str]:
     environment |= {
         "TMPDIR": folder,
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": str(host),  # sets have another order in each process
         "JAX_ENABLE_COMPILATION_CACHE": "0",
         "TPU_LOG_DIR": "disabled",
         "TPU_STDERR_LOG_LEVEL": "3",
@@ -209,6 +222,32 @@ def _plan_of(found: dict[str, Any]) -> Plan:
     fields["exchanges"] = [Exchange(**each) for each in found["exchanges"]]
     fields["largest"] = [Tensor(**each) for each in found["largest"]]
     return Plan(**fields)
+
+
+# ------------------------------------------------------------------ what other hosts would run
+
+
+def _compared(follower: _Follower, outcome: Outcome) -> Outcome:
+    """Follows the script once more, as the process of the last host: it must be one program."""
+    last = outcome.hosts - 1
+    if not last:
+        return outcome
+    other = follower.outcome(outcome.on, last, only_lowered=True)
+    return dataclasses.replace(outcome, differs=_difference(outcome, other, last))
+
+
+def _difference(first: Outcome, other: Outcome, host: int) -> str:
+    """In what two hosts differ, or ""."""
+    problem = other.refused or other.failed.strip().rpartition("\n")[2]
+    if problem and not (first.refused or first.failed):
+        return f"on host {host} it fails: {problem}"
+    mine, theirs = ([each.name for each in one.plans] for one in (first, other))
+    if mine != theirs and not (first.left or other.left):
+        return f"host 0 calls {', '.join(mine)}, and host {host} {', '.join(theirs) or 'nothing'}"
+    for plan, its in zip(first.plans, other.plans):  # one may have been left earlier
+        if plan.mark != its.mark:
+            return f"{plan.name!r} is another program on host {host} than on host 0"
+    return ""
 
 
 # ------------------------------------------------------------------ what would fit
@@ -267,6 +306,7 @@ def _as_object(
             "plans": [each.as_dict() for each in outcome.plans],
             "ended": outcome.ended,
             "refused": outcome.refused,
+            "differs": outcome.differs,
         }
 
     def tried(lists: dict[str, list[Tried]]) -> dict[str, Any]:
@@ -296,7 +336,17 @@ def _as_text(
                 f"({outcome.ended or 'it came to its end'})"
             )
             parts.append(outcome.failed.rstrip())
-        elif outcome.ended:
+        if outcome.differs:
+            parts.append(
+                f"NOT ONE PROGRAM on {outcome.on}: {outcome.differs}. The hosts would wait for "
+                "each other forever. Let all of them make the same variables in the same order, "
+                "and call the same functions with the same shapes; iterate over sorted(names), "
+                "not over a set."
+            )
+        elif outcome.plans and outcome.hosts > 1:
+            last = outcome.hosts - 1
+            parts.append(f"one program on {outcome.on}: hosts 0 and {last} would run the same")
+        if outcome.plans and outcome.ended:
             parts.append(f"(on {outcome.on} the script was followed to where {outcome.ended})")
     if len(outcomes) > 1:
         parts.append(_summary(outcomes))

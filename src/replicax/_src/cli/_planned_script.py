@@ -7,7 +7,10 @@ import os
 import runpy
 import sys
 import traceback
+import unittest.mock
 from typing import Any
+
+import jax
 
 from replicax._src._errors import DeviceError, PlannedValueError
 from replicax._src._planned_arrays import reading_nan, shapes_only
@@ -42,20 +45,26 @@ def follow(request: dict[str, Any], devices: PlannedDevices, temporary: str) -> 
     """Runs the script; returns its plans, and how it ended."""
     script = os.path.abspath(request["script"])
     what = Supposed(**request["supposed"], most_steps=_STEPS)
-    ended, failed = "", ""
+    ended, failed, left = "", "", False
     sys.argv = [script, *request["arguments"]]
     sys.path[0] = os.path.dirname(script)
     with recording() as log:
         with contextlib.ExitStack() as stack:
             if not request["show"]:
-                stack.enter_context(_silence())
+                stack.enter_context(silence())
             following = shapes_only(devices[0], _COMPUTED)
             for each in (supposing(what), replaced_by(devices), reading_nan(), following):
                 stack.enter_context(each)
             stack.enter_context(without_effects(temporary))
+            # JAX itself has one process here; a script may ask which host it is on.
+            stack.enter_context(
+                unittest.mock.patch.object(jax, "process_index", lambda *_, **__: request["host"])
+            )
             try:
                 runpy.run_path(script, run_name="__main__")
-            except (NothingNew, SystemExit):
+            except NothingNew:
+                left = True
+            except SystemExit:
                 pass
             except PlannedValueError as error:
                 ended = f"it needs a value at {_line(error, script)}"
@@ -70,12 +79,13 @@ def follow(request: dict[str, Any], devices: PlannedDevices, temporary: str) -> 
         "batch": log.batch,
         "ended": ended,
         "failed": failed,
+        "left": left,
         "supposed": dataclasses.asdict(what),
     }
 
 
 @contextlib.contextmanager
-def _silence() -> Any:
+def silence() -> Any:
     """What the script prints goes nowhere."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):

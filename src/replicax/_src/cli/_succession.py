@@ -16,7 +16,7 @@ from replicax._src.cli._launch import Launch
 from replicax._src.cli._lease import Lease, Term
 from replicax._src.cli._log import Log
 from replicax._src.cli._member import Member
-from replicax._src.cli._node import Launcher, LocalNode, free_addresses
+from replicax._src.cli._node import Launcher, OwnNode, free_addresses
 from replicax._src.cli._options import LaunchOptions
 
 # How long one that has given up the lead leaves it to the others.
@@ -47,14 +47,14 @@ class Succession(Launcher):
         """When this launcher may ask for the lead."""
 
     @override
-    def take_part(self, local: LocalNode) -> int:
+    def take_part(self, local: OwnNode) -> int:
         """Runs until the job ends; returns its exit status."""
         try:
             return self._run(local)
         finally:
             self._lease.close()
 
-    def _run(self, local: LocalNode) -> int:
+    def _run(self, local: OwnNode) -> int:
         deadline = time.monotonic() + self._options.join_timeout
         while True:
             term = self._wait_for_leader(deadline)
@@ -100,7 +100,7 @@ class Succession(Launcher):
             assert self._options.coordinator is not None
             self._lease.claim(self._options.coordinator, new_job=True)
 
-    def _lead(self, term: Term, local: LocalNode) -> int | None:
+    def _lead(self, term: Term, local: OwnNode) -> int | None:
         if self._took_part:
             self._log.say(f"node {local.rank} leads the job now, at {term.address}")
         self._took_part = True
@@ -110,7 +110,7 @@ class Succession(Launcher):
         self._not_before = time.monotonic() + _SECONDS_FOR_OTHERS
         return status
 
-    def _follow(self, term: Term, local: LocalNode, deadline: float) -> int | None:
+    def _follow(self, term: Term, local: OwnNode, deadline: float) -> int | None:
         left = max(1.0, deadline - time.monotonic())
         options = dataclasses.replace(
             self._options, coordinator=term.address, join_timeout=round(left, 1)

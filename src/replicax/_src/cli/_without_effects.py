@@ -1,7 +1,8 @@
 """Runs a user's script so that it leaves nothing behind: its files are not written.
 
 What it opens to write is an empty file in its folder for temporary files, without the name; outside
-of that folder none is made, nothing is moved or removed. Checkpoints and summaries are not written.
+of that folder none is made, nothing is moved or removed. Checkpoints, summaries and recordings are
+not written.
 """
 
 import builtins
@@ -16,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 from replicax._src.checkpoints import Checkpoint, CheckpointManager
+from replicax._src.recording import without_recording
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # Functions of `os` whose first argument is a path that they make, change or remove, and those with
@@ -101,6 +103,7 @@ def without_effects(temporary: str) -> Iterator[None]:
         replace(mock.patch.object(Checkpoint, "write", _unwritten))
         replace(mock.patch.object(Checkpoint, "save", _unwritten))
         replace(mock.patch.object(CheckpointManager, "save", lambda *_, **__: None))
+        replace(without_recording())
         guards.append(True)
         try:
             yield

@@ -13,10 +13,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import final
+from typing import Protocol, final
 
 from replicax._src.cli._guard import Guard
-from replicax._src.cli._log import Lines, Log
+from replicax._src.cli._log import Lines
 
 # Runs in the new process, and becomes the worker: no code of ours runs between `fork` and `exec`,
 # in a copy of a process with threads. PR_SET_PDEATHSIG (1) outlives `exec`; and the launcher may
@@ -99,6 +99,23 @@ def dies_with_us(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
 
 
+class Output(Protocol):
+    """Where the lines of workers go: a `Log`, or the reports of an actor."""
+
+    @property
+    def full(self) -> bool:
+        """Whether workers should wait before they write more."""
+        ...
+
+    def worker(self, rank: int, line: bytes) -> None:
+        """Adds a line of a worker."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Adds a line about a worker."""
+        ...
+
+
 @final
 class LocalWorkers:
     """The workers of one generation on this host; their output goes to the log as it comes.
@@ -111,7 +128,7 @@ class LocalWorkers:
     def __init__(
         self,
         selector: selectors.BaseSelector,
-        log: Log,
+        log: Output,
         on_exit: Callable[[int, int], None],
     ) -> None:
         self._selector = selector

@@ -5,6 +5,7 @@ worker can. None of these starts JAX. `_membership.py` is how a process becomes 
 `control/` how workers know of each other, `_runtime.py` what `jax.distributed` is told.
 """
 
+from replicax._src.cluster import _ray
 from replicax._src.cluster._addresses import split_address as split_address
 from replicax._src.cluster._connecting import (
     experimental_connect_to_cluster as experimental_connect_to_cluster,
@@ -21,4 +22,8 @@ from replicax._src.cluster._spec import JobDef as JobDef
 from replicax._src.cluster._view import WorkerView as WorkerView
 from replicax._src.cluster._view import checked_cluster as checked_cluster
 from replicax._src.cluster.resolvers import ClusterResolver as ClusterResolver
+from replicax._src.cluster.resolvers import RayClusterResolver as RayClusterResolver
 from replicax._src.cluster.resolvers import resolver_from_environment as resolver_from_environment
+
+connect_to_ray = _ray.connect
+imported_ray = _ray.imported

@@ -37,3 +37,7 @@ from replicax._src.collectives._reduce_op import as_reduce_op as as_reduce_op
 from replicax._src.collectives._replicas import ReplicasTogether as ReplicasTogether
 from replicax._src.collectives._replicas import SeparateReplicas as SeparateReplicas
 from replicax._src.collectives._replicas import UnevenReplicasTogether as UnevenReplicasTogether
+from replicax._src.collectives._weighted_gradients import (
+    gradients_weighted_by as gradients_weighted_by,
+)
+from replicax._src.collectives._weighted_gradients import weighted as weighted

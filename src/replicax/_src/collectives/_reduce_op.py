@@ -13,7 +13,7 @@ class ReduceOp(enum.Enum):
 
     @staticmethod
     def from_variable_aggregation(aggregation: object) -> ReduceOp:
-        """The reduction that `rx.VariableAggregation.SUM` or `MEAN` stands for.
+        """Returns the reduction that `rx.VariableAggregation.SUM` or `MEAN` stands for.
 
         Raises:
           ValueError: for other aggregations, which are no reductions.

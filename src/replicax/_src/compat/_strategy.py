@@ -192,7 +192,7 @@ _are_averaged = contextvars.ContextVar("losses_are_averaged", default=False)
 
 
 def get_loss_reduction() -> ReduceOp:
-    """`ReduceOp.SUM`: gradients are summed, so a loss is divided by the global batch size.
+    """Returns `ReduceOp.SUM`: gradients are summed, so a loss is divided by the global batch size.
 
     In the `model_fn` of an `Estimator` it is MEAN, as the estimator averages over the replicas.
     """

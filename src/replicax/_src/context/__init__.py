@@ -24,6 +24,7 @@ from replicax._src.context._scope import experimental_set_strategy as experiment
 from replicax._src.context._stack import EACH as EACH
 from replicax._src.context._stack import Frame as Frame
 from replicax._src.context._stack import ReplicaId as ReplicaId
+from replicax._src.context._stack import calling_a_model_fn as calling_a_model_fn
 from replicax._src.context._stack import copy_for as copy_for
 from replicax._src.context._stack import current_frame as current_frame
 from replicax._src.context._stack import default_strategy as default_strategy
@@ -33,8 +34,10 @@ from replicax._src.context._stack import fill_default_slot as fill_default_slot
 from replicax._src.context._stack import fill_world_slot as fill_world_slot
 from replicax._src.context._stack import first_of as first_of
 from replicax._src.context._stack import is_compiling as is_compiling
+from replicax._src.context._stack import is_default as is_default
 from replicax._src.context._stack import joining_hooks as joining_hooks
 from replicax._src.context._stack import let_libraries_join as let_libraries_join
+from replicax._src.context._stack import model_fn_scopes as model_fn_scopes
 from replicax._src.context._stack import thread_state as thread_state
 from replicax._src.context._stack import world as world
 from replicax._src.context._strategy import StrategyLike as StrategyLike
@@ -44,6 +47,7 @@ from replicax._src.context._strategy import is_strategy as is_strategy
 from replicax._src.context._strategy import layout_of_slot as layout_of_slot
 from replicax._src.context._strategy import of_first_replica as of_first_replica
 from replicax._src.context._strategy import on_planned_devices as on_planned_devices
+from replicax._src.context._strategy import optimizer_state_of as optimizer_state_of
 from replicax._src.context._strategy import replica_devices_of as replica_devices_of
 from replicax._src.context._strategy import scattered_sums as scattered_sums
 from replicax._src.context._strategy import serial_of as serial_of

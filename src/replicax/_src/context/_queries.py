@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def get_strategy() -> Any:
-    """The current strategy: that of the innermost `scope` or `run`, else the default strategy."""
+    """Returns the current strategy: of the innermost `scope` or `run`, else the default one."""
     return _stack.current_frame().strategy
 
 
@@ -26,7 +26,7 @@ def has_strategy() -> bool:
 
 
 def get_replica_context() -> ReplicaContext | None:
-    """The current `ReplicaContext`, or None in cross-replica context.
+    """Returns the current `ReplicaContext`, or None in cross-replica context.
 
     Outside any scope there is a replica context too, that of the default strategy's one replica.
 

@@ -12,11 +12,12 @@ here how libraries join in.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import dataclasses
 import enum
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from replicax._src._typing import override
@@ -96,6 +97,20 @@ def let_libraries_join(in_time: bool = True) -> None:
         hook(in_time)
 
 
+model_fn_scopes: list[Callable[[], contextlib.AbstractContextManager[None]]] = []
+"""What libraries that joined in do around each call of an estimator's `model_fn`: names of what
+they make there are counted from the start again, their variables are ours also without a strategy,
+and their losses are means over the rows of one replica."""
+
+
+@contextlib.contextmanager
+def calling_a_model_fn() -> Generator[None]:
+    with contextlib.ExitStack() as stack:
+        for scope in model_fn_scopes:
+            stack.enter_context(scope())
+        yield
+
+
 scopes_of_task: contextvars.ContextVar[tuple[object, ...]] = contextvars.ContextVar(
     "scopes_of_task", default=()
 )
@@ -111,6 +126,11 @@ def current_frame() -> Frame:
         if frame.task_scope is None or frame.task_scope in scopes_of_task.get():
             return frame
     return _default_frame[0]
+
+
+def is_default(frame: Frame) -> bool:
+    """Whether this is the default context, of the default strategy's only replica."""
+    return frame is _default_frame[0]
 
 
 def default_strategy() -> Any:

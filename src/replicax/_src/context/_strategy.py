@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from replicax._src.collectives import CommunicationOptions, ReduceOp, ReduceOpLike
     from replicax._src.context._replica import ReplicaContext
     from replicax._src.devices import Layout
+    from replicax._src.training import OptimizerState
     from replicax._src.values import DistributedValues
     from replicax._src.variable import Variable
 
@@ -73,6 +74,9 @@ class ExtendedLike(Protocol):
     ) -> Any: ...
 
     def _layout_of_slot(self, primary: Variable, shape: tuple[int, ...]) -> Layout: ...
+
+    @property
+    def _optimizer_state_class(self) -> type[OptimizerState]: ...
 
     def _scattered(self, values: Sequence[tuple[DistributedValues, int]]) -> list[jax.Array]: ...
 
@@ -180,3 +184,8 @@ def on_planned_devices(
     It gives the devices of the replicas there.
     """
     return strategy.extended._moved_to(devices)
+
+
+def optimizer_state_of(strategy: StrategyLike) -> type[OptimizerState]:
+    """Returns the class of what optimizers keep for variables of a strategy."""
+    return strategy.extended._optimizer_state_class

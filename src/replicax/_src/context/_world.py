@@ -178,6 +178,13 @@ class World(abc.ABC):
         """Returns what a replica sees as its number."""
 
     @abc.abstractmethod
+    def is_first_of_program(self) -> Any:
+        """Returns whether this is the first replica of a program, which may know it when it runs.
+
+        Outside of programs there is one Python, and so it is True.
+        """
+
+    @abc.abstractmethod
     def leave_to_python(self, reason: str) -> None:
         """Gives up the program that is being traced; elsewhere, does nothing."""
 

@@ -11,6 +11,8 @@ from replicax._src.data._file_datasets import TFRecordDataset as TFRecordDataset
 from replicax._src.data._iterator import DatasetIterator as DatasetIterator
 from replicax._src.data._iterator import Optional as Optional
 from replicax._src.data._iterator import PositionedIterator as PositionedIterator
+from replicax._src.data._iterator import delivery_watchers as delivery_watchers
+from replicax._src.data._iterator import live_iterators as live_iterators
 from replicax._src.data._iterator import positions_now as positions_now
 from replicax._src.data._iterator import refuse_in_trace as refuse_in_trace
 from replicax._src.data._node import INFINITE as INFINITE

@@ -29,6 +29,46 @@ def as_count(value: object, where: str, least: int | None = None) -> int:
     return number
 
 
+def as_range(limits: Sequence[object]) -> range:
+    """Returns `range(*limits)`, whose numbers have 64 bits."""
+    if not 1 <= len(limits) <= 3:
+        raise ValueError(
+            "Dataset.range takes `stop`, `start, stop` or `start, stop, step`; got "
+            f"{len(limits)} arguments."
+        )
+    whole = [as_count(limit, "range") for limit in limits]
+    if len(whole) == 3 and whole[2] == 0:
+        raise ValueError("Dataset.range takes a step that is not 0.")
+    numbers = range(*whole)
+    most = abs(numbers.stop - numbers.start) // abs(numbers.step)
+    if any(not -(2**63) <= limit < 2**63 for limit in whole) or most >= 2**63:
+        raise ValueError(
+            f"Dataset.range takes integers of 64 bits, and yields fewer than 2**63; got "
+            f"{numbers}. For numbers without end use Dataset.range(n).repeat()."
+        )
+    return numbers
+
+
+def as_shard(num_shards: object, index: object) -> tuple[int, int]:
+    """Returns the number of shards and which of them it is."""
+    shards, number = as_count(num_shards, "shard()"), as_count(index, "shard()")
+    if not (shards == number == -1) and not 0 <= number < shards:
+        raise ValueError(
+            f"shard(num_shards, index) needs an index from 0 to num_shards - 1; got "
+            f"shard({num_shards}, {index})."
+        )
+    return shards, number
+
+
+def as_sizes(batch_size: int | Sequence[int] | np.ndarray) -> tuple[int, ...]:
+    """Returns the sizes of batches that come in turn."""
+    given = batch_size if isinstance(batch_size, list | tuple | np.ndarray) else [batch_size]
+    sizes = tuple(as_count(size, "rebatch()", 0 if len(given) > 1 else 1) for size in given)
+    if not any(sizes):
+        raise ValueError(f"rebatch() needs a size above 0; got {batch_size!r}.")
+    return sizes
+
+
 def as_seed(seed: object, where: str) -> int | None:
     """Returns a seed as an integer; None for one that is to be drawn."""
     return None if seed is None else as_count(seed, f"{where}(seed=...)")

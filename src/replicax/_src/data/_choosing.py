@@ -10,9 +10,10 @@ from typing import Any, ClassVar, TypeVar, final
 import numpy as np
 
 from replicax._src._tensor_spec import TensorSpec
-from replicax._src._typing import override
+from replicax._src._typing import DTypeLike, override
+from replicax._src.data._arguments import as_count, as_weights
 from replicax._src.data._blocks import EMPTY, Block, Columns, concatenate
-from replicax._src.data._elements import Structure
+from replicax._src.data._elements import DatasetBase, Structure
 from replicax._src.data._node import (
     INFINITE,
     UNKNOWN,
@@ -24,6 +25,7 @@ from replicax._src.data._node import (
     merged_specs,
     take_all,
 )
+from replicax._src.data._ordering import Take
 from replicax._src.data._run import Run, draw
 
 T = TypeVar("T")
@@ -39,6 +41,21 @@ class Choose(Node):
     stop_on_empty: bool
     operation: str
     label: ClassVar[str] = "DirectedInterleaveDataset"
+
+    @classmethod
+    def of(
+        cls, datasets: Sequence[DatasetBase], choice_dataset: DatasetBase, stop_on_empty: bool
+    ) -> Choose:
+        operation = "choose_from_datasets()"
+        parts = _nodes_of(datasets, operation)
+        if not isinstance(choice_dataset, DatasetBase):
+            raise TypeError(f"{operation} takes choices as a data set; got {choice_dataset!r}.")
+        choices = choice_dataset.element_spec
+        if getattr(choices, "shape", None) != () or choices.dtype != np.int64:
+            raise TypeError(
+                f"{operation} takes choices that are single int64 numbers; these are {choices!r}."
+            )
+        return cls(choice_dataset._data_set_node, parts, stop_on_empty, operation)
 
     @override
     def open(self, run: Run) -> Reader:
@@ -61,6 +78,41 @@ class Choose(Node):
     @override
     def details(self) -> str:
         return "until one is empty" if self.stop_on_empty else ""
+
+
+def sampled(
+    datasets: Sequence[DatasetBase],
+    weights: Sequence[float] | np.ndarray | DatasetBase | None,
+    seed: int | None,
+    draws_again: bool,
+    stop_on_empty: bool,
+) -> Node:
+    """Returns the next element of a data set that is drawn by weights, again and again."""
+    operation = "sample_from_datasets()"
+    parts = _nodes_of(datasets, operation)
+    if isinstance(weights, DatasetBase):
+        numbers = RandomNumbers(seed, draws_again)
+        selector = WeightedChoices(weights._data_set_node, numbers, len(parts))
+        return Choose(selector, parts, stop_on_empty, operation)
+    given = as_weights(weights, len(parts), operation)
+    drawn = [(part, weight) for part, weight in zip(parts, given) if weight > 0]
+    if len(drawn) <= 1:
+        return drawn[0][0] if drawn else Take(parts[0], 0)
+    choices = RandomChoices(seed, draws_again, tuple(weight for _, weight in drawn))
+    return Choose(choices, tuple(part for part, _ in drawn), stop_on_empty, operation)
+
+
+def _nodes_of(datasets: Sequence[DatasetBase], operation: str) -> tuple[Node, ...]:
+    """Returns the nodes of data sets that look alike."""
+    for each in datasets:
+        if not isinstance(each, DatasetBase):
+            raise TypeError(f"{operation} takes a list of data sets; it has {each!r}.")
+    if len(datasets) == 0:
+        raise ValueError(f"{operation} takes at least one data set; the list is empty.")
+    nodes = tuple(each._data_set_node for each in datasets)
+    with contextlib.suppress(NoElements):
+        common_spec(nodes, operation)
+    return nodes
 
 
 def common_spec(parts: Sequence[Node], operation: str) -> Any:
@@ -305,6 +357,16 @@ class CountUp(Node):
     step: Any
     dtype: np.dtype
     label: ClassVar[str] = "CounterDataset"
+
+    @classmethod
+    def of(cls, start: float, step: float, dtype: DTypeLike) -> CountUp:
+        kind = np.dtype(dtype)
+        for value, what in ((start, "start"), (step, "step")):
+            if kind.kind in "iu":
+                as_count(value, f"counter({what}=...)")
+            elif kind.kind != "f":
+                raise TypeError(f"counter() yields integers or floats; got dtype={dtype!r}.")
+        return cls(start, step, kind)
 
     @override
     def open(self, run: Run) -> Reader:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from replicax._src._tensor_spec import TensorSpec
-from replicax._src._typing import override
+from replicax._src._typing import PyTree, override
 from replicax._src.data._blocks import EMPTY, Block, Broken, Zipped, concatenate
 from replicax._src.data._elements import DatasetBase, Element, Structure
 from replicax._src.data._mapping import call, name_of, seen_spec
@@ -42,6 +42,19 @@ class Concatenate(Node):
     parts: tuple[Node, ...]
     merged: Any = None  # the spec of all parts: not to merge them again for each that is added
     label: ClassVar[str] = "ConcatenateDataset"
+
+    @classmethod
+    def of(cls, first: Node, second: Node) -> Concatenate:
+        merged = None
+        with contextlib.suppress(NoElements):  # of nothing, nothing can be said
+            merged = merged_specs(first.spec, second.spec)
+            if merged is None:
+                raise TypeError(
+                    "concatenate() takes a data set with elements of the same structure and "
+                    f"dtypes: these are {first.spec!r}, those are {second.spec!r}."
+                )
+        parts = first.parts if isinstance(first, Concatenate) else (first,)
+        return cls((*parts, second), merged)
 
     @override
     def with_inputs(self, inputs: Sequence[Node]) -> Concatenate:
@@ -124,6 +137,20 @@ class Zip(Node):
     parts: tuple[Node, ...]
     structure: Structure
     label: ClassVar[str] = "ZipDataset"
+
+    @classmethod
+    def of(cls, nest: PyTree) -> Zip:
+        if isinstance(nest, list):
+            raise TypeError(
+                "Dataset.zip takes data sets, or a tuple or dict of them; got a list. Write "
+                "zip(*datasets)."
+            )
+        structure = Structure(nest)
+        parts = structure.leaves(nest)
+        for part in parts:
+            if not isinstance(part, DatasetBase):
+                raise TypeError(f"Dataset.zip takes data sets; got {part!r}.")
+        return cls(tuple(part._data_set_node for part in parts), structure)
 
     @override
     def open(self, run: Run) -> Reader:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import glob
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,9 +15,11 @@ from replicax._src.context import has_strategy, let_libraries_join
 from replicax._src.data._arguments import (
     as_count,
     as_function,
+    as_range,
     as_seed,
+    as_shard,
     as_signature,
-    as_weights,
+    as_sizes,
     flat_padding,
 )
 from replicax._src.data._batching import Batch, PaddedBatch, Rebatch, Unbatch, Window
@@ -27,16 +27,14 @@ from replicax._src.data._caching import Cache, Prefetch, WithOptions, options_of
 from replicax._src.data._choosing import (
     Choose,
     CountUp,
-    RandomChoices,
     RandomNumbers,
-    WeightedChoices,
-    common_spec,
+    sampled,
 )
 from replicax._src.data._combining import Concatenate, Enumerate, Interleave, Zip
-from replicax._src.data._elements import Element, ElementSpec, Structure, as_element
+from replicax._src.data._elements import Element, ElementSpec, as_element
 from replicax._src.data._iterator import DatasetIterator, refuse_in_trace
 from replicax._src.data._mapping import Filter, Map, MapMode
-from replicax._src.data._node import INFINITE, UNKNOWN, Node, NoElements, merged_specs
+from replicax._src.data._node import INFINITE, UNKNOWN, Node
 from replicax._src.data._options import AUTOTUNE, Options
 from replicax._src.data._ordering import Repeat, Shard, Shuffle, Skip, Take
 from replicax._src.data._rarer_operations import RarerOperations
@@ -51,6 +49,7 @@ from replicax._src.data._sources import (
     PythonIterator,
     TensorSlices,
     names_node,
+    names_that_match,
     start_generator,
 )
 from replicax._src.data.foreign import foreign_node
@@ -101,22 +100,7 @@ class Dataset(RarerOperations):
         *args: SupportsIndex, output_type: DTypeLike = np.int64, name: str | None = None
     ) -> Dataset:
         """Returns the numbers of `range(*args)`, as `int64` unless `output_type` says otherwise."""
-        if not 1 <= len(args) <= 3:
-            raise ValueError(
-                "Dataset.range takes `stop`, `start, stop` or `start, stop, step`; got "
-                f"{len(args)} arguments."
-            )
-        limits = [as_count(arg, "range") for arg in args]
-        if len(limits) == 3 and limits[2] == 0:
-            raise ValueError("Dataset.range takes a step that is not 0.")
-        numbers = range(*limits)
-        most = abs(numbers.stop - numbers.start) // abs(numbers.step)
-        if any(not -(2**63) <= limit < 2**63 for limit in limits) or most >= 2**63:
-            raise ValueError(
-                f"Dataset.range takes integers of 64 bits, and yields fewer than 2**63; got "
-                f"{numbers}. For numbers without end use Dataset.range(n).repeat()."
-            )
-        return Dataset(Numbers(numbers, np.dtype(output_type)))
+        return Dataset(Numbers(as_range(args), np.dtype(output_type)))
 
     @staticmethod
     def from_generator(
@@ -151,7 +135,7 @@ class Dataset(RarerOperations):
 
     @staticmethod
     def from_source(source: object) -> Dataset:
-        """Returns the elements of a data set of Grain, torch, Hugging Face or `tf.data`.
+        """Returns the elements of a data set of Grain, torch, Hugging Face, TFDS or `tf.data`.
 
         Also those of any iterable. What can be read by index is: `shuffle` and sharding then cost
         nothing.
@@ -166,19 +150,7 @@ class Dataset(RarerOperations):
         name: str | None = None,
     ) -> Dataset:
         """Returns the names of the files that match patterns, shuffled unless told not to."""
-        patterns = (
-            [file_pattern] if isinstance(file_pattern, str | bytes | os.PathLike) else file_pattern
-        )
-        names: list[str] = []
-        for pattern in patterns:
-            pattern = os.fsdecode(pattern)
-            found = sorted(glob.glob(pattern, recursive=True))
-            if not found:
-                raise FileNotFoundError(
-                    f"No files match the pattern {pattern!r} (in {os.getcwd()!r})."
-                )
-            names += found
-        names.sort()
+        names = names_that_match(file_pattern)
         files = Dataset(names_node(names))
         return files.shuffle(len(names), seed) if shuffle or shuffle is None else files
 
@@ -189,18 +161,7 @@ class Dataset(RarerOperations):
             args = (datasets,)
         if not args:
             raise TypeError("Dataset.zip takes data sets: zip(a, b), or zip((a, b)).")
-        nest: Any = args[0] if len(args) == 1 else args
-        if isinstance(nest, list):
-            raise TypeError(
-                "Dataset.zip takes data sets, or a tuple or dict of them; got a list. Write "
-                "zip(*datasets)."
-            )
-        structure = Structure(nest)
-        parts = structure.leaves(nest)
-        for part in parts:
-            if not isinstance(part, Dataset):
-                raise TypeError(f"Dataset.zip takes data sets; got {part!r}.")
-        return Dataset(Zip(tuple(part._data_set_node for part in parts), structure))
+        return Dataset(Zip.of(args[0] if len(args) == 1 else args))
 
     @staticmethod
     def random(
@@ -226,13 +187,7 @@ class Dataset(RarerOperations):
         >>> list(rx.data.Dataset.counter(start=2, step=5).take(3).as_numpy_iterator())
         [np.int64(2), np.int64(7), np.int64(12)]
         """
-        kind = np.dtype(dtype)
-        for value, what in ((start, "start"), (step, "step")):
-            if kind.kind in "iu":
-                as_count(value, f"counter({what}=...)")
-            elif kind.kind != "f":
-                raise TypeError(f"counter() yields integers or floats; got dtype={dtype!r}.")
-        return Dataset(CountUp(start, step, kind))
+        return Dataset(CountUp.of(start, step, dtype))
 
     @staticmethod
     def choose_from_datasets(
@@ -252,17 +207,7 @@ class Dataset(RarerOperations):
           stop_on_empty_dataset: whether to end where a data set is named that has no more
             elements; otherwise it is passed over.
         """
-        operation = "choose_from_datasets()"
-        parts = _nodes_of(datasets, operation)
-        if not isinstance(choice_dataset, Dataset):
-            raise TypeError(f"{operation} takes choices as a data set; got {choice_dataset!r}.")
-        choices = choice_dataset.element_spec
-        if getattr(choices, "shape", None) != () or choices.dtype != np.int64:
-            raise TypeError(
-                f"{operation} takes choices that are single int64 numbers; these are {choices!r}."
-            )
-        selector = choice_dataset._data_set_node
-        return Dataset(Choose(selector, parts, bool(stop_on_empty_dataset), operation))
+        return Dataset(Choose.of(datasets, choice_dataset, bool(stop_on_empty_dataset)))
 
     @staticmethod
     def sample_from_datasets(
@@ -283,21 +228,9 @@ class Dataset(RarerOperations):
             elements; otherwise it is passed over. With it, the shares are those of the weights.
           rerandomize_each_iteration: whether each iteration has other draws.
         """
-        operation = "sample_from_datasets()"
-        parts = _nodes_of(datasets, operation)
         chosen = as_seed(seed, "sample_from_datasets")
         again = bool(rerandomize_each_iteration)
-        if isinstance(weights, Dataset):
-            numbers = RandomNumbers(chosen, again)
-            selector: Node = WeightedChoices(weights._data_set_node, numbers, len(parts))
-            return Dataset(Choose(selector, parts, bool(stop_on_empty_dataset), operation))
-        given = as_weights(weights, len(parts), operation)
-        drawn = [(part, weight) for part, weight in zip(parts, given) if weight > 0]
-        if len(drawn) <= 1:
-            return Dataset(drawn[0][0]) if drawn else Dataset(Take(parts[0], 0))
-        parts = tuple(part for part, _ in drawn)
-        selector = RandomChoices(chosen, again, tuple(weight for _, weight in drawn))
-        return Dataset(Choose(selector, parts, bool(stop_on_empty_dataset), operation))
+        return Dataset(sampled(datasets, weights, chosen, again, bool(stop_on_empty_dataset)))
 
     @staticmethod
     def load(
@@ -443,11 +376,7 @@ class Dataset(RarerOperations):
         name: str | None = None,
     ) -> Dataset:
         """Returns batches of another size, or of the sizes in a list, in turn."""
-        given = batch_size if isinstance(batch_size, list | tuple | np.ndarray) else [batch_size]
-        sizes = tuple(as_count(size, "rebatch()", 0 if len(given) > 1 else 1) for size in given)
-        if not any(sizes):
-            raise ValueError(f"rebatch() needs a size above 0; got {batch_size!r}.")
-        return Dataset(Rebatch(self._data_set_node, sizes, bool(drop_remainder)))
+        return Dataset(Rebatch(self._data_set_node, as_sizes(batch_size), bool(drop_remainder)))
 
     def window(
         self,
@@ -518,29 +447,13 @@ class Dataset(RarerOperations):
 
     def shard(self, num_shards: int, index: int, name: str | None = None) -> Dataset:
         """Returns every `num_shards`-th element, from number `index` on."""
-        shards, number = as_count(num_shards, "shard()", None), as_count(index, "shard()", None)
-        if not (shards == number == -1) and not 0 <= number < shards:
-            raise ValueError(
-                f"shard(num_shards, index) needs an index from 0 to num_shards - 1; got "
-                f"shard({num_shards}, {index})."
-            )
-        return Dataset(Shard(self._data_set_node, shards, number))
+        return Dataset(Shard(self._data_set_node, *as_shard(num_shards, index)))
 
     def concatenate(self, dataset: Dataset, name: str | None = None) -> Dataset:
         """Returns the elements of this data set, then those of another that looks like it."""
         if not isinstance(dataset, Dataset):
             raise TypeError(f"concatenate() takes a data set; got {dataset!r}.")
-        nodes = (self._data_set_node, dataset._data_set_node)
-        merged = None
-        with contextlib.suppress(NoElements):  # of nothing, nothing can be said
-            merged = merged_specs(nodes[0].spec, nodes[1].spec)
-            if merged is None:
-                raise TypeError(
-                    "concatenate() takes a data set with elements of the same structure and "
-                    f"dtypes: these are {nodes[0].spec!r}, those are {nodes[1].spec!r}."
-                )
-        first = nodes[0].parts if isinstance(nodes[0], Concatenate) else nodes[:1]
-        return Dataset(Concatenate((*first, nodes[1]), merged))
+        return Dataset(Concatenate.of(self._data_set_node, dataset._data_set_node))
 
     def enumerate(self, start: int = 0, name: str | None = None) -> Dataset:
         """Returns pairs of a number, counting from `start`, and an element."""
@@ -639,19 +552,6 @@ class Dataset(RarerOperations):
     @override
     def _with(self, node: Node) -> Dataset:
         return Dataset(node)
-
-
-def _nodes_of(datasets: Sequence[Dataset], operation: str) -> tuple[Node, ...]:
-    """Returns the nodes of data sets that look alike."""
-    for each in datasets:
-        if not isinstance(each, Dataset):
-            raise TypeError(f"{operation} takes a list of data sets; it has {each!r}.")
-    if len(datasets) == 0:
-        raise ValueError(f"{operation} takes at least one data set; the list is empty.")
-    nodes = tuple(each._data_set_node for each in datasets)
-    with contextlib.suppress(NoElements):
-        common_spec(nodes, operation)
-    return nodes
 
 
 def cardinality(dataset: Dataset) -> int:

@@ -39,6 +39,14 @@ class Feed(Protocol):
 
 _live: weakref.WeakSet[PositionedIterator] = weakref.WeakSet()
 
+delivery_watchers: list[Callable[[PositionedIterator, Any], None]] = []
+"""They are told of each element that an iterator hands to the user: who records a program."""
+
+
+def live_iterators() -> list[PositionedIterator]:
+    """Returns the iterators of the program."""
+    return list(_live)
+
 
 def positions_now() -> weakref.WeakKeyDictionary[PositionedIterator, int]:
     """Returns where each iterator of the program is."""
@@ -66,6 +74,11 @@ class PositionedIterator:
         """Starts a walk at `self._position`."""
         raise NotImplementedError
 
+    @property
+    def run(self) -> Run:
+        """The walk that it is on; another one after `set_state`."""
+        return self._run
+
     def tied_to(self) -> dict[str, Any]:
         """Returns what else must be the same where a state is continued, by name."""
         return {}
@@ -90,6 +103,8 @@ class PositionedIterator:
                     self._feed = self._start()
                 value = self._feed.get()
                 self._position += 1
+                for watcher in delivery_watchers:
+                    watcher(self, value)
             except Exception:
                 raise
             except BaseException:  # Ctrl-C came somewhere: start again, from what was received

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, ClassVar, final
@@ -335,6 +336,19 @@ def file_name(name: object) -> str:
     if not isinstance(name, bytes | str):
         raise TypeError(f"A file name must be text; got {name!r}.")
     return os.fsdecode(name)
+
+
+def names_that_match(patterns: FileNames) -> list[str]:
+    """Returns the names of the files that match a pattern or several, sorted."""
+    if isinstance(patterns, str | bytes | os.PathLike):
+        patterns = [patterns]
+    names: list[str] = []
+    for pattern in map(os.fsdecode, patterns):
+        found = glob.glob(pattern, recursive=True)
+        if not found:
+            raise FileNotFoundError(f"No files match the pattern {pattern!r} (in {os.getcwd()!r}).")
+        names += found
+    return sorted(names)
 
 
 def names_node(filenames: FileNames | DatasetBase) -> Node:

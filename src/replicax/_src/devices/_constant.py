@@ -17,7 +17,7 @@ def constant(
     shape: int | Sequence[int] | None = None,
     name: str | None = "Const",
 ) -> jax.Array:
-    """An array of `value`, converted to `dtype` and spread to `shape` if they are given.
+    """Returns an array of `value`, converted to `dtype` and spread to `shape` if they are given.
 
     >>> import replicax as rx
     >>> rx.constant(3.0, shape=(2,))

@@ -82,7 +82,7 @@ def ring(sizes: Sequence[int]) -> list[tuple[int, int, int]]:
 def _open_loop(width: int, height: int) -> list[tuple[int, int]]:
     """From beside the corner through all of an area to below the corner, without the corner.
 
-    To and fro through the rows, and home along the first column.
+    Back and forth through the rows, and home along the first column.
     """
     rows = [(x, y) for y in range(height) for x in range(1, width)[:: -1 if y % 2 else 1]]
     return rows + [(0, y) for y in range(height - 1, 0, -1)]

@@ -225,9 +225,10 @@ class ReplicaMesh(Launches):
           index: of the replica.
           logical: the logical device that has it, of an array that all of them have.
         """
-        shards = local_shards(array)
         if self.logical_devices == 1:
-            return shards[index]
+            # The first one alone is quick to be had: a loss, which one array is made of.
+            return local_shards(array)[index] if index else array.addressable_data(0)
+        shards = local_shards(array)
         mine = shards[index * self.logical_devices : (index + 1) * self.logical_devices]
         spec = getattr(array.sharding, "spec", PartitionSpec())
         if logical is not None or not any(spec):
@@ -291,8 +292,12 @@ class ReplicaMesh(Launches):
         """Refuses a second thread inside the block, if there are other workers."""
 
     @abc.abstractmethod
-    def require_same(self, topic: str, what: str) -> None:
-        """Raises if other workers, at this point of their programs, say another `what`."""
+    def require_same(self, topic: str, what: str, content: str = "") -> bool:
+        """Raises if other workers, at this point of their programs, say another `what`.
+
+        Returns:
+          Whether the `content` of it, which may differ, is the same on all.
+        """
 
     @abc.abstractmethod
     def agreed_name(self, topic: str, describe: Callable[[], tuple[str, str] | None]) -> str:
@@ -351,8 +356,8 @@ class LocalMesh(ReplicaMesh):
         return _NO_CONTEXT
 
     @override
-    def require_same(self, topic: str, what: str) -> None:
-        pass
+    def require_same(self, topic: str, what: str, content: str = "") -> bool:
+        return True
 
     @override
     def agreed_name(self, topic: str, describe: Callable[[], tuple[str, str] | None]) -> str:
@@ -412,8 +417,8 @@ class MeshOverWorkers(ReplicaMesh):
         return self._one_thread
 
     @override
-    def require_same(self, topic: str, what: str) -> None:
-        self._coworkers.require_same(topic, what)
+    def require_same(self, topic: str, what: str, content: str = "") -> bool:
+        return self._coworkers.require_same(topic, what, content)
 
     @override
     def agreed_name(self, topic: str, describe: Callable[[], tuple[str, str] | None]) -> str:

@@ -21,7 +21,7 @@ import jax
 
 from replicax._src._errors import DeviceError
 from replicax._src._typing import Device
-from replicax._src.devices._planned import PlannedDevices, plan_of, plan_with_job
+from replicax._src.devices._planned import plan_of, plan_with_job
 
 _PATTERN = re.compile(
     r"^(?:/?job:(?P<job>[a-z0-9_\-]+))?(?:/?replica:(?P<replica>\d+))?(?:/?task:(?P<task>\d+))?"
@@ -81,7 +81,8 @@ def canonical_name(device: Device) -> str:
 def resolve(device: str | Device) -> Device:
     """The `jax.Device` that a string or device object means; `DeviceError` if there is none."""
     if isinstance(device, Device):
-        return device if not _stand_ins or plan_of(device) else _stand_ins[-1][0]
+        is_known = not _stand_ins or plan_of(device) or device in _stand_ins[-1]
+        return device if is_known else _stand_ins[-1][0]
     if not isinstance(device, str):
         raise TypeError(
             f"A device is a string such as 'GPU:0' or a jax.Device; got {device!r} of type "
@@ -153,13 +154,13 @@ def resolve_all(devices: Iterable[Any] | None) -> tuple[Device, ...]:
     return found
 
 
-_stand_ins: list[PlannedDevices] = []
+_stand_ins: list[Sequence[Device]] = []
 
 
 @contextlib.contextmanager
-def replaced_by(planned: PlannedDevices) -> Generator[None]:
-    """Inside the block, strategies are made on planned devices, whatever devices they ask for."""
-    _stand_ins.append(planned)
+def replaced_by(devices: Sequence[Device]) -> Generator[None]:
+    """Inside the block, strategies are made on these devices, whatever devices they ask for."""
+    _stand_ins.append(devices)
     try:
         yield
     finally:
@@ -167,7 +168,7 @@ def replaced_by(planned: PlannedDevices) -> Generator[None]:
 
 
 def are_replaced() -> bool:
-    """Whether planned devices stand for those that are here."""
+    """Whether other devices stand for those that are asked for."""
     return bool(_stand_ins)
 
 

@@ -12,7 +12,7 @@ from replicax._src.devices._mesh import REPLICA_AXIS
 
 
 def over_replicas(
-    collective: Callable[..., jax.Array], array: jax.Array, **how: int | bool
+    collective: Callable[..., jax.Array], array: jax.Array, **how: object
 ) -> jax.Array:
     """`collective(array, REPLICA_AXIS, **how)`, for `jax.lax.psum`, `all_gather` and their like.
 

@@ -106,7 +106,7 @@ class PlannedDevices(tuple[Device, ...]):
         return self.name.replace(":", "-")
 
     def host_of(self, device: Device) -> int:
-        """The number of the host that has a device."""
+        """Returns the number of the host that has a device."""
         return self.index(device) // self.per_host
 
     def __repr__(self) -> str:
@@ -114,7 +114,7 @@ class PlannedDevices(tuple[Device, ...]):
 
 
 def planned_devices(name: str, memory: int | None = None) -> PlannedDevices:
-    """Devices that are not here, to be given to a strategy: what it would take to train on them.
+    """Returns devices that are not here, to plan what it would take to train on them.
 
     In the scope of such a strategy nothing is computed: variables, optimizers, data and models have
     shapes and no values, and an `rx.function` is compiled and does not run. `fn.explain(...)` then

@@ -58,7 +58,7 @@ class LogicalDeviceConfiguration:
 
 
 def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice]:
-    """The hardware of one kind, or of every kind. Does not start JAX.
+    """Returns the hardware of one kind, or of every kind. Does not start JAX.
 
     >>> import replicax as rx
     >>> rx.config.list_physical_devices("CPU")
@@ -72,7 +72,7 @@ def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice
 
 
 def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
-    """The devices of one kind, or of every kind, that programs can use. Starts JAX."""
+    """Returns the devices of one kind, or of every kind, that programs can use. Starts JAX."""
     return [
         LogicalDevice(f"/device:{kind}:{index}", kind)
         for kind in _kinds(device_type)

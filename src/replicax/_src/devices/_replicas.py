@@ -28,8 +28,12 @@ class Coworkers(Protocol):
         """A program with collectives is about to be launched; all workers have to say the same."""
         ...
 
-    def require_same(self, topic: str, what: str) -> None:
-        """Waits for all workers to come to this point; raises where they say different things."""
+    def require_same(self, topic: str, what: str, content: str = "") -> bool:
+        """Waits for all workers to come to this point; raises where they say different things.
+
+        Returns:
+          Whether the `content` of it, which may differ, is the same on all.
+        """
         ...
 
     def value_of_first(self, mesh: ReplicaMesh, value: jax.Array, what: str) -> jax.Array:

@@ -17,6 +17,7 @@ class Supposed:
       logical_devices: how many each replica has; variables are split over them.
       checkpointed: whether losses are computed again for their gradients (`jax.checkpoint`).
       most_steps: after how many elements data sets end.
+      only_lowered: whether programs are not compiled, only compared with those of other hosts.
     """
 
     batch_factor: float = 1.0
@@ -24,6 +25,7 @@ class Supposed:
     logical_devices: int | None = None
     checkpointed: bool = False
     most_steps: int | None = None
+    only_lowered: bool = False
 
     def rows_for(self, size: int) -> int:
         """How many rows a share has that would have `size`."""

@@ -93,6 +93,11 @@ def _difference_program(mesh: ReplicaMesh, reference: int) -> Any:
     return mesh.spmd(compare_replicas)
 
 
+def sum_of_bits(array: jax.Array) -> jax.Array:
+    """Returns the sum of an array's words: another one if a single bit of it is another one."""
+    return jnp.sum(_words(array), dtype=jnp.uint32)
+
+
 def _fingerprint(rows: jax.Array) -> jax.Array:
     """Returns two numbers for each row of words."""
     positions = jax.lax.broadcasted_iota(jnp.uint32, rows.shape, 1)

@@ -70,6 +70,10 @@ class EagerWorld(World):
         return number
 
     @override
+    def is_first_of_program(self) -> bool:
+        return True
+
+    @override
     def leave_to_python(self, reason: str) -> None:
         pass
 

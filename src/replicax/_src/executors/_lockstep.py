@@ -157,9 +157,10 @@ def run_in_lockstep(
     if _jax_internals.is_tracing():
         raise RuntimeError(
             "strategy.run with several replicas was called while JAX traces the function around "
-            "it (jax.jit, jax.grad, ...). Eager replicas are Python threads, which a traced "
-            "function cannot start. Use rx.function in place of jax.jit; or call strategy.run "
-            "outside, and jax.jit or rx.value_and_grad in the replica function."
+            "it (jax.jit, jax.grad, lax.fori_loop, ...). Eager replicas are Python threads, which "
+            "a traced function cannot start. Use rx.function in place of jax.jit, and around "
+            "lax.fori_loop; or call strategy.run outside, and jax.jit or rx.value_and_grad in the "
+            "replica function."
         )
     if sys.is_finalizing():
         raise RuntimeError(

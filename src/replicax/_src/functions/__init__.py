@@ -1,6 +1,7 @@
 """Compiled functions: `rx.function`."""
 
 from replicax._src.functions._access import last_of_steps as last_of_steps
+from replicax._src.functions._access import observe as observe
 from replicax._src.functions._access import run_on_replicas as run_on_replicas
 from replicax._src.functions._cache import FunctionCache as FunctionCache
 from replicax._src.functions._decorator import function as function
@@ -8,4 +9,9 @@ from replicax._src.functions._function import Function as Function
 from replicax._src.functions._function import as_function as as_function
 from replicax._src.functions._keys import ByIdentity as ByIdentity
 from replicax._src.functions._losses import LossCache as LossCache
+from replicax._src.functions._observing import Discarding as Discarding
+from replicax._src.functions._observing import Examined as Examined
+from replicax._src.functions._observing import Observer as Observer
+from replicax._src.functions._observing import Proceed as Proceed
+from replicax._src.functions._observing import Substitute as Substitute
 from replicax._src.functions._retry import NotOneProgram as NotOneProgram

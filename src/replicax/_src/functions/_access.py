@@ -7,6 +7,7 @@ from typing import Any
 
 from replicax._src.context import StrategyLike
 from replicax._src.functions._function import Function
+from replicax._src.functions._observing import Observer
 
 
 def run_on_replicas(
@@ -34,3 +35,10 @@ def last_of_steps(
     `body` is called in the place of the Python function of `function`; it captures the same.
     """
     return function._many(inputs, count, last_only=True, body=body)
+
+
+def observe(function: Function[..., Any], observer: Observer | None) -> Observer | None:
+    """Lets `observer` see each call of a function; returns who saw them before."""
+    before, function._observer = function._observer, observer
+    function._state.programs.clear()  # they may be of another body
+    return before

@@ -7,18 +7,16 @@ else (numbers, strings, objects) is a constant: another value is another program
 from __future__ import annotations
 
 import copy
-import dataclasses
 import enum
 import itertools
-import operator
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self, final
 
 import jax
 import numpy as np
 
-from replicax._src import _tree
 from replicax._src._arrays import as_array
+from replicax._src._jax_internals import ConcreteArray
 from replicax._src._typing import PyTree, Tracer
 from replicax._src.devices import ReplicaMesh, put
 from replicax._src.functions._captured import (
@@ -33,6 +31,7 @@ from replicax._src.functions._captured import (
 from replicax._src.functions._keys import constant_key, plain_key
 from replicax._src.functions._place import Place
 from replicax._src.functions._retry import Uneven, UnevenShapes
+from replicax._src.functions._structure import flatten, flatten_call
 from replicax._src.values import (
     DistributedValues,
     Mirrored,
@@ -40,7 +39,6 @@ from replicax._src.values import (
     TracedBuffers,
     component,
     is_distributed_value,
-    is_leaf,
     local_count,
     value_of_buffers,
 )
@@ -108,7 +106,7 @@ class Arguments:
         Raises:
           Uneven: the components of a per-replica value cannot be one array.
         """
-        leaves, self._rebuild, self.structure = flatten((args, kwargs))
+        leaves, self._rebuild, self.structure = flatten_call((args, kwargs))
         self.leaves = leaves
         self.inputs: list[Any] = []  # the values that become inputs, in order
         self.looks: list[Any] = []  # for every leaf: a Look, or the constant
@@ -133,6 +131,9 @@ class Arguments:
         return any(0 in look.shape for look in self.looks if isinstance(look, Look))
 
     def _look(self, leaf: object) -> Any:
+        if type(leaf) is ConcreteArray:
+            self.inputs.append(leaf)
+            return Look(Kind.ARRAY, leaf.shape, leaf.dtype, 1, leaf.weak_type)
         if is_distributed_value(leaf):
             self.inputs.append(leaf)
             kind = Kind.of(leaf)
@@ -312,66 +313,3 @@ def objects_in(arguments: PyTree) -> list[Any]:
         for leaf in flatten(arguments)[0]
         if not isinstance(leaf, values) and plain_key(leaf) is None and not is_stream(leaf)
     ]
-
-
-def flatten(
-    tree: PyTree, is_leaf: Callable[[Any], bool] = is_leaf
-) -> tuple[list[Any], Callable[[Sequence[Any]], Any], Any]:
-    """All leaves, a function that puts others in their places, and a key for the structure.
-
-    JAX's own walk, which is fast, where it sees what ours does: it sorts dicts.
-    """
-    in_order = True
-    names: list[Any] = []  # of dicts with other keys than text: to JAX, 1 is True
-
-    def stop(value: object) -> bool:
-        nonlocal in_order
-        if isinstance(value, dict):
-            in_order = in_order and _is_sorted(value)
-            if any(type(name) is not str for name in value):
-                names.append(_names_key(value))
-        elif _tree.is_made_otherwise(value):
-            in_order = False
-        return is_leaf(value) or isinstance(value, Iterator)
-
-    try:
-        leaves, structure = jax.tree_util.tree_flatten(tree, is_leaf=stop)
-    except (TypeError, ValueError):  # a dict whose keys do not sort
-        leaves = None
-    else:
-        if in_order and not any(map(_is_node_of_ours, leaves)):
-            return leaves, structure.unflatten, (structure, *names) if names else structure
-    leaves = list(_tree.leaves_of(tree, is_leaf))
-    skeleton = _tree.map_structure(lambda _: _HOLE, tree, is_leaf)  # it may outlive the leaves
-    return leaves, _tree.flatten(skeleton)[1], _structure_key(skeleton)
-
-
-_HOLE = object()
-
-
-def _is_node_of_ours(leaf: object) -> bool:
-    return dataclasses.is_dataclass(leaf) or isinstance(leaf, Mapping)
-
-
-def _is_sorted(mapping: dict[Any, Any]) -> bool:
-    if len(mapping) < 2:
-        return True
-    keys = list(mapping)
-    try:
-        return all(map(operator.le, keys, keys[1:]))
-    except TypeError:
-        return False
-
-
-def _structure_key(skeleton: PyTree) -> Any:
-    level = _tree.one_level(skeleton)
-    if level is None:
-        return None
-    kind = level[2]
-    if isinstance(skeleton, Mapping):
-        kind = (_names_key(skeleton), getattr(skeleton, "default_factory", None))
-    return (type(skeleton), kind, *(_structure_key(child) for child in level[0]))
-
-
-def _names_key(mapping: Mapping[Any, Any]) -> Any:
-    return tuple(map(constant_key, mapping))

@@ -83,7 +83,8 @@ _ASKING_FOR_TYPES = frozenset("ndarray type Hashable issubclass ArrayLike".split
 _NEEDING_ALL_METHODS = frozenset("type __class__ str repr format print".split())
 _OF_NO_MATTER = frozenset(
     """__dict__ __weakref__ __doc__ __module__ __name__ __qualname__ __spec__ __loader__ __file__
-    __cached__ __builtins__ __annotations__ __annotate__ __package__ __path__ __slots__
+    __cached__ __builtins__ __annotations__ __annotate__ __annotate_func__ __annotations_cache__
+    __conditional_annotations__ __package__ __path__ __slots__
     __slotnames__ __firstlineno__ __static_attributes__""".split()
 )
 _OF_FUNCTIONS = ("__doc__", "__module__", "__name__", "__qualname__")

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from replicax._src._typing import PyTree
-from replicax._src.functions._function import BoundFunction, Function, P, R
+from replicax._src.functions._bound_function import BoundFunction
+from replicax._src.functions._function import Function, P, R
 
 
 @overload

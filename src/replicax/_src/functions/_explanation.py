@@ -191,10 +191,10 @@ class Retraces:
         self._last: Any = None
         self.reason = "It has not been traced yet."
 
-    def note(self, name: str, arguments: Arguments) -> None:
+    def note(self, name: str, arguments: Arguments, where: object, settings: object) -> None:
         self.count += 1
-        self.reason = self._difference(arguments)
-        self._last = (arguments.structure, list(arguments.looks))
+        self.reason = self._difference(arguments, where, settings)
+        self._last = (arguments.structure, list(arguments.looks), where, settings)
         if self.count % self._WARN_EVERY == 0:
             warnings.warn(
                 f"rx.function {name!r} was traced {self.count} times. {self.reason} Python "
@@ -204,10 +204,10 @@ class Retraces:
                 stacklevel=6,
             )
 
-    def _difference(self, arguments: Arguments) -> str:
+    def _difference(self, arguments: Arguments, where: object, settings: object) -> str:
         if self._last is None:
             return "It was called for the first time."
-        structure, looks = self._last
+        structure, looks, last_where, last_settings = self._last
         if structure != arguments.structure or len(looks) != len(arguments.looks):
             return "The number or the nesting of the arguments changed."
         changes = [
@@ -215,11 +215,12 @@ class Retraces:
             for index, (old, new) in enumerate(zip(looks, arguments.looks))
             if old != new
         ]
+        if where != last_where:
+            changes.append("it was called under another strategy or in another context")
+        if settings != last_settings:
+            changes.append("JAX's settings changed")
         if not changes:
-            return (
-                "The first call made variables, which is as it should be; or it was called in "
-                "another context, or with other settings."
-            )
+            return "The first call made variables, which later calls find made."
         text = "; ".join(changes)
         return text[0].upper() + text[1:] + "."
 

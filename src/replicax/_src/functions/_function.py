@@ -14,50 +14,44 @@ import contextlib
 import copy
 import functools
 import inspect
-import itertools
 import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from replicax._src import _jax_internals, _tree
+from replicax._src import _jax_internals
 from replicax._src._errors import OutOfRangeError, add_note, show_users_part
 from replicax._src._typing import Device, PyTree
 from replicax._src._warnings import warn
-from replicax._src.collectives import default_device
 from replicax._src.context import (
     Frame,
     StrategyLike,
     current_frame,
-    default_strategy,
-    is_compiling,
-    is_strategy,
     let_libraries_join,
     replica_devices_of,
-    replica_id_of,
     require_threads,
     serial_of,
-    thread_state,
     world,
 )
-from replicax._src.devices import PlannedDevices, need_mesh
-from replicax._src.functions._arguments import Arguments, Look, is_stream
+from replicax._src.devices import PlannedDevices
+from replicax._src.functions._arguments import Arguments, is_stream
+from replicax._src.functions._as_python import AsPython
+from replicax._src.functions._bound_function import BoundFunction, without_self
 from replicax._src.functions._cache import FunctionCache
-from replicax._src.functions._code import captured_objects
-from replicax._src.functions._elsewhere import (
-    arguments_there,
-    as_plan,
-    moved,
-    strategies_in,
-)
+from replicax._src.functions._elsewhere import as_plan
+from replicax._src.functions._explaining import explain, explain_elsewhere
 from replicax._src.functions._explanation import Explanation, Retraces
 from replicax._src.functions._export import export_function
+from replicax._src.functions._first_guess import eager_replica, first_guess
 from replicax._src.functions._keys import ByIdentity
 from replicax._src.functions._making import Making
-from replicax._src.functions._many import EndOfData, joined, take_items
+from replicax._src.functions._many import EndOfData, take_items
+from replicax._src.functions._many_calls import call_many, runs_inside
+from replicax._src.functions._observing import Observer, Substitute, as_python
 from replicax._src.functions._place import Place
 from replicax._src.functions._planned_program import program_class
+from replicax._src.functions._proceeding import Call
 from replicax._src.functions._program import Program
 from replicax._src.functions._remedies import remedy_for
 from replicax._src.functions._retry import (
@@ -71,7 +65,6 @@ from replicax._src.functions._retry import (
 )
 from replicax._src.functions._signature import Signature
 from replicax._src.functions._snapshot import with_snapshots
-from replicax._src.values import DistributedValues, storage_of
 from replicax._src.variable import Variable, VariableGone
 
 P = ParamSpec("P")
@@ -84,18 +77,6 @@ _MANY = 10  # uneven calls in a row, before there is a warning
 _MANY_REPLICAS = 8  # which a function may be traced for one by one, before there is a warning
 
 
-class _AsPython(NamedTuple):
-    """In the place of a program: the call runs as Python."""
-
-    reason: str
-    compiles_runs: bool = False
-    """Whether each `strategy.run` in it is compiled."""
-
-    def __str__(self) -> str:
-        how = "as Python, with each strategy.run compiled" if self.compiles_runs else "eagerly"
-        return f"{how}, because {self.reason}"
-
-
 class _State:
     """The programs of a function, or of a method for one object."""
 
@@ -106,7 +87,7 @@ class _State:
         self.retraces = Retraces()
         self.uneven_calls = 0  # in a row
 
-    def left_to_python(self, key: Hashable, how: _AsPython) -> _AsPython:
+    def left_to_python(self, key: Hashable, how: AsPython) -> AsPython:
         self.programs[key] = how
         return how
 
@@ -134,6 +115,7 @@ class Function(Generic[P, R]):
         self._bound: dict[int, tuple[Any, Function]] = {}
         self._runs = FunctionCache()
         self._lock = threading.RLock()
+        self._observer: Observer | None = None
 
     @property
     def python_function(self) -> Callable[P, R]:
@@ -174,7 +156,7 @@ class Function(Generic[P, R]):
         def method(*args: object, **kwargs: object) -> Any:
             return python_function(reference(), *args, **kwargs)
 
-        method.__signature__ = _without_self(self._python_function)  # type: ignore[attr-defined]
+        method.__signature__ = without_self(self._python_function)  # type: ignore[attr-defined]
         specs = None if self._signature is None else self._signature.specs
         bound = Function(method, specs, self._name)
         self._bound[key] = (reference, bound)
@@ -189,7 +171,7 @@ class Function(Generic[P, R]):
         if runs_inside(frame):
             return self._python_function(*given, **named)
         try:
-            return self._call(self._python_function, None, frame, given, named)
+            return self._observed(self._python_function, None, frame, given, named)
         except BaseException as error:
             show_users_part(error)
             if type(error) is StopIteration:
@@ -239,7 +221,7 @@ class Function(Generic[P, R]):
         results: Any = None
         if items:
             try:
-                results = self._call_many(items, last_only, body or self._python_function)
+                results = call_many(self, items, last_only, body or self._python_function)
             except BaseException as error:
                 show_users_part(error)
                 raise
@@ -251,50 +233,6 @@ class Function(Generic[P, R]):
         if not items:
             raise ValueError(f"{self._name}.steps was given no items to call the function on.")
         return results
-
-    def _call_many(self, items: Sequence[Any], last_only: bool, body: Callable[..., Any]) -> Any:
-        """One call of a program for each run of items that look alike."""
-        frame = current_frame()
-        if runs_inside(frame):
-            singles = [(body(item), 1) for item in items]
-            return singles[-1][0] if last_only else joined(singles)
-        results: list[Any] = []
-        alike = itertools.groupby(
-            [(item, self._arguments_of(item)) for item in items],
-            key=lambda pair: None if pair[1] is None else pair[1].key,
-        )
-        for key, group in alike:
-            pairs: list[Any] = list(group)
-            program: Any = None
-            if key is not None:
-                program = self._find(body, None, frame, pairs[0][1])
-                if isinstance(program, Program) and program.creates:
-                    results.append((program(pairs.pop(0)[1]), 1))
-                    if pairs:
-                        program = self._find(body, None, frame, pairs[0][1])
-            if isinstance(program, Program) and len(pairs) > 1 and program.can_loop:
-                many = [arguments for _, arguments in pairs]
-                try:
-                    result = program.call_many(many, last_only)
-                except VariableGone:  # its name may stand for another one now
-                    self._state.programs.clear()
-                    result = self._call_many([item for item, _ in pairs], last_only, body)
-                results.append((result, len(pairs)))
-            else:
-                results += [(self._call(body, None, frame, (item,), {}), 1) for item, _ in pairs]
-        if last_only:
-            return results[-1][0]
-        if len(results) == 1 and results[0][1] > 1:
-            return results[0][0]
-        return joined(results)
-
-    def _arguments_of(self, item: object) -> Arguments | None:
-        """The arguments of a call with `item`; None if it cannot be compiled."""
-        args, kwargs = self._bound_arguments((item,), {})
-        try:
-            return Arguments(args, kwargs)
-        except Uneven:
-            return None
 
     def _run_on(
         self,
@@ -314,7 +252,7 @@ class Function(Generic[P, R]):
                 strategy, replica_devices_of(strategy), function, args, kwargs
             )
 
-        return self._call(run, strategy, current_frame(), args, kwargs)
+        return self._observed(run, strategy, current_frame(), args, kwargs)
 
     def _bound_arguments(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -330,6 +268,20 @@ class Function(Generic[P, R]):
             return bound.args, bound.kwargs
         return args, kwargs
 
+    def _observed(
+        self,
+        body: Callable[..., Any],
+        strategy: StrategyLike | None,
+        frame: Frame,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """A call from outside, which the observer may see."""
+        if self._observer is None:
+            return self._call(body, strategy, frame, args, kwargs)
+
+        return self._observer.called(Call(self, strategy, frame), body, args, kwargs)
+
     def _call(
         self,
         body: Callable[..., Any],
@@ -344,13 +296,13 @@ class Function(Generic[P, R]):
         except Uneven as reason:
             return self._call_uneven(body, args, kwargs, reason)
         program = self._find(body, strategy, frame, arguments)
-        if isinstance(program, _AsPython) and arguments.variants and not program.compiles_runs:
+        if isinstance(program, AsPython) and arguments.variants and not program.compiles_runs:
             shapes = UnevenShapes(f"the replicas have different shapes: {arguments.said_shapes()}")
             return self._call_uneven(body, args, kwargs, shapes)
         state.uneven_calls = 0
-        if isinstance(program, _AsPython):
+        if isinstance(program, AsPython):
             with world().compiling_runs(self._runs) if program.compiles_runs else _NOTHING:
-                return with_snapshots(body(*args, **kwargs))
+                return with_snapshots(as_python(body)(*args, **kwargs))
         try:
             return program(arguments)
         except VariableGone:  # its name may stand for another one now
@@ -374,7 +326,7 @@ class Function(Generic[P, R]):
                 "dataset.batch(size, drop_remainder=True)."
             )
         with world().compiling_losses():
-            return with_snapshots(body(*args, **kwargs))
+            return with_snapshots(as_python(body)(*args, **kwargs))
 
     def _find(
         self,
@@ -390,14 +342,15 @@ class Function(Generic[P, R]):
             serial_of(frame.strategy),
             frame.replica_context is None,
             None if strategy is None else serial_of(strategy),
-            _eager_replica(frame),
+            eager_replica(frame),
+            isinstance(body, Substitute),
             _jax_internals.trace_settings(),
         )
         program = programs.get(key)
         if program is not None:
             return program
         if any(is_stream(leaf) for leaf in arguments.leaves):
-            return _AsPython("it iterates over its argument", compiles_runs=True)
+            return AsPython("it iterates over its argument", compiles_runs=True)
         with self._lock:
             program = programs.get(key)
             return program or self._traced(key, body, strategy, frame, arguments)
@@ -406,7 +359,7 @@ class Function(Generic[P, R]):
 
     def _traced(
         self,
-        key: Hashable,
+        key: tuple[Hashable, ...],
         body: Callable[..., Any],
         strategy: StrategyLike | None,
         frame: Frame,
@@ -414,7 +367,7 @@ class Function(Generic[P, R]):
     ) -> Any:
         state = self._state
         let_libraries_join()
-        place = self._first_guess(strategy, frame, arguments)
+        place = first_guess(strategy, frame, arguments, state.devices, self._python_function)
         given = arguments
         refs: list[Variable] = []
         making = Making(not state.has_created)
@@ -439,11 +392,11 @@ class Function(Generic[P, R]):
                 if making.is_unchecked:
                     continue  # to see whether Python will do what this trace did
                 is_by_runs = isinstance(reason, NotOneProgram)
-                return state.left_to_python(key, _AsPython(str(reason), compiles_runs=is_by_runs))
+                return state.left_to_python(key, AsPython(str(reason), compiles_runs=is_by_runs))
             break
         state.devices = place.devices
         if place.replica in (None, 0):  # other eager replicas do what the first one does
-            state.retraces.note(self._name, arguments)
+            state.retraces.note(self._name, arguments, key[1:-1], key[-1])
         state.has_created = state.has_created or program.made_variables
         if program.creates:
             # The next call finds the variables made, and takes another path through the function.
@@ -478,33 +431,6 @@ class Function(Generic[P, R]):
             add_note(error, f"(while rx.function traced {self._name!r}: {remedy_for(error)})")
             raise
 
-    def _first_guess(
-        self, strategy: StrategyLike | None, frame: Frame, arguments: Arguments
-    ) -> Place:
-        """Where the function will probably run; the trace says if that is wrong."""
-        replica = _eager_replica(frame)
-        if strategy is not None:
-            return Place(replica_devices_of(strategy))
-        if thread_state.frames:
-            devices = replica_devices_of(frame.strategy)
-            return Place(devices) if replica is None else Place((devices[replica],), replica)
-        for value in arguments.inputs:
-            buffers = storage_of(value) if isinstance(value, DistributedValues) else None
-            if buffers is not None:
-                return Place(buffers.mesh.devices)
-        counts = {look.count for look in arguments.looks if isinstance(look, Look)} - {1}
-        earlier = self._state.devices
-        if earlier is not None and (not counts or len(earlier) in counts):
-            return Place(earlier)
-        for value in (*arguments.leaves, *captured_objects(self._python_function)):
-            found = value.distribute_strategy if isinstance(value, Variable) else value
-            if not is_strategy(found):
-                continue
-            devices = replica_devices_of(found)
-            if len(devices) in counts or (need_mesh(devices) and not counts):
-                return Place(devices)
-        return Place((default_device(),), is_open=True)
-
     def explain(
         self, *args: Any, on: str | PlannedDevices | None = None, **kwargs: Any
     ) -> Explanation:
@@ -535,40 +461,8 @@ class Function(Generic[P, R]):
           **kwargs: as for a call.
         """
         if on is not None:
-            return self._explain_elsewhere(as_plan(on), args, kwargs)
-        args, kwargs = self._bound_arguments(args, kwargs)
-        retraces = self._state.retraces
-        try:
-            arguments = Arguments(args, kwargs)
-        except Uneven as reason:
-            return Explanation(self._name, None, str(_AsPython(str(reason))), retraces)
-        program = self._find(self._python_function, None, current_frame(), arguments)
-        if isinstance(program, _AsPython):
-            return Explanation(self._name, None, str(program), retraces)
-        try:
-            report = program.report(arguments)
-        except VariableGone:  # its name may stand for another one now
-            self._state.programs.clear()
-            return self.explain(*args, **kwargs)
-        return Explanation(self._name, report, "as one program", retraces)
-
-    def _explain_elsewhere(
-        self, devices: PlannedDevices, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Explanation:
-        report = self.explain(*args, **kwargs).report  # its first call may make variables
-        objects = [*captured_objects(self._python_function), *_tree.leaves_of((args, kwargs))]
-        objects += [current_frame().strategy, *(report.variables if report else ())]
-        strategies = [each for each in strategies_in(objects) if each is not default_strategy()]
-        if not strategies:
-            raise ValueError(
-                f"explain(on={devices.name!r}) of {self._name!r}: it uses no strategy, so there is "
-                "nothing to be put on other devices. Call strategy.run in it."
-            )
-        with moved(strategies, devices) as meshes:
-            args, kwargs = arguments_there((args, kwargs), meshes[0])
-            there = Function(self._python_function, None, self._name)
-            there._state.has_created = self._state.has_created
-            return there.explain(*args, **kwargs)
+            return explain_elsewhere(self, as_plan(on), args, kwargs)
+        return explain(self, args, kwargs)
 
     def export(
         self,
@@ -613,43 +507,6 @@ class Function(Generic[P, R]):
         return f"<rx.function {self._name!r}>"
 
 
-class BoundFunction(Generic[P, R]):
-    """A compiled method of one object."""
-
-    def __init__(self, function: Function[P, R], instance: object):
-        self._function = function
-        self.__self__ = instance
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._function(*args, **kwargs)
-
-    @property
-    def __signature__(self) -> inspect.Signature | None:
-        return self._function._parameters
-
-    @property
-    def __name__(self) -> str:
-        return self._function._name
-
-    @property
-    def __doc__(self) -> str | None:  # type: ignore[override]
-        return self._function.__doc__
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._function, name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BoundFunction) and other._function is self._function
-
-    def __hash__(self) -> int:
-        return hash(self._function)
-
-    def __repr__(self) -> str:
-        return repr(self._function)
-
-
 def as_function(fn: object) -> Function[..., Any] | None:
     """The `Function` that `fn` is, as a function or a method; None for anything else."""
     if isinstance(fn, BoundFunction):
@@ -657,25 +514,7 @@ def as_function(fn: object) -> Function[..., Any] | None:
     return fn if isinstance(fn, Function) else None
 
 
-def runs_inside(frame: Frame) -> bool:
-    """Whether a call is a part of a program that is being traced, or of an update."""
-    return is_compiling() or _jax_internals.is_tracing() or frame.update_replica_id is not None
-
-
 def _forget(state: weakref.ref[_State], key: Hashable) -> None:
     found = state()
     if found is not None:
         found.programs.pop(key, None)
-
-
-def _eager_replica(frame: Frame) -> int | None:
-    """The replica that calls, if it is one of several that run eagerly."""
-    context = frame.replica_context
-    if context is None or context.num_replicas_in_sync == 1:
-        return None
-    return replica_id_of(context)
-
-
-def _without_self(fn: Callable[..., Any]) -> inspect.Signature:
-    signature = inspect.signature(fn)
-    return signature.replace(parameters=list(signature.parameters.values())[1:])

@@ -15,8 +15,8 @@ import jax
 
 from replicax._src import _jax_internals
 from replicax._src._typing import PyTree, Tracer
-from replicax._src.functions._arguments import flatten
 from replicax._src.functions._retry import Uneven
+from replicax._src.functions._structure import flatten
 
 
 class _Given(NamedTuple):

@@ -12,7 +12,8 @@ from replicax._src.context import current_frame, get_strategy, is_compiling
 from replicax._src.functions._arguments import Arguments
 from replicax._src.functions._cache import FunctionCache, name_only, warn_of_python
 from replicax._src.functions._captures import Captures
-from replicax._src.functions._function import Function, runs_inside
+from replicax._src.functions._function import Function
+from replicax._src.functions._many_calls import runs_inside
 from replicax._src.functions._retry import NumPyNeeded, OnlyPython
 
 _WARN_EVERY = 12

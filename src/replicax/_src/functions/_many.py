@@ -18,7 +18,7 @@ from replicax._src import _tree
 from replicax._src._arrays import is_number
 from replicax._src._errors import OutOfRangeError
 from replicax._src._typing import PyTree
-from replicax._src.devices import device_of, put, token
+from replicax._src.devices import device_of, put
 from replicax._src.values import (
     DistributedValues,
     Mirrored,
@@ -41,7 +41,7 @@ def loop_of(step: Callable[..., Any], carried: Sequence[int], last_only: bool) -
 
     Args:
       step: takes lists `(written, read, inputs, rest)` and returns lists `(results, in_place,
-        elsewhere, token)`.
+        elsewhere)`.
       carried: for each value in `in_place + elsewhere`, where it goes for the next step: a position
         in `written + read`.
       last_only: whether the results are those of the last step, and not of all, stacked.
@@ -56,7 +56,7 @@ def loop_of(step: Callable[..., Any], carried: Sequence[int], last_only: bool) -
             now = list(start)
             for position, value in zip(carried, carry[0], strict=True):
                 now[position] = value
-            results, in_place, elsewhere, _ = step(now[:split], now[split:], inputs, rest)
+            results, in_place, elsewhere = step(now[:split], now[split:], inputs, rest)
             values = [*in_place, *elsewhere]
             return (values, results if last_only else None), None if last_only else results
 
@@ -67,7 +67,7 @@ def loop_of(step: Callable[..., Any], carried: Sequence[int], last_only: bool) -
             results = [jnp.zeros(each.shape, each.dtype) for each in shapes]
         carry = ([start[position] for position in carried], results)
         (values, results), all_results = jax.lax.scan(body, carry, stacked, length=len(many_inputs))
-        return results if last_only else all_results, values[:split], values[split:], token()
+        return results if last_only else all_results, values[:split], values[split:]
 
     return run
 

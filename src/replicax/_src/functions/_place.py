@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+from typing import Any
 
+from replicax._src._planned_arrays import is_planned, shapes_only
 from replicax._src._typing import Device
 from replicax._src.devices import ReplicaMesh, need_mesh, replica_mesh
 
@@ -29,3 +32,8 @@ class Place:
     def mesh(self) -> ReplicaMesh | None:
         """The mesh of a program for several devices."""
         return replica_mesh(self.devices) if need_mesh(self.devices) else None
+
+    def computing(self) -> contextlib.AbstractContextManager[Any]:
+        """Around operations that are carried out there: planned devices have shapes alone."""
+        device = self.devices[0]
+        return shapes_only(device) if is_planned(device) else contextlib.nullcontext()

@@ -7,12 +7,14 @@ the variables, call what JAX compiled, put the new arrays in their places.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
@@ -33,6 +35,7 @@ from replicax._src.functions._arguments import Arguments, Kind, Look, lay_out
 from replicax._src.functions._explanation import Report, collectives_of
 from replicax._src.functions._making import Making
 from replicax._src.functions._many import loop_of
+from replicax._src.functions._observing import Discarding, Examined
 from replicax._src.functions._place import Place
 from replicax._src.functions._remedies import remark_on
 from replicax._src.functions._returned import component_of
@@ -49,6 +52,7 @@ from replicax._src.variable import (
     copies_differ,
     devices_of,
     laid_out_like,
+    own_storage,
     set_whole,
 )
 
@@ -69,6 +73,7 @@ class Program:
         self.mesh = place.mesh
         self._what = ""  # what other workers have to call, too
         self._is_numbered = arguments.is_numbered
+        self._discards = isinstance(body, Discarding)
         with _compiling(user_fn):
             trace = trace_variants if arguments.variants else trace_function
             found = trace(body, user_fn, arguments, place, making, refs)
@@ -151,6 +156,8 @@ class Program:
         order, count = self._order, self._returned.count + len(self.defers)
         in_place, elsewhere = self._outputs_in_place, self._outputs_elsewhere
         weak = [index for index, is_weak in enumerate(self._returned.weak) if is_weak]
+        flag = self._returned.count - 1 if self._discards else None
+        carried = self._carried
 
         def run(written: list[Any], read: list[Any], arguments: list[Any], rest: list[Any]) -> Any:
             given = [*written, *read, *arguments, *rest]
@@ -162,12 +169,11 @@ class Program:
             for index in weak:  # the inputs that they were computed from are not, laid out
                 outputs[index] = _jax_internals.weakened(outputs[index])
             values = outputs[count:]
-            return (
-                outputs[:count],
-                [values[index] for index in in_place],
-                [values[index] for index in elsewhere],
-                token(),
-            )
+            new = [values[index] for index in (*in_place, *elsewhere)]
+            if flag is not None:
+                old = [given[index] for index in carried]
+                new = [jnp.where(outputs[flag], *pair) for pair in zip(old, new, strict=True)]
+            return outputs[:count], new[: len(in_place)], new[len(in_place) :]
 
         run.__name__ = run.__qualname__ = name
         self._step = run
@@ -179,7 +185,13 @@ class Program:
             return jax.jit(fn, donate_argnums=0)
         whole = PartitionSpec()
         written, read = self._specs
-        mapped = self.mesh.mapped(fn, (written, read, whole, whole), (whole, written, whole, whole))
+
+        @functools.wraps(fn)
+        def run(*inputs: Any) -> Any:
+            return *fn(*inputs), token()
+
+        takes, gives = (written, read, whole, whole), (whole, written, whole, whole)
+        mapped = self.mesh.mapped(run, takes, gives)
         if self.mesh.logical_devices == 1:
             return jax.jit(mapped, donate_argnums=0)
         # How variables lie over the logical devices is not for the compiler to choose.
@@ -215,6 +227,39 @@ class Program:
             read=[each.name for each in only_read if id(each) not in written_elsewhere],
             variables=[*variables, *only_read],
             plan=plan,
+        )
+
+    def examined(self, arguments: Arguments) -> Examined:
+        """The program and what a call with these arguments would give it now."""
+        inputs = self._as_traced(arguments).laid_out(self.place)
+        written = self._state.variables()
+        given = [
+            *((each.name, own_storage(each).assembled) for each in written),
+            *((held.alive().name, held.array(self)) for held in self._read),
+            *((f"argument {index}", each) for index, each in enumerate(inputs)),
+            *(("a value that it captures", each) for each in self._rest),
+        ]
+        order: list[Any] = [None] * len(self._order)
+        for index, each in zip(self._order, given):
+            order[index] = each
+        order = [*given[len(self._order) :], *order]
+        outputs = [f"result {index}" for index in range(self._returned.count)]
+        outputs += ["a deferred value"] * len(self.defers)
+        values = [""] * (len(self._outputs_in_place) + len(self._outputs_elsewhere))
+        places = (*self._outputs_in_place, *self._outputs_elsewhere)
+        for index, each in zip(places, (*written, *(held.alive() for held in self._elsewhere))):
+            values[index] = f"variable {each.name}"
+        mesh = self.mesh
+        count = 1 if mesh is None else len(mesh.devices)
+        return Examined(
+            self.jaxpr,
+            count,
+            [
+                [each] if mesh is None else [mesh.component(each, i) for i in range(count)]
+                for _, each in order
+            ],
+            [name for name, _ in order],
+            [*outputs, *values],
         )
 
     # ------------------------------------------------------------------ calling
@@ -259,9 +304,7 @@ class Program:
         if self.mesh is not None:
             self.mesh.wait_for(inputs)
         done: list[Any] = []
-        is_first = self._until_called is not None
-        in_turn = self.mesh.one_thread() if self.mesh is not None and self._what else _NOTHING
-        with in_turn, _compiling(self.run) if is_first else _NOTHING, UPDATING, self._own_mesh():
+        with self._guarded():
             try:
                 self._call(done, run, self._state.take(done), inputs)
             except Exception as error:
@@ -309,10 +352,25 @@ class Program:
             with jax.default_device(self.place.devices[0]):
                 append_result(done, run, args)
 
+    def _guarded(self) -> contextlib.AbstractContextManager[Any]:
+        """Nobody else may use the variables meanwhile; most calls need no more than that."""
+        is_first = self._until_called is not None
+        if self._what or is_first or not jax.sharding.get_abstract_mesh().empty:
+            return self._guarded_well(is_first)
+        return UPDATING
+
+    @contextlib.contextmanager
+    def _guarded_well(self, is_first: bool) -> Iterator[None]:
+        """For calls that other workers take part in, that compile, or under a mesh of the user."""
+        in_turn = self.mesh.one_thread() if self.mesh is not None and self._what else _NOTHING
+        compiling = _compiling(self.run) if is_first else _NOTHING
+        with in_turn, compiling, UPDATING, self._own_mesh():
+            yield
+
     def _own_mesh(self) -> contextlib.AbstractContextManager[Any]:
         """A mesh that the user has set is not ours."""
         if jax.sharding.get_abstract_mesh().empty:
-            return contextlib.nullcontext()
+            return _NOTHING
         return jax.set_mesh(replica_mesh(self.place.devices).mesh)
 
 

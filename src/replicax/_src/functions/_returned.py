@@ -14,11 +14,12 @@ from replicax._src._typing import Device, PyTree, Tracer
 from replicax._src.collectives import default_device
 from replicax._src.context import EACH
 from replicax._src.devices import ReplicaMesh, put
-from replicax._src.functions._arguments import Kind, flatten
+from replicax._src.functions._arguments import Kind
 from replicax._src.functions._captured import Shape
 from replicax._src.functions._keys import constant_key
 from replicax._src.functions._many import stacked_nothing
 from replicax._src.functions._snapshot import snapshot
+from replicax._src.functions._structure import flatten
 from replicax._src.functions._trace import ProgramTrace
 from replicax._src.values import (
     DistributedValues,
@@ -171,8 +172,10 @@ def _is_variable(value: object) -> bool:
 def component_of(array: jax.Array, mesh: ReplicaMesh, device: Device | None = None) -> jax.Array:
     """A replicated result as an array on one device: the given one, or where results are wanted."""
     wanted = device or default_device()
-    index = mesh.devices.index(wanted) if wanted in mesh.devices else 0
-    part = mesh.component(array, index)
+    is_there = wanted in mesh.devices
+    part = mesh.component(array, mesh.devices.index(wanted) if is_there else 0)
+    if is_there and mesh.logical_devices == 1:
+        return _jax_internals.uncommitted(part)
     if device is None and part.sharding.num_devices > 1:
         return part
     return put(part, wanted)

@@ -313,7 +313,7 @@ class ProgramTrace:
             raise OnlyPython(f"eager replicas make the variable {variable.name!r} together")
         self.made.append(variable)
         value = jax.lax.stop_gradient(value)
-        with _jax_internals.outside_of_traces():
+        with _jax_internals.outside_of_traces(), self._place.computing():
             start_from(variable, mesh, self._evaluated(value))
 
     def _evaluated(self, value: jax.Array) -> Any:

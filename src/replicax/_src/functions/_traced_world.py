@@ -80,6 +80,10 @@ class TracedWorld(World):
         return self.program.replica_number(number)
 
     @override
+    def is_first_of_program(self) -> Any:
+        return True if self.program.mesh is None else self.program.replica_number(EACH) == 0
+
+    @override
     def leave_to_python(self, reason: str) -> None:
         self.program.leave_to_python(reason)
 

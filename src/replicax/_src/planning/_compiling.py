@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import hashlib
 import math
 import re
 import time
@@ -12,8 +13,9 @@ from typing import Any, NamedTuple
 
 import jax
 
+from replicax._src._jax_cache import without_cache
 from replicax._src._typing import Device
-from replicax._src.devices import PlannedDevices, for_libtpu
+from replicax._src.devices import PlannedDevices, for_libtpu, supposed
 from replicax._src.planning._hlo import Collective, Program
 from replicax._src.planning._plan import Exchange, Plan
 
@@ -61,8 +63,12 @@ def compiled_plan(
         memory[each.kind] += each.bytes
     state = sum(memory.values())
     begun = time.perf_counter()
-    with for_libtpu() if plan.hardware.platform == "tpu" else contextlib.nullcontext():
-        compiled, problem = _compiled(lowered)
+    with contextlib.ExitStack() as stack:
+        if plan.hardware.platform != "cpu":
+            stack.enter_context(without_cache())
+        if plan.hardware.platform == "tpu":
+            stack.enter_context(for_libtpu())
+        compiled, problem = (None, None) if supposed().only_lowered else _compiled(lowered)
     taken = time.perf_counter() - begun
     peak, flops, estimate, touched = state, None, None, None
     exchanges, largest = [], []
@@ -79,18 +85,19 @@ def compiled_plan(
             flops, estimate = costs.get("flops"), costs.get("optimal_seconds")
             touched = costs.get("bytes accessed")
         text = Program(compiled.as_text())
-        hosts = [plan.host_of(device) for device in devices]
-        exchanges = _exchanges(text.collectives(), hosts, plan)
+        hosts_of = [plan.host_of(device) for device in devices]
+        exchanges = _exchanges(text.collectives(), hosts_of, plan)
         largest = text.largest(_LARGEST)
     elif problem is not None:
         peak = _needed(problem) or state
         memory["working"] = max(peak - state, 0)
     hardware = plan.hardware
+    hosts = len({plan.host_of(device) for device in devices})
     return Plan(
         name=name,
         on=plan.name,
         devices=len(devices),
-        hosts=len({plan.host_of(device) for device in devices}),
+        hosts=hosts,
         replicas=len(devices) // logical_devices,
         logical_devices=logical_devices,
         memory=memory,
@@ -104,7 +111,13 @@ def compiled_plan(
         compile_seconds=taken,
         largest=largest,
         problem=problem,
+        mark=_mark(lowered) if hosts > 1 else "",
     )
+
+
+def _mark(lowered: Any) -> str:
+    """A text that is the same for the same program."""
+    return hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
 
 
 def _compiled(lowered: Any) -> tuple[Any, str | None]:

@@ -67,6 +67,7 @@ class Plan:
       compile_seconds: how long it took to compile.
       largest: the largest tensors that the program makes.
       problem: the compiler's words, if it found that the program does not fit.
+      mark: the same for the same program, of several hosts; "" of one.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Plan:
     compile_seconds: float
     largest: list[Tensor]
     problem: str | None = None
+    mark: str = ""
 
     @property
     def fits(self) -> bool | None:

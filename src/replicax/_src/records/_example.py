@@ -7,7 +7,6 @@ does not fit becomes an error that names record and feature.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -16,6 +15,7 @@ import numpy as np
 from replicax._src.records import _by_protobuf, _native
 from replicax._src.records._by_protobuf import Title
 from replicax._src.records._features import (
+    INT64,
     Column,
     FeatureConfig,
     FixedLenFeature,
@@ -28,6 +28,8 @@ from replicax._src.records._features import (
     empty_value,
     filled_rows,
 )
+from replicax._src.records._nested_rows import in_rows
+from replicax._src.records._partitions import UniformRowLength
 from replicax._src.records._records import RecordArray, Records
 
 Parsed = np.ndarray | SparseTensor | PaddedRows
@@ -151,7 +153,10 @@ def parse_single_example(
 
 
 def _is_renamed(feature: FeatureConfig) -> bool:
-    return isinstance(feature, RaggedFeature) and feature.value_key is not None
+    """Returns whether a feature is made of features of other names."""
+    return isinstance(feature, RaggedFeature) and (
+        feature.value_key is not None or len(feature.partitions) > 0
+    )
 
 
 def _renamed(
@@ -162,9 +167,18 @@ def _renamed(
     plain = {key: each for key, each in features.items() if not _is_renamed(each)}
     parsed = parse(plain) if plain else {}
     for key, feature in features.items():
-        if isinstance(feature, RaggedFeature) and feature.value_key is not None:
-            name = feature.value_key
-            parsed[key] = parse({name: dataclasses.replace(feature, value_key=None)})[name]
+        if isinstance(feature, RaggedFeature) and _is_renamed(feature):
+            name = feature.value_key or key
+            values = RaggedFeature(feature.dtype, row_splits_dtype=feature.row_splits_dtype)
+            found = parse({name: values})[name]
+            if feature.partitions:
+                others = {
+                    part.key: parse({part.key: RaggedFeature(INT64)})[part.key]
+                    for part in feature.partitions
+                    if not isinstance(part, UniformRowLength)
+                }
+                found = in_rows(key, feature, found, others)
+            parsed[key] = found
     return {key: parsed[key] for key in features}
 
 

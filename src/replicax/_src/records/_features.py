@@ -13,13 +13,22 @@ import math
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self, final
+from typing import Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from replicax._src._arrays import STRING, is_string
 from replicax._src._typing import override
+from replicax._src.records._partitions import (
+    Partition,
+    RowLengths,
+    RowLimits,
+    RowSplits,
+    RowStarts,
+    UniformRowLength,
+    ValueRowIds,
+)
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 DTYPES = (FLOAT32, INT64, STRING)
@@ -150,11 +159,20 @@ class RaggedFeature(_Feature):
     Args:
       dtype: float32, int64, or `rx.string` (also "string", `str`, `bytes`) for bytes.
       value_key: The name of the feature in the records, if not that in the dict of features.
-      partitions: Must be empty: records with rows inside of rows are parsed as two features, the
-        values and the lengths of their rows, and taken apart in `map`.
+      partitions: How the values of a record are divided into rows, and these again, the outermost
+        first: `RaggedFeature.RowLengths("lengths")` by the lengths in another feature, and so
+        `RowSplits`, `RowStarts`, `RowLimits` and `ValueRowIds`; `UniformRowLength(2)` by pairs.
+        Then `lengths` are `PaddedRows`, too: those of the inner rows, and how many there are.
       row_splits_dtype: The dtype of the lengths: int32 or int64.
-      validate: Has no effect here: lengths are always right.
+      validate: Has no effect here: what does not fit is always an error.
     """
+
+    RowSplits: ClassVar = RowSplits
+    RowLengths: ClassVar = RowLengths
+    RowStarts: ClassVar = RowStarts
+    RowLimits: ClassVar = RowLimits
+    ValueRowIds: ClassVar = ValueRowIds
+    UniformRowLength: ClassVar = UniformRowLength
 
     dtype: Any
     value_key: str | None = None
@@ -171,12 +189,14 @@ class RaggedFeature(_Feature):
         _set(self, row_splits_dtype=lengths.name)
         if self.value_key is not None and not isinstance(self.value_key, str):
             raise TypeError(f"The value_key of a feature is a `str`. Received {self.value_key!r}.")
-        if len(tuple(self.partitions)):
-            raise ValueError(
-                "A RaggedFeature takes no partitions here: parse the values and the lengths of "
-                "their rows as two features, and take them apart in map(), for example with "
-                "np.split(values, np.cumsum(lengths)[:-1])."
-            )
+        partitions = tuple(self.partitions)
+        for each in partitions:
+            if not isinstance(each, Partition):
+                raise TypeError(
+                    "The partitions of a RaggedFeature are such as RaggedFeature.RowLengths('key') "
+                    f"or RaggedFeature.UniformRowLength(2). Received {each!r}."
+                )
+        _set(self, partitions=partitions)
 
 
 FeatureConfig = FixedLenFeature | VarLenFeature | FixedLenSequenceFeature | RaggedFeature

@@ -33,6 +33,8 @@ _TABLE: dict[str, list[tuple[str, int, str]]] = {
     "RawEntry": [("key", 1, "one bytes"), ("value", 2, "repeated bytes")],
     "RawFeatures": [("feature", 1, "repeated RawEntry")],
     "RawExample": [("features", 1, "one RawFeatures")],
+    "RawLists": [("feature_list", 1, "repeated RawEntry")],
+    "RawSequence": [("feature_lists", 2, "one RawLists")],
 }
 MESSAGES = Messages("replicax", _TABLE)
 

@@ -19,7 +19,7 @@
 #include <arm_acle.h>
 #endif
 
-#define VERSION 4
+#define VERSION 5
 #define MOST_FEATURES 128
 
 int32_t replicax_version(void) { return VERSION; }
@@ -166,6 +166,17 @@ static int varint(const uint8_t *buffer, int64_t *position, int64_t stop, int64_
   return 1;
 }
 
+/* The number of a name among the keys, of which `guess` is tried first; -1 if it is none of them. */
+static int64_t number_of(const uint8_t *name, int64_t size, const uint8_t *const *keys,
+                         const int64_t *key_sizes, int64_t key_count, int64_t guess) {
+  for (int64_t i = 0; i < key_count; i++) {
+    int64_t candidate = guess + i < key_count ? guess + i : guess + i - key_count;
+    if (key_sizes[candidate] == size && memcmp(keys[candidate], name, (size_t)size) == 0)
+      return candidate;
+  }
+  return -1;
+}
+
 /* Walks through one record and writes where its lists are; returns 0 if it is odd. */
 static int walk(const uint8_t *buffer, int64_t start, int64_t stop, const uint8_t *const *keys,
                 const int64_t *key_sizes, int64_t key_count, int8_t *kinds, int64_t *starts,
@@ -182,13 +193,8 @@ static int walk(const uint8_t *buffer, int64_t start, int64_t stop, const uint8_
     int64_t value = key_end;
     if (field(buffer, &value, entry, 0x12) != entry) return 0;
     position = entry;
-    int64_t number = -1;
-    for (int64_t i = 0; i < key_count && number < 0; i++) {
-      int64_t candidate = guess + i < key_count ? guess + i : guess + i - key_count;
-      if (key_sizes[candidate] == key_end - key &&
-          memcmp(keys[candidate], buffer + key, (size_t)(key_end - key)) == 0)
-        number = candidate;
-    }
+    int64_t number =
+        number_of(buffer + key, key_end - key, keys, key_sizes, key_count, guess);
     if (number < 0) continue;
     guess = number + 1 < key_count ? number + 1 : 0; /* features often come in one order */
     int64_t place = number * stride;
@@ -297,4 +303,93 @@ int64_t replicax_read_lists(const uint8_t *buffer, int64_t size, const int64_t *
     if (counts[i] < 0) return -1;
   }
   return total;
+}
+
+/* ---- sequence examples ------------------------------------------------------------------------
+ *
+ * A `SequenceExample` is regular if it is the features of the record, as in an `Example`, and then
+ * its sequences, each a name and features one after the other, with one list each. */
+
+/* Walks through one record; returns how long the part is that has the form of an `Example`, or -1
+ * if the record is odd. `steps` becomes -1 where a sequence is missing. */
+static int64_t walk_sequences(const uint8_t *buffer, int64_t start, int64_t stop,
+                              const uint8_t *const *keys, const int64_t *key_sizes,
+                              int64_t key_count, int64_t *starts, int64_t *lengths, int64_t *steps,
+                              int64_t stride) {
+  int64_t position = start, guess = 0;
+  for (int64_t k = 0; k < key_count; k++) steps[k * stride] = -1;
+  if (position < stop && buffer[position] == 0x0A) {
+    int64_t end = field(buffer, &position, stop, 0x0A);
+    if (end < 0) return -1;
+    position = end;
+  }
+  int64_t context = position - start;
+  if (position < stop && field(buffer, &position, stop, 0x12) != stop) return -1;
+  while (position < stop) {
+    int64_t entry = field(buffer, &position, stop, 0x0A);
+    if (entry < 0) return -1;
+    int64_t key = position;
+    int64_t key_end = field(buffer, &key, entry, 0x0A);
+    if (key_end < 0) return -1;
+    int64_t value = key_end, count = 0;
+    if (field(buffer, &value, entry, 0x12) != entry) return -1;
+    position = entry;
+    int64_t number =
+        number_of(buffer + key, key_end - key, keys, key_sizes, key_count, guess);
+    if (number < 0) continue;
+    guess = number + 1 < key_count ? number + 1 : 0;
+    for (int64_t at = value; at < entry; count++)
+      if ((at = field(buffer, &at, entry, 0x0A)) < 0) return -1;
+    starts[number * stride] = value;
+    lengths[number * stride] = entry - value;
+    steps[number * stride] = count;
+  }
+  return context;
+}
+
+/* Returns 0 if a record is odd. The last three are arrays of `key_count` rows and `count` columns:
+ * where the sequences are, and of how many steps; `contexts` is how long the part of each record is
+ * that comes before them. */
+int32_t replicax_find_sequences(const uint8_t *buffer, int64_t size, const int64_t *record_starts,
+                                const int64_t *record_lengths, int64_t count,
+                                const uint8_t *const *keys, const int64_t *key_sizes,
+                                int64_t key_count, int64_t *contexts, int64_t *starts,
+                                int64_t *lengths, int64_t *steps) {
+  for (int64_t i = 0; i < count; i++) {
+    int64_t start = record_starts[i], length = record_lengths[i];
+    if (!within(start, length, size)) return 0;
+    contexts[i] = walk_sequences(buffer, start, start + length, keys, key_sizes, key_count,
+                                 starts + i, lengths + i, steps + i, count);
+    if (contexts[i] < 0) return 0;
+  }
+  return 1;
+}
+
+/* Reads the steps of sequences, whose values are of one kind, into `out`, which has room for so many
+ * values (of strings, for the two numbers of each). `counts` has room for `step_room` steps. Returns
+ * how many values there are, or -1 if a step is odd, of another kind, or not in the buffer. */
+int64_t replicax_read_steps(const uint8_t *buffer, int64_t size, const int64_t *starts,
+                            const int64_t *lengths, int64_t count, int32_t kind, void *out,
+                            int64_t room, int64_t *counts, int64_t step_room) {
+  int64_t total = 0, step = 0, width = kind == 2 ? 4 : 8;
+  for (int64_t i = 0; i < count; i++) {
+    if (!within(starts[i], lengths[i], size)) return -1;
+    int64_t at = starts[i], stop = starts[i] + lengths[i];
+    for (; at < stop; step++) {
+      int64_t end = field(buffer, &at, stop, 0x0A), values = 0;
+      if (end < 0 || step >= step_room) return -1;
+      if (at < end) {
+        uint8_t tag = buffer[at];
+        if (tag != (kind << 3 | 2) || field(buffer, &at, end, tag) != end) return -1;
+        if (kind != 1 && at < end && field(buffer, &at, end, 0x0A) != end) return -1;
+        int64_t done = total < room ? total : room;
+        values = read_list(buffer, at, end, kind, (uint8_t *)out + done * width, room, room - done);
+        if (values < 0) return -1;
+      }
+      counts[step] = values;
+      total += values;
+      at = end;
+    }
+  }
+  return step == step_room ? total : -1;
 }

@@ -16,7 +16,7 @@ import functools
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from replicax._src.records._features import KIND_OF, Column, FeatureConfig, Fixe
 from replicax._src.records._records import Records, slices_of
 
 LIBRARY = Path(__file__).with_name("librecords.so")  # as in `_build.py`, a script of its own
-_VERSION = 4  # of the functions in the library; one that was built from older source is not used
+_VERSION = 5  # of the functions in the library; one that was built from older source is not used
 _ROOM = 8192  # records that are found in one call
 
 
@@ -84,6 +84,8 @@ class Library:
         self._find_lists = _typed(functions.replicax_find_lists, "pnppn ppn ppp", "i")
         self._read_rows = _typed(functions.replicax_read_rows, "pnppn ppn ppp", "i")
         self._read_lists = _typed(functions.replicax_read_lists, "pnppn ipnp", "n")
+        self._find_sequences = _typed(functions.replicax_find_sequences, "pnppn ppn pppp", "i")
+        self._read_steps = _typed(functions.replicax_read_steps, "pnppn ipnpn", "n")
         self.crc = _typed(functions.replicax_crc, "pn", "u")
         self.crc_by_table = _typed(functions.replicax_crc_by_table, "pn", "u")
         if _typed(functions.replicax_version, "", "i")() != _VERSION:
@@ -171,6 +173,39 @@ class Library:
             columns.append(Column(values, counts, present))
         return columns
 
+    def find_sequences(self, records: Records, names: Sequence[str]) -> Sequences | None:
+        """Finds the sequences of sequence examples; returns None if protobuf must read them."""
+        shape = len(names), len(records)
+        contexts = np.empty(len(records), np.int64)
+        starts, lengths, steps = (np.empty(shape, np.int64) for _ in range(3))
+        keys = _names([name.encode() for name in names])
+        arrays = map(_at, (contexts, starts, lengths, steps))
+        if not self._find_sequences(*_places(records), *keys, *arrays):
+            return None
+        return Sequences(Records(records.buffer, records.starts, contexts), starts, lengths, steps)
+
+    def read_steps(
+        self, records: Records, found: Sequences, number: int, dtype: np.dtype
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Reads the values of a sequence of all records.
+
+        Returns:
+          All values, and how many each step has; None if protobuf must read them.
+        """
+        kind, there = KIND_OF[dtype], found.steps[number] >= 0
+        starts, lengths = found.starts[number][there], found.lengths[number][there]
+        room = int(lengths.sum()) // _LEAST_BYTES[kind]
+        values = np.empty((2, room) if kind is Kind.BYTES else room, _DTYPES[kind])
+        counts = np.empty(int(found.steps[number][there].sum()), np.int64)
+        buffer = records.bytes_of_buffer
+        places = _at(buffer), buffer.size, _at(starts), _at(lengths), starts.size
+        total = self._read_steps(*places, kind, _at(values), room, _at(counts), counts.size)
+        if total < 0:
+            return None
+        if kind is Kind.BYTES:
+            return _strings(records, *values[:, :total]), counts
+        return _trimmed(values, total), counts
+
     def read_lists(
         self, buffer: np.ndarray, starts: np.ndarray, lengths: np.ndarray, kind: Kind
     ) -> tuple[np.ndarray, np.ndarray] | None:
@@ -182,19 +217,41 @@ class Library:
         """
         room = int(lengths.sum()) // _LEAST_BYTES[kind]
         shape = (2, room) if kind is Kind.BYTES else (room,)
-        values = np.empty(shape, np.float32 if kind is Kind.FLOAT else np.int64)
+        values = np.empty(shape, _DTYPES[kind])
         counts = np.empty(starts.size, np.int64)
         places = _at(buffer), buffer.size, _at(starts), _at(lengths), starts.size
         total = self._read_lists(*places, kind, _at(values), room, _at(counts))
         if total < 0:
             return None
-        # Integers of many bytes have taken much less room than there was: give it back.
-        found = values[..., :total]
-        return found.copy() if 2 * total < room else found, counts
+        return _trimmed(values, total), counts
 
 
 # Bytes that a value of a list takes at least: what a list can hold follows from its length.
 _LEAST_BYTES = {Kind.BYTES: 2, Kind.FLOAT: 4, Kind.INT: 1}
+# What the library writes of them: of strings, where they are.
+_DTYPES = {Kind.BYTES: np.int64, Kind.FLOAT: np.float32, Kind.INT: np.int64}
+
+
+class Sequences(NamedTuple):
+    """Where the sequences of sequence examples are: rows are sequences, columns are records.
+
+    Attributes:
+      context: What comes before them in each record, which has the form of an `Example`.
+      starts, lengths: The places in the buffer of the records.
+      steps: How many steps there are; -1 where a sequence is missing.
+    """
+
+    context: Records
+    starts: np.ndarray
+    lengths: np.ndarray
+    steps: np.ndarray
+
+
+def _trimmed(values: np.ndarray, total: int) -> np.ndarray:
+    """Returns the first values of an array that was made for more."""
+    # Integers of many bytes have taken much less room than there was: give it back.
+    found = values[..., :total]
+    return found.copy() if 2 * total < values.shape[-1] else found
 
 
 def _names(keys: Sequence[bytes]) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn, final
 
 import numpy as np
 
+from replicax._src.records import _native
 from replicax._src.records._by_protobuf import Title, decode_error, list_in
 from replicax._src.records._example import (
     as_records,
@@ -42,6 +43,8 @@ def parse_sequence_example(
     sequence_features: Features | None = None,
     example_names: Sequence[object] | None = None,
     name: str | None = None,
+    *,
+    native: bool | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Parses serialized `tf.train.SequenceExample`s: sequences are filled up to the longest.
 
@@ -53,6 +56,7 @@ def parse_sequence_example(
         `RaggedFeature` `PaddedRows` of shape `(records, longest, most values)`.
       example_names: What to call the records in errors.
       name: Has no effect here; taken so that calls can stay as they are.
+      native: Whether to use the compiled helper; None: if it is there.
 
     Returns:
       The context, the sequences, and how many steps each record has in those that are arrays.
@@ -63,8 +67,12 @@ def parse_sequence_example(
     context_features, sequence_features = _checked(context_features, sequence_features)
     records = as_records(serialized)
     title = titles(example_names, len(records))
-    context = parse_example(records, context_features, example_names) if context_features else {}
-    columns = _read(records.to_list(), sequence_features, title)
+    records, columns = _read(records, sequence_features, title, native)
+    context = (
+        parse_example(records, context_features, example_names, native=native)
+        if context_features
+        else {}
+    )
     sequences, lengths = {}, {}
     for key, feature in sequence_features.items():
         steps = columns[key]
@@ -112,7 +120,8 @@ def parse_single_sequence_example(
         parse_single_example(serialized, context_features, example_name) if context_features else {}
     )
     title = titles(None if example_name is None else [example_name], 1)
-    columns = _read([serialized], sequence_features, title)
+    # Of a single record protobuf is as fast.
+    columns = _read_by_protobuf([serialized], sequence_features, title)
     return context, {key: _single(each, columns[key]) for key, each in sequence_features.items()}
 
 
@@ -131,6 +140,11 @@ def _checked(context: Features | None, sequences: Features | None) -> tuple[Feat
                 where = "context" if given is context else "sequence"
                 raise ValueError(
                     f"The {where} feature {key!r} must be one of {kinds}. Received {feature!r}."
+                )
+            if given is sequences and isinstance(feature, RaggedFeature) and feature.partitions:
+                raise ValueError(
+                    f"The sequence feature {key!r} takes no partitions: its steps are its rows. "
+                    "Parse the values and their lengths as two sequences, and divide them in map()."
                 )
             if isinstance(feature, FixedLenSequenceFeature) and feature.default_value is not None:
                 raise ValueError(
@@ -154,23 +168,74 @@ class _Steps(NamedTuple):
     steps: np.ndarray
 
 
-def _read(contents: Sequence[bytes], features: Features, title: Title) -> dict[str, _Steps]:
+def _read(
+    records: Records, features: Features, title: Title, native: bool | None
+) -> tuple[Records, dict[str, _Steps]]:
+    """Reads the sequences of records; also returns records that have the same context."""
+    library = _native.library(native)
+    found = None if library is None else _read_natively(library, records, features)
+    return found or (records, _read_by_protobuf(records.to_list(), features, title))
+
+
+def _name_of(key: str, feature: FeatureConfig) -> str:
+    """Returns the name that a feature has in the records."""
+    return getattr(feature, "value_key", None) or key
+
+
+def _read_natively(
+    library: _native.Library, records: Records, features: Features
+) -> tuple[Records, dict[str, _Steps]] | None:
+    """Does as `_read`; returns None if anything is out of the ordinary."""
+    found = library.find_sequences(records, [_name_of(*each) for each in features.items()])
+    if found is None:
+        return None
+    columns: dict[str, _Steps] = {}
+    for number, (key, feature) in enumerate(features.items()):
+        read = library.read_steps(records, found, number, feature.dtype)
+        steps = found.steps[number]
+        if read is None:
+            return None
+        if isinstance(feature, FixedLenSequenceFeature):
+            is_missing = not feature.allow_missing and (steps < 0).any()
+            if is_missing or (read[1] != feature.size).any():
+                return None
+        columns[key] = _Steps(*read, np.maximum(steps, 0))
+    return found.context, columns
+
+
+def _read_by_protobuf(
+    contents: Sequence[bytes], features: Features, title: Title
+) -> dict[str, _Steps]:
     readers = {key: _StepReader(key, feature) for key, feature in features.items()}
     if not readers:
         return {}
     for number, content in enumerate(contents):
         try:
             example = MESSAGES.classes["SequenceOfEntries"].FromString(content)
+            lists = {entry.key: entry.value.feature for entry in example.feature_lists.feature_list}
         except decode_error():
-            raise ValueError(
-                f"{title(number)} is not a serialized tf.train.SequenceExample. "
-                "`parse_sequence_example` takes the bytes that "
-                "`SequenceExample.SerializeToString()` gives."
-            ) from None
-        lists = {entry.key: entry.value.feature for entry in example.feature_lists.feature_list}
+            names = {_name_of(*each).encode() for each in features.items()}
+            lists = _lists_of_malformed(content, names, title(number))
         for reader in readers.values():
             reader.add(lists, number, title)
     return {key: reader.result() for key, reader in readers.items()}
+
+
+def _lists_of_malformed(content: bytes, names: set[bytes], title: str) -> dict[bytes, Any]:
+    """Reads only what is asked for of a record in which something is malformed."""
+    try:
+        raw = MESSAGES.classes["RawSequence"].FromString(content)
+        lists: dict[bytes, Any] = {entry.key: () for entry in raw.feature_lists.feature_list}
+        for entry in raw.feature_lists.feature_list:
+            if entry.key in names:
+                steps = MESSAGES.classes["FeatureList"].FromString(b"".join(entry.value))
+                lists[entry.key] = steps.feature
+    except decode_error():
+        raise ValueError(
+            f"{title} is not a serialized tf.train.SequenceExample. `parse_sequence_example` takes "
+            "the bytes that `SequenceExample.SerializeToString()` gives."
+        ) from None
+    return lists
 
 
 def _place(step: int, number: int, title: Title) -> str:
@@ -183,7 +248,7 @@ class _StepReader:
     """Collects the steps of one feature, record after record."""
 
     def __init__(self, key: str, feature: FeatureConfig):
-        self._name = getattr(feature, "value_key", None) or key
+        self._name = _name_of(key, feature)
         self._feature = feature
         self._flat: list[Any] = []
         self._counts: list[int] = []

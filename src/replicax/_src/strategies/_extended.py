@@ -86,6 +86,7 @@ from replicax._src.strategies._updates import (
     update_devices,
     update_variable,
 )
+from replicax._src.training import OptimizerState
 from replicax._src.values import (
     ArrayLike,
     DistributedValues,
@@ -306,7 +307,7 @@ class StrategyExtended:
     def experimental_make_numpy_dataset(
         self, numpy_input: PyTree, session: object = None
     ) -> Dataset:
-        """A data set of the rows of arrays; lists of arrays are stacked.
+        """Returns a data set of the rows of arrays; lists of arrays are stacked.
 
         Args:
           numpy_input: a structure of arrays.
@@ -451,6 +452,11 @@ class StrategyExtended:
         layout = self._state_layout.rule(mesh, kwargs.pop("layout", None), not on_read)
         return kind(self._strategy, mesh, layout=layout, **kwargs)
 
+    @property
+    def _optimizer_state_class(self) -> type[OptimizerState]:
+        """What optimizers keep for variables of this strategy."""
+        return OptimizerState
+
     def _layout_of_slot(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
         """How a part of an optimizer's state for the variable `primary` lies on the devices."""
         return self._state_layout.of_slot(primary, shape)
@@ -575,7 +581,7 @@ class StrategyExtended:
             yield
 
     def non_slot_devices(self, var_list: Iterable[Variable]) -> Any:
-        """The devices for variables of an optimizer that belong to no single variable."""
+        """Returns the devices for variables of an optimizer that belong to no single variable."""
         self._require_cross_replica("extended.non_slot_devices", USE_MERGE_CALL)
         return self._non_slot_devices(var_list)
 
@@ -610,11 +616,11 @@ class StrategyExtended:
             return merged if group else ungrouped(self, merged)
 
     def value_container(self, value: PyTree) -> Any:
-        """The distributed variable that `value` is a copy of, else `value` itself."""
+        """Returns the distributed variable that `value` is a copy of, else `value` itself."""
         return container_of(value) if isinstance(value, Variable) else value
 
     def read_var(self, v: object) -> jax.Array:
-        """The value of a variable, aggregated over the replicas if it is sync-on-read."""
+        """Returns the value of a variable, aggregated over the replicas if it is sync-on-read."""
         if not isinstance(v, Variable):
             raise TypeError(f"extended.read_var needs a variable; got {v!r}.")
         is_local = v.synchronization is VariableSynchronization.ON_READ

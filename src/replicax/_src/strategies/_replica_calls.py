@@ -18,6 +18,7 @@ from replicax._src.collectives import (
     array_of,
     as_options,
     as_reduce_op,
+    weighted,
 )
 from replicax._src.context import ReplicaContext, meet_replicas, world
 from replicax._src.strategies._arguments import as_arguments, check_axes, require_plain_function
@@ -81,7 +82,7 @@ def all_reduce(
     if extended._num_replicas_in_sync == 1:
         return rebuild([for_mean(x) for x in leaves] if op is ReduceOp.MEAN else leaves)
     meet = _meet_to_reduce(extended, context, op, options, structure)
-    return rebuild(world().all_reduce_with_gradient(leaves, meet))
+    return rebuild(weighted(lambda arrays: world().all_reduce_with_gradient(arrays, meet), leaves))
 
 
 def _meet_to_reduce(
@@ -132,16 +133,16 @@ def all_gather(
 
     what = f"all_gather(axis={axis}) of {structure}: {_tree.describe(leaves)}"
     key = ("all_gather", axis, structure, len(leaves))
-    gathered = world().all_gather_with_gradient(
-        leaves,
-        axis,
+    gather = functools.partial(
+        world().all_gather_with_gradient,
+        axis=axis,
         gather=lambda arrays: meet_replicas(context, key, what, list(arrays), join),
         gather_with_starts=lambda arrays: meet_replicas(
             context, key, what, list(arrays), join_with_starts
         ),
         add_up=_meet_to_reduce(extended, context, ReduceOp.SUM, options, structure),
     )
-    return rebuild(gathered)
+    return rebuild(weighted(gather, leaves))
 
 
 def _as_arrays(value: PyTree, what: str) -> tuple[list[jax.Array], _tree.Rebuild, str]:

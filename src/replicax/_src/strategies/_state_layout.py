@@ -84,7 +84,7 @@ class StateLayout:
     def of_variable(
         self, mesh: ReplicaMesh, asked: object, is_mirrored: bool, name: str, shape: tuple[int, ...]
     ) -> Layout:
-        """The layout of a new variable.
+        """Returns the layout of a new variable.
 
         Args:
           mesh: the devices of the replicas.
@@ -117,7 +117,7 @@ class StateLayout:
         return functools.partial(self.of_variable, mesh, asked, is_mirrored)
 
     def of_slot(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
-        """The layout of a part of an optimizer's state that belongs to the variable `primary`."""
+        """Returns the layout of a part of an optimizer's state that belongs to `primary`."""
         mesh: ReplicaMesh | None = mesh_of(primary)
         if mesh is None:
             return PLAIN

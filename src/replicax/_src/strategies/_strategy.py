@@ -267,7 +267,7 @@ class Strategy:
             return _tree.map_structure(gather_leaf, value, is_leaf)
 
     def experimental_local_results(self, value: PyTree) -> tuple[Any, ...]:
-        """The components of `value` on this process, as a tuple; `(value,)` for anything else.
+        """Returns the components of `value` on this process; `(value,)` for anything else.
 
         A structure that holds distributed values gives one structure per replica.
         """
@@ -305,7 +305,7 @@ class Strategy:
     def experimental_split_to_logical_devices(
         self, tensor: object, partition_dimensions: Sequence[int]
     ) -> Any:
-        """The same tensor, split over the logical devices of its replica.
+        """Returns the same tensor, split over the logical devices of its replica.
 
         Work on it is divided over them. Call it in a replica function, compiled or not, also in one
         that is differentiated. In a branch that not all replicas take (a `lax.cond` on their own
@@ -327,7 +327,7 @@ class Strategy:
         return _logical_devices.split(self._extended._replica_devices, tensor, partition_dimensions)
 
     def experimental_replicate_to_logical_devices(self, tensor: object) -> Any:
-        """The same tensor, whole on every logical device of its replica.
+        """Returns the same tensor, whole on every logical device of its replica.
 
         Args:
           tensor: an array.
@@ -335,7 +335,7 @@ class Strategy:
         return _logical_devices.replicate(self._extended._replica_devices, tensor)
 
     def experimental_assign_to_logical_device(self, tensor: object, logical_device_id: int) -> Any:
-        """The same tensor, on one logical device of its replica.
+        """Returns the same tensor, on one logical device of its replica.
 
         Eagerly, operations on it run there. A compiled program is one for all logical devices;
         a result of `run` that is assigned to one of them is then on that device alone.
@@ -404,7 +404,7 @@ class Strategy:
         return self.distribute_datasets_from_function(dataset_fn, options)
 
     def experimental_make_numpy_dataset(self, numpy_input: PyTree) -> Dataset:
-        """A data set of the rows of arrays: the older name of `Dataset.from_tensor_slices`.
+        """Returns a data set of the rows of arrays: the older name of `Dataset.from_tensor_slices`.
 
         Args:
           numpy_input: a structure of arrays; lists of arrays are stacked.

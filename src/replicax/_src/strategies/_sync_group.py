@@ -267,10 +267,11 @@ class ClusterWorkers(Coworkers):
         return self._membership.names[worker]
 
     @override
-    def require_same(self, topic: str, what: str) -> None:
-        said = self._membership.exchange(topic, what, timeout=self._patience)
+    def require_same(self, topic: str, what: str, content: str = "") -> bool:
+        answers = self._membership.exchange(topic, [what, content], timeout=self._patience)
+        said = [each for each, _ in answers]
         if all(each == what for each in said):
-            return
+            return all(each == content for _, each in answers)
         names = self._membership.names
         listing = "\n".join(f"  {name}: {each}" for name, each in zip(names, said, strict=True))
         raise ReplicaMismatchError(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 
 from replicax._src.training._optimizer import Optimizer
+from replicax._src.training._optimizer_inputs import split_pairs as split_pairs
 from replicax._src.variable import Variable
 
 
@@ -37,3 +38,8 @@ def reset_slots(optimizer: Optimizer) -> None:
 def start_slots_from(optimizer: Optimizer, slots: InitialSlots) -> None:
     """Lets the state start from these values, when the optimizer makes it."""
     optimizer._initial_slots = slots
+
+
+def state_of(optimizer: Optimizer) -> Any:
+    """Returns what an optimizer keeps for its variables; None if it was not built yet."""
+    return optimizer._built

@@ -7,8 +7,8 @@ those variables in the world of this thread.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar, final
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,12 @@ from replicax._src._typing import PyTree
 from replicax._src.context import world
 from replicax._src.devices import supposed
 from replicax._src.functions import ByIdentity, LossCache
-from replicax._src.training._substitution import GatheredValue, TracedValues, checked_loss
+from replicax._src.training._substitution import (
+    GatheredValue,
+    TracedValues,
+    checked_loss,
+    checked_losses,
+)
 from replicax._src.values import is_leaf
 from replicax._src.variable import (
     Variable,
@@ -64,38 +69,96 @@ def value_and_grad(
       `(loss, gradients)`, or `((loss, aux), gradients)`. The gradients have the structure of
       `variables`; where a variable is not trainable, or the loss does not read it, there is None.
     """
-    if not callable(loss_fn):
-        raise TypeError(
-            f"value_and_grad takes a function of no arguments that returns the loss; got "
-            f"{_tree.describe(loss_fn)}. Write rx.value_and_grad(lambda: loss(x, y), variables)."
-        )
-    if isinstance(variables, list):
-        variables = list(variables)  # the loss may make variables and add them to the list
-    leaves, rebuild = _tree.flatten(variables, is_variable_leaf)
-    sources = [variable_behind(leaf) for leaf in leaves]
-    for leaf, source in zip(leaves, sources, strict=True):
-        if source is None and not (is_no_value(leaf) and any(s is not None for s in sources)):
-            raise TypeError(
-                f"value_and_grad differentiates with respect to rx.Variables; `variables` holds "
-                f"{_no_variable(leaf)}"
-            )
-    found_roots = [None if source is None else root_of(source) for source in sources]
-    roots = list({id(root): root for root in found_roots if root is not None}.values())
-    wanted = [v for v in roots if v.trainable and jnp.issubdtype(v.dtype, jnp.inexact)]
+    sources = _Sources(loss_fn, variables, "value_and_grad")
 
     def evaluate(loss_fn: Callable[[], Any]) -> tuple[Any, list[Any]]:
-        if leaves:
-            return _evaluated(loss_fn, wanted, has_aux)
-        with _no_late_variables():
-            return _evaluated(loss_fn, wanted, has_aux)
+        with sources.around_loss():
+            return _evaluated(loss_fn, sources.wanted, has_aux)
 
     if compile or world().compiles_losses:
-        key = (has_aux, tuple(map(ByIdentity, wanted)))
+        key = (has_aux, tuple(map(ByIdentity, sources.wanted)))
         result, found = _losses.call(loss_fn, evaluate, key, if_possible=not compile)
     else:
         result, found = evaluate(loss_fn)
-    gradients = {id(variable): each for variable, each in zip(wanted, found, strict=True)}
-    return result, rebuild([gradients.get(id(root)) for root in found_roots])
+    return result, sources.with_gradients(found)
+
+
+def values_and_grads(
+    loss_fn: Callable[[], PyTree], variables: Sequence[PyTree], has_aux: bool = False
+) -> tuple[Any, tuple[Any, ...]]:
+    """Evaluates several losses that are computed together, each with gradients of its own.
+
+    `loss_fn()` runs once. This is what two tapes around one block do in TensorFlow, as for the
+    generator and the discriminator of a GAN. Otherwise as `value_and_grad`.
+
+    >>> import replicax as rx
+    >>> v, w = rx.Variable(3.0), rx.Variable(2.0)
+    >>> rx.values_and_grads(lambda: (v * w, w * w), ([v], [w]))[1]
+    ([Array(2., dtype=float32)], [Array(4., dtype=float32)])
+
+    Args:
+      loss_fn: returns a tuple of losses; with `has_aux`, a pair of that and anything else.
+      variables: for each loss, the variables to differentiate it by.
+      has_aux: whether `loss_fn` returns `(losses, aux)`.
+
+    Returns:
+      `(losses, gradients)`, or `((losses, aux), gradients)`: of each loss with respect to its own
+      variables. Where no loss reads a variable, there is None.
+    """
+    if not isinstance(variables, tuple | list) or not variables:
+        raise TypeError(
+            "values_and_grads takes a tuple of variables for each loss, as (generator."
+            f"trainable_variables, critic.trainable_variables); got {_tree.describe(variables)}."
+        )
+    groups = [_Sources(loss_fn, each, "values_and_grads") for each in variables]
+    wanted = list({id(each): each for group in groups for each in group.wanted}.values())
+    places = {id(each): place for place, each in enumerate(wanted)}
+    parts = [[places[id(each)] for each in group.wanted] for group in groups]
+
+    def evaluate(loss_fn: Callable[[], Any]) -> tuple[Any, list[list[Any]]]:
+        return _evaluated_together(loss_fn, wanted, parts, has_aux)
+
+    if world().compiles_losses:
+        key = (has_aux, tuple(tuple(map(ByIdentity, group.wanted)) for group in groups))
+        result, found = _losses.call(loss_fn, evaluate, key, if_possible=True)
+    else:
+        result, found = evaluate(loss_fn)
+    gradients = (group.with_gradients(each) for group, each in zip(groups, found, strict=True))
+    return result, tuple(gradients)
+
+
+@final
+class _Sources:
+    """The variables that a loss is differentiated by, as the caller gave them."""
+
+    def __init__(self, loss_fn: object, variables: PyTree, caller: str) -> None:
+        if not callable(loss_fn):
+            raise TypeError(
+                f"{caller} takes a function of no arguments that returns the loss; got "
+                f"{_tree.describe(loss_fn)}. Write rx.{caller}(lambda: loss(x, y), variables)."
+            )
+        if isinstance(variables, list):
+            variables = list(variables)  # the loss may make variables and add them to the list
+        self._leaves, self._rebuild = _tree.flatten(variables, is_variable_leaf)
+        sources = [variable_behind(leaf) for leaf in self._leaves]
+        for leaf, source in zip(self._leaves, sources, strict=True):
+            if source is None and not (is_no_value(leaf) and any(s is not None for s in sources)):
+                raise TypeError(
+                    f"{caller} differentiates with respect to rx.Variables; `variables` holds "
+                    f"{_no_variable(leaf)}"
+                )
+        self._roots = [None if source is None else root_of(source) for source in sources]
+        roots = list({id(root): root for root in self._roots if root is not None}.values())
+        self.wanted = [v for v in roots if v.trainable and jnp.issubdtype(v.dtype, jnp.inexact)]
+
+    def around_loss(self) -> contextlib.AbstractContextManager[None]:
+        """Entered around a loss: one that is differentiated by nothing must not make variables."""
+        return contextlib.nullcontext() if self._leaves else _no_late_variables()
+
+    def with_gradients(self, found: list[Any]) -> Any:
+        """The gradients of `wanted` in the structure that the caller gave."""
+        gradients = {id(each): gradient for each, gradient in zip(self.wanted, found, strict=True)}
+        return self._rebuild([gradients.get(id(root)) for root in self._roots])
 
 
 @contextlib.contextmanager
@@ -123,7 +186,7 @@ def _no_late_variables() -> Iterator[None]:
 def grad(
     loss_fn: Callable[[], Any], variables: PyTree, has_aux: bool = False, compile: bool = False
 ) -> Any:
-    """The gradients of `value_and_grad`; with `has_aux`, `(gradients, aux)`."""
+    """Returns the gradients of `value_and_grad`; with `has_aux`, `(gradients, aux)`."""
     result, gradients = value_and_grad(loss_fn, variables, has_aux, compile)
     return (gradients, result[1]) if has_aux else gradients
 
@@ -132,31 +195,64 @@ def _evaluated(
     loss_fn: Callable[[], Any], variables: list[Variable], has_aux: bool
 ) -> tuple[Any, list[Any]]:
     """The loss, and the gradient for each variable; None for those that the loss does not read."""
-    used: set[int] = set()
-    rebuild: Callable[[Any], Any] = list
-    cuts = [world().cut_of(variable) for variable in variables]
+    traced = _LossOfValues(lambda: checked_loss(loss_fn(), has_aux), variables)
+    (loss, aux), gradients = jax.value_and_grad(traced.function, has_aux=True)(traced.values)
+    return ((loss, traced.rebuild(aux)) if has_aux else loss), traced.read_only(gradients)
 
-    def evaluate(values: list[jax.Array]) -> tuple[jax.Array, list[Any]]:
-        nonlocal rebuild
+
+def _evaluated_together(
+    loss_fn: Callable[[], Any], variables: list[Variable], parts: list[list[int]], has_aux: bool
+) -> tuple[Any, list[list[Any]]]:
+    """The losses, and of each the gradients for its part of the variables."""
+    traced = _LossOfValues(lambda: checked_losses(loss_fn(), len(parts), has_aux), variables)
+    losses, pull_back, aux = jax.vjp(traced.function, traced.values, has_aux=True)
+    found = []
+    for number, places in enumerate(parts):
+        seeds = tuple(
+            jnp.ones_like(loss) if each == number else jnp.zeros_like(loss)
+            for each, loss in enumerate(losses)
+        )
+        (gradients,) = pull_back(seeds)
+        gradients = traced.read_only(gradients)
+        found.append([gradients[place] for place in places])
+    return ((losses, traced.rebuild(aux)) if has_aux else losses), found
+
+
+@final
+class _LossOfValues:
+    """A loss that reads variables, as a function of their values, which JAX can differentiate."""
+
+    def __init__(self, loss_fn: Callable[[], tuple[Any, Any]], variables: list[Variable]) -> None:
+        self._loss_fn = loss_fn
+        self._variables = variables
+        self._used: set[int] = set()
+        self._cuts = [world().cut_of(variable) for variable in variables]
+        self.rebuild: Callable[[Any], Any] = list
+        """Makes what else the loss returned of its leaves."""
+        self.values = [
+            variable.value() if dim is None else jnp.zeros(variable.shape, variable.dtype)
+            for variable, dim in zip(variables, self._cuts, strict=True)
+        ]
+        self.function = jax.checkpoint(self._call) if supposed().checkpointed else self._call
+
+    def _call(self, values: list[jax.Array]) -> tuple[Any, list[Any]]:
         given = [
             value if dim is None else GatheredValue(value, world().part_of(variable), dim)
-            for variable, value, dim in zip(variables, values, cuts, strict=True)
+            for variable, value, dim in zip(self._variables, values, self._cuts, strict=True)
         ]
-        substitution = TracedValues(zip(variables, given, strict=True))
+        substitution = TracedValues(zip(self._variables, given, strict=True))
         with world().in_loss(substitution):
-            loss, aux = checked_loss(loss_fn(), has_aux)
-        used.update(substitution.used)
-        leaves, rebuild = _tree.flatten(aux, is_leaf)  # JAX would sort dicts
+            loss, aux = self._loss_fn()
+        self._used.update(substitution.used)
+        leaves, self.rebuild = _tree.flatten(aux, is_leaf)  # JAX would sort dicts
         return loss, leaves
 
-    values = [
-        variable.value() if dim is None else jnp.zeros(variable.shape, variable.dtype)
-        for variable, dim in zip(variables, cuts, strict=True)
-    ]
-    evaluated = jax.checkpoint(evaluate) if supposed().checkpointed else evaluate
-    (loss, aux), gradients = jax.value_and_grad(evaluated, has_aux=True)(values)
-    found = [g if id(v) in used else None for v, g in zip(variables, gradients, strict=True)]
-    return ((loss, rebuild(aux)) if has_aux else loss), found
+    def read_only(self, gradients: list[Any]) -> list[Any]:
+        """The gradients; None for variables that the loss does not read."""
+        return [
+            gradient if id(variable) in self._used else None
+            for variable, gradient in zip(self._variables, gradients, strict=True)
+        ]
 
 
 def _no_variable(leaf: Any) -> str:

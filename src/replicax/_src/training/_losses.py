@@ -137,7 +137,7 @@ def compute_average_loss(
 
 
 def scale_regularization_loss(regularization_loss: ArrayInput) -> jax.Array:
-    """The sum of the regularization losses, divided by the number of replicas.
+    """Returns the sum of the regularization losses, divided by the number of replicas.
 
     Every replica computes the same regularization loss, and gradients are added up over replicas.
     """

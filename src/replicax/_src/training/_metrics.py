@@ -18,7 +18,12 @@ from replicax._src._arrays import for_mean
 from replicax._src._errors import PerReplicaValueError
 from replicax._src._typing import ArrayInput, DTypeLike
 from replicax._src.context import in_cross_replica_context, require_threads
-from replicax._src.variable import Variable, VariableAggregation, VariableSynchronization
+from replicax._src.variable import (
+    Variable,
+    VariableAggregation,
+    VariableSynchronization,
+    copies_differ,
+)
 
 
 class Metric:
@@ -34,7 +39,7 @@ class Metric:
         self._weights: list[Variable] = []
 
     def add_weight(self, name: str, shape: Sequence[int] = ()) -> Variable:
-        """A sum that starts at zero: sync-on-read, added up over the replicas."""
+        """Returns a sum that starts at zero: sync-on-read, added up over the replicas."""
         weight = Variable(
             jnp.zeros(tuple(shape), self.dtype),
             name=f"{self.name}/{name}",
@@ -47,7 +52,7 @@ class Metric:
 
     def _add(self, weight: Variable, amount: jax.Array) -> None:
         """Adds to a sum: this replica's copy, or in cross-replica context the whole."""
-        if in_cross_replica_context():
+        if copies_differ(weight) and in_cross_replica_context():
             weight.assign(weight.read_value() + amount)
         else:
             weight.assign_add(amount)
@@ -65,7 +70,7 @@ class Metric:
         raise TypeError(f"{type(self).__name__} must define _result.")
 
     def result(self) -> jax.Array:
-        """The metric over everything added so far, on all replicas.
+        """Returns the metric over everything added so far, on all replicas.
 
         In replica context, over what this replica has added, as in Keras.
         """

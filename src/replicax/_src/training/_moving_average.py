@@ -82,16 +82,16 @@ class ExponentialMovingAverage:
         meet_replicas(context, ("moving average", id(self)), what, None, move_once)
 
     def average(self, var: Variable) -> Variable | None:
-        """The variable with the average of `var`; None before the first `apply` of it."""
+        """Returns the variable with the average of `var`; None before the first `apply` of it."""
         found = self._averages.get(id(root_of(var)))
         return None if found is None else found[1]
 
     def average_name(self, var: Variable) -> str:
-        """The name of that variable."""
+        """Returns the name of that variable."""
         return f"{var.name.removesuffix(':0')}/{self._name}"
 
     def variables_to_restore(self) -> dict[str, Variable]:
-        """The variables that have averages, by the names of these."""
+        """Returns the variables that have averages, by the names of these."""
         return {self.average_name(variable): variable for variable in self._known()}
 
     def _known(self) -> list[Variable]:

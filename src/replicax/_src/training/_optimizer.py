@@ -30,10 +30,12 @@ from replicax._src.context import (
     get_strategy,
     has_strategy,
     meet_replicas,
+    optimizer_state_of,
     scattered_sums,
     world,
 )
 from replicax._src.devices import PLAIN
+from replicax._src.training._gradient_watch import show_gradients
 from replicax._src.training._on_parts import Part
 from replicax._src.training._optimizer_inputs import split_pairs, tree_of, variables_in
 from replicax._src.training._optimizer_state import OptimizerState, checked, state_variable
@@ -132,7 +134,7 @@ class Optimizer:
         if self._built is None:
             strategy = _common_strategy(variables)
             with strategy.scope():
-                self._built = OptimizerState(
+                self._built = optimizer_state_of(strategy)(
                     *(self._transformation, variables, strategy, self._name, self._iterations),
                     self._initial_slots,
                     tree_of(structure, variables),
@@ -234,6 +236,7 @@ class Optimizer:
         if context is None:
             self._apply(variables, structure, False, (gradients, variables))
             return
+        show_gradients(gradients, variables)
         apply = functools.partial(self._apply, variables, structure, reduced)
         what = f"apply_gradients of {len(variables)} variables"
         key = ("apply_gradients", id(self._iterations))  # of all, if each replica made one

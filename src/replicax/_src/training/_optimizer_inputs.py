@@ -31,22 +31,12 @@ class ParameterTree:
         leaves = jax.tree_util.tree_leaves_with_path(self.of(range(sum(wanted))))
         if not all(isinstance(leaf, int) for _, leaf in leaves):
             raise TypeError("it has nodes that JAX does not know")
-        # JAX has another order of leaves where keys of dictionaries are not sorted.
-        self._order = [leaf for _, leaf in leaves]
         self.paths = [path for path, _ in sorted(leaves, key=lambda item: item[1])]
 
     def of(self, values: Sequence[Any]) -> Any:
         """The values, which are for the variables, in the structure."""
         given = iter(values)
         return self._rebuild([next(given) if wanted else None for wanted in self._wanted])
-
-    def flat(self, tree: PyTree) -> list[Any]:
-        """The other way round: values for the variables from a structure that optax returned."""
-        leaves = jax.tree_util.tree_leaves(tree)
-        found: list[Any] = [None] * len(self._order)
-        for position, leaf in zip(self._order, leaves, strict=True):
-            found[position] = leaf
-        return found
 
 
 def tree_of(structure: PyTree, variables: Sequence[Variable]) -> ParameterTree | None:

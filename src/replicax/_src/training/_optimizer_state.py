@@ -13,12 +13,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from replicax._src._typing import KeyPath, PyTree
 from replicax._src.collectives import put_together
 from replicax._src.context import EACH, layout_of_slot, world
 from replicax._src.devices import Layout, token
 from replicax._src.training._on_parts import Part, on_parts
 from replicax._src.training._optimizer_inputs import ParameterTree
+from replicax._src.training._update_rule import UpdateRule, slot_owners, structured
 from replicax._src.values import Mirrored, PerReplica, component
 from replicax._src.variable import UPDATING, Variable, catch_up, mesh_of, set_whole, whole_of
 
@@ -42,12 +42,10 @@ class OptimizerState:
         self._transformation = transformation
         self._tree = tree  # how the transformation sees the variables, if not as a list
         initial = self._initial()
-        paths, self._treedef = jax.tree_util.tree_flatten_with_path(initial)
-        self._owners = self._slot_owners(initial)
-        self._labels = _slot_labels(
-            [path for path, _ in paths], self._owners, None if tree is None else tree.paths
-        )
-        leaves = [leaf for _, leaf in paths]
+        constraints = [variable.constraint for variable in variables]
+        self._rule = UpdateRule(transformation, constraints, tree, initial)
+        self._owners, self._labels = self._rule.owners, self._rule.labels
+        leaves = jax.tree_util.tree_leaves(initial)
         if initial_slots is not None:
             leaves = [
                 initial_slots(None if owner is None else variables[owner], owner, label, leaf)
@@ -55,7 +53,7 @@ class OptimizerState:
             ]
         self.state = [
             self._make_slot(path, leaf, owner, name)
-            for (path, _), leaf, owner in zip(paths, leaves, self._owners, strict=True)
+            for path, leaf, owner in zip(self._rule.paths, leaves, self._owners, strict=True)
         ]
         # The dimension in which the update of each variable is divided over the replicas.
         self._dims = [self._dim(index) for index in range(len(variables))]
@@ -64,7 +62,7 @@ class OptimizerState:
         )
         self.hyperparameters = {
             path[-1].key: slot
-            for (path, _), slot in zip(paths, self.state, strict=True)
+            for path, slot in zip(self._rule.paths, self.state, strict=True)
             if len(path) > 1 and getattr(path[-2], "name", None) == "hyperparams"
         }
         self._communicates = any(
@@ -85,29 +83,6 @@ class OptimizerState:
             for group in (self.variables, self.state)
         ]
         return (*places, None, None)
-
-    def _structured(self, values: list[Any]) -> Any:
-        return values if self._tree is None else self._tree.of(values)
-
-    def _slot_owners(self, state: PyTree) -> list[int | None]:
-        """For each leaf of the state, the variable that it belongs to, or None."""
-        import optax  # loaded with the first optimizer, not with replicax
-
-        def is_masked(leaf: object) -> bool:
-            return isinstance(leaf, optax.MaskedNode)
-
-        try:
-            labels = optax.tree_utils.tree_map_params(
-                self._transformation,
-                lambda leaf, index: leaf if is_masked(leaf) else index,
-                state,
-                self._structured(list(range(len(self.variables)))),
-                transform_non_params=lambda leaf: -1,
-                is_leaf=is_masked,
-            )
-        except Exception:  # a hand-written transformation that optax cannot look into
-            return [None] * len(jax.tree_util.tree_leaves(state))
-        return [None if label < 0 else label for label in jax.tree_util.tree_leaves(labels)]
 
     def _slot_layout(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
         return layout_of_slot(self.strategy, primary, shape)
@@ -139,7 +114,7 @@ class OptimizerState:
         ]
 
     def _init(self, values: list[Any]) -> Any:
-        return self._transformation.init(self._structured(values))
+        return self._transformation.init(structured(self._tree, values))
 
     def _initial(self) -> Any:
         """What the state starts from; where it is to be cut, it is made in parts."""
@@ -157,7 +132,8 @@ class OptimizerState:
         wholes = [whole_of(variable) for variable in self.variables]
         try:
             looks = jax.eval_shape(self._init, wholes)
-            owners = self._slot_owners(looks)
+            positions = range(len(self.variables))
+            owners = slot_owners(self._transformation, self._tree, positions, looks)
         except Exception:  # what JAX cannot trace is left to itself
             return self._initial_whole()
         leaves, structure = jax.tree_util.tree_flatten(looks)
@@ -316,29 +292,7 @@ class OptimizerState:
         count: jax.Array,
     ) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
         """The traced program: one step of the transformation for all variables."""
-        given = iter(gradients)
-        # A variable without a gradient takes part as a zero, and its results are dropped.
-        complete = [
-            next(given).astype(value.dtype) if there else jnp.zeros_like(value)
-            for there, value in zip(present, values, strict=True)
-        ]
-        old_state = jax.tree_util.tree_unflatten(self._treedef, state)
-        structured = self._structured
-        updates, new_tree = self._transformation.update(
-            structured(complete), old_state, structured(values)
-        )
-        updates = updates if self._tree is None else self._tree.flat(updates)
-        new_values = [
-            _constrained(variable, (value + update).astype(value.dtype))
-            for variable, value, update in zip(self.variables, values, updates, strict=True)
-        ]
-        new_state = [
-            jnp.asarray(new, old.dtype) if owner is None or present[owner] else old
-            for new, old, owner in zip(
-                jax.tree_util.tree_leaves(new_tree), state, self._owners, strict=True
-            )
-        ]
-        return new_values, new_state, count + 1
+        return *self._rule(present, gradients, values, state), count + 1
 
 
 def _look(variable: Variable, gradient: object = None) -> jax.ShapeDtypeStruct:
@@ -369,37 +323,6 @@ def _set_part(variable: Variable, value: jax.Array, dim: int | None) -> None:
 
 def state_variable(value: object, **kwargs: object) -> Variable:
     return Variable(value, trainable=False, **kwargs)
-
-
-def _constrained(variable: Variable, value: jax.Array) -> jax.Array:
-    return value if variable.constraint is None else variable.constraint(value)
-
-
-def _slot_labels(
-    paths: list[Any], owners: list[int | None], parameters: list[Any] | None = None
-) -> list[str]:
-    """The places of the leaves in the state, without the places of their variables."""
-
-    def label(path: KeyPath, owner: int | None) -> str:
-        own = range(0) if owner is None else own_part(path, owner)
-        parts = (
-            str(getattr(part, "name", getattr(part, "key", getattr(part, "idx", part))))
-            for i, part in enumerate(path)
-            if i not in own
-        )
-        return "/".join(parts) or "state"
-
-    def own_part(path: KeyPath, owner: int) -> range:
-        wanted = (jax.tree_util.SequenceKey(owner),) if parameters is None else parameters[owner]
-        for start in reversed(range(len(path) - len(wanted) + 1)):
-            if tuple(path[start : start + len(wanted)]) == tuple(wanted):
-                return range(start, start + len(wanted))
-        return range(0)
-
-    labels = [label(path, owner) for path, owner in zip(paths, owners, strict=True)]
-    if len(set(zip(owners, labels, strict=True))) < len(labels):  # of an unusual transformation
-        return [jax.tree_util.keystr(path) for path in paths]
-    return labels
 
 
 def checked(gradient: object, variable: Variable) -> Any:

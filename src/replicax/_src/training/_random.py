@@ -61,12 +61,12 @@ class Generator:
 
     @classmethod
     def from_seed(cls, seed: int, alg: object = None) -> Generator:
-        """A generator from a seed; `alg` is kept for ported code."""
+        """Returns a generator from a seed; `alg` is kept for ported code."""
         return cls(seed)
 
     @classmethod
     def from_non_deterministic_state(cls, alg: object = None) -> Generator:
-        """A generator from a seed of the operating system."""
+        """Returns a generator from a seed of the operating system."""
         return cls()
 
     @property
@@ -91,7 +91,7 @@ class Generator:
         self._state.assign_add(self._draws(delta))
 
     def next_key(self) -> jax.Array:
-        """A key for `jax.random` that has not been handed out before, here or on another replica.
+        """Returns a key for `jax.random` that nobody has had before, here or on another replica.
 
         In cross-replica context, one key for all.
         """
@@ -121,7 +121,7 @@ class Generator:
         return jnp.zeros(self._state.shape, jnp.uint32).at[-1].set(jnp.asarray(count, jnp.uint32))
 
     def split(self, count: int = 1) -> list[Generator]:
-        """New generators, independent of this one and of each other, in the current scope."""
+        """Returns generators that are independent of this one and of each other."""
         if current_replica() is not None:
             raise WrongContextError(
                 "Generator.split makes variables, and was called in replica context. Split in "
@@ -148,7 +148,7 @@ class Generator:
         dtype: Any = jnp.float32,
         name: str | None = None,
     ) -> jax.Array:
-        """Normally distributed numbers."""
+        """Returns normally distributed numbers."""
         numbers = jax.random.normal(self.next_key(), _shape(shape), dtype)
         return (numbers * stddev + mean).astype(dtype)
 
@@ -160,7 +160,7 @@ class Generator:
         dtype: Any = jnp.float32,
         name: str | None = None,
     ) -> jax.Array:
-        """Normally distributed numbers, none further than two `stddev` from the mean."""
+        """Returns normally distributed numbers, none further than two `stddev` from the mean."""
         numbers = jax.random.truncated_normal(self.next_key(), -2.0, 2.0, _shape(shape), dtype)
         return (numbers * stddev + mean).astype(dtype)
 
@@ -172,7 +172,7 @@ class Generator:
         dtype: Any = jnp.float32,
         name: str | None = None,
     ) -> jax.Array:
-        """Numbers from `minval` (included) to `maxval` (excluded; 1 for floats).
+        """Returns numbers from `minval` (included) to `maxval` (excluded; 1 for floats).
 
         Limits that are Python's or NumPy's numbers are compared; those in JAX arrays are not.
         """
@@ -189,7 +189,7 @@ class Generator:
     def uniform_full_int(
         self, shape: Sequence[int], dtype: DTypeLike = jnp.uint32, name: str | None = None
     ) -> jax.Array:
-        """Integers over the whole range of their dtype."""
+        """Returns integers over the whole range of their dtype."""
         dtype = jnp.dtype(dtype)
         unsigned = f"uint{dtype.itemsize * 8}"
         bits = jax.random.bits(self.next_key(), _shape(shape), unsigned)
@@ -203,7 +203,7 @@ class Generator:
         dtype: Any = jnp.int32,
         name: str | None = None,
     ) -> jax.Array:
-        """Numbers of successes in `counts` trials with probability `probs`."""
+        """Returns numbers of successes in `counts` trials with probability `probs`."""
         return jax.random.binomial(self.next_key(), counts, probs, _shape(shape)).astype(dtype)
 
     def __repr__(self) -> str:
@@ -214,7 +214,7 @@ _global: list[Generator] = []
 
 
 def get_global_generator() -> Generator:
-    """The generator of the program, made when first asked for."""
+    """Returns the generator of the program, made when first asked for."""
     if not _global:
         _global.append(Generator())
     return _global[0]
@@ -225,6 +225,107 @@ def set_global_generator(generator: Generator) -> None:
     if not isinstance(generator, Generator):
         raise TypeError(f"set_global_generator takes a rx.random.Generator; got {generator!r}.")
     _global[:] = [generator]
+
+
+# ------------------------------------------------------------------ numbers of the program
+
+# `seed`: an operation of TensorFlow may have one of its own; one generator has one seed.
+
+
+def set_seed(seed: int) -> None:
+    """Seeds the global generator, from which the functions of `rx.random` draw.
+
+    Layers of Keras draw from generators of their own: `keras.utils.set_random_seed`. So do data
+    sets: `dataset.shuffle(n, seed=seed)`.
+
+    >>> import replicax as rx
+    >>> rx.random.set_seed(1)
+    >>> a = rx.random.normal([2])
+    >>> rx.random.set_seed(1)
+    >>> bool((rx.random.normal([2]) == a).all())
+    True
+    """
+    get_global_generator().reset_from_seed(seed)
+
+
+def normal(
+    shape: Sequence[int],
+    mean: ArrayInput = 0.0,
+    stddev: ArrayInput = 1.0,
+    dtype: DTypeLike = jnp.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> jax.Array:
+    """Normally distributed numbers of the global generator; each replica draws its own.
+
+    >>> import replicax as rx
+    >>> rx.random.normal([2, 3]).shape
+    (2, 3)
+
+    Args:
+      shape: of the result.
+      mean: of the distribution.
+      stddev: its standard deviation.
+      dtype: of the numbers.
+      seed: must be None: `rx.random.set_seed` seeds all draws; a generator of its own has its own.
+      name: not used; as in TensorFlow.
+    """
+    return _global_for("normal", seed).normal(shape, mean, stddev, dtype)
+
+
+def truncated_normal(
+    shape: Sequence[int],
+    mean: ArrayInput = 0.0,
+    stddev: ArrayInput = 1.0,
+    dtype: DTypeLike = jnp.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> jax.Array:
+    """As `normal`, and none further than two `stddev` from the mean.
+
+    >>> import replicax as rx
+    >>> bool((abs(rx.random.truncated_normal([100])) <= 2).all())
+    True
+    """
+    return _global_for("truncated_normal", seed).truncated_normal(shape, mean, stddev, dtype)
+
+
+def uniform(
+    shape: Sequence[int],
+    minval: ArrayInput = 0,
+    maxval: ArrayInput | None = None,
+    dtype: DTypeLike = jnp.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> jax.Array:
+    """Numbers of the global generator from `minval` to `maxval`, which is excluded.
+
+    >>> import replicax as rx
+    >>> numbers = rx.random.uniform([100], maxval=3, dtype="int32")
+    >>> sorted(set(numbers.tolist()))
+    [0, 1, 2]
+    """
+    return _global_for("uniform", seed).uniform(shape, minval, maxval, dtype)
+
+
+def shuffle(value: ArrayInput, seed: int | None = None, name: str | None = None) -> jax.Array:
+    """The rows of an array in an order that the global generator draws.
+
+    >>> import jax.numpy as jnp, replicax as rx
+    >>> sorted(rx.random.shuffle(jnp.arange(4)).tolist())
+    [0, 1, 2, 3]
+    """
+    return jax.random.permutation(_global_for("shuffle", seed).next_key(), jnp.asarray(value))
+
+
+def _global_for(function: str, seed: int | None) -> Generator:
+    if seed is not None:
+        raise ValueError(
+            f"rx.random.{function} draws from the global generator, and takes no seed of its own; "
+            f"got seed={seed!r}. Call rx.random.set_seed(seed) once, at the start of the program, "
+            "or draw from a generator: rx.random.Generator.from_seed(seed)."
+        )
+    return get_global_generator()
 
 
 def _checked_seed(seed: object) -> int:

@@ -9,6 +9,7 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 
+from replicax._src import _tree
 from replicax._src._jax_internals import at_level, current_trace, is_checkpointed, staging_trace
 from replicax._src._typing import PyTree, override
 from replicax._src.collectives import put_together
@@ -81,6 +82,20 @@ def _whole_of(dim: int, stand_in: jax.Array, part: jax.Array) -> Any:
 @_whole_of.defjvp
 def _whole_of_jvp(dim: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
     return _whole_of(dim, *primals), tangents[0]
+
+
+def checked_losses(result: PyTree, count: int, has_aux: bool) -> tuple[tuple[Any, ...], Any]:
+    """`(losses, aux)` from what the user's function returned; the losses must be float scalars."""
+    aux = None
+    if has_aux and isinstance(result, tuple) and len(result) == 2:
+        result, aux = result
+    if not isinstance(result, tuple | list) or len(result) != count:
+        wanted = "(losses, aux), with as many losses" if has_aux else "a tuple of as many losses"
+        raise TypeError(
+            f"The loss function must return {wanted} as there are groups of variables, which are "
+            f"{count}; it returned {_tree.describe(result)}."
+        )
+    return tuple(checked_loss(each, has_aux=False)[0] for each in result), aux
 
 
 def checked_loss(result: PyTree, has_aux: bool) -> tuple[jax.Array, Any]:

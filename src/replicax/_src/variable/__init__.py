@@ -6,6 +6,7 @@ from replicax._src.variable._access import container_of as container_of
 from replicax._src.variable._access import copies_differ as copies_differ
 from replicax._src.variable._access import copy_here as copy_here
 from replicax._src.variable._access import devices_of as devices_of
+from replicax._src.variable._access import initial_value as initial_value
 from replicax._src.variable._access import laid_out_like as laid_out_like
 from replicax._src.variable._access import mesh_of as mesh_of
 from replicax._src.variable._access import moved_to as moved_to
@@ -37,6 +38,7 @@ from replicax._src.variable._policy import VariableSynchronization as VariableSy
 from replicax._src.variable._program_state import ProgramState as ProgramState
 from replicax._src.variable._program_state import VariableGone as VariableGone
 from replicax._src.variable._scatter import IndexedSlices as IndexedSlices
+from replicax._src.variable._scatter import Scatter as Scatter
 from replicax._src.variable._trees import arrays as arrays
 from replicax._src.variable._trees import assign as assign
 from replicax._src.variable._trees import is_array as is_array

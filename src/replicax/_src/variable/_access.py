@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Generator
 from typing import Any
 
@@ -16,10 +15,22 @@ from replicax._src._planned_arrays import PlannedArray
 from replicax._src._typing import Device
 from replicax._src.devices import Layout, ReplicaMesh
 from replicax._src.values import Mirrored, Storage, buffers_for
-from replicax._src.variable._distributed import ComponentVariable, DistributedVariable
+from replicax._src.variable._creator import initial_array
+from replicax._src.variable._distributed import (
+    ComponentVariable,
+    DistributedVariable,
+    all_distributed,
+)
 from replicax._src.variable._late_values import take_over
 from replicax._src.variable._policy import Change
 from replicax._src.variable._variable import UPDATING, Variable
+
+
+def initial_value(arguments: dict[str, Any]) -> jax.Array:
+    """Returns the array that a variable with these arguments starts from."""
+    name = arguments.get("name") or "Variable"
+    shape = arguments.get("shape")
+    return initial_array(arguments.get("initial_value"), arguments.get("dtype"), shape, name)
 
 
 def root_of(variable: Variable) -> Variable:
@@ -111,12 +122,8 @@ def laid_out_like(variable: Variable, value: jax.Array | Mirrored) -> jax.Array:
 
 
 def variables_of(strategy: object) -> list[DistributedVariable]:
-    """Returns the variables of a strategy that there are. It looks at everything in memory."""
-    return [
-        each
-        for each in gc.get_objects()
-        if issubclass(type(each), DistributedVariable) and each._strategy is strategy
-    ]
+    """Returns the variables of a strategy that there are, in the order in which they were made."""
+    return [each for each in list(all_distributed.values()) if each._strategy is strategy]
 
 
 @contextlib.contextmanager

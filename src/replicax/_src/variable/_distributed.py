@@ -13,6 +13,8 @@ context for all.
 from __future__ import annotations
 
 import copy
+import itertools
+import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -116,6 +118,13 @@ class ComponentVariable(Variable):
         return copy.deepcopy(self._container, memo).values[self._index]
 
 
+# All that there are, by when they were made: variables cannot be members of a set.
+all_distributed: weakref.WeakValueDictionary[int, DistributedVariable] = (
+    weakref.WeakValueDictionary()
+)
+_numbers = itertools.count()
+
+
 class DistributedVariable(DistributedValues, Variable):  # pyright: ignore  # both have `_buffers`
     """What variables with copies share. Made by strategies, never directly."""
 
@@ -147,6 +156,7 @@ class DistributedVariable(DistributedValues, Variable):  # pyright: ignore  # bo
         self._parts: tuple[ComponentVariable, ...] | None = None
         self._layout = PLAIN if layout is None else layout(self._name, value.shape)
         world().create(self, mesh, value)
+        all_distributed[next(_numbers)] = self
 
     @override
     def _start(self, mesh: ReplicaMesh | None, value: jax.Array) -> None:
@@ -264,6 +274,7 @@ class DistributedVariable(DistributedValues, Variable):  # pyright: ignore  # bo
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         new = super().__deepcopy__(memo)
         new._parts = None
+        all_distributed[next(_numbers)] = new
         return new
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ written by another program in between costs anything at the next call.
 from __future__ import annotations
 
 import functools
+import math
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -76,23 +77,44 @@ class ProgramState:
         """The values, which the program may write its results into, until `put` or `give_back`."""
         if self._owner is not None:
             raise RuntimeError(_INTERRUPTED)
-        if self._outside:
-            shared = []
-            for index in tuple(self._outside):
-                variable = self._variables[index]()
-                if variable is None:
-                    raise VariableGone
-                stored = variable._stored
-                self.arrays[index] = stored.assembled
-                if not stored.exclusive:
-                    shared.append(index)
-            if shared:  # someone else may hold these, and must be able to use them afterwards
-                self._require_undeleted(shared)
-                copies = _copied([self.arrays[index] for index in shared])
-                for index, copy in zip(shared, copies, strict=True):
-                    self.arrays[index] = copy
-        self._owner = owner
+        self._owner = owner  # first: from here on no signal handler takes a value away
+        shared = [index for index in tuple(self._outside) if not self._fetch(index)]
+        if shared:  # someone else may hold these, and must be able to use them afterwards
+            self._require_undeleted(shared)
+            self._copy(shared)
         return self.arrays
+
+    def _fetch(self, index: int) -> bool:
+        """Takes the value that a variable has elsewhere; returns whether it is ours alone."""
+        variable = self._variables[index]()
+        if variable is None:
+            raise VariableGone
+        stored = variable._stored
+        self.arrays[index] = stored.assembled
+        return stored.exclusive
+
+    def _copy(self, indices: Sequence[int]) -> None:
+        """Puts copies in place of values.
+
+        Many bytes are copied in portions: the variables have the copies at once, so that values
+        which nobody else holds are freed before the next portion. Else the first step of training
+        would have all of its state twice.
+        """
+        portions = _portions(indices, self.arrays)
+        for portion in portions:
+            copies = _copied([self.arrays[index] for index in portion])
+            for index, copy in zip(portion, copies, strict=True):
+                self.arrays[index] = copy
+                if len(portions) > 1:
+                    self._settle(index)
+            for copy in copies if len(portions) > 1 else ():
+                copy.block_until_ready()  # memory is taken at once, and freed after the copy
+
+    def _settle(self, index: int) -> None:
+        """Gives a variable the value that is here as its own."""
+        variable: Any = self._variables[index]()
+        mesh, kind = variable._stored.mesh, variable._stored.kind
+        variable._store(kind.holding(mesh, self.arrays[index], exclusive=True))
 
     def give_back(self, owner: object) -> None:
         """The program did not run, if `owner` has taken the values at all."""
@@ -199,6 +221,11 @@ class StateSlot(Storage):
 
     @property
     @override
+    def given(self) -> Any:
+        return self._state.arrays[self._index]
+
+    @property
+    @override
     def look(self) -> jax.ShapeDtypeStruct:
         return self._state.look(self._index)
 
@@ -224,6 +251,25 @@ class StateSlot(Storage):
     def leave(self) -> None:
         # The program has to ask the variable for its value next time.
         self._state.forget(self._index)
+
+
+_PORTION = 1 << 28  # bytes on a device that are copied together
+
+
+def _portions(indices: Sequence[int], arrays: Sequence[Any]) -> list[list[int]]:
+    """Divides places in `arrays` into groups of at most `_PORTION` bytes, or of one array."""
+    portions: list[list[int]] = []
+    room = 0
+    for index in indices:
+        array = arrays[index]
+        shape = array.sharding.shard_shape(array.shape)
+        size = math.prod(shape) * getattr(array.dtype, "itemsize", 8)
+        if not portions or size > room:
+            portions.append([])
+            room = _PORTION
+        portions[-1].append(index)
+        room -= size
+    return portions
 
 
 @jax.jit

@@ -100,7 +100,7 @@ def variables(
 
 
 def arrays(tree: PyTree) -> Any:
-    """The tree with the value of each variable in its place: what `rx.variables` was given.
+    """Returns the tree with the value of each variable in its place: what `rx.variables` was given.
 
     In replica context, this replica's values, and inside of `rx.value_and_grad` those to
     differentiate by; elsewhere the values of all, combined where they differ. The libraries'

@@ -14,6 +14,7 @@ strategy that is this class itself: one array, on one device.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -82,7 +83,7 @@ class _VariableMeta(type):
 
 def _bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `rx.Variable` by name, and the checks that need no strategy."""
-    arguments = inspect.signature(Variable.__init__).bind(None, *args, **kwargs).arguments
+    arguments = _signature().bind(None, *args, **kwargs).arguments
     arguments.pop("self")
     _creator.require_meaning(arguments)
     for argument, as_member in (
@@ -92,6 +93,11 @@ def _bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         if argument in arguments:
             arguments[argument] = as_member(arguments[argument])
     return arguments
+
+
+@functools.cache
+def _signature() -> inspect.Signature:
+    return inspect.signature(Variable.__init__)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -251,11 +257,11 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
             _late_values.take_over(self)
 
     def value(self) -> jax.Array:
-        """The current value as an array."""
+        """Returns the current value as an array."""
         return self._array()
 
     def read_value(self) -> jax.Array:
-        """The current value as an array, which later updates do not change."""
+        """Returns the current value as an array, which later updates do not change."""
         return self._array()
 
     # Writing.
@@ -363,8 +369,10 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         require_threads("A read of a variable")
         if not self._stored.is_settled:
             with UPDATING:
-                if not self._stored.is_settled:
-                    self._store(self._stored.settled())
+                if not (stored := self._stored).is_settled:
+                    settled = stored.settled()
+                    if self._stored is stored:  # and no signal handler has read it meanwhile
+                        self._store(settled)
         return self._stored
 
     def _store(self, storage: Storage) -> None:
@@ -418,7 +426,7 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
     # Python's own protocols.
 
     def ref(self) -> Reference:
-        """A hashable stand-in, for use as a dictionary key; `ref().deref()` is the variable."""
+        """Returns a hashable stand-in, as a dictionary key; `ref().deref()` is the variable."""
         return Reference(self)
 
     def __iter__(self) -> Iterator[Any]:

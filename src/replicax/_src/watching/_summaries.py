@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from replicax._src import _warnings
-from replicax._src.context import world
+from replicax._src.context import get_replica_context, world
+from replicax._src.values import OneOfMany, PerReplica
 from replicax._src.watching._held_values import is_traced, parts_of, settled, speaks_for_the_job
 from replicax._src.watching._summary_writer import (
     SummaryWriter,
@@ -191,34 +192,86 @@ def _record(
     if not isinstance(name, str) or not name:
         raise TypeError(f"rx.summary.{kind}: `name` must be a text; got {name!r}.")
 
-    def no_value(where: str) -> RuntimeError:
-        return RuntimeError(
-            f"{call} was called {where}, where there is no value to write: it is computed later, "
-            "in a compiled program or for a gradient. Return the value (from a loss, with "
-            "has_aux=True) and write it outside: `loss = train_step(batch)`, then "
-            f"`rx.summary.{kind}({name!r}, loss, step)`."
+    records = should_record_summaries()
+    if records is False:
+        return False
+    later = world().pick(is_traced(data), True)
+    if step is None:
+        step = default.get().step
+        if step is None:
+            raise ValueError(
+                f"{call} has no step. Give it as step=..., or to "
+                "`with writer.as_default(step=step):`."
+            )
+        if later and isinstance(step, int | np.integer):
+            raise ValueError(
+                f"{call} is in a compiled function, which would write the step {step} at every "
+                "call: it is a number of Python, and compiled into the program. Give as_default a "
+                "step that changes, as optimizer.iterations or a rx.Variable; or give the step to "
+                "the function, as an array, and to the summary, as step=step."
+            )
+
+    def add_at(place: Callable[[], int]) -> Add:
+        return lambda name, make: writer.add(
+            lambda: _named(make(tensorboardx().summary), name, description), place
         )
 
-    world().refuse_in_program(lambda: no_value("inside an rx.function"))
-    if is_traced(data):
-        raise no_value("on a value that JAX is tracing")
-    if not should_record_summaries():
-        return False
-    step = default.get().step if step is None else step
-    if step is None:
-        raise ValueError(
-            f"{call} has no step. Give it as step=..., or to `with writer.as_default(step=step):`."
-        )
     data = settled(data)  # on all workers, since this may be a collective
+    if later:
+        _write_from_program(call, data, settled(step), records, writer, add_at, write)
+        return True
     place = _place(call, settled(step))
     if not speaks_for_the_job() or writer.logdir is None:
         return False
-
-    def add(name: str, make: Make) -> None:
-        writer.add(lambda: _named(make(tensorboardx().summary), name, description), place)
-
-    write(add, parts_of(data))
+    write(add_at(place), parts_of(data))
     return True
+
+
+def _write_from_program(
+    call: str,
+    data: object,
+    step: object,
+    records: bool | jax.Array,
+    writer: SummaryWriter,
+    add_at: Callable[[Callable[[], int]], Add],
+    write: Callable[[Add, list[Any]], None],
+) -> None:
+    """Has the program hand over the value when it is computed: that of its first replica.
+
+    Args:
+      call: how it was called, for errors.
+      data: what to write.
+      step: the place on the axis.
+      records: whether to write, which may be known when the program runs.
+      writer: where it goes; that of the time when the program was made, as in TensorFlow.
+      add_at: gives what adds a summary at a step.
+      write: adds the summaries of the arrays that it is given.
+    """
+    if isinstance(data, PerReplica) and not isinstance(data, OneOfMany):
+        raise RuntimeError(
+            f"{call} was given a value of each replica in a compiled function. Give it to "
+            "strategy.reduce first, or write it in the replica function: the first one writes."
+        )
+    (part,) = parts_of(data)
+    is_array = not isinstance(part, str)
+    if is_array:  # what is wrong with it is said here, and not when the program runs
+        shape = jax.ShapeDtypeStruct(np.shape(part), jax.numpy.result_type(part))
+        write(lambda *_: None, [np.zeros(shape.shape, shape.dtype)])
+    context = get_replica_context()
+    is_first: Any = context is None or context.replica_id_in_sync_group == 0
+    if is_first is True:  # outside of replicas all of them compute the same
+        is_first = world().is_first_of_program()
+    writer.expect_programs()
+
+    def arrived(
+        is_first: np.ndarray, records: np.ndarray, step: np.ndarray, part: np.ndarray
+    ) -> None:
+        if is_first and records:
+            number = int(step)
+            write(add_at(lambda: number), [np.asarray(part) if is_array else data])
+
+    operand = part if is_array else 0
+    jax.debug.callback(arrived, is_first, records, parts_of(step)[0], operand)
 
 
 def _place(call: str, step: Any) -> Callable[[], int]:

@@ -21,6 +21,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsInt
 
+import jax
+
+from replicax._src._typing import Tracer
 from replicax._src.context import world
 from replicax._src.watching._held_values import speaks_for_the_job
 
@@ -77,6 +80,7 @@ class SummaryWriter:
         self._kept: list[_Kept] = []
         self._flushed = time.monotonic()
         self._closed = False
+        self._expects_programs = False
         self._lock = threading.RLock()
 
     @property
@@ -108,8 +112,21 @@ class SummaryWriter:
     def init(self) -> None:
         """Does nothing: the file is made with the first summary."""
 
+    def expect_programs(self) -> None:
+        """Notes that compiled programs hand over summaries: they are waited for at the end."""
+        self._expects_programs = True
+
+    def _await_programs(self) -> None:
+        """Waits until programs that run have handed over theirs. Not under the lock."""
+        if self._expects_programs:
+            jax.effects_barrier()
+
     def flush(self) -> None:
         """Brings all summaries onto the disk; waits for their values."""
+        self._await_programs()
+        self._flush()
+
+    def _flush(self) -> None:
         with self._lock:
             if self._closed:  # then it is all there
                 return
@@ -120,6 +137,7 @@ class SummaryWriter:
 
     def close(self) -> None:
         """Writes what is left and ends the file. It can be called again."""
+        self._await_programs()
         with self._lock:
             if self._closed:
                 return
@@ -146,7 +164,7 @@ class SummaryWriter:
                 atexit.register(self.close)
             self._kept.append(_Kept(make, step, time.time()))
             if time.monotonic() - self._flushed >= self._flush_seconds:
-                self.flush()
+                self._flush()  # in a program's thread too, where nothing waits for programs
             elif len(self._kept) > self._max_queue:
                 self._write_kept()
 
@@ -244,8 +262,12 @@ def record_if(condition: bool | Callable[[], Any]) -> Iterator[None]:
 
 
 def should_record_summaries() -> bool:
-    """Returns whether there is a default writer, and `record_if` lets it write."""
+    """Returns whether there is a default writer, and `record_if` lets it write.
+
+    In a compiled function the condition may be known only when it runs: then it is an array.
+    """
     if default.get().writer is None:
         return False
     when = _condition.get()
-    return bool(when() if callable(when) else when)
+    value = when() if callable(when) else when
+    return value if isinstance(value, Tracer) else bool(value)  # type: ignore[return-value]

@@ -12,6 +12,8 @@ import math
 import os
 import stat
 import struct
+import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple, final
 
@@ -113,6 +115,8 @@ class Bundle:
         self._order = "<"
         self._shards = 0
         self._sizes: dict[int, int] = {}
+        self._files: dict[int, int] = {}
+        self._opening = threading.Lock()
         content = _whole_file(self.index)
         self.mark = f"{checksum_of(content):08x}-{len(content)}"
         try:
@@ -267,17 +271,24 @@ class Bundle:
         self, tensor: Tensor, into: memoryview, again: bool = False
     ) -> Iterator[memoryview]:
         """Yields the bytes of a tensor, read into a buffer of its size, or `again` into a piece."""
-        with _opened(self.file_of(tensor)) as file:
-            file.seek(tensor.offset)
-            done = 0
-            while done < tensor.size:
-                start = 0 if again else done
-                piece = into[start : start + min(_PIECE, tensor.size - done)]
-                count = file.readinto(piece)
-                if not count:
-                    raise self._wrong(tensor, "the file ended while it was read")
-                yield piece[:count]
-                done += count
+        file, done = self._file(tensor), 0
+        while done < tensor.size:
+            start = 0 if again else done
+            piece = into[start : start + min(_PIECE, tensor.size - done)]
+            count = _read_into(file, piece, tensor.offset + done)
+            if not count:
+                raise self._wrong(tensor, "the file ended while it was read")
+            yield piece[:count]
+            done += count
+
+    def _file(self, tensor: Tensor) -> int:
+        """Returns the descriptor of the file with a tensor, which stays open as long as this."""
+        with self._opening:
+            found = self._files.get(tensor.shard)
+            if found is None:
+                found = self._files[tensor.shard] = os.open(self.file_of(tensor), _HOW)
+                weakref.finalize(self, os.close, found)
+        return found
 
     def _check(self, tensor: Tensor, pieces: Iterator[memoryview]) -> None:
         checksum = 0
@@ -340,8 +351,16 @@ def _tensor(key: bytes, entry: Any) -> Tensor:
     )
 
 
-def _opened(path: str) -> Any:
-    return open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
+_HOW = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # never waits for somebody to write
+
+
+def _read_into(file: int, piece: memoryview, offset: int) -> int:
+    """Reads from a place of a file, which several threads may do at once; returns how much."""
+    if hasattr(os, "preadv"):
+        return os.preadv(file, [piece], offset)
+    found = os.pread(file, len(piece), offset)
+    piece[: len(found)] = found
+    return len(found)
 
 
 def _regular_size(path: str) -> int:
@@ -358,5 +377,5 @@ def _whole_file(path: str) -> bytes:
         raise CheckpointNotFoundError(f"There is no checkpoint at {path}.") from None
     if size > _MOST_INDEX:
         raise DamagedCheckpointError(f"{path} has {size} bytes, too many for an index.", path=path)
-    with _opened(path) as file:
+    with open(os.open(path, _HOW), "rb", buffering=0) as file:
         return file.readall()

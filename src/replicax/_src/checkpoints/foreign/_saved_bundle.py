@@ -42,7 +42,10 @@ class SavedBundle(Saved):
 
     @override
     def arrays(self, indices: list[int]) -> Mapping[int, Any]:
-        return _Values(self.bundle, {index: self.objects[index]["tensor"] for index in indices})
+        names = {index: self.objects[index]["tensor"] for index in indices}
+        for name in self.watched(list(names.values())):
+            self.bundle.verify(name)
+        return _Values(self.bundle, names)
 
     @override
     def named(self, node: Node) -> int | None:
@@ -66,8 +69,6 @@ class _Values(Mapping[int, np.ndarray]):
     def __init__(self, bundle: Bundle, names: dict[int, str]):
         self._bundle = bundle
         self._names = names
-        for name in names.values():
-            bundle.verify(name)
 
     @override
     def __getitem__(self, index: int) -> np.ndarray:

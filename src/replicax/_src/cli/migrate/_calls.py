@@ -9,6 +9,7 @@ import libcst.matchers as m
 
 from replicax._src.cli.migrate import _lookup
 from replicax._src.cli.migrate._edits import Edits
+from replicax._src.cli.migrate._imports import remove_statement
 from replicax._src.cli.migrate._source import Source, dotted
 
 _OPTIONS = "rx.distribute.experimental.CommunicationOptions"
@@ -110,21 +111,58 @@ def _iterator_of_receiver(call: cst.Call, desk: Desk) -> str | None:
     return None
 
 
+def _as_attribute(call: cst.Call, desk: Desk) -> str | None:
+    """`x.get_shape()` is `x.shape`."""
+    assert isinstance(call.func, cst.Attribute)
+    desk.edits.replace(desk.source.start(call.func.attr), desk.source.end(call), "shape")
+    return None
+
+
+def _list_of_receiver(call: cst.Call, desk: Desk) -> str | None:
+    """`shape.as_list()` is `list(shape)`."""
+    around_receiver(call, desk, "list")
+    return None
+
+
+def _product_of_receiver(call: cst.Call, desk: Desk) -> str | None:
+    """`shape.num_elements()` is `np.prod(shape)`."""
+    around_receiver(call, desk, desk.spelled("np.prod"))
+    return None
+
+
+def _without_statement(call: cst.Call, desk: Desk) -> str | None:
+    """`x.set_shape(shape)` says what is known."""
+    statement = desk.source.parent(call)
+    if not isinstance(statement, cst.Expr):
+        return "leave it out: shapes are known"
+    remove_statement(statement, desk.source, desk.edits)
+    return None
+
+
 _RULES: dict[str, Rule] = {
     "Dataset.make_one_shot_iterator": _iterator_of_receiver,
     "Strategy.experimental_run": _run_with_iterator,
     "Strategy.make_dataset_iterator": _iterator_of,
     "Strategy.make_input_fn_iterator": _iterator_of,
     "Strategy.reduce": _reduction,
+    "Shape.as_list": _list_of_receiver,
+    "Shape.num_elements": _product_of_receiver,
+    "Tensor.get_shape": _as_attribute,
+    "Tensor.set_shape": _without_statement,
     "tf.distribute.experimental.MultiWorkerMirroredStrategy": _communication,
     "tf.distribute.get_loss_reduction": _without_call,
 }
 
 
-def around_receiver(call: cst.Call, desk: Desk, function: str) -> None:
-    """Makes `x.f()` into `function(x)`."""
-    assert isinstance(call.func, cst.Attribute)
-    receiver = call.func.value
+# Rules that write the new name too.
+WHOLE = ("Shape.num_elements", "Tensor.get_shape")
+
+
+def around_receiver(call: cst.Call | cst.Attribute, desk: Desk, function: str) -> None:
+    """Makes `x.f()`, or `x.f`, into `function(x)`."""
+    attribute = call.func if isinstance(call, cst.Call) else call
+    assert isinstance(attribute, cst.Attribute)
+    receiver = attribute.value
     start, end = outside(receiver, desk.source)
     if receiver.lpar:  # its parentheses become those of the call
         desk.edits.wrap(start, end, function, "")

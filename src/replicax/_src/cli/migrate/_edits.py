@@ -40,6 +40,7 @@ class Edits:
         self._above: dict[int, list[str]] = {}
         self._below: dict[int, list[str]] = {}
         self._removed: set[int] = set()
+        self._moved: dict[int, int] = {}
         self.dropped: list[tuple[int, str]] = []
         """Comments that were in what is replaced, with the line where that begins."""
         self._parts: list[tuple[int, int, str]] = []
@@ -83,6 +84,16 @@ class Edits:
         """The comments between two places of one expression."""
         lines = split_lines(self._between(start, end))[:-1] if start[0] < end[0] else []
         return [line[line.index("#") :].rstrip() for line in lines if "#" in line]
+
+    def move_left(self, line: int, start: int, end: int) -> None:
+        """Takes out what is between two columns of a line: some of its indentation."""
+        self.replace((line, start), (line, end), "")
+        self._moved[line] = end - start
+
+    def indentation(self, line: int) -> str:
+        """How far in a line will stand."""
+        text = self.line(line)
+        return text[: len(text) - len(text.lstrip()) - self._moved.get(line, 0)]
 
     def remove_lines(self, first: int, last: int) -> None:
         """Takes lines out, with their ends."""

@@ -13,10 +13,14 @@ from replicax._src.cli.migrate._source import Source
 
 # By what name a module is imported where the file has no name for it yet; the first that is free.
 _LOCAL_NAMES = {
+    "absl.app": ("app", "absl_app"),
+    "absl.flags": ("flags", "absl_flags"),
+    "absl.logging": ("absl_logging",),
     "glob": ("glob",),
     "jax": ("jax",),
     "jax.numpy": ("jnp", "jax_numpy"),
     "keras": ("keras",),
+    "logging": ("logging",),
     "numpy": ("np", "numpy"),
     "optax": ("optax",),
     "os": ("os",),

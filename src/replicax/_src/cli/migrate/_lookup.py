@@ -20,10 +20,14 @@ from replicax._src.cli.migrate._verdict import Verdict
 
 # What the first part of a name stands for.
 MODULES = {
+    "absl_app": "absl.app",
+    "absl_flags": "absl.flags",
+    "absl_logging": "absl.logging",
     "glob": "glob",
     "jax": "jax",
     "jnp": "jax.numpy",
     "keras": "keras",
+    "logging": "logging",
     "np": "numpy",
     "optax": "optax",
     "os": "os",
@@ -129,8 +133,13 @@ def call_lines(table: str) -> Iterator[tuple[str, str, str]]:
 
 def function_of(expression: str) -> str:
     """Returns the first function that an expression of the table calls; "" if it calls none."""
-    found = re.search(r"[\w.]+(?=\()", expression)
-    return found[0] if found is not None else ""
+    found = re.findall(r"[\w.]+(?=\()", expression)
+    return next((each for each in found if is_function(each)), "")
+
+
+def is_function(name: str) -> bool:
+    """Whether a name that is called is a library's or Python's: not a method of an argument."""
+    return name[0] != "." and ("." not in name or name.partition(".")[0] in MODULES)
 
 
 def _old_rows() -> Iterator[OldName]:

@@ -8,10 +8,13 @@ from replicax._src.cli.migrate._source import Unreadable
 
 # Lines of the program that are not Python, or not the user's.
 _CELL = "#: cell "
-_MAGIC = "#: magic "
+_MAGIC = "pass  #: magic "  # a statement: it may be all that an `if` has
 
-_IS_MAGIC = re.compile(r"^(\s*)((?:%%?[a-zA-Z]|!(?!=)|\?).*)$", re.M)
-_WAS_MAGIC = re.compile(rf"^(\s*){_MAGIC}(.*)$", re.M)
+_LINE = r".*(?:(?<=\\)\n.*)*"  # goes on after a backslash
+_IS_MAGIC = re.compile(
+    rf"^([^\S\n]*)((?:%%?[a-zA-Z]|!(?!=)|\?|[\w, ]+=[^\S\n]*[!%][^\W\d]){_LINE})$", re.M
+)
+_WAS_MAGIC = re.compile(rf"^([^\S\n]*){_MAGIC}(.*)$", re.M)
 # Magics whose cells are Python all the same.
 _OF_PYTHON = re.compile(r"%%(capture|prun|time|timeit)\b")
 
@@ -46,16 +49,15 @@ class Notebook:
 
     @property
     def program(self) -> str:
-        """The code, with a comment above each cell and magics as comments."""
-        commented = rf"\1{_MAGIC}\2"
-        sources = [_IS_MAGIC.sub(commented, _source(cell)) for cell in self._cells]
+        """The code, with a comment above each cell and magics in comments."""
+        sources = [_IS_MAGIC.sub(_commented, _source(cell)) for cell in self._cells]
         return "".join(f"{_CELL}{n}\n{source}\n" for n, source in enumerate(sources, 1))
 
     def with_program(self, program: str) -> bytes:
         """Returns the notebook with the code of a program that was made from its own."""
         _, *parts = re.split(rf"^{_CELL}\d+\n", program, flags=re.M)
         for cell, part in zip(self._cells, parts, strict=True):
-            text = _WAS_MAGIC.sub(r"\1\2", part).removesuffix("\n")
+            text = _WAS_MAGIC.sub(_uncommented, part).removesuffix("\n")
             if text != _source(cell):
                 is_text = isinstance(cell["source"], str)
                 cell["source"] = text if is_text else text.splitlines(keepends=True)
@@ -64,6 +66,14 @@ class Notebook:
             self._content, ensure_ascii=False, indent=len(indent[1]) if indent else None
         )
         return (new + "\n" * self._text.endswith("\n")).encode()
+
+
+def _commented(magic: re.Match[str]) -> str:
+    return f"{magic[1]}{_MAGIC}{json.dumps(magic[2])}"
+
+
+def _uncommented(magic: re.Match[str]) -> str:
+    return magic[1] + json.loads(magic[2])
 
 
 def _source(cell: _Cell) -> str:

@@ -83,5 +83,4 @@ class Notes:
         self._add_above(line, mark)
 
     def _add_above(self, line: int, comment: str) -> None:
-        text = self._edits.line(line)
-        self._edits.add_line_above(line, text[: len(text) - len(text.lstrip())] + comment)
+        self._edits.add_line_above(line, self._edits.indentation(line) + comment)

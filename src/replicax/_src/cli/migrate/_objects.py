@@ -26,6 +26,8 @@ _BY_NAME = {
     "ds": "Dataset",
     "model": "Model",
 }
+# Through how many assignments a name is followed.
+_DEEPEST = 60
 # What iter() makes of it.
 _ITERATORS = {"Dataset": "Iterator", "DistributedDataset": "InputIterator"}
 
@@ -54,7 +56,7 @@ class Objects:
 
     def what_is(self, node: cst.BaseExpression) -> str | None:
         """Returns what an expression is, as the table calls it; None if that is not clear."""
-        if node in self._busy:  # x = x.batch(2)
+        if node in self._busy or len(self._busy) > _DEEPEST:  # x = x.batch(2), again and again
             return None
         if node not in self._known:
             self._busy.add(node)
@@ -108,10 +110,6 @@ class Objects:
                 if isinstance(function, cst.ClassDef):
                     return self._all_of([base.value for base in function.bases], called=True)
         return None
-
-    def is_model(self, node: cst.ClassDef) -> bool:
-        """Whether a class is one of Keras models."""
-        return self._all_of([base.value for base in node.bases], called=True) == "Model"
 
     def _of_name(self, node: cst.Name) -> str | None:
         kinds: list[str | None] = []

@@ -39,8 +39,15 @@ from replicax._src.cli.migrate._notes import Notes
 from replicax._src.cli.migrate._reader import MethodUse, Reader, Use
 from replicax._src.cli.migrate._rewrites import Library, Refused, Rewrite, name_in
 from replicax._src.cli.migrate._source import Source, dotted
-from replicax._src.cli.migrate._table import ACTIVATIONS, CLASSES, OWN_OPTIMIZERS, TELLING
-from replicax._src.cli.migrate._tapes import Tapes, Turned
+from replicax._src.cli.migrate._table import (
+    ACTIVATIONS,
+    CLASSES,
+    GIVE_TUPLES,
+    OWN_OPTIMIZERS,
+    TELLING,
+)
+from replicax._src.cli.migrate._tapes import Tapes
+from replicax._src.cli.migrate._turned import Turned
 from replicax._src.cli.migrate._verdict import MARK, Finding, Verdict
 
 
@@ -100,6 +107,7 @@ class _Port:
         self._tapes = Tapes(source)
         self._rewrites: dict[Use, Rewrite | Refused | None] = {}
         self._going: set[Use] = set()
+        self._written: set[cst.With] = set()
         self._needed_by_methods: set[str] = set()
         self._uses: dict[Binding, list[Use]] = defaultdict(list)
         for use in self._reader.uses:
@@ -153,9 +161,6 @@ class _Port:
             self._annotation(string)
         for node, name, entry in self._reader.old_keras:
             self._notes.add(node, entry.verdict, name[3:], entry.new, entry.advice)
-        for function in self._reader.steps:
-            advice = "Keras does not call it so on JAX: a loop of your own, with strategy.run"
-            self._notes.add(function.name, Verdict.THOUGHT, function.name.value, advice=advice)
         for word in self._reader.cluster_variables:
             self._notes.add(word, Verdict.SAME, "TF_CONFIG")
         for word in self._reader.backends:  # "tensorflow", for Keras
@@ -189,7 +194,7 @@ class _Port:
         if use.rest and self._attribute_problem(use):
             return None
         if self._reader.is_in_map_function(use.node):
-            return for_numpy(entry.new)
+            return None if entry.new.startswith("rx.random.") else for_numpy(entry.new)
         return self._with_replicax.new_name(entry.new)
 
     def _attribute_problem(self, use: Use) -> str | None:
@@ -202,6 +207,8 @@ class _Port:
         if attribute in ("min", "max") and use.match.entry.new.startswith("jnp."):
             kind = "iinfo" if "int" in use.match.entry.new else "finfo"
             return f"jnp.{kind}({use.match.entry.new}).{attribute}"
+        if use.match.entry.new == "absl_flags.FLAGS":  # which has what the program defines
+            return None
         if not exists(f"{use.match.entry.new}.{attribute}"):
             return f"{use.match.entry.new} has no {attribute}"
         return None
@@ -225,10 +232,10 @@ class _Port:
             if isinstance(rewrite := self._rewrite(use), Rewrite):
                 self._apply(rewrite, use, name)
             elif tape := self._turned(use):
-                tape.write(
-                    self._loss_name, self.spelled("rx.value_and_grad"), self.source, self.edits
-                )
-                self._notes.add(use.node, Verdict.CHANGES, name, "rx.value_and_grad")
+                if tape.block not in self._written:
+                    self._written.add(tape.block)
+                    tape.write(self._loss_name, self.spelled, self.source, self.edits)
+                self._notes.add(use.node, Verdict.CHANGES, name, tape.function)
             elif self._goes(use):
                 self._remove(use)
             elif use.defines is not None and self._uses[use.defines]:
@@ -249,9 +256,6 @@ class _Port:
             changed |= self._called(use.call, use.match.name, whole)
         verdict = Verdict.CHANGES if changed else Verdict.SAME
         advice = remark(use.match.name, self.source.text)
-        if new.startswith("rx.summary.") and use.call and self._reader.is_compiled(use.node):
-            advice = "in a compiled function: return the value, and write it outside"
-            self._notes.add(use.node, Verdict.THOUGHT, f"{new}()", advice=advice)
         self._notes.add(use.node, verdict, name, whole if changed else "", advice)
 
     def _by_hand(self, use: Use, name: str) -> None:
@@ -260,6 +264,8 @@ class _Port:
         new, advice = entry.new, entry.advice
         if entry.verdict is Verdict.CHANGES and not entry.new:
             advice = advice or "leave it out"
+        if entry.new.startswith("rx.random."):
+            new, advice = "np.random", "a generator of NumPy, in functions of data sets"
         if entry.verdict is Verdict.CHANGES and self._with_replicax.new_name(entry.new) is None:
             new, advice = self._with_replicax.advice(entry.new)
         if name.startswith("tf.keras") and all(map(self._rebinds, use.bindings)):
@@ -322,8 +328,12 @@ class _Port:
             raise Refused("of a number that Python knows; the loop is compiled as often", "range")
         if name == "tf.where" and len(use.call.args) == 1:
             raise Refused("of one argument it is jnp.argwhere, outside compiled functions")
-        if name == "tf.shape" and not self._reader.is_taken_apart(use.call):
+        if name in GIVE_TUPLES.split() and not self._reader.is_taken_apart(use.call):
             raise Refused("a tuple")
+        if name == "tf.boolean_mask" and not (
+            library is Library.NUMPY or self._reader.runs_once(use.node)
+        ):
+            return None
         if name == "tf.clip_by_global_norm" and not self._reader.is_first_of_two(use.call):
             return None
         return _rewrites.rewrite(forms, use.call, library, self._reader)
@@ -413,14 +423,19 @@ class _Port:
         entry = use.entry
         if entry.verdict.by_hand:
             advice = entry.advice
-            if use.name == "GradientTape.gradient" and use.call is not None:
+            if use.owner == "GradientTape" and use.call is not None:
                 if self._tapes.is_turned(use.call):
-                    self._notes.add(use.node.attr, Verdict.CHANGES, use.name, "rx.value_and_grad")
+                    self._notes.add(use.node.attr, Verdict.CHANGES, use.name)
                     return
-                advice = self._tapes.gradient(use.call)
+                if use.name == "GradientTape.gradient":
+                    advice = self._tapes.gradient(use.call)
             self._notes.add(use.node.attr, entry.verdict, use.name, entry.new, advice)
             return
-        if use.name == "Model.build" and self._reader.is_of_own_class(use.node.value):
+        if (
+            use.name == "Model.build"
+            and self._reader.is_of_own_class(use.node.value)
+            and not self._reader.has_own("build", use.node.value)
+        ):
             advice = "makes no variables in Keras 3: call the model once, in the scope, on zeros"
             self._notes.add(use.node.attr, Verdict.THOUGHT, use.name, advice=advice)
             return
@@ -433,18 +448,21 @@ class _Port:
                     return
         changed = entry.verdict is Verdict.CHANGES
         start, end = self.source.start(use.node.attr), self.source.end(use.node.attr)
-        if entry.new.startswith("rx."):  # no method any more
+        if use.call is None and entry.new == "len":  # of a shape, which is a tuple
+            _calls.around_receiver(use.node, self, "len")
+        elif entry.new.startswith("rx."):  # no method any more
             if dotted(use.node.value) is None:
                 self._notes.add(use.node.attr, Verdict.THOUGHT, use.name, entry.new)
                 return
             start = self.source.start(use.node)
             self.edits.replace(start, end, self.spelled(entry.new))
-        elif "." in entry.new:
+        elif "." in entry.new and use.name not in _calls.WHOLE:
             self.edits.replace(start, end, entry.new.rpartition(".")[2])
         if use.call is not None:
             owner, _, method = (entry.new or use.name).rpartition(".")
             owner = CLASSES.get(owner, owner)
-            if rule is None and exists(f"{owner}.{method}") and not use.is_guess:
+            is_own = self._reader.has_own(method, use.node.value)
+            if rule is None and exists(f"{owner}.{method}") and not (use.is_guess or is_own):
                 self._called(use.call, use.name, f"{owner}.{method}")
         verdict = Verdict.CHANGES if changed or self.edits.changes > before else Verdict.SAME
         self._notes.add(use.node.attr, verdict, use.name, entry.new)

@@ -92,8 +92,6 @@ class Reader(cst.CSTVisitor):
         """What an earlier `--write` has left."""
         self.annotations: list[cst.SimpleString] = []
         """Strings in annotations."""
-        self.steps: list[cst.FunctionDef] = []
-        """Steps of Keras models, as `train_step(self, data)`."""
         self.unclear: list[tuple[cst.Name, list[Binding]]] = []
         """Names that stand for something of TensorFlow and, elsewhere, for something else."""
         self.cluster_variables: list[cst.SimpleString] = []
@@ -295,6 +293,14 @@ class Reader(cst.CSTVisitor):
 
     @override
     def leave_Module(self, original_node: cst.Module) -> None:
+        """Finds what only the whole file tells: whose variables are trained, helpers of `map`."""
+        makes_variables = any(use.call and use.match.name == "tf.Variable" for use in self.uses)
+        of_models = m.Attribute(attr=m.Name("trainable_variables") | m.Name("trainable_weights"))
+        if makes_variables and not self._has_models and not m.findall(original_node, of_models):
+            self.trains_own_variables |= self._has_optimizers
+        self._find_helpers(original_node)
+
+    def _find_helpers(self, original_node: cst.Module) -> None:
         """Finds helpers of functions of data sets: what only such functions call."""
         calls: dict[cst.FunctionDef, list[cst.Call]] = {}
         for call in m.findall(original_node, m.Call()):
@@ -357,38 +363,33 @@ class Reader(cst.CSTVisitor):
             node.value.isupper() or self._is_always(node, self.is_number)
         )
 
-    def is_compiled(self, node: cst.CSTNode) -> bool:
-        """Whether a node is in a function that `tf.function` compiles."""
-        at: cst.CSTNode | None = node
-        while at is not None:
-            for each in at.decorators if isinstance(at, cst.FunctionDef) else ():
-                function = each.decorator
-                function = function.func if isinstance(function, cst.Call) else function
-                resolved = self._names.resolve(function)
-                if resolved is not None and resolved.name.endswith("function"):
-                    return True
-            at = self._source.parent(at)
-        return False
-
-    @override
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        names = [each.name.value for each in node.params.params]
-        block = self._source.parent(node)
-        owner = self._source.parent(block) if block is not None else None
-        if node.name.value in ("train_step", "test_step", "predict_step") and len(names) == 2:
-            if isinstance(owner, cst.ClassDef) and self._certain.is_model(owner):
-                self.steps.append(node)
-
     def is_of_own_class(self, node: cst.BaseExpression) -> bool:
-        """Whether an object is of a class of the file, which does not say how it is built."""
+        """Whether an object is of a class of the file."""
+        return bool(self._classes_of(node))
+
+    def has_own(self, method: str, node: cst.BaseExpression) -> bool:
+        """Whether an object is of a class of the file that defines a method."""
+        own = m.FunctionDef(name=m.Name(method))
+        return any(m.findall(each, own) for each in self._classes_of(node))
+
+    def _classes_of(self, node: cst.BaseExpression) -> list[cst.ClassDef]:
+        """The classes of the file that an object may be of."""
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
             found = [getattr(each, "node", None) for each in self._names.assignments(node.func)]
-            return any(
-                isinstance(each, cst.ClassDef)
-                and not m.findall(each, m.FunctionDef(name=m.Name("build")))
-                for each in found
-            )
-        return isinstance(node, cst.Name) and self._is_always(node, self.is_of_own_class)
+            return [each for each in found if isinstance(each, cst.ClassDef)]
+        if not isinstance(node, cst.Name):
+            return []
+        statements = [
+            assigned_in(self._source, getattr(each, "node", node))
+            for each in self._names.assignments(node)
+        ]
+        values = [each.value for each in statements if each is not None]
+        return [
+            cls
+            for value in values
+            if value is not None and value is not node
+            for cls in (self._classes_of(value) if isinstance(value, cst.Call) else [])
+        ]
 
     def stands_alone(self, call: cst.Call) -> bool:
         """Whether a call is no part of another expression: `x = f()`, `g(f())`."""
@@ -413,12 +414,21 @@ class Reader(cst.CSTVisitor):
         values = [each.value for each in found if each is not None and each.value is not None]
         return len(found) == len(values) > 0 and all(map(is_one, values))
 
-    def is_taken_apart(self, call: cst.Call) -> bool:
-        """Whether one number is taken out of a shape, or it is unpacked."""
-        parent = self._source.parent(call)
-        if isinstance(parent, cst.Subscript) and len(parent.slice) == 1:
-            return isinstance(parent.slice[0].slice, cst.Index)
-        return isinstance(parent, cst.Assign) and isinstance(_only_target(parent), cst.Tuple)
+    def is_taken_apart(self, node: cst.CSTNode) -> bool:
+        """Whether a tuple does as well as an array: indexed, unpacked, or taken as a shape."""
+        parent = self._source.parent(node)
+        if isinstance(parent, cst.Subscript) and parent.value is node and len(parent.slice) == 1:
+            is_one = isinstance(parent.slice[0].slice, cst.Index)
+            return is_one or self.is_taken_apart(parent)
+        if isinstance(parent, cst.Arg):
+            call = self._source.parent(parent)
+            resolved = self._names.resolve(call.func) if isinstance(call, cst.Call) else None
+            return resolved is not None and resolved.name in _table.TAKE_SHAPES.split()
+        target = _only_target(parent) if isinstance(parent, cst.Assign) else None
+        if isinstance(target, cst.Name) and (scope := self._source.scope(target)) is not None:
+            reads = {access.node for each in scope[target.value] for access in each.references}
+            return bool(reads) and all(map(self.is_taken_apart, reads))
+        return isinstance(target, cst.Tuple)
 
     def is_first_of_two(self, call: cst.Call) -> bool:
         """Whether it is unpacked in two, of which nobody reads the second: `x, _ = f()`."""

@@ -9,18 +9,28 @@ import ast
 import dataclasses
 import enum
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, final
 
 import libcst as cst
+import libcst.matchers as m
 
 from replicax._src._typing import override
 from replicax._src.cli.migrate import _table
-from replicax._src.cli.migrate._lookup import MODULES, call_lines, for_numpy, function_of
+from replicax._src.cli.migrate._lookup import (
+    MODULES,
+    call_lines,
+    for_numpy,
+    function_of,
+    is_function,
+)
 
 Part = str | cst.BaseExpression
 """A piece of a new line: text, or an expression of the old one, which may change inside."""
+
+_KINDS = ("", "array", "axes", "parts", "sizes")
 
 _SIMPLE = cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.Integer | cst.Float
 
@@ -71,7 +81,7 @@ class Parameter(NamedTuple):
     default: str | None
     """What is written where it is not given; "None" if nothing is; None if it must be given."""
     kind: str
-    """What the argument has to be: `int`, `axes`, `array`, or a literal such as `True`."""
+    """What the argument has to be: one of `_KINDS`, or a literal such as `True`."""
 
 
 @final
@@ -127,6 +137,10 @@ class Surroundings(Protocol):
         """Whether an expression is a list of arrays, as far as can be seen."""
         ...
 
+    def is_number(self, node: cst.CSTNode) -> bool:
+        """Whether an expression is a number that Python knows, as far as can be seen."""
+        ...
+
     def stands_alone(self, call: cst.Call) -> bool:
         """Whether a call is no part of another expression: `x = f()`, `g(f())`."""
         ...
@@ -165,6 +179,7 @@ class _Filled(ast.NodeTransformer):
         self._call = call
         self._library = library
         self._is_list = around.is_list
+        self._is_number = around.is_number
         self._stands_alone = around.stands_alone(call)
         self._given = {} if form.takes_any else _bound(form, call)
         self._parts: dict[str, list[Part]] = {}
@@ -202,7 +217,7 @@ class _Filled(ast.NodeTransformer):
     @override
     def visit_Call(self, node: ast.Call) -> ast.expr:
         name = ast.unparse(node.func)
-        is_name = name.replace(".", "").isidentifier()
+        is_name = name.replace(".", "").isidentifier() and is_function(name)
         node.func = ast.Name(name_in(self._library, name)) if is_name else self.visit(node.func)
         left_out = False
         arguments: list[ast.expr] = []
@@ -241,15 +256,17 @@ class _Filled(ast.NodeTransformer):
         if (value := self._given.get(node.id)) is None:
             return ast.parse(found[0].default or "None", mode="eval").body
         place = f"__{node.id}__"
-        if place in self._parts and not isinstance(value, cst.Name | cst.Attribute | cst.Integer):
+        if place in self._parts and m.findall(value, m.Call() | m.Await() | m.NamedExpr()):
             raise Refused("the argument would be computed twice")
         parts = self._of_kind(value, found[0].kind)
         self._parts[place] = ["(", *parts, ")"] if around else parts
         return ast.Name(place)
 
     def _of_kind(self, value: cst.BaseExpression, kind: str) -> list[Part]:
-        if kind == "int" and not isinstance(value, cst.Integer):
-            raise Refused("takes the places to split at, not the sizes of the parts")
+        if kind == "parts" and not self._is_number(value):
+            return _places(value)
+        if kind == "sizes" and not _numbers(value):
+            raise Refused("the sizes are numbers, none of them -1")
         if kind == "axes" and isinstance(value, cst.List):  # NumPy takes tuples only
             axes = [part for each in value.elements for part in (each.value, ", ")][:-1]
             return ["(", *axes, ",)" if len(axes) == 1 else ")"]
@@ -287,10 +304,28 @@ def _bound(form: Form, call: cst.Call) -> dict[str, cst.BaseExpression]:
         value = found.get(parameter.names[0])
         if value is None and parameter.default is None:
             raise Refused(f"needs {parameter.names[0]}=")
-        is_literal = parameter.kind not in ("", "int", "axes", "array")
+        is_literal = parameter.kind not in _KINDS
         if is_literal and value is not None and _text(value) != parameter.kind:
             raise Refused(f"takes no {parameter.names[0]}=")
     return found
+
+
+def _numbers(node: cst.BaseExpression) -> list[int]:
+    """The sizes in a list that is written out; empty if one cannot be seen, or means the rest."""
+    if not isinstance(node, cst.List | cst.Tuple):
+        return []
+    values = [each.value for each in node.elements]
+    numbers = [each.evaluated_value for each in values if isinstance(each, cst.Integer)]
+    return numbers if len(numbers) == len(values) else []
+
+
+def _places(sizes: cst.BaseExpression) -> list[Part]:
+    """Where to split for parts of these sizes."""
+    if numbers := _numbers(sizes):
+        return [str(list(itertools.accumulate(numbers))[:-1])]
+    if not isinstance(sizes, cst.List | cst.Tuple) or m.findall(sizes, m.UnaryOperation()):
+        raise Refused("takes the places to split at, not the sizes of the parts")
+    return ["np.cumsum(", sizes, ")[:-1]"]
 
 
 def _text(node: cst.BaseExpression) -> str:

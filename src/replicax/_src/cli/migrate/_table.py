@@ -15,6 +15,8 @@ from typing import NamedTuple, final
 # is `rx.data.Dataset` because there is one, unless the name has a line of its own below.
 PLACES: dict[str, str] = {
     "tf.estimator": "rx.compat.v1.estimator",
+    "tf.flags": "absl_flags",
+    "tf.logging": "absl_logging",
     "tf.keras": "keras",
     "tf": "rx",
 }
@@ -47,17 +49,26 @@ RENAMED: dict[str, str] = {
     "tf.data.experimental.UNKNOWN_CARDINALITY": "rx.data.UNKNOWN_CARDINALITY",
     "tf.double": "jnp.float64",
     "tf.errors.AlreadyExistsError": "FileExistsError",
+    "tf.errors.InvalidArgumentError": "ValueError",
     "tf.errors.NotFoundError": "FileNotFoundError",
     "tf.errors.PermissionDeniedError": "PermissionError",
     "tf.constant_initializer": "keras.initializers.Constant",
     "tf.half": "jnp.float16",
+    "tf.layers.BatchNormalization": "keras.layers.BatchNormalization",
+    "tf.layers.Conv2D": "keras.layers.Conv2D",
+    "tf.layers.Dense": "keras.layers.Dense",
+    "tf.layers.Dropout": "keras.layers.Dropout",
+    "tf.layers.Flatten": "keras.layers.Flatten",
+    "tf.layers.MaxPooling2D": "keras.layers.MaxPooling2D",
     "tf.keras.__version__": "keras.__version__",
     "tf.keras.experimental.CosineDecay": "keras.optimizers.schedules.CosineDecay",
     "tf.keras.experimental.CosineDecayRestarts": "keras.optimizers.schedules.CosineDecayRestarts",
+    "tf.keras.experimental.SidecarEvaluator": "rx.train.SidecarEvaluator",
     "tf.keras.losses.Reduction.AUTO": '"sum_over_batch_size"',
     "tf.keras.losses.Reduction.NONE": "None",
     "tf.keras.losses.Reduction.SUM": '"sum"',
     "tf.keras.losses.Reduction.SUM_OVER_BATCH_SIZE": '"sum_over_batch_size"',
+    "tf.keras.utils.SidecarEvaluator": "rx.train.SidecarEvaluator",
     "tf.newaxis": "None",
     "tf.ones_initializer": "keras.initializers.Ones",
     "tf.parse_example": "rx.io.parse_example",
@@ -65,6 +76,12 @@ RENAMED: dict[str, str] = {
     "tf.python_io.TFRecordOptions": "rx.io.TFRecordOptions",
     "tf.python_io.TFRecordWriter": "rx.io.TFRecordWriter",
     "tf.random.experimental.Generator": "rx.random.Generator",
+    "tf.random.set_random_seed": "rx.random.set_seed",
+    "tf.random_normal": "rx.random.normal",
+    "tf.random_shuffle": "rx.random.shuffle",
+    "tf.random_uniform": "rx.random.uniform",
+    "tf.set_random_seed": "rx.random.set_seed",
+    "tf.truncated_normal": "rx.random.truncated_normal",
     "tf.random.experimental.get_global_generator": "rx.random.get_global_generator",
     "tf.random.experimental.set_global_generator": "rx.random.set_global_generator",
     "tf.random_normal_initializer": "keras.initializers.RandomNormal",
@@ -79,6 +96,9 @@ RENAMED: dict[str, str] = {
     "tf.types.experimental.distributed.Mirrored": "rx.types.experimental.Mirrored",
     "tf.types.experimental.distributed.PerReplica": "rx.types.experimental.PerReplica",
     "tf.zeros_initializer": "keras.initializers.Zeros",
+    "tfds.Split.TEST": '"test"',
+    "tfds.Split.TRAIN": '"train"',
+    "tfds.Split.VALIDATION": '"validation"',
 }
 
 # tf.keras.losses.NAME and tf.keras.metrics.NAME: short names of functions, also in capitals.
@@ -107,7 +127,9 @@ NOT_NEEDED = """tf.compat.v1.enable_eager_execution tf.compat.v1.enable_resource
     tf.compat.v1.enable_v2_behavior tf.compat.v1.enable_v2_tensorshape
     tf.compat.v1.logging.set_verbosity tf.config.experimental.set_memory_growth
     tf.config.optimizer.set_jit
-    tf.config.set_soft_device_placement tf.enable_eager_execution tf.enable_resource_variables
+    tf.autograph.experimental.set_loop_options tf.autograph.set_verbosity
+    tf.config.set_soft_device_placement tf.debugging.set_log_device_placement
+    tf.enable_eager_execution tf.enable_resource_variables
     tf.enable_v2_behavior tf.logging.set_verbosity"""
 
 # Keywords that have another name, by what is called.
@@ -132,8 +154,8 @@ REFUSED: dict[str, dict[str, str]] = {
 # without a dot is that of `tf` and `tf.math`. A parameter has
 #   =None     where the new call leaves it out if the old one does; another value is written there
 #   |other    an older name
-#   :int      a number that is written out; `:axes`, numbers; `:array`, of which JAX takes no lists;
-#             `:True`, only this value
+#   :axes     numbers; `:array`, of which JAX takes no lists; `:parts`, a number of parts or their
+#             sizes; `:sizes`, a list of sizes none of which is -1; `:True`, only this value
 #   _         in front: not to be had here.
 # Of several forms of a function, the first is taken that a call fits. `name=` is left out.
 CALLS = """
@@ -167,13 +189,16 @@ CALLS = """
     scalar_mul(scalar, x) -> scalar * x; sigmoid(x) -> jax.nn.sigmoid(x);
     squared_difference(x, y) -> (x - y) ** 2; to_float(x) -> cast(x, jnp.float32);
     to_int32(x) -> cast(x, jnp.int32); truediv(x, y) -> jnp.true_divide(x, y);
-    unstack(value) -> list(value);
+    unstack(value) -> list(value); is_tensor(x) -> isinstance(x, (jax.Array, rx.Variable));
+    unstack(value, num=None, axis=0) -> list(jnp.moveaxis(value, axis, 0));
+    app.run(main=main, argv=None) -> absl_app.run(main, argv);
     argmax(input, axis|dimension=0) -> jnp.argmax(input, axis=axis);
     argmin(input, axis|dimension=0) -> jnp.argmin(input, axis=axis);
     argsort(values, axis=None, _direction) -> jnp.argsort(values, axis=axis);
     argsort(values, axis=None, direction:"DESCENDING") -> jnp.argsort(-values, axis=axis);
     clip_by_global_norm(t_list, clip_norm)
         -> optax.clip_by_global_norm(clip_norm).update(t_list, optax.EmptyState());
+    boolean_mask(tensor, mask:array) -> tensor[mask];
     clip_by_value(t, clip_value_min, clip_value_max) -> jnp.clip(t, clip_value_min, clip_value_max);
     concat(values, axis|concat_dim) -> jnp.concatenate(values, axis=axis);
     convert_to_tensor(value, dtype=None) -> jnp.asarray(value, dtype=dtype);
@@ -184,34 +209,49 @@ CALLS = """
     eye(num_rows, num_columns=None) -> jnp.eye(num_rows, num_columns);
     gather(params, indices:array, _validate_indices, axis=0, _batch_dims)
         -> jnp.take(params, indices, axis=axis);
-    global_norm(t_list) -> optax.global_norm(t_list);
+    global_norm(t_list) -> jnp.sqrt(sum(jnp.sum(jnp.square(each)) for each in t_list));
+    decode_raw(input_bytes|bytes, out_type) -> np.frombuffer(input_bytes, out_type);
+    get_logger() -> logging.getLogger("replicax");
     io.decode_raw(input_bytes, out_type) -> np.frombuffer(input_bytes, out_type);
+    l2_normalize(x, axis|dim:axes=None, epsilon=1e-12) -> x * jax.lax.rsqrt(jnp.maximum(
+        jnp.sum(jnp.square(x), axis=axis, keepdims=True), epsilon));
+    linalg.l2_normalize(x, axis:axes=None, epsilon=1e-12) -> x * jax.lax.rsqrt(jnp.maximum(
+        jnp.sum(jnp.square(x), axis=axis, keepdims=True), epsilon));
     linalg.cholesky(input) -> jnp.linalg.cholesky(input);
     linalg.eye(num_rows, num_columns=None) -> jnp.eye(num_rows, num_columns);
+    linalg.global_norm(t_list)
+        -> jnp.sqrt(sum(jnp.sum(jnp.square(each)) for each in t_list));
     linalg.matmul(a, b, _transpose_a, transpose_b:True) -> jnp.matmul(a, jnp.swapaxes(b, -1, -2));
     linalg.norm(tensor, _ord, axis:axes=None, keepdims=None)
         -> jnp.linalg.norm(tensor, axis=axis, keepdims=keepdims);
     log_softmax(logits, axis=None) -> jax.nn.log_softmax(logits, axis=axis);
     matmul(a, b, _transpose_a, transpose_b:True) -> jnp.matmul(a, jnp.swapaxes(b, -1, -2));
     matmul(a, b, transpose_a:True) -> jnp.matmul(jnp.swapaxes(a, -1, -2), b);
-    nn.embedding_lookup(params, ids) -> jnp.take(params, ids, axis=0);
     nn.gelu(features, approximate=False) -> jax.nn.gelu(features, approximate=approximate);
+    nn.l2_normalize(x, axis|dim:axes=None, epsilon=1e-12) -> x * jax.lax.rsqrt(jnp.maximum(
+        jnp.sum(jnp.square(x), axis=axis, keepdims=True), epsilon));
     nn.leaky_relu(features, alpha=0.2) -> jax.nn.leaky_relu(features, alpha);
     nn.log_softmax(logits, axis=None) -> jax.nn.log_softmax(logits, axis=axis);
+    nn.moments(x, axes:axes, _shift, keepdims|keep_dims=None)
+        -> (jnp.mean(x, axis=axes, keepdims=keepdims), jnp.var(x, axis=axes, keepdims=keepdims));
     nn.sigmoid_cross_entropy_with_logits(labels, logits)
         -> optax.sigmoid_binary_cross_entropy(logits, labels);
     nn.softmax(logits, axis=None) -> jax.nn.softmax(logits, axis=axis);
     nn.softmax_cross_entropy_with_logits(labels, logits)
         -> optax.softmax_cross_entropy(logits, labels);
+    nn.softmax_cross_entropy_with_logits_v2(labels, logits)
+        -> optax.softmax_cross_entropy(logits, labels);
     nn.softplus(features) -> jax.nn.softplus(features);
     nn.softsign(features) -> jax.nn.soft_sign(features);
     nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         -> optax.softmax_cross_entropy_with_integer_labels(logits, labels);
+    nn.top_k(input, k, _sorted) -> jax.lax.top_k(input, k);
     norm(tensor, _ord, axis:axes=None, keepdims=None)
         -> jnp.linalg.norm(tensor, axis=axis, keepdims=keepdims);
     one_hot(indices, depth, _on_value, _off_value, axis=None, dtype=None)
         -> jax.nn.one_hot(indices, depth, axis=axis, dtype=dtype);
-    one_hot(indices, depth) -> np.eye(depth, dtype=np.float32)[indices];
+    one_hot(indices, depth)
+        -> (np.asarray(indices)[..., None] == np.arange(depth)).astype(np.float32);
     ones(shape, dtype=None) -> jnp.ones(shape, dtype);
     ones_like(input|tensor, dtype=None) -> jnp.ones_like(input, dtype=dtype);
     pad(tensor, paddings, _mode, constant_values=None)
@@ -224,20 +264,27 @@ CALLS = """
         -> jax.scipy.special.logsumexp(input_tensor, axis=axis, keepdims=keepdims);
     repeat(input, repeats, axis=None) -> jnp.repeat(input, repeats, axis=axis);
     reverse(tensor, axis:axes) -> jnp.flip(tensor, axis);
+    slice(input_, begin, size:sizes) -> jax.lax.dynamic_slice(input_, begin, size);
     softmax(logits, axis=None) -> jax.nn.softmax(logits, axis=axis);
     softplus(features) -> jax.nn.softplus(features);
     softsign(features) -> jax.nn.soft_sign(features);
     sort(values, axis=None, _direction) -> jnp.sort(values, axis=axis);
     sort(values, axis=None, direction:"DESCENDING") -> -jnp.sort(-values, axis=axis);
-    split(value, num_or_size_splits:int, axis=0) -> jnp.split(value, num_or_size_splits, axis=axis);
+    split(value, num_or_size_splits:parts, axis=0)
+        -> jnp.split(value, num_or_size_splits, axis=axis);
     squeeze(input, axis|squeeze_dims:axes=None) -> jnp.squeeze(input, axis=axis);
     stack(values, axis=None) -> jnp.stack(values, axis=axis);
     stop_gradient(input) -> jax.lax.stop_gradient(input);
+    top_k(input, k, _sorted) -> jax.lax.top_k(input, k);
+    train.AdagradOptimizer(learning_rate, initial_accumulator_value=0.1) -> rx.Optimizer(
+        optax.adagrad(learning_rate, initial_accumulator_value, eps=0.0));
     train.AdamOptimizer(learning_rate=0.001, beta1=None, beta2=None, epsilon=None)
         -> rx.Optimizer(optax.adam(learning_rate, b1=beta1, b2=beta2, eps=epsilon));
     train.GradientDescentOptimizer(learning_rate) -> rx.Optimizer(optax.sgd(learning_rate));
-    train.MomentumOptimizer(learning_rate, momentum)
-        -> rx.Optimizer(optax.sgd(learning_rate, momentum=momentum));
+    train.MomentumOptimizer(learning_rate, momentum, _use_locking, _name, use_nesterov=None)
+        -> rx.Optimizer(optax.sgd(learning_rate, momentum=momentum, nesterov=use_nesterov));
+    train.RMSPropOptimizer(learning_rate, decay=0.9, momentum=None, epsilon=1e-10) -> rx.Optimizer(
+        optax.rmsprop(learning_rate, decay, epsilon, 1.0, eps_in_sqrt=True, momentum=momentum));
     transpose(a, perm=None) -> jnp.transpose(a, perm);
     zeros(shape, dtype=None) -> jnp.zeros(shape, dtype);
     zeros_like(input|tensor, dtype=None) -> jnp.zeros_like(input, dtype=dtype);
@@ -251,6 +298,75 @@ CALLS += "".join(
     }.items()
 )
 
+# Means over all rows; where weights are given, they are not.
+CALLS += """
+    compat.v1.losses.absolute_difference(labels, predictions)
+        -> jnp.mean(jnp.abs(predictions - labels));
+    compat.v1.losses.mean_squared_error(labels, predictions)
+        -> jnp.mean(jnp.square(predictions - labels));
+    compat.v1.losses.sigmoid_cross_entropy(multi_class_labels, logits)
+        -> jnp.mean(optax.sigmoid_binary_cross_entropy(logits, multi_class_labels));
+    compat.v1.losses.softmax_cross_entropy(onehot_labels, logits)
+        -> jnp.mean(optax.softmax_cross_entropy(logits, onehot_labels));
+    compat.v1.losses.sparse_softmax_cross_entropy(labels, logits)
+        -> jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels));
+"""
+
+# What Keras had of its own; Keras 3 has it as `keras.ops`.
+CALLS += "".join(
+    f"keras.backend.{name}(x) -> keras.ops.{name}(x);"
+    for name in """abs cos exp log ones_like relu round sigmoid sign sin softplus softsign sqrt
+    square tanh transpose zeros_like""".split()
+)
+CALLS += "".join(
+    f"keras.backend.{name}(x, axis:axes=None, keepdims=None)"
+    f" -> keras.ops.{name}(x, axis=axis, keepdims=keepdims);"
+    for name in "all any logsumexp max mean min prod std sum var".split()
+)
+CALLS += "".join(
+    f"keras.backend.{name}(x, y) -> keras.ops.{name}(x, y);"
+    for name in "equal greater greater_equal less less_equal maximum minimum not_equal".split()
+)
+CALLS += """
+    keras.backend.argmax(x, axis=-1) -> keras.ops.argmax(x, axis=axis);
+    keras.backend.argmin(x, axis=-1) -> keras.ops.argmin(x, axis=axis);
+    keras.backend.arange(start, stop=None, step=None, dtype="int32")
+        -> keras.ops.arange(start, stop, step, dtype=dtype);
+    keras.backend.cast(x, dtype) -> keras.ops.cast(x, dtype);
+    keras.backend.clip(x, min_value, max_value) -> keras.ops.clip(x, min_value, max_value);
+    keras.backend.concatenate(tensors, axis=-1) -> keras.ops.concatenate(tensors, axis=axis);
+    keras.backend.cumsum(x, axis=0) -> keras.ops.cumsum(x, axis=axis);
+    keras.backend.expand_dims(x, axis=-1) -> keras.ops.expand_dims(x, axis);
+    keras.backend.flatten(x) -> keras.ops.reshape(x, (-1,));
+    keras.backend.gather(reference, indices) -> keras.ops.take(reference, indices, axis=0);
+    keras.backend.get_value(x) -> np.asarray(x); keras.backend.int_shape(x) -> tuple(x.shape);
+    keras.backend.l2_normalize(x, axis=None) -> x * keras.ops.rsqrt(keras.ops.maximum(
+        keras.ops.sum(keras.ops.square(x), axis=axis, keepdims=True), 1e-12));
+    keras.backend.ndim(x) -> len(x.shape);
+    keras.backend.one_hot(indices, num_classes) -> keras.ops.one_hot(indices, num_classes);
+    keras.backend.permute_dimensions(x, pattern) -> keras.ops.transpose(x, pattern);
+    keras.backend.pow(x, a) -> keras.ops.power(x, a);
+    keras.backend.random_normal(shape, mean=0.0, stddev=1.0)
+        -> rx.random.normal(shape, mean, stddev);
+    keras.backend.random_uniform(shape, minval=0.0, maxval=1.0)
+        -> rx.random.uniform(shape, minval, maxval);
+    keras.backend.repeat_elements(x, rep, axis) -> keras.ops.repeat(x, rep, axis=axis);
+    keras.backend.reshape(x, shape) -> keras.ops.reshape(x, shape);
+    keras.backend.set_value(x, value) -> x.assign(value);
+    keras.backend.softmax(x, axis=-1) -> keras.ops.softmax(x, axis=axis);
+    keras.backend.squeeze(x, axis) -> keras.ops.squeeze(x, axis=axis);
+    keras.backend.stack(x, axis=0) -> keras.ops.stack(x, axis=axis);
+    keras.backend.stop_gradient(variables) -> keras.ops.stop_gradient(variables);
+    keras.backend.tile(x, n) -> keras.ops.tile(x, n);
+"""
+
+# Functions that give a plain tuple here, which may be taken apart as before.
+GIVE_TUPLES = "tf.math.top_k tf.nn.top_k tf.shape"
+
+# Functions that take a tuple for a shape.
+TAKE_SHAPES = """tf.broadcast_to tf.fill tf.image.resize tf.ones tf.random.normal
+    tf.random.truncated_normal tf.random.uniform tf.reshape tf.zeros"""
+
 # Where they train variables that are not Keras's.
 OWN_OPTIMIZERS = """
     keras.optimizers.SGD(learning_rate|lr=0.01, momentum=None, nesterov=None)
@@ -260,7 +376,8 @@ OWN_OPTIMIZERS = """
 """
 
 # Functions that `keras.ops` does not have, or that take no variables of Keras.
-NOT_OF_KERAS = """arange digamma eye float32 full gammaln int32 linspace named_scope ones zeros"""
+NOT_OF_KERAS = """arange digamma dynamic_slice eye float32 full gammaln int32 linspace
+    named_scope ones zeros"""
 OTHERWISE_IN_KERAS: dict[str, str] = {"asarray": "convert_to_tensor", "soft_sign": "softsign"}
 
 # Names of activations, which layers of Keras take, and save, as texts.
@@ -459,7 +576,7 @@ THOUGHT: dict[str, str] = {
     "tf.keras.preprocessing.text.*": "Python in dataset.map",
     "tf.keras.premade.*": "a model of keras.layers",
     "tf.keras.utils.audio_dataset_from_directory": "it needs TensorFlow: rx.data.Dataset",
-    "tf.keras.utils.experimental.*": "there are no parameter servers",
+    "tf.keras.utils.experimental.*": "coordinator.create_per_worker_dataset, in a loop of your own",
     "tf.keras.utils.multi_gpu_model": "make the model in the scope of a MirroredStrategy",
     "tf.keras.wrappers.*": "keras.wrappers.SKLearnClassifier and SKLearnRegressor",
     "tf.layers.*": "keras.layers: make the layers in the scope, call them in the step",
@@ -485,14 +602,6 @@ THOUGHT: dict[str, str] = {
     "tf.py_func": "call the function: dataset.map takes any Python",
     "tf.py_function": "call the function: dataset.map takes any Python",
     "tf.random.*": "a method of rx.random.Generator, or jax.random with generator.next_key()",
-    "tf.random.normal": "generator.normal(shape), with a rx.random.Generator made in the scope",
-    "tf.random.set_seed": (
-        "keras.utils.set_random_seed(seed), rx.random.Generator.from_seed(seed), seed= of shuffle"
-    ),
-    "tf.random.truncated_normal": "generator.truncated_normal(shape), with a rx.random.Generator",
-    "tf.random.uniform": "generator.uniform(shape), with a rx.random.Generator made in the scope",
-    "tf.random_normal": "generator.normal(shape), with a rx.random.Generator made in the scope",
-    "tf.random_uniform": "generator.uniform(shape), with a rx.random.Generator made in the scope",
     "tf.raw_ops.*": "functions of jnp and jax.lax",
     "tf.saturate_cast": "jnp.clip(x, jnp.iinfo(dtype).min, jnp.iinfo(dtype).max).astype(dtype)",
     "tf.sequence_mask": "jnp.arange(maximum) < lengths[..., None]",
@@ -525,7 +634,8 @@ THOUGHT: dict[str, str] = {
     "tf.variable_scope": "leave it out: variables are kept by you",
     "tf.version.*": "rx.__version__",
     "tf.xla.*": "jax.jit and jax.lax",
-    "tfds.*": "strategies take a tf.data data set as it is; or write it to files for rx.data",
+    "tfds.*": "strategies take a tf.data data set as it is; without TensorFlow: "
+    "rx.data.Dataset.from_source(tfds.data_source(name, split=split))",
 }
 
 # --- what there is nothing for -------------------------------------------------------------------
@@ -539,17 +649,10 @@ UNSUPPORTED: dict[str, str] = {
     "tf.data.experimental.service.*": "there is no input service",
     "tf.disable_eager_execution": "there are no graphs: lines run when they are reached",
     "tf.disable_v2_behavior": "there are no graphs: lines run when they are reached",
-    "tf.distribute.ParameterServerStrategy": "MultiWorkerMirroredStrategy trains in step",
     "tf.distribute.Server": "replicax launch starts workers that join by themselves",
-    "tf.distribute.coordinator.*": "there are no parameter servers",
-    "tf.distribute.experimental.ParameterServerStrategy": (
-        "MultiWorkerMirroredStrategy trains in step"
-    ),
     "tf.distribute.experimental.PreemptionWatcher": (
         "rx.distribute.experimental.PreemptionCheckpointHandler saves and leaves"
     ),
-    "tf.distribute.experimental.coordinator.*": "there are no parameter servers",
-    "tf.distribute.experimental.partitioners.*": "rx.Variable(..., layout=...) splits a variable",
     "tf.distribute.experimental.rpc.*": "workers do not call each other",
     "tf.estimator.*": "only Estimator, with a model_fn of your own, is here",
     "tf.feature_column.*": "make the features in dataset.map",
@@ -568,7 +671,7 @@ UNSUPPORTED: dict[str, str] = {
     "tf.train.MonitoredTrainingSession": "there are no sessions: call the functions",
     "tf.train.Server": "replicax launch starts workers that join by themselves",
     "tf.train.SyncReplicasOptimizer": "optimizers sum gradients over the replicas by themselves",
-    "tf.train.replica_device_setter": "there are no parameter servers",
+    "tf.train.replica_device_setter": "ParameterServerStrategy places variables by itself",
 }
 
 # --- objects: what they are, and what is different in their methods ------------------------------
@@ -593,6 +696,7 @@ CLASSES: dict[str, str] = {
     "ReplicaContext": "rx.distribute.ReplicaContext",
     "Strategy": "rx.distribute.Strategy",
     "SummaryWriter": "rx.summary.SummaryWriter",
+    "Tensor": "jax.Array",
     "StrategyExtended": "rx.distribute.StrategyExtended",
     "TFRecordWriter": "rx.io.TFRecordWriter",
     "Variable": "rx.Variable",
@@ -626,10 +730,10 @@ RETURNS: dict[str, str] = {
     "rx.distribute.get_replica_context": "ReplicaContext",
     "rx.distribute.get_strategy": "Strategy",
     "tf.GradientTape": "GradientTape",
-    "tf.distribute.ParameterServerStrategy": "Strategy",
-    "tf.distribute.coordinator.ClusterCoordinator": "ClusterCoordinator",
-    "tf.distribute.experimental.ParameterServerStrategy": "Strategy",
-    "tf.distribute.experimental.coordinator.ClusterCoordinator": "ClusterCoordinator",
+    "rx.distribute.ParameterServerStrategy": "Strategy",
+    "rx.distribute.coordinator.ClusterCoordinator": "ClusterCoordinator",
+    "rx.distribute.experimental.ParameterServerStrategy": "Strategy",
+    "rx.distribute.experimental.coordinator.ClusterCoordinator": "ClusterCoordinator",
     "tf.InteractiveSession": "Session",
     "tf.Session": "Session",
     "tf.train.MonitoredTrainingSession": "Session",
@@ -727,6 +831,12 @@ TELLING: dict[str, str] = {
 RENAMED_METHODS: dict[str, str] = {
     "Dataset.make_one_shot_iterator": "iter",
     "Metric.reset_states": "Metric.reset_state",
+    "Shape.as_list": "list",
+    "Shape.ndims": "len",
+    "Shape.num_elements": "np.prod",
+    "Shape.rank": "len",
+    "Tensor.get_shape": "Tensor.shape",
+    "Tensor.set_shape": "",
     "Optimizer.lr": "Optimizer.learning_rate",
     "Strategy.call_for_each_replica": "Strategy.run",
     "Strategy.unwrap": "Strategy.experimental_local_results",
@@ -762,20 +872,14 @@ THOUGHT_METHODS: dict[str, str] = {
     "Options.*": "rx.data.Options does not have it",
     "PreemptionCheckpointHandler.*": "the handler of replicax does not have it",
     "ReplicaContext.*": "rx.distribute.ReplicaContext does not have it",
-    "Shape.as_list": "list(x.shape): a shape is a tuple",
     "Shape.assert_is_compatible_with": "assert x.shape == shape",
     "Shape.is_fully_defined": "leave it out: shapes are known",
-    "Shape.ndims": "x.ndim",
-    "Shape.num_elements": "x.size",
-    "Shape.rank": "x.ndim",
     "Strategy.*": "rx.distribute.Strategy does not have it",
     "Strategy.colocate_vars_with": "strategy.extended.colocate_vars_with",
     "Strategy.configure": "leave it out: there are no sessions to configure",
     "StrategyExtended.*": "rx.distribute.StrategyExtended does not have it",
     "SummaryWriter.*": "rx.summary.SummaryWriter does not have it",
     "TFRecordWriter.*": "rx.io.TFRecordWriter does not have it",
-    "Tensor.get_shape": "x.shape, a tuple",
-    "Tensor.set_shape": "leave it out: shapes are known",
     "Variable.*": "rx.Variable does not have it",
     "Variable.eval": "variable.numpy()",
     "Variable.initializer": "leave it out: variables are ready when they are made",
@@ -785,8 +889,6 @@ THOUGHT_METHODS: dict[str, str] = {
     "function.get_concrete_function": "call it: a function is compiled at its first call",
 }
 UNSUPPORTED_METHODS: dict[str, str] = {
-    "ClusterCoordinator.*": "there are no parameter servers",
-    "ClusterCoordinator.schedule": "strategy.run on all workers, which train in step",
     "Session.*": "there are no sessions: call the functions",
     "Session.run": "there are no sessions: call the function that computes it",
 }

@@ -12,8 +12,19 @@ import libcst.matchers as m
 from libcst.metadata import Access, GlobalScope
 
 from replicax._src._typing import override
-from replicax._src.cli.migrate._edits import Edits, Place, Range
+from replicax._src.cli.migrate._edits import Place, Range
 from replicax._src.cli.migrate._source import Source
+from replicax._src.cli.migrate._turned import Asked, Turned, as_one
+
+
+@final
+class _Block(NamedTuple):
+    """The lines under a tape that compute the loss."""
+
+    node: cst.With
+    lines: tuple[cst.BaseStatement, ...]
+    """All of the block, up to the line in it that asks for gradients."""
+    end: Place
 
 
 @final
@@ -29,7 +40,9 @@ class Tapes:
         ]
         targets = [_target(call) for call in self._gradients]
         self._losses = {each for each in targets if each is not None}
-        self._turned: dict[cst.CSTNode, Turned | None] = {}
+        self._turned: dict[cst.With, Turned | None] = {}
+
+    # --- what is said of tapes that are left ------------------------------------------------------
 
     def block(self, tape: cst.CSTNode) -> str | None:
         """What to do with the block of `with tf.GradientTape() as tape:`; None if only the loss.
@@ -37,13 +50,14 @@ class Tapes:
         Args:
           tape: the name, in the `with`.
         """
-        at: cst.CSTNode | None = tape
-        while at is not None and not isinstance(at, cst.With):
-            at = self._source.parent(at)
-        call = None if at is None else self._only_gradient(at)
-        if at is None or call is None or not (more := self._read_below(at, _loss(call))):
+        at = self._with_of(tape)
+        calls = [] if at is None else self._asking(at)
+        if at is None or len(calls) != 1:
             return None
-        return f"make the block a function, loss_fn, that returns {_loss(call)}, {_as_one(more)}"
+        loss = _loss(calls[0])
+        if not (more := self._read_below(self._block(at), [loss])):
+            return None
+        return f"make the block a function, loss_fn, that returns {loss}, {as_one(more)}"
 
     def gradient(self, call: cst.Call) -> str:
         """The line that takes the place of `gradients = tape.gradient(loss, variables)`."""
@@ -56,20 +70,28 @@ class Tapes:
         sources = _argument(call, 1, "sources")
         variables = code(sources) if sources is not None else ""
         variables = variables if variables and "\n" not in variables else "variables"
-        block = self._block_of(call)
-        more = [] if block is None else self._read_below(block, _loss(call))
-        if more and block is not None and self._only_gradient(block) is call:
-            value = f"({_loss(call)}, {_as_one(more)})"
+        at = self._asked(call)
+        more = [] if at is None else self._read_below(self._block(at), [_loss(call)])
+        if more and at is not None and self._asking(at) == [call]:
+            value = f"({_loss(call)}, {as_one(more)})"
             return f"{value}, {gradients} = rx.value_and_grad(loss_fn, {variables}, has_aux=True)"
         return f"{_loss(call)}, {gradients} = rx.value_and_grad(loss_fn, {variables})"
 
-    def _only_gradient(self, block: cst.With) -> cst.Call | None:
-        """The one call that asks the tape of a block; None if several do, or none below it."""
-        found = [call for call in self._gradients if self._block_of(call) is block]
-        return found[0] if len(found) == 1 else None
+    # --- which tape is asked, and where its lines end ---------------------------------------------
 
-    def _block_of(self, call: cst.Call) -> cst.With | None:
-        """The block of the tape that is asked, which stands above the call."""
+    def _with_of(self, tape: cst.CSTNode) -> cst.With | None:
+        at: cst.CSTNode | None = tape
+        while at is not None and not isinstance(at, cst.With):
+            at = self._source.parent(at)
+        return at
+
+    def _asking(self, block: cst.With) -> list[cst.Call]:
+        """The calls that ask the tapes of a block, in the order of the file."""
+        found = [call for call in self._gradients if self._asked(call) is block]
+        return sorted(found, key=self._source.start)
+
+    def _asked(self, call: cst.Call) -> cst.With | None:
+        """The block of the tape that is asked, which stands above the call, or around its line."""
         assert isinstance(call.func, cst.Attribute)
         tape = call.func.value
         scope = self._source.scope(call)
@@ -80,36 +102,64 @@ class Tapes:
             at: cst.CSTNode | None = getattr(assignment, "node", None)
             while at is not None and not isinstance(at, cst.With | cst.BaseSuite):
                 at = self._source.parent(at)
-            if isinstance(at, cst.With) and self._source.end(at) <= self._source.start(call):
+            if isinstance(at, cst.With) and (
+                self._source.end(at) <= self._source.start(call) or self._line_in(at, call)
+            ):
                 blocks.append(at)
         return max(blocks, key=self._source.start, default=None)
 
-    def _read_below(self, block: cst.With, loss: str) -> list[str]:
+    def _line_in(self, block: cst.With, node: cst.CSTNode) -> cst.BaseStatement | None:
+        """The line of a block itself that a node is in."""
+        at: cst.CSTNode | None = node
+        while at is not None and self._source.parent(at) is not block.body:
+            at = self._source.parent(at)
+        is_simple = isinstance(at, cst.SimpleStatementLine)
+        return at if is_simple else None
+
+    def _block(self, block: cst.With) -> _Block:
+        asking = [line for call in self._asking(block) if (line := self._line_in(block, call))]
+        lines = [each for each in block.body.body if isinstance(each, cst.BaseStatement)]
+        if not asking:
+            return _Block(block, tuple(lines), self._source.end(block))
+        first = min(map(lines.index, asking))
+        return _Block(block, tuple(lines[:first]), self._source.start(lines[first]))
+
+    # --- what is given in the lines, and read below them ------------------------------------------
+
+    def _given_in(self, block: _Block) -> list[str]:
+        """The names that the lines of a block give."""
+        scope = self._source.scope(block.node)
+        found = [
+            each.value
+            for each in _names_in(block)
+            if self._source.is_bound(each) and self._source.scope(each) is scope
+        ]
+        return list(dict.fromkeys(found))
+
+    def _read_below(self, block: _Block, losses: list[str]) -> list[str]:
         """The names that a block gives and that are read below it, in the order of the block."""
-        scope, end = self._source.scope(block), self._source.end(block)
+        scope = self._source.scope(block.node)
         if scope is None:
             return []
         found: list[str] = []
-        for node in m.findall(block.body, m.Name()):
-            assert isinstance(node, cst.Name)
-            is_given = self._source.is_bound(node) and self._source.scope(node) is scope
-            if not is_given or node.value in (loss, *found):
+        for name in self._given_in(block):
+            if name in losses:
                 continue
-            places = {each for given in scope[node.value] for each in given.references}
-            places.update(scope.accesses[node.value])  # in loops, also above the block
+            places = {each for given in scope[name] for each in given.references}
+            places.update(scope.accesses[name])  # in loops, also above the block
             again = [
                 self._source.end(statement)
-                for given in scope[node.value]
+                for given in scope[name]
                 if (statement := self._statement_of(getattr(given, "node", None))) is not None
-                and self._source.start(statement) >= end
+                and self._source.start(statement) >= block.end
                 and (line := self._source.parent(statement)) is not None
-                and self._source.parent(line) is self._source.parent(block)
+                and self._source.parent(line) in (self._source.parent(block.node), block.node.body)
             ]
             if any(self._is_read_outside(each, block, again) for each in places):
-                found.append(node.value)
+                found.append(name)
         return found
 
-    def _is_read_outside(self, access: Access, block: cst.With, again: list[Place]) -> bool:
+    def _is_read_outside(self, access: Access, block: _Block, again: list[Place]) -> bool:
         """Whether what a block gave is read later: not as a loss, nor given again.
 
         Later is below the block, above it in the same loop, and in functions of a module.
@@ -117,14 +167,14 @@ class Tapes:
         place = self._source.start(access.node)
         if access.node in self._losses:
             return False
-        if place >= self._source.end(block):
+        if place >= block.end:
             return not any(each <= place for each in again)
-        if place >= self._source.start(block):
+        if place >= self._source.start(block.node):
             return False
-        scope = self._source.scope(block)
+        scope = self._source.scope(block.node)
         if isinstance(scope, GlobalScope) and self._source.scope(access.node) is not scope:
             return True
-        loop = self._loop_around(block)
+        loop = self._loop_around(block.node)
         return loop is not None and place >= self._source.start(loop)
 
     def _loop_around(self, block: cst.With) -> cst.CSTNode | None:
@@ -142,94 +192,158 @@ class Tapes:
 
     # --- tapes that are turned by themselves ------------------------------------------------------
 
-    def turned(self, tape: cst.CSTNode) -> "Turned | None":
-        """What takes the place of a tape, in its simple shape: one block, one gradient below it.
+    def turned(self, tape: cst.CSTNode) -> Turned | None:
+        """What takes the place of a tape, where that can be written.
+
+        It is one block, whose tapes are asked in lines of their own, below it or at its end.
 
         Args:
           tape: the name `tf.GradientTape`, in the `with`.
         """
-        if tape not in self._turned:
-            self._turned[tape] = self._found(tape)
-        return self._turned[tape]
-
-    def is_turned(self, gradient: cst.Call) -> bool:
-        """Whether the tape that is asked for gradients is turned."""
-        return any(each is not None and each.gradient is gradient for each in self._turned.values())
-
-    def _found(self, tape: cst.CSTNode) -> "Turned | None":
-        call = self._source.parent(tape)
-        item = self._source.parent(call) if isinstance(call, cst.Call) else None
-        block = self._source.parent(item) if isinstance(item, cst.WithItem) else None
-        if not isinstance(call, cst.Call) or not isinstance(block, cst.With):
+        block = self._with_of(tape)
+        if block is None:
             return None
-        has_others = any(
-            each.keyword is None or each.keyword.value != "persistent" for each in call.args
+        if block not in self._turned:
+            self._turned[block] = self._found(block)
+        return self._turned[block]
+
+    def is_turned(self, call: cst.Call) -> bool:
+        """Whether a call of a tape's method goes with the tape."""
+        return any(
+            each is not None and (call in each.watching or call in [a.call for a in each.asked])
+            for each in self._turned.values()
         )
-        gradient = self._only_gradient(block)
-        if len(block.items) > 1 or has_others or gradient is None or block.asynchronous:
-            return None
-        statement = self._source.parent(gradient)
-        target, sources = _target(gradient), _argument(gradient, 1, "sources")
+
+    def _found(self, node: cst.With) -> Turned | None:
         if (
-            not isinstance(block.body, cst.IndentedBlock)
-            or not isinstance(block.lpar, cst.MaybeSentinel)
-            or not isinstance(statement, cst.Assign)
-            or not m.matches(statement, m.Assign([m.AssignTarget(m.Name())]))
-            or not isinstance(target, cst.Name)
-            or sources is None
-            or len(gradient.args) != 2
-            or not self._is_beside(statement, block)
-            or self._is_used_otherwise(block, gradient)
-            or _cannot_be_a_function(block.body)
+            node.asynchronous
+            or not isinstance(node.body, cst.IndentedBlock)
+            or not isinstance(node.lpar, cst.MaybeSentinel)
+            or not all(map(_is_plain_tape, node.items))
         ):
             return None
+        block = self._block(node)
+        asked = [self._asked_line(call, node) for call in self._asking(node)]
+        lines = [each for each in asked if each is not None]
+        if len(lines) != len(asked):
+            return None
+        watching = self._watching(block)
         given = self._given_in(block)
-        between = (self._source.end(block), self._source.start(statement))
-        if target.value not in given or self._reads(given, between, sources):
+        if self._is_used_otherwise(node, lines, watching) or _cannot_be_a_function(block, given):
+            return None
+        is_inside = block.end < self._source.end(node)
+        if (is_inside or not lines) and not _can_be_moved(node):
+            return None
+        if not lines:
+            return None if watching else Turned(block.node, block.lines, (), (), (), ())
+        watched = [each for call in watching for each in m.findall(call.args[0], m.Name())]
+        sources = [name for each in lines for name in m.findall(each.variables, m.Name())]
+        by_arrays = bool(watching) and lines[0].array is not None
+        if watching and not by_arrays and not self._are_variables(watching, lines):
+            return None
+        if by_arrays and (len(lines) > 1 or len(watched) != 1 or len(sources) != 1):
+            return None
+        between = (block.end, self._source.start(lines[0].statement))
+        if any(each.loss not in given for each in lines) or self._reads(given, between, lines):
             return None
         outside = [name for name in given if self._is_given_before(name, block)]
         captured = [name for name in outside if self._is_needed_first(name, block)]
-        more = self._read_below(block, target.value)
+        losses = [each.loss for each in lines]
+        more = self._read_below(block, [] if by_arrays else losses)  # JAX does not return it
         return Turned(
-            block, gradient, statement, sources, target.value, tuple(more), tuple(captured)
+            block.node, block.lines, tuple(lines), tuple(more), tuple(captured), tuple(watching)
         )
 
-    def _is_beside(self, statement: cst.Assign, block: cst.With) -> bool:
+    def _asked_line(self, call: cst.Call, block: cst.With) -> Asked | None:
+        """A line `gradients = tape.gradient(loss, variables)` beside or in a block."""
+        value: cst.CSTNode | None = call
+        variables, target = _argument(call, 1, "sources"), _target(call)
+        array: cst.BaseExpression | None = variables if isinstance(variables, cst.Name) else None
+        parent = self._source.parent(call)
+        if m.matches(
+            parent or call,
+            m.Subscript(slice=[m.SubscriptElement(m.Index(m.Integer("0")))]),
+        ):
+            if not isinstance(variables, cst.List) or len(variables.elements) != 1:
+                return None
+            value, variables = parent, variables.elements[0].value
+            array = variables if isinstance(variables, cst.Name) else None
+        statement = self._source.parent(value) if value is not None else None
+        if (
+            not isinstance(statement, cst.Assign)
+            or statement.value is not value
+            or not m.matches(statement, m.Assign([m.AssignTarget(m.Name())]))
+            or not isinstance(target, cst.Name)
+            or variables is None
+            or len(call.args) != 2
+            or (value is not call and array is None)
+        ):
+            return None
         line = self._source.parent(statement)
-        return line is not None and self._source.parent(line) is self._source.parent(block)
+        above = self._source.parent(line) if line is not None else None
+        if above is not self._source.parent(block) and above is not block.body:
+            return None
+        return Asked(call, statement, variables, target.value, array)
 
-    def _is_used_otherwise(self, block: cst.With, gradient: cst.Call) -> bool:
-        """Whether a tape is used for more than the one gradient: `tape.watch(x)`, `f(tape)`."""
-        name = block.items[0].asname
+    def _watching(self, block: _Block) -> list[cst.Call]:
+        """The lines `tape.watch(x)` of a block."""
+        names = {
+            item.asname.name.value
+            for item in block.node.items
+            if item.asname is not None and isinstance(item.asname.name, cst.Name)
+        }
+        found = []
+        for line in block.lines:
+            call = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
+            call = call.value if isinstance(call, cst.Expr) else None
+            if isinstance(call, cst.Call) and len(call.args) == 1:
+                func = call.func
+                if m.matches(func, m.Attribute(m.Name(), m.Name("watch"))):
+                    assert isinstance(func, cst.Attribute) and isinstance(func.value, cst.Name)
+                    if func.value.value in names:
+                        found.append(call)
+        return found
+
+    def _are_variables(self, watching: list[cst.Call], lines: list[Asked]) -> bool:
+        """Whether only variables are watched, which they are anyway."""
+        code = self._source.module.code_for_node
+        asked = {code(each.variables) for each in lines}
+        return all(
+            code(call.args[0].value) in asked
+            and code(call.args[0].value).endswith(("trainable_variables", "trainable_weights"))
+            for call in watching
+        )
+
+    def _is_used_otherwise(
+        self, block: cst.With, lines: list[Asked], watching: list[cst.Call]
+    ) -> bool:
+        """Whether a tape is used for more than the gradients: `f(tape)`."""
         scope = self._source.scope(block)
-        assert name is not None and isinstance(name.name, cst.Name) and scope is not None
-        places = [getattr(each, "node", block) for each in scope[name.name.value]]
+        assert scope is not None
+        known = {
+            call.func.value
+            for call in [*(each.call for each in lines), *watching]
+            if isinstance(call.func, cst.Attribute)
+        }
         start = self._source.start(block)
-        following = [place for each in places if (place := self._source.start(each)) > start]
-        later = [place for place in following if place > self._source.end(block)]
-        end = min(later, default=(sys.maxsize, 0))
-        reads = {access for each in scope[name.name.value] for access in each.references}
-        used = [access.node for access in reads if start < self._source.start(access.node) < end]
-        assert isinstance(gradient.func, cst.Attribute)
-        return any(node is not gradient.func.value for node in used)
+        for item in block.items:
+            assert item.asname is not None and isinstance(item.asname.name, cst.Name)
+            given = list(scope[item.asname.name.value])
+            places = [self._source.start(getattr(each, "node", block)) for each in given]
+            later = [place for place in places if place > self._source.end(block)]
+            end = min(later, default=(sys.maxsize, 0))
+            reads = {access.node for each in given for access in each.references}
+            used = [node for node in reads if start < self._source.start(node) < end]
+            if any(node not in known for node in used):
+                return True
+        return False
 
-    def _given_in(self, block: cst.With) -> list[str]:
-        """The names that the lines of a block give."""
-        scope = self._source.scope(block)
-        names = [each for each in m.findall(block.body, m.Name()) if isinstance(each, cst.Name)]
-        found = [
-            each.value
-            for each in names
-            if self._source.is_bound(each) and self._source.scope(each) is scope
-        ]
-        return list(dict.fromkeys(found))
-
-    def _reads(self, given: list[str], between: Range, sources: cst.BaseExpression) -> bool:
+    def _reads(self, given: list[str], between: Range, lines: list[Asked]) -> bool:
         """Whether names of the block are read before there are gradients, or are the sources."""
         start, end = between
-        if any(m.findall(sources, m.Name(name)) for name in given):
+        if any(m.findall(each.variables, m.Name(name)) for each in lines for name in given):
             return True
-        scope = self._source.scope(sources)
+        scope = self._source.scope(lines[0].statement)
         return scope is not None and any(
             start <= self._source.start(access.node) < end
             for name in given
@@ -237,19 +351,19 @@ class Tapes:
             for access in assignment.references
         )
 
-    def _is_given_before(self, name: str, block: cst.With) -> bool:
-        scope, start = self._source.scope(block), self._source.start(block)
+    def _is_given_before(self, name: str, block: _Block) -> bool:
+        scope, start = self._source.scope(block.node), self._source.start(block.node)
         found = [] if scope is None else list(scope.assignments[name])
         nodes = [node for each in found if (node := getattr(each, "node", None)) is not None]
         return any(self._source.start(node) < start for node in nodes)
 
-    def _is_needed_first(self, name: str, block: cst.With) -> bool:
+    def _is_needed_first(self, name: str, block: _Block) -> bool:
         """Whether a block may read a name, which was given before, earlier than it gives it."""
-        names = [each for each in m.findall(block.body, m.Name(name)) if isinstance(each, cst.Name)]
+        names = [each for each in _names_in(block) if each.value == name]
         first = next(each for each in names if self._source.is_bound(each))
         statement = self._statement_of(first)
         line = None if statement is None else self._source.parent(statement)
-        if statement is None or line is None or self._source.parent(line) is not block.body:
+        if statement is None or line not in block.lines:
             return True  # in a branch, or in a loop
         end = self._source.end(statement)
         reads = [each for each in names if self._source.is_read(each)]
@@ -258,54 +372,34 @@ class Tapes:
         )
 
 
-@final
-class Turned(NamedTuple):
-    """A tape that becomes a function of the loss."""
-
-    block: cst.With
-    gradient: cst.Call
-    statement: cst.Assign
-    """The line that asks for the gradients."""
-    variables: cst.BaseExpression
-    loss: str
-    more: tuple[str, ...]
-    """What else of the block is read below it."""
-    captured: tuple[str, ...]
-    """Names that are given before the block, which reads them and gives them again."""
-
-    def write(self, name: str, value_and_grad: str, source: Source, edits: Edits) -> None:
-        """Makes the block a function with a name that is free, and calls it."""
-        parameters = ", ".join(f"{each}={each}" for each in self.captured)
-        item = self.block.items[0]
-        assert item.asname is not None
-        edits.replace(
-            source.start(self.block), source.end(item.asname), f"def {name}({parameters})"
-        )
-        last = self.block.body.body[-1]
-        line = source.end(last)[0]
-        first_line = edits.line(source.start(last)[0])
-        indentation = first_line[: len(first_line) - len(first_line.lstrip())]
-        results = ", ".join([self.loss, _as_one(list(self.more))] if self.more else [self.loss])
-        edits.add_line_below(line, f"{indentation}return {results}")
-        if edits.line(line + 1).strip():
-            edits.add_line_below(line, "")
-        gradients = self.statement.targets[0].target
-        left = f"({results})" if self.more else results
-        edits.replace(
-            source.start(self.statement),
-            source.end(self.statement),
-            f"{left}, ",
-            (source.start(gradients), source.end(gradients)),
-            f" = {value_and_grad}({name}, ",
-            (source.start(self.variables), source.end(self.variables)),
-            ", has_aux=True)" if self.more else ")",
-        )
+def _names_in(block: _Block) -> list[cst.Name]:
+    found = [each for line in block.lines for each in m.findall(line, m.Name())]
+    return [each for each in found if isinstance(each, cst.Name)]
 
 
-def _cannot_be_a_function(body: cst.BaseSuite) -> bool:
+def _is_plain_tape(item: cst.WithItem) -> bool:
+    """Whether it is `tf.GradientTape() as tape`, or a persistent one."""
+    call = item.item
+    return (
+        isinstance(call, cst.Call)
+        and m.matches(call.func, m.Attribute(attr=m.Name("GradientTape")) | m.Name("GradientTape"))
+        and all(each.keyword and each.keyword.value == "persistent" for each in call.args)
+        and item.asname is not None
+        and isinstance(item.asname.name, cst.Name)
+    )
+
+
+def _can_be_moved(block: cst.With) -> bool:
+    """Whether lines of a block can stand further to the left: no text goes over several lines."""
+    texts = m.findall(block.body, m.SimpleString() | m.FormattedString())
+    return not any("\n" in cst.Module([]).code_for_node(each) for each in texts)
+
+
+def _cannot_be_a_function(block: _Block, given: list[str]) -> bool:
     """Whether lines do what a function that is traced cannot do for what is around it."""
-    found = _Leaving()
-    body.visit(found)
+    found = _Leaving(given)
+    for line in block.lines:
+        line.visit(found)
     return found.is_found
 
 
@@ -313,8 +407,14 @@ def _cannot_be_a_function(body: cst.BaseSuite) -> bool:
 class _Leaving(cst.CSTVisitor):
     """Looks for what leaves a block, or keeps what it computes elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: list[str]) -> None:
+        """Begins with nothing found.
+
+        Args:
+          own: names that the block gives: lists of its own may be added to.
+        """
         self.is_found = False
+        self._own = own
         self._loops = 0
 
     @override
@@ -327,17 +427,15 @@ class _Leaving(cst.CSTVisitor):
             node.target, cst.Name | cst.Tuple
         )
         appends = m.matches(node, m.Call(m.Attribute(attr=m.Name("append") | m.Name("extend"))))
+        if appends:
+            assert isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute)
+            appends = not m.matches(node.func.value, m.Name(m.MatchIfTrue(self._own.__contains__)))
         self.is_found |= leaves_loop or leaves or keeps or appends
         return not isinstance(node, cst.FunctionDef | cst.Lambda | cst.ClassDef)
 
     @override
     def on_leave(self, original_node: cst.CSTNode) -> None:
         self._loops -= isinstance(original_node, cst.For | cst.While)
-
-
-def _as_one(names: list[str]) -> str:
-    """Beside the loss there is one more result, which may be a tuple."""
-    return names[0] if len(names) == 1 else f"({', '.join(names)})"
 
 
 def _argument(call: cst.Call, position: int, keyword: str) -> cst.BaseExpression | None:

@@ -10,6 +10,7 @@ from replicax._src.cluster.resolvers._kubernetes import (
 from replicax._src.cluster.resolvers._kubernetes import (
     KubernetesExecutableLocation as KubernetesExecutableLocation,
 )
+from replicax._src.cluster.resolvers._ray import RayClusterResolver as RayClusterResolver
 from replicax._src.cluster.resolvers._resolver import ClusterResolver as ClusterResolver
 from replicax._src.cluster.resolvers._simple import SimpleClusterResolver as SimpleClusterResolver
 from replicax._src.cluster.resolvers._simple import UnionResolver as UnionResolver

@@ -19,7 +19,7 @@ import numpy as np
 
 from replicax._src._typing import PyTree
 from replicax._src.compat.estimator._spec import EstimatorSpec, ModeKeys
-from replicax._src.context import current_replica, is_compiling
+from replicax._src.context import calling_a_model_fn, current_replica, is_compiling
 from replicax._src.functions import function
 from replicax._src.strategies import Strategy
 from replicax._src.training import Mean, Metric, Optimizer, value_and_grad
@@ -83,7 +83,14 @@ class Model:
                 if self._mode == ModeKeys.TRAIN:
                     op = spec.train_op
                     self._train_op = op.apply_gradients if isinstance(op, Optimizer) else op
-                    self._apply([jnp.zeros_like(each) for each in self._trainable()])
+                    trainable = self._trainable()
+                    if not trainable:
+                        raise ValueError(
+                            "model_fn made no trainable variables, so that nothing would be "
+                            "trained. Make the variables, or the Keras layers, in model_fn itself: "
+                            "those that were made elsewhere are not those of the estimator."
+                        )
+                    self._apply([jnp.zeros_like(each) for each in trainable])
 
         @function
         def build(features: PyTree, labels: PyTree) -> None:
@@ -108,7 +115,7 @@ class Model:
             made = next_creator(**{**kwargs, "name": name})
             return self.variables.setdefault(name, made)
 
-        with variable_creator_scope(creator):
+        with calling_a_model_fn(), variable_creator_scope(creator):
             yield
 
     def _known(self, name: str, initial_value: Any) -> Variable:

@@ -69,6 +69,12 @@ class EstimatorSpec:
         self._refuse("scaffold", "Variables start from their initial values, or a checkpoint.")
         if self.loss is not None:
             object.__setattr__(self, "loss", _scalar(self.loss))
+        if _is_of_keras(getattr(self.train_op, "__self__", self.train_op)):
+            raise TypeError(
+                f"`train_op` is of Keras: {self.train_op!r}. An optimizer of Keras knows variables "
+                "of Keras alone, and the estimator has all. Write it with Optax: "
+                "train_op=rx.Optimizer(optax.adam(1e-3))."
+            )
         if not (isinstance(self.train_op, Optimizer | None) or callable(self.train_op)):
             raise TypeError(
                 "`train_op` must be an rx.Optimizer, or a function that takes (gradient, variable) "
@@ -76,8 +82,10 @@ class EstimatorSpec:
             )
         for name, metric in (self.eval_metric_ops or {}).items():
             if not isinstance(metric, Metric):
+                whose = " of Keras" if _is_of_keras(metric) else ""
                 raise TypeError(
-                    f"eval_metric_ops[{name!r}] must be a metric of rx.metrics; got {metric!r}. "
+                    f"eval_metric_ops[{name!r}] must be a metric of rx.metrics; got "
+                    f"{metric!r}{whose}. "
                     "Make one, call its update_state(labels, predictions), and pass the metric."
                 )
             if name in _OWN_RESULTS:
@@ -96,6 +104,10 @@ class EstimatorSpec:
     def _refuse(self, name: str, remedy: str) -> None:
         if getattr(self, name):
             raise ValueError(f"EstimatorSpec does not support `{name}`. {remedy}")
+
+
+def _is_of_keras(value: object) -> bool:
+    return any(kind.__module__.partition(".")[0] == "keras" for kind in type(value).__mro__)
 
 
 def _scalar(loss: ArrayLike) -> Any:

@@ -254,7 +254,7 @@ class SplitDataset(DistributedDataset):
     @override
     def _facts(self) -> list[tuple[str, str]]:
         sharding = self._sharding
-        rule = "each batch for itself" if sharding.by_batch else "the stream of rows"
+        rule = "batch by batch" if sharding.by_batch else "as one stream of rows"
         facts = [
             *super()._facts(),
             ("policy", f"{sharding.policy.name} ({sharding.reason})"),

@@ -52,8 +52,12 @@ def foreign_node(source: object) -> Node:
         return iterable(source, _kind(source))
     is_mapping = isinstance(source, Mapping) or hasattr(source, "keys")
     if isinstance(source, Readable) and isinstance(source, Sized) and not is_mapping:
-        return Indexed(by_rows(source, _kind(source)), len(source), _kind(source))
+        return _by_index(source)
     _refuse(source)
+
+
+def _by_index(source: Any) -> Indexed:
+    return Indexed(by_rows(source, _kind(source)), len(source), _kind(source))
 
 
 def _kind(source: object) -> str:
@@ -187,6 +191,7 @@ _ADAPTERS: list[tuple[str, str, Callable[[Any], Node]]] = [
     ("grain.", "MapDataset", _grain_map),
     ("grain.", "IterDataset", partial(iterable, kind="grain iter data set")),
     ("grain.", "DataLoader", partial(iterable, kind="grain DataLoader")),
+    ("tensorflow_datasets.", "BaseDataSource", _by_index),
     ("datasets.arrow_dataset.", "Dataset", hugging_face_table),
     ("datasets.iterable_dataset.", "IterableDataset", hugging_face_stream),
     (TORCH, "DataLoader", torch_loader),

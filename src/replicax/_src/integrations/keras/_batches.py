@@ -117,7 +117,7 @@ class Sharing:
         return [least + (replica < more) for replica in range(count)]
 
     def _of_distributed(self, batch: PyTree, leaves: list[Any]) -> Any:
-        """Returns an element of a distributed data set: if not evenly, it is shared out anew."""
+        """Returns an element of a distributed data set: if not evenly, it is shared out again."""
         parts = [self._strategy.experimental_local_results(leaf) for leaf in leaves]
         shapes = [[list(part.shape) for part in each] for each in parts]
         uneven = any(shape != each[0] for each in shapes for shape in each)

@@ -45,6 +45,7 @@ from replicax._src.context import (
     has_strategy,
     in_cross_replica_context,
     is_compiling,
+    model_fn_scopes,
     thread_state,
     world,
 )
@@ -77,6 +78,7 @@ def install() -> None:
     # All that was looked for is there: nothing is changed by halves.
     for owner, name, value in _changes:
         setattr(owner, name, value)
+    model_fn_scopes.append(_variables.around_model_fn)
     _checkpoints.install()
 
 
@@ -98,7 +100,7 @@ def _around(owner: object, name: str, around: Callable[..., Any]) -> None:
 
 def _hook_variables() -> None:
     def initialize(original: Original, variable: JaxVariable, value: jax.Array) -> None:
-        if has_strategy() and variable._layout is None:
+        if (has_strategy() or _variables.in_model_fn()) and variable._layout is None:
             _variables.replicate(variable, value)
         else:
             original(variable, value)

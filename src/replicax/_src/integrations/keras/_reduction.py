@@ -19,13 +19,14 @@ from keras.src.metrics.reduction_metrics import Mean
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from replicax._src._typing import DTypeLike
+from replicax._src.collectives import gradients_weighted_by
 from replicax._src.context import (
     ReplicaContext,
     current_replica,
     get_replica_context,
     has_strategy,
 )
-from replicax._src.integrations.keras._variables import Replicated
+from replicax._src.integrations.keras._variables import Replicated, in_model_fn
 from replicax._src.strategies import Strategy
 from replicax._src.training import losses_as_means
 
@@ -60,19 +61,10 @@ class Share:
         """Returns the opposite: what to take for a mean, if `part` is to be its part."""
         return part / self._fraction.astype(part.dtype) if self.rows else jnp.zeros_like(part)
 
-    def summed(self, context: ReplicaContext, values: Sequence[jax.Array]) -> list[jax.Array]:
-        """Returns the sums over the replicas of what losses depend on.
-
-        Gradients are of each replica's mean, and become parts when they are complete. Those that
-        other replicas send back through the sum have to count by the rows of the others instead.
-        """
-        if self._of is None:
-            return context.all_reduce("SUM", list(values))
-        # Times 0 where there are no rows: such gradients are nothing, and meet those of others.
-        inverse = jnp.asarray(self._of) / self.rows if self.rows else jnp.zeros(())
-        own = [_with_scaled_gradient(value, inverse) for value in values]
-        sums = context.all_reduce("SUM", own)
-        return [_with_scaled_gradient(each, self._fraction) for each in sums]
+    def weighting_gradients(self) -> contextlib.AbstractContextManager[None]:
+        """Gradients of others, through collectives in the block, count by the rows of others."""
+        even = self._of is None
+        return contextlib.nullcontext() if even else gradients_weighted_by(self._fraction)
 
     @property
     def _fraction(self) -> jax.Array:
@@ -80,11 +72,6 @@ class Share:
             context = current_replica()
             return jnp.asarray(1 / (1 if context is None else context.num_replicas_in_sync))
         return self.rows / jnp.asarray(self._of)
-
-
-def _with_scaled_gradient(value: jax.Array, factor: jax.Array) -> jax.Array:
-    constant = jax.lax.stop_gradient(value)
-    return constant + (value - constant) * factor.astype(value.dtype)
 
 
 @final
@@ -105,7 +92,7 @@ def of_means(share: Share) -> Iterator[None]:
     """
     before, _state.share = _state.share, share
     try:
-        with losses_as_means(share.mean):
+        with losses_as_means(share.mean), share.weighting_gradients():
             yield
     finally:
         _state.share = before
@@ -210,7 +197,7 @@ def _of_all(context: ReplicaContext | None, grads: list[Any]) -> list[Any]:
 def scaled_loss(value: jax.Array) -> Any:
     """Returns a mean over this replica's rows as its share of the mean over all rows."""
     context = current_replica()
-    if context is None or _state.share is not None:
+    if context is None or _is_averaged():
         return value
     return value / context.num_replicas_in_sync
 
@@ -218,9 +205,14 @@ def scaled_loss(value: jax.Array) -> Any:
 def unscaled_loss(value: jax.Array) -> Any:
     """Returns the opposite, for what is shown."""
     context = current_replica()
-    if context is None or _state.share is not None:
+    if context is None or _is_averaged():
         return value
     return value * context.num_replicas_in_sync
+
+
+def _is_averaged() -> bool:
+    """Whether losses are means over a replica's rows, which others average over the replicas."""
+    return _state.share is not None or in_model_fn()
 
 
 def reduced_loss(
@@ -321,10 +313,6 @@ def update_mean(
     original(metric, values, sample_weight)
 
 
-def _summed(context: ReplicaContext, *values: jax.Array) -> list[jax.Array]:
-    return (_state.share or Share(1)).summed(context, values)
-
-
 def _safe_ratio(part: jax.Array, whole: jax.Array) -> Any:
     return jnp.where(whole == 0, 0, part / jnp.where(whole == 0, 1, whole))
 
@@ -343,11 +331,11 @@ def moments(
     dtype = x.dtype
     exact = x.astype(jnp.float32) if dtype in (jnp.float16, jnp.bfloat16) else x
     total = jnp.sum(exact, axes, keepdims=True)
-    total, count = _summed(context, total, jnp.asarray(x.size / total.size, total.dtype))
+    total, count = context.all_reduce("SUM", (total, jnp.asarray(x.size / total.size, total.dtype)))
     mean = total / count
     # In two passes, as on one device: the difference of mean squares would lose digits.
     squares = jnp.sum(jnp.square(exact - mean), axes, keepdims=True)
-    variance = _summed(context, squares)[0] / count
+    variance = context.all_reduce("SUM", squares) / count
     if not keepdims:
         mean, variance = jnp.squeeze(mean, axes), jnp.squeeze(variance, axes)
     return mean.astype(dtype), variance.astype(dtype)
@@ -365,7 +353,7 @@ def masked_moments(
 
     def mean_of_all(values: jax.Array) -> Any:
         sums = [jnp.sum(each * counts, axes, keepdims=True) for each in (values, 1)]
-        total, count = _summed(context, *sums)
+        total, count = context.all_reduce("SUM", sums)
         return total / (count + backend.epsilon())
 
     mean = mean_of_all(inputs)

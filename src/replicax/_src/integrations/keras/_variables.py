@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import threading
@@ -47,6 +48,33 @@ def noting_assignments() -> Iterator[set[int]]:
         yield _assigned.ids
     finally:
         _assigned.ids = before
+
+
+@final
+class _ModelFn(threading.local):
+    is_called = False  # whether this thread is in the model_fn of an estimator
+
+
+_model_fn = _ModelFn()
+_COUNTS = "object_name_uids"  # where Keras counts the names that it has given on this thread
+
+
+@contextlib.contextmanager
+def around_model_fn() -> Iterator[None]:
+    """Layers that are made inside have the same names each time."""
+    counts, was_called = global_state.get_global_attribute(_COUNTS), _model_fn.is_called
+    global_state.set_global_attribute(_COUNTS, collections.defaultdict(int))
+    _model_fn.is_called = True
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(_COUNTS, counts)
+        _model_fn.is_called = was_called
+
+
+def in_model_fn() -> bool:
+    """Whether this thread is in the `model_fn` of an estimator, which owns all that is made."""
+    return _model_fn.is_called
 
 
 class Replicated:

@@ -18,4 +18,10 @@ from replicax.distribute.experimental import CommunicationOptions as Communicati
 def __getattr__(name: str) -> Any:
     if name == "CollectiveCommunication":
         return _experimental.CollectiveCommunication  # which warns
-    raise AttributeError(f"rx.compat.v1.distribute.experimental has no attribute {name!r}")
+    text = f"rx.compat.v1.distribute.experimental has no attribute {name!r}"
+    if name == "ParameterServerStrategy":
+        text += (
+            ": that of TensorFlow 1 needs its sessions. Use rx.distribute.ParameterServerStrategy, "
+            "with rx.distribute.coordinator.ClusterCoordinator"
+        )
+    raise AttributeError(text, name=name)

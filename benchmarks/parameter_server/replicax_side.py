@@ -1,0 +1,111 @@
+"""The recommender with replicax: workers and servers are actors of Ray."""
+
+import pickle
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import replicax as rx
+from benchmarks.harness.sides import Side, Work
+from benchmarks.parameter_server.recommender import (
+    RATE,
+    START,
+    initial_tables,
+    initial_weights,
+    make_clicks,
+)
+
+
+class ReplicaxServers(Side):
+    """`ParameterServerStrategy` and `ClusterCoordinator`."""
+
+    version = rx.__version__
+
+    def __init__(self, workers: int, servers: int):
+        resolver = rx.distribute.cluster_resolver.RayClusterResolver(workers=workers, ps=servers)
+        self.strategy = rx.distribute.ParameterServerStrategy(resolver)
+        self.coordinator = rx.distribute.coordinator.ClusterCoordinator(self.strategy)
+
+    def prepare(self, rows: int, batch: int) -> Work:
+        with self.strategy.scope():
+            users, items = (rx.Variable(table) for table in initial_tables(rows))
+            weights = [rx.Variable(weight) for weight in initial_weights()]
+            optimizer = rx.Optimizer(optax.adagrad(RATE, initial_accumulator_value=START))
+        optimizer.build([users, items, *weights])
+
+        @rx.function
+        def step(users: Any, items: Any, clicked: Any) -> Any:
+            def loss_fn() -> Any:
+                w1, b1, w2, b2 = weights
+                x = jnp.concatenate([users.value(), items.value()], axis=1)
+                hidden = jnp.maximum(x @ w1.value() + b1.value(), 0)
+                logits = (hidden @ w2.value() + b2.value())[:, 0]
+                return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, clicked))
+
+            variables = [users, items, *weights]
+            loss, gradients = rx.value_and_grad(loss_fn, variables)
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+            return loss
+
+        def step_on_worker(iterator: Any) -> Any:
+            some_users, some_items, clicked = next(iterator)
+            rows = rx.nn.embedding_lookup(users, some_users)
+            return step(rows, rx.nn.embedding_lookup(items, some_items), clicked)
+
+        def dataset() -> Any:
+            return rx.data.Dataset.from_tensor_slices(tuple(make_clicks(rows, batch))).repeat()
+
+        iterator = iter(self.coordinator.create_per_worker_dataset(dataset))
+        self._iterator, self._step = iterator, step_on_worker
+
+        def work(count: int) -> list[float]:
+            schedule = self.coordinator.schedule
+            values = [schedule(step_on_worker, args=(iterator,)) for _ in range(count)]
+            self.coordinator.join()
+            return [float(np.mean(self.coordinator.fetch(values)))]
+
+        return work
+
+    def bytes_of_step(self, count: int) -> float:
+        """Returns how many bytes a step sends and gets, on average."""
+        step = self._step
+
+        def counted(iterator: Any) -> int:
+            from replicax._src.parameter_servers._servers import Servers
+
+            total = 0
+            plain = Servers.ask
+
+            def ask(self: Servers, method: str, arguments: Any) -> Any:
+                nonlocal total
+                answer = plain(self, method, arguments)
+                total += len(pickle.dumps((arguments, answer), protocol=5))
+                return answer
+
+            Servers.ask = ask
+            try:
+                step(iterator)
+            finally:
+                Servers.ask = plain
+            return total
+
+        values = [self.coordinator.schedule(counted, (self._iterator,)) for _ in range(count)]
+        return float(np.mean(self.coordinator.fetch(values)))
+
+    def staleness(self) -> float:
+        """Returns the mean age of what updates were computed from, in updates."""
+        return self.coordinator.staleness.mean
+
+    def losses(self, count: int) -> float:
+        """Returns the mean loss of so many more steps."""
+        assert self._work is not None
+        return float(self._work(count)[0])
+
+    def close(self) -> None:
+        """Ends the workers and servers."""
+        import ray
+
+        self.coordinator.close()
+        ray.shutdown()

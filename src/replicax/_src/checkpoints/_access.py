@@ -1,0 +1,42 @@
+"""What other rooms may do with checkpoints, which users are not to see."""
+
+# Of this room: tests/test_architecture.py draws the line between rooms.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+
+from replicax._src.checkpoints import _folder
+from replicax._src.checkpoints._checkpoint import Checkpoint
+from replicax._src.checkpoints._names import MANIFEST
+
+
+def last_on_disk(checkpoint: Checkpoint) -> tuple[int, str | None]:
+    """Returns how often its values were saved or restored, and the path of the last time."""
+    return checkpoint._last_on_disk
+
+
+def link_whole(path: str, target: str) -> None:
+    """Puts the checkpoint at `path`, every byte of which is checked, into the new folder `target`.
+
+    Its files are linked where the file system can, since nobody changes them, or else copied.
+    """
+    manifest = _folder.verify(path)
+    os.makedirs(target, mode=0o700)
+    for name in (*manifest.files, MANIFEST):
+        place = os.path.join(target, name)
+        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+        try:
+            os.link(os.path.join(path, name), place, follow_symlinks=False)
+        except OSError:
+            shutil.copyfile(os.path.join(path, name), place, follow_symlinks=False)
+            with contextlib.suppress(OSError):
+                os.chmod(place, 0o600)
+
+
+def require_whole(path: str) -> None:
+    """Raises a `CheckpointError` unless every byte of the checkpoint is as it was written."""
+    _folder.verify(path)

@@ -1,0 +1,67 @@
+"""Folders that workers of one host find files in: what they are to do, and compiled programs.
+
+An `Errand` is a file that the program of each worker reads, and one that it may leave behind. With
+it a worker can be given a function in place of a script (`launch_function.py`).
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import final
+
+# In the environment of a worker: the file to read, and the file to write.
+PAYLOAD = "REPLICAX_PAYLOAD"
+OUTCOME = "REPLICAX_OUTCOME"
+
+
+@final
+class Errand:
+    """Hands a file to workers, and keeps those that they leave."""
+
+    def __init__(self, payload: bytes) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="replicax-errand-"))  # for this user alone
+        (self._folder / "payload").write_bytes(payload)
+
+    def environment_of(self, rank: int) -> dict[str, str]:
+        """Returns what a worker must be told; what one of the same rank left before is removed."""
+        self._outcome(rank).unlink(missing_ok=True)
+        return {PAYLOAD: str(self._folder / "payload"), OUTCOME: str(self._outcome(rank))}
+
+    def outcome(self, rank: int) -> bytes | None:
+        """Returns what a worker has left; None if it has left nothing."""
+        try:
+            return self._outcome(rank).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def close(self) -> None:
+        """Removes the files."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _outcome(self, rank: int) -> Path:
+        return self._folder / f"outcome-{rank}"
+
+
+@final
+class KeptPrograms:
+    """Lets later generations find what the first one has compiled.
+
+    Args:
+      environment: Of the workers; it is told where, unless the user has said so.
+    """
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._folder: str | None = None
+        if "JAX_COMPILATION_CACHE_DIR" in environment:
+            return  # the user's own, which also other jobs may share
+        # For this user's eyes only: JAX runs what it finds there.
+        self._folder = tempfile.mkdtemp(prefix="replicax-programs-")
+        environment["JAX_COMPILATION_CACHE_DIR"] = self._folder
+        # Small programs count as well: there are many of them before the first step.
+        for name, value in (("MIN_COMPILE_TIME_SECS", "0"), ("MIN_ENTRY_SIZE_BYTES", "-1")):
+            environment.setdefault(f"JAX_PERSISTENT_CACHE_{name}", value)
+
+    def close(self) -> None:
+        """Removes the programs."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)

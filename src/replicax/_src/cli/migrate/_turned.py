@@ -1,0 +1,137 @@
+"""A tape that becomes a function of the loss: what is written in its place."""
+
+from collections.abc import Callable
+from typing import NamedTuple, final
+
+import libcst as cst
+
+from replicax._src.cli.migrate._edits import Edits, Range
+from replicax._src.cli.migrate._imports import remove_statement
+from replicax._src.cli.migrate._source import Source
+
+
+@final
+class Asked(NamedTuple):
+    """A line that asks a tape: `gradients = tape.gradient(loss, variables)`."""
+
+    call: cst.Call
+    statement: cst.Assign
+    variables: cst.BaseExpression
+    loss: str
+    array: cst.BaseExpression | None
+    """What the gradient is of, where it is one name: an array, if it is watched."""
+
+
+@final
+class Turned(NamedTuple):
+    """A tape that becomes a function of the loss; a block that nobody asks stands without one."""
+
+    block: cst.With
+    lines: tuple[cst.BaseStatement, ...]
+    """The lines of the block that become the function."""
+    asked: tuple[Asked, ...]
+    more: tuple[str, ...]
+    """What else of the block is read below it."""
+    captured: tuple[str, ...]
+    """Names that are given before the block, which reads them and gives them again."""
+    watching: tuple[cst.Call, ...]
+    """Calls of `tape.watch`, which go."""
+
+    @property
+    def by_array(self) -> str | None:
+        """The array that is watched and differentiated by, if that is no variable."""
+        array = self.asked[0].array if self.asked and self.watching else None
+        return array.value if isinstance(array, cst.Name) else None
+
+    @property
+    def function(self) -> str:
+        """What differentiates."""
+        if self.by_array:
+            return "jax.grad"
+        is_one = len({each.loss for each in self.asked}) == 1
+        return "rx.value_and_grad" if is_one else "rx.values_and_grads"
+
+    def write(self, name: str, spelled: Callable[[str], str], source: Source, edits: Edits) -> None:
+        """Makes the block a function with a name that is free, and calls it."""
+        header = edits.line(source.start(self.block)[0])
+        outer = header[: len(header) - len(header.lstrip())]
+        first = edits.line(source.start(self.lines[0])[0]) if self.lines else header
+        inner = first[: len(first) - len(first.lstrip())]
+        if not self.asked:
+            edits.remove_lines(source.start(self.block)[0], source.end(self.block.items[-1])[0])
+            _dedent(
+                source.end(self.block.items[-1])[0] + 1, self.block, inner, outer, source, edits
+            )
+            return
+        parameters = [self.by_array] if self.by_array else []
+        parameters += [f"{each}={each}" for each in self.captured if each != self.by_array]
+        last_item = self.block.items[-1]
+        edits.replace(
+            source.start(self.block), source.end(last_item), f"def {name}({', '.join(parameters)})"
+        )
+        for call in self.watching:
+            statement = source.parent(call)
+            assert isinstance(statement, cst.Expr)
+            remove_statement(statement, source, edits)
+        line = source.end(self.lines[-1])[0]
+        edits.add_line_below(line, f"{inner}return {self._returned(spelled)}")
+        if edits.line(line + 1).strip():
+            edits.add_line_below(line, "")
+        if line < source.end(self.block)[0]:
+            _dedent(line + 1, self.block, inner, outer, source, edits)
+        self._call(name, spelled, source, edits)
+        for each in self.asked[1:]:
+            remove_statement(each.statement, source, edits)
+
+    def _returned(self, spelled: Callable[[str], str]) -> str:
+        if self.by_array:
+            total = f"{spelled('jnp.sum')}({self.asked[0].loss})"  # as a tape adds them up
+            return ", ".join([total, as_one(list(self.more))] if self.more else [total])
+        losses = list(dict.fromkeys(each.loss for each in self.asked))
+        value = ", ".join(losses)
+        if not self.more:
+            return value
+        return f"{as_one(losses)}, {as_one(list(self.more))}"
+
+    def _call(self, name: str, spelled: Callable[[str], str], source: Source, edits: Edits) -> None:
+        first = self.asked[0].statement
+        targets = [each.statement.targets[0].target for each in self.asked]
+        gradients = as_one([target.value for target in targets if isinstance(target, cst.Name)])
+        function = spelled(self.function)
+        ending = ", has_aux=True)" if self.more else ")"
+        if self.by_array:
+            left = f"{gradients}, {as_one(list(self.more))}" if self.more else gradients
+            edits.replace(
+                source.start(first),
+                source.end(first),
+                f"{left} = {function}({name}{ending}({self.by_array})",
+            )
+            return
+        losses = as_one(list(dict.fromkeys(each.loss for each in self.asked)))
+        left = f"({losses}, {as_one(list(self.more))})" if self.more else losses
+        only = self.asked[0].variables
+        variables: str | Range = (source.start(only), source.end(only))
+        if len(self.asked) > 1:
+            code = source.module.code_for_node
+            variables = as_one([code(each.variables) for each in self.asked])
+        edits.replace(
+            source.start(first),
+            source.end(first),
+            f"{left}, {gradients} = {function}({name}, ",
+            variables,
+            ending,
+        )
+
+
+def _dedent(
+    start: int, block: cst.With, inner: str, outer: str, source: Source, edits: Edits
+) -> None:
+    """Moves the lines of a block, from one on, to where the block itself stands."""
+    for line in range(start, source.end(block)[0] + 1):
+        if edits.line(line).startswith(inner):
+            edits.move_left(line, len(outer), len(inner))
+
+
+def as_one(names: list[str]) -> str:
+    """A name, or several as a tuple."""
+    return names[0] if len(names) == 1 else f"({', '.join(names)})"

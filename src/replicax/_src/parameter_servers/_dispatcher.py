@@ -1,0 +1,358 @@
+"""The queue of a coordinator: functions go to workers that are free; what was lost is tried again.
+
+Each worker has two threads here, so that it has its next function when it has finished one.
+"""
+
+from __future__ import annotations
+
+import collections
+import pickle
+import threading
+import time
+import weakref
+from types import ModuleType
+from typing import Any, final
+
+from replicax._src._errors import WorkerLostError, add_note
+from replicax._src._warnings import warn
+from replicax._src.cluster import imported_ray
+from replicax._src.parameter_servers._coordinator_view import CoordinatorView
+from replicax._src.parameter_servers._packing import numbers, packed, unpacked
+from replicax._src.parameter_servers._remote_value import RemoteValue, cancelled
+from replicax._src.parameter_servers._servers import ActorHandle
+from replicax._src.parameter_servers._staleness import Staleness, StalenessLimit
+from replicax._src.parameter_servers._worker import Call, Ending, Outcome
+from replicax._src.strategies import Strategy
+from replicax._src.training import state_of
+
+_QUEUED = 256 * 1024  # functions that wait; TensorFlow's number
+_AT_ONCE = 2  # functions that a worker has been sent
+_ATTEMPTS = 20  # workers that may be lost while one function runs
+_WATCHED_EVERY = 1.0  # seconds
+_STILL = 60.0  # seconds without any progress, after which `join` says what runs
+_GRACE = 2.0  # seconds, for functions that run when another one has failed
+
+
+@final
+class Closure:
+    """A function that was scheduled."""
+
+    def __init__(
+        self, token: str, function: int, code: bytes, arguments: bytes, value: RemoteValue
+    ):
+        self.token = token
+        self.function = function
+        self.code = code
+        self.arguments = arguments
+        self.value = value
+        self.attempts = 0
+        self.round = 0  # how many errors had been raised when it began
+        self.optimizers: dict[int, bytes] = {}
+
+
+@final
+class _Lane:
+    """One worker."""
+
+    def __init__(self, index: int, actor: ActorHandle):
+        self.index = index
+        self.actor = actor
+        self.lock = threading.RLock()
+        self.known: set[int] = set()  # the functions that it has
+        self.made = 0  # values of its own, of those that all workers are to have
+        self.lives = 0
+
+
+@final
+class _Running:
+    """A function that a worker has been sent."""
+
+    def __init__(self, closure: Closure, worker: int):
+        self.closure = closure
+        self.worker = worker
+        self.since = time.monotonic()
+
+
+@final
+class Dispatcher:
+    """Runs functions on the workers of a cluster."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        view: CoordinatorView,
+        workers: list[ActorHandle],
+        strategy_id: str,
+        max_staleness: int | None = None,
+    ):
+        self.staleness = Staleness()
+        self.max_staleness = max_staleness
+        self._limit = StalenessLimit(max_staleness)
+        self.lost_workers = 0
+        self._strategy = weakref.ref(strategy)
+        self._view = view
+        self._strategy_id = strategy_id
+        self._lanes = [_Lane(index, actor) for index, actor in enumerate(workers)]
+        self._changed = threading.Condition()
+        self._queue: collections.deque[Closure] = collections.deque()
+        self._running: dict[str, _Running] = {}  # by token
+        self._round = 0  # how many errors were raised
+        self._error: BaseException | None = None
+        self._is_closed = threading.Event()
+        self._makers: list[tuple[int, bytes]] = []
+        self._building = threading.Lock()
+        self._threads = [
+            threading.Thread(
+                target=self._serve, args=(lane,), name=f"rx.worker-{lane.index}", daemon=True
+            )
+            for lane in self._lanes
+            for _ in range(_AT_ONCE if max_staleness is None else 1)
+        ]
+        self._threads.append(threading.Thread(target=self._watch, name="rx.servers", daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Ends the threads; functions that have not begun do not run."""
+        self._is_closed.set()
+        with self._changed:
+            self._cancel()
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=5)
+
+    # ------------------------------------------------------------------ the coordinator's side
+
+    def put(self, closure: Closure) -> None:
+        """Lets a function run when a worker is free. Raises the error of an earlier one."""
+        with self._changed:
+            self._raise_error()
+            while len(self._queue) >= _QUEUED and self._error is None:
+                self._changed.wait()
+            self._raise_error()
+            self._queue.append(closure)
+            self._changed.notify_all()
+
+    def add_maker(self, number: int, code: bytes) -> None:
+        """Lets each worker make a value of its own, before its next function."""
+        self._makers.append((number, code))
+
+    def join(self) -> None:
+        """Waits until all functions have run. Raises the first error of one."""
+        with self._changed:
+            while self._error is None and (self._running or self._queue):
+                if not self._changed.wait(timeout=_STILL):
+                    self._tell_who_is_waited_for()
+            self._raise_error()
+
+    def _tell_who_is_waited_for(self) -> None:
+        """Warns of functions that take long: perhaps a worker stands still."""
+        now = time.monotonic()
+        texts = [
+            f"{each.closure.value!r} on worker {each.worker}, for {now - each.since:.0f} s"
+            for each in self._running.values()
+            if now - each.since >= _STILL
+        ]
+        if texts:
+            warn(f"coordinator.join() waits for functions that are not done: {'; '.join(texts)}.")
+
+    def is_done(self) -> bool:
+        """Returns whether all functions have run. Raises the first error of one."""
+        with self._changed:
+            self._raise_error()
+            return not self._running and not self._queue
+
+    def _raise_error(self) -> None:
+        """Raises the error, when the functions that were running then have had time to end."""
+        if self._error is None:
+            return
+        deadline = time.monotonic() + _GRACE
+        while self._running and (left := deadline - time.monotonic()) > 0:
+            self._changed.wait(timeout=left)
+        error, self._error = self._error, None
+        self._round += 1
+        raise error
+
+    def _cancel(self) -> None:
+        while self._queue:
+            closure = self._queue.popleft()
+            closure.value.fail(cancelled(repr(closure.value)))
+
+    def _fail(self, error: BaseException, round_: int | None = None) -> None:
+        """Takes note of an error, unless it is of a function from before the last one."""
+        with self._changed:
+            if round_ is not None and round_ != self._round:
+                return
+            if self._error is None:
+                self._error = error
+            self._cancel()
+            self._changed.notify_all()
+
+    # ------------------------------------------------------------------ the workers' side
+
+    def _serve(self, lane: _Lane) -> None:
+        while (closure := self._take(lane)) is not None:
+            lost = None
+            try:
+                lost = self._try(lane, closure)
+            except BaseException as error:  # such as that the cluster is gone
+                closure.value.fail(error)
+                self._fail(error, closure.round)
+            finally:
+                with self._changed:
+                    del self._running[closure.token]
+                    self._limit.end(closure.token)
+                    if lost is not None:
+                        self._give_back(closure)
+                    self._changed.notify_all()
+            if lost is not None:
+                self._revive(imported_ray(), lane, lost)
+
+    def _take(self, lane: _Lane) -> Closure | None:
+        with self._changed:
+            while not self._is_closed.is_set():
+                if self._queue and self._limit.admits(self._queue[0].function):
+                    closure = self._queue.popleft()
+                    closure.round = self._round
+                    self._running[closure.token] = _Running(closure, lane.index)
+                    self._limit.begin(closure.token, closure.function)
+                    return closure
+                self._changed.wait(timeout=60)
+            return None
+
+    def _give_back(self, closure: Closure) -> None:
+        """Lets a function run elsewhere: it is the next one."""
+        with self._changed:
+            is_wanted = self._error is None and closure.round == self._round
+            if is_wanted and not self._is_closed.is_set():
+                self._queue.appendleft(closure)
+                self._changed.notify()
+            else:
+                closure.value.fail(cancelled(repr(closure.value)))
+
+    def _try(self, lane: _Lane, closure: Closure) -> int | None:
+        """Sends a function to a worker, until it has run there or the worker is lost.
+
+        Returns which start of the worker was lost, or None.
+        """
+        ray = imported_ray()
+        while True:
+            lives = lane.lives
+            try:
+                outcome, result = self._call(ray, lane, closure)
+            except ray.exceptions.RayActorError as error:
+                closure.attempts += 1
+                if closure.attempts >= _ATTEMPTS:
+                    raise WorkerLostError(
+                        f"{closure.value!r} was running on {_ATTEMPTS} workers that were lost, and "
+                        f"is not tried again. The last one: {str(error).splitlines()[0]}"
+                    ) from None
+                return lives
+            match outcome.ending:
+                case Ending.DONE:
+                    self.staleness.add(outcome.staleness)
+                    with self._changed:
+                        self._limit.made(closure.function, len(outcome.staleness))
+                    closure.value.set(result)
+                    return None
+                case Ending.FAILED:
+                    error = as_error(outcome, lane.index)
+                    closure.value.fail(error)
+                    self._fail(error, closure.round)
+                    return None
+                case Ending.NEEDS_CODE:
+                    lane.known.discard(closure.function)
+                case Ending.NEEDS_BUILD:
+                    closure.optimizers |= self._built(*outcome.detail)
+                case Ending.SERVER_LOST:
+                    error = self._server_lost(*outcome.detail)
+                    if error is not None:
+                        closure.value.fail(error)
+                        self._fail(error, closure.round)
+                        return None
+
+    def _call(self, ray: ModuleType, lane: _Lane, closure: Closure) -> tuple[Outcome, Any]:
+        lives = list(self._view.servers.lives)
+        with lane.lock:
+            for number, code in self._makers[lane.made :]:
+                made: Outcome = ray.get(lane.actor.create.remote(number, code, lives))
+                if made.ending is not Ending.DONE:
+                    return made, None
+                lane.made += 1
+            known = closure.function in lane.known
+            call = Call(
+                closure.token,
+                closure.function,
+                None if known else closure.code,
+                closure.arguments,
+                closure.optimizers,
+                lives,
+            )
+            outcome, result = lane.actor.run.options(num_returns=2).remote(call)
+            lane.known.add(closure.function)
+        return ray.get(outcome), result
+
+    def _revive(self, ray: ModuleType, lane: _Lane, lives: int) -> None:
+        """Waits until a worker that was lost has been started again."""
+        with lane.lock:
+            if lane.lives != lives:
+                return
+            while not self._is_closed.is_set():
+                try:
+                    ray.get(lane.actor.ready.remote())
+                    break
+                except ray.exceptions.RayActorError:
+                    time.sleep(0.05)
+            lane.known.clear()
+            lane.made = 0
+            lane.lives += 1
+            self.lost_workers += 1
+
+    def _built(self, number: int, structure: bytes) -> dict[int, bytes]:
+        """Makes the state of an optimizer that has none yet; returns what the worker is told."""
+        optimizer: Any = numbers.find(number)
+        strategy = self._strategy()
+        assert strategy is not None  # the coordinator holds it
+        with self._building:
+            if state_of(optimizer) is None:
+                with strategy.scope():
+                    optimizer.build(unpacked(structure))
+        state = state_of(optimizer)
+        told = (state.server_name, state.variables)
+        return {number: packed(told, self._strategy_id, "The optimizer")}
+
+    # ------------------------------------------------------------------ lost servers
+
+    def _server_lost(
+        self, server: int, keys: list[int] | None, reason: str, life: int
+    ) -> BaseException | None:
+        """Returns an error, or None if the server only had to be told of the optimizers."""
+        if keys is None:
+            self._view.server_gone(server, life)
+        elif not keys:
+            time.sleep(0.05)
+            return None
+        return self._view.unavailable(server, keys or (), reason or "it was started again")
+
+    def _watch(self) -> None:
+        """Looks whether all servers are there, also when no function asks them."""
+        while not self._is_closed.wait(_WATCHED_EVERY):
+            try:
+                error = self._view.look_after_servers()
+            except Exception:  # the cluster itself is gone, which functions notice
+                continue
+            if error is not None:
+                self._fail(error)
+
+
+def as_error(outcome: Outcome, worker: int) -> BaseException:
+    """Returns the exception of a function, with a note that says where it was raised."""
+    data, text = outcome.detail
+    error: BaseException
+    if data is None:
+        error = RuntimeError(text.strip().splitlines()[-1])
+    else:
+        error = pickle.loads(data)
+    add_note(error, f"Raised in a function on worker {worker}:\n{text}")
+    return error

@@ -1,0 +1,216 @@
+"""Functions on their way to workers: what belongs to a strategy goes as a reference.
+
+Each process that has to do with a strategy has a `Place`, where references lead to objects.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import io
+import itertools
+import pickle
+import weakref
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from replicax._src.cluster import imported_ray
+from replicax._src.functions import Function
+from replicax._src.parameter_servers._sharded import ShardedVariable
+from replicax._src.parameter_servers._variable import ServerVariable, Spec
+from replicax._src.training import Optimizer, state_of
+from replicax._src.variable import Variable
+
+
+class Referred(abc.ABC):
+    """What goes to other processes as a reference."""
+
+    @abc.abstractmethod
+    def reference(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Returns a function, and the arguments with which it gives the object elsewhere."""
+
+
+class Place(abc.ABC):
+    """What the references of one strategy lead to in this process."""
+
+    places: ClassVar[weakref.WeakValueDictionary[str, Place]] = weakref.WeakValueDictionary()
+
+    def __init__(self, strategy_id: str) -> None:
+        self.strategy_id = strategy_id
+        self.places[strategy_id] = self
+
+    @abc.abstractmethod
+    def function(self, number: int, make: tuple[Callable[..., Any], Any]) -> Any:
+        """Returns a compiled function, made of a Python function and its signature."""
+
+    @abc.abstractmethod
+    def optimizer(self, number: int, contents: tuple[Any, ...]) -> Any:
+        """Returns an optimizer."""
+
+    @abc.abstractmethod
+    def variable(self, spec: Spec) -> Any:
+        """Returns a variable without parts."""
+
+    @abc.abstractmethod
+    def sharded(self, pieces: list[Any], offsets: list[int], common: tuple[Any, ...]) -> Any:
+        """Returns a variable in parts."""
+
+    @abc.abstractmethod
+    def value(self, number: int) -> Any:
+        """Returns a value of a worker's own."""
+
+    strategy: Any
+
+
+def place_of(strategy_id: str) -> Place:
+    """Returns what the references of a strategy lead to."""
+    found = Place.places.get(strategy_id)
+    if found is None:
+        raise pickle.UnpicklingError(
+            "A reference to a variable of a ParameterServerStrategy was sent to a process that "
+            "has nothing to do with it. Such variables can be used in functions that "
+            "coordinator.schedule is given; send others their values: np.asarray(variable)."
+        )
+    return found
+
+
+class _Numbers:
+    """Gives objects numbers, which no others of this process get."""
+
+    def __init__(self) -> None:
+        self._next = itertools.count()
+        self._known: dict[int, tuple[Any, int]] = {}
+
+    def of(self, value: object) -> int:
+        """Returns the number of an object."""
+        key = id(value)
+        known = self._known.get(key)
+        if known is not None and known[0]() is value:
+            return known[1]
+        number = next(self._next)
+        reference = weakref.ref(value, lambda _: self._known.pop(key, None))
+        self._known[key] = (reference, number)
+        return number
+
+    def find(self, number: int) -> Any:
+        """Returns the object with a number; None if it is gone."""
+        for reference, each in list(self._known.values()):
+            if each == number:
+                return reference()
+        return None
+
+
+numbers = _Numbers()
+
+
+def packed(value: object, strategy_id: str, what: str) -> bytes:
+    """Returns an object as bytes, with references to what belongs to the strategy.
+
+    Args:
+      value: the object.
+      strategy_id: whose references they are.
+      what: it is, for messages.
+    """
+    file = io.BytesIO()
+    try:
+        _packer()(file, strategy_id).dump(value)
+    except Exception as error:
+        raise TypeError(
+            f"{what} cannot be sent to a worker: {error}. What it refers to must be data, or be "
+            "made in the strategy's scope. Make files, locks, sessions and the like inside of the "
+            "function, or with coordinator.create_per_worker_values."
+        ) from error
+    return file.getvalue()
+
+
+@functools.cache
+def _packer() -> Any:
+    """Returns the class that packs. It is made when Ray is there."""
+    cloudpickle = imported_ray().cloudpickle
+
+    class Packer(cloudpickle.CloudPickler):
+        def __init__(self, file: io.BytesIO, strategy_id: str):
+            super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+            self._strategy_id = strategy_id
+
+        def reducer_override(self, obj: object) -> Any:
+            strategy_id = self._strategy_id
+            if isinstance(obj, ServerVariable):
+                return _variable_there, (strategy_id, obj.spec)
+            if isinstance(obj, ShardedVariable):
+                given = (obj.variables, obj.offsets, obj.common)
+                return _sharded_there, (strategy_id, *given)
+            if isinstance(obj, Referred):
+                return obj.reference()
+            if isinstance(obj, Function):
+                made = (obj.python_function, obj.input_signature)
+                return _function_there, (strategy_id, numbers.of(obj), made)
+            if isinstance(obj, Optimizer):
+                return _optimizer_there, (strategy_id, numbers.of(obj), _contents_of(obj))
+            if _has_keras_variables(obj):
+                raise TypeError(
+                    f"it uses {obj!r} of Keras, whose variables were made in the strategy's scope; "
+                    "of these Keras sends copies. Make the model outside of the scope, and its "
+                    "variables inside, weights = [rx.Variable(each.value) for each in "
+                    "model.trainable_variables]; in the function call "
+                    "model.stateless_call(weights, [], x), and use an rx.Optimizer and rx.metrics"
+                )
+            if isinstance(obj, Variable):
+                raise TypeError(
+                    f"it uses the variable {obj.name!r}, which was made outside of the "
+                    "strategy's scope, and is in this process alone. Make it inside "
+                    "`with strategy.scope():`"
+                )
+            return super().reducer_override(obj)
+
+    return Packer
+
+
+def _has_keras_variables(value: object) -> bool:
+    """Whether something is a variable of Keras in a scope, or a model or the like with some."""
+    if hasattr(value, "__rx_variable__"):
+        return True
+    if not hasattr(type(value), "variables"):
+        return False
+    found = getattr(value, "variables", None)
+    return isinstance(found, list) and any(hasattr(v, "__rx_variable__") for v in found)
+
+
+def unpacked(data: bytes) -> Any:
+    """Returns an object that this job has packed."""
+    return pickle.loads(data)
+
+
+def _contents_of(optimizer: Optimizer) -> tuple[Any, ...]:
+    """Returns what a worker has to know of an optimizer."""
+    state = state_of(optimizer)
+    name, variables = (None, None) if state is None else (state.server_name, state.variables)
+    return name, optimizer.iterations, variables
+
+
+def _variable_there(strategy_id: str, spec: Spec) -> Any:
+    return place_of(strategy_id).variable(spec)
+
+
+def _sharded_there(
+    strategy_id: str, pieces: list[Any], offsets: list[int], common: tuple[Any, ...]
+) -> Any:
+    return place_of(strategy_id).sharded(pieces, offsets, common)
+
+
+def strategy_there(strategy_id: str) -> Any:
+    """Returns what stands for a strategy in this process."""
+    return place_of(strategy_id).strategy
+
+
+def value_there(strategy_id: str, number: int) -> Any:
+    """Returns a value of this worker's own."""
+    return place_of(strategy_id).value(number)
+
+
+def _function_there(strategy_id: str, number: int, made: tuple[Callable[..., Any], Any]) -> Any:
+    return place_of(strategy_id).function(number, made)
+
+
+def _optimizer_there(strategy_id: str, number: int, contents: tuple[Any, ...]) -> Any:
+    return place_of(strategy_id).optimizer(number, contents)

@@ -1,0 +1,40 @@
+"""Which arrays on which servers a variable is, whole or in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from replicax._src.parameter_servers._embedding import Rows
+from replicax._src.parameter_servers._messages import Gradient
+from replicax._src.parameter_servers._sharded import ShardedVariable
+from replicax._src.parameter_servers._variable import ServerVariable, Spec
+from replicax._src.variable import Variable
+
+
+def pieces_of(variable: Variable) -> list[ServerVariable]:
+    """Returns the variables without parts that a variable consists of."""
+    if isinstance(variable, ShardedVariable):
+        return variable.variables
+    assert isinstance(variable, ServerVariable)
+    return [variable]
+
+
+def table_of(variable: Variable) -> Variable:
+    """Returns the table that rows are of; of another variable, itself."""
+    return variable.table if isinstance(variable, Rows) else variable
+
+
+def gradients_of(
+    variable: Variable, position: int, gradient: np.ndarray
+) -> Iterator[tuple[Spec, Gradient]]:
+    """Yields what the servers are told of the gradient of a variable."""
+    if isinstance(variable, Rows):
+        yield from variable.gradients(position, gradient)
+    elif isinstance(variable, ShardedVariable):
+        for piece, part in variable.split_whole(gradient):
+            yield piece.spec, Gradient(position, piece.spec.key, part)
+    else:
+        assert isinstance(variable, ServerVariable)
+        yield variable.spec, Gradient(position, variable.spec.key, gradient)

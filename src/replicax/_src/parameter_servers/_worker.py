@@ -1,0 +1,277 @@
+"""A worker: an actor that runs functions, one after the other."""
+
+from __future__ import annotations
+
+import enum
+import os
+import pickle
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
+
+import jax
+import numpy as np
+
+from replicax._src import _tree
+from replicax._src._errors import OutOfRangeError
+from replicax._src._typing import ArrayInput, override
+from replicax._src.context import world
+from replicax._src.functions import Function
+from replicax._src.parameter_servers._embedding import Rows, unique_rows
+from replicax._src.parameter_servers._messages import Key, LostError
+from replicax._src.parameter_servers._packing import Place, packed, unpacked
+from replicax._src.parameter_servers._servers import ServerGoneError, Servers
+from replicax._src.parameter_servers._sharded import ShardedVariable
+from replicax._src.parameter_servers._variable import ServerVariable, Spec
+from replicax._src.parameter_servers._worker_optimizer import NeedsBuildError, WorkerOptimizer
+from replicax._src.parameter_servers._worker_strategy import WorkerStrategy
+from replicax._src.parameter_servers._worker_view import Wanted, WorkerView
+from replicax._src.values import is_leaf
+from replicax._src.variable import Variable
+
+
+@final
+class Call(NamedTuple):
+    """What a worker is to run.
+
+    Attributes:
+      token: which call it is; the same when it is tried again.
+      function: its number.
+      code: the function; None if the worker has it.
+      arguments: packed.
+      optimizers: those that were built meanwhile, by number, packed.
+      lives: how often each server was started again.
+    """
+
+    token: str
+    function: int
+    code: bytes | None
+    arguments: bytes
+    optimizers: dict[int, bytes]
+    lives: list[int]
+
+
+@final
+class Ending(enum.Enum):
+    """How a call ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    NEEDS_CODE = "needs code"
+    NEEDS_BUILD = "needs build"
+    SERVER_LOST = "server lost"
+
+
+@final
+class Outcome(NamedTuple):
+    """What a worker says of a call, beside its result.
+
+    Attributes:
+      ending: how it ended.
+      detail: an exception and its text, what to build, or what was lost.
+      staleness: of each update that it has made.
+    """
+
+    ending: Ending
+    detail: Any = None
+    staleness: tuple[int, ...] = ()
+
+
+@final
+class Worker(Place):
+    """Runs in a process of its own."""
+
+    current: Worker | None = None
+
+    def __init__(self, index: int, strategy_id: str, has_gpus: bool, timeout: float) -> None:
+        super().__init__(strategy_id)
+        if not has_gpus:
+            jax.config.update("jax_platforms", "cpu")
+        self.index = index
+        strategy = WorkerStrategy(self)
+        self.strategy = strategy
+        self._view = WorkerView(strategy, Servers([], [], timeout))
+        self._functions: dict[int, Callable[..., Any]] = {}
+        self._usual: dict[int, set[Key]] = {}
+        self._compiled: dict[int, _Compiled] = {}
+        self._optimizers: dict[int, WorkerOptimizer] = {}
+        self._values: dict[int, Any] = {}
+        self._sharded: dict[Key, ShardedVariable] = {}
+        self._rows: dict[tuple[int, tuple[int, ...], int], Rows] = {}
+        self._looked_up: dict[int, int] = {}  # look-ups in this step, by table
+        self._looked_up_at = 0
+        self.is_running = False
+        Worker.current = self
+
+    def ready(self) -> int:
+        """Returns the number of the process."""
+        return os.getpid()
+
+    # ------------------------------------------------------------------ functions
+
+    def run(self, call: Call) -> tuple[Outcome, Any]:
+        """Runs a function. Returns how it ended, and what it returned."""
+        if call.function not in self._functions and call.code is None:
+            return Outcome(Ending.NEEDS_CODE), None
+        view = self._view
+        try:
+            view.use_servers(self.strategy_id, call.lives)
+            if call.function not in self._functions:
+                assert call.code is not None
+                self._functions[call.function] = unpacked(call.code)
+            for number, built in call.optimizers.items():
+                self._optimizers[number].built(*unpacked(built))
+            args, kwargs = unpacked(call.arguments)
+            view.begin(call.token, self._usual.setdefault(call.function, set()))
+            self._looked_up.clear()
+            self.is_running = True
+            with self.strategy.scope():
+                result = _on_host(self._functions[call.function](*args, **kwargs))
+                self.collect()
+                view.finish()
+        except NeedsBuildError as error:
+            structure = packed(error.structure, self.strategy_id, "The structure of variables")
+            return Outcome(Ending.NEEDS_BUILD, (error.number, structure)), None
+        except LostError as error:
+            return Outcome(Ending.SERVER_LOST, (error.server, error.keys, "", -1)), None
+        except ServerGoneError as error:
+            return Outcome(Ending.SERVER_LOST, (error.server, None, error.reason, error.life)), None
+        except StopIteration:
+            ended = OutOfRangeError(
+                f"The data of worker {self.index} ended: there is no next element. Schedule fewer "
+                "functions, or repeat the data."
+            )
+            return Outcome(Ending.FAILED, _told(ended)), None
+        except Exception as error:
+            return Outcome(Ending.FAILED, _told(error)), None
+        finally:
+            self.is_running = False
+        return Outcome(Ending.DONE, None, tuple(view.staleness)), result
+
+    def create(self, number: int, code: bytes, lives: list[int]) -> Outcome:
+        """Makes a value of this worker's own, by calling a function."""
+        try:
+            self._view.use_servers(self.strategy_id, lives)
+            with self.strategy.scope():
+                self._values[number] = unpacked(code)()
+        except Exception as error:
+            return Outcome(Ending.FAILED, _told(error))
+        return Outcome(Ending.DONE)
+
+    def value(self, number: int) -> Any:
+        """Returns a value of this worker's own."""
+        return self._values[number]
+
+    def collect(self) -> None:
+        """Sends the gradients that programs have left."""
+        for optimizer in self._optimizers.values():
+            optimizer.collect()
+
+    # ------------------------------------------------------------------ what references lead to
+
+    @override
+    def function(self, number: int, make: tuple[Callable[..., Any], Any]) -> Any:
+        found = self._compiled.get(number)
+        if found is None:
+            found = self._compiled[number] = _Compiled(Function(*make), self)
+        return found
+
+    @override
+    def optimizer(self, number: int, contents: tuple[Any, ...]) -> Any:
+        found = self._optimizers.get(number)
+        if found is None:
+            found = WorkerOptimizer(self._view, number, *contents)
+            self._optimizers[number] = found
+        return found
+
+    @override
+    def variable(self, spec: Spec) -> ServerVariable:
+        return self._view.variable(spec)
+
+    @override
+    def sharded(
+        self, pieces: list[ServerVariable], offsets: list[int], common: tuple[Any, ...]
+    ) -> ShardedVariable:
+        key = pieces[0].spec.key
+        found = self._sharded.get(key)
+        if found is None:
+            found = ShardedVariable.of_parts(self._view, pieces, offsets, common)
+            self._sharded[key] = found
+        return found
+
+    def look_up(self, table: Variable, ids: ArrayInput) -> Rows:
+        """Returns rows of a table, as a variable: the same one for the same place in a function."""
+        shape, rows, inverse = unique_rows(table, ids)
+        if self._looked_up_at != self._view.pushes:  # a new step: the rows before it are done with
+            self._looked_up.clear()
+            self._looked_up_at = self._view.pushes
+        number = self._looked_up.get(id(table), 0)
+        self._looked_up[id(table)] = number + 1
+        key = (id(table), shape, number)
+        found = self._rows.get(key)
+        if found is None:
+            found = self._rows[key] = Rows(table, shape, number)
+        found.stand_for(rows, inverse, self._view.read_wanted)
+        self._view.want_rows(_wanted(table, rows, found))
+        return found
+
+
+def _wanted(table: Variable, rows: np.ndarray, to: Rows) -> Wanted:
+    """Returns which rows are to be read, and that somebody gets them."""
+    if isinstance(table, ServerVariable):
+        return Wanted([(table, rows)], lambda values: to.hold(values[0]))
+    assert isinstance(table, ShardedVariable)
+    parts = list(table.split_rows(rows))
+
+    def take(values: list[np.ndarray]) -> None:
+        found = np.empty((len(rows), *table.shape[1:]), table.dtype)
+        for (_, _, mine), value in zip(parts, values, strict=True):
+            found[mine] = value
+        to.hold(found)
+
+    return Wanted([(piece, wanted) for piece, wanted, _ in parts], take)
+
+
+@final
+class _Compiled:
+    """A compiled function on a worker: what a call leaves is sent before the next one."""
+
+    def __init__(self, function: Function[..., Any], worker: Worker):
+        self._function = function
+        self._worker = worker
+        self.__name__ = getattr(function, "__name__", "function")
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        result = self._function(*args, **kwargs)
+        world().pick(self._worker.collect, _nothing)()
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+
+def _nothing() -> None:
+    """In a program, which leaves what it leaves when it has run."""
+
+
+def _on_host(value: object) -> Any:
+    """Returns a result with NumPy arrays in the place of those of JAX."""
+
+    def convert(leaf: object) -> Any:
+        if isinstance(leaf, jax.Array | Variable):
+            return np.asarray(leaf)
+        return leaf
+
+    leaves, rebuild = _tree.flatten(value, is_leaf)
+    return rebuild([convert(leaf) for leaf in leaves])
+
+
+def _told(error: BaseException) -> tuple[bytes | None, str]:
+    """Returns an exception for the coordinator, if it can be sent, and as a text."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        data = pickle.dumps(error.with_traceback(None))
+        pickle.loads(data)
+    except Exception:
+        return None, text
+    return data, text

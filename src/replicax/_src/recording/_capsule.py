@@ -1,0 +1,401 @@
+"""A capsule: what is needed to run the last steps of a job again, in one folder.
+
+    capsule.json              what happened, the layout of the job, and a checksum of every file
+    worker-0/recording.json   versions, and the layout as this worker saw it
+    worker-0/steps.jsonl      the steps since the checkpoint: inputs and results
+    worker-0/step-7-0-0.npy   inputs that cannot be read again, if they are kept
+    checkpoint/               the nearest one before the step
+
+Nothing in it is code, and nothing is unpickled. What is read may have been made by somebody else:
+nothing of it is trusted before it was looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import stat
+from typing import Any, final
+
+import numpy as np
+
+from replicax._src._errors import CheckpointError, DataLossError
+from replicax._src.checkpoints import link_whole, require_whole
+from replicax._src.recording._inputs import as_argument, from_bytes
+from replicax._src.recording._ring import (
+    DESCRIPTION,
+    lines_of,
+    make_private_folder,
+    segments_in,
+    write_private,
+)
+
+MANIFEST = "capsule.json"
+_FORMAT = "replicax capsule"
+_VERSION = 1
+_WORKER = re.compile(r"worker-(\d{1,6})")
+_NAME = re.compile(r"worker-\d{1,6}/(recording\.json|steps\.jsonl|step-\d+-\d+-\d+\.npy)")
+_MOST_BYTES = 1 << 30  # of one file
+
+
+# ------------------------------------------------------------------ writing
+
+
+def write_capsule(
+    recording: str, target: str, step: int, trap: dict[str, Any] | None = None
+) -> str:
+    """Makes a capsule of what was recorded up to a step; returns its path.
+
+    Args:
+      recording: the folder of the recording, with a folder for each worker.
+      target: the path of the capsule, which must not exist.
+      step: the last step that is to be replayed.
+      trap: what was noticed there, if that is why it is made.
+
+    Raises:
+      DataLossError: the step cannot be replayed from what is there.
+    """
+    workers = _workers_in(recording)
+    if not workers:
+        raise DataLossError(f"{recording} is no recording: there is no folder worker-0 in it.")
+    first = min(workers)
+    after, checkpoint = _nearest_checkpoint(os.path.join(recording, f"worker-{first}"), step)
+    make_private_folder(target)
+    try:
+        files: dict[str, bytes] = {}
+        for worker in workers:
+            folder = os.path.join(recording, f"worker-{worker}")
+            for name, data in _part_of(folder, after, step).items():
+                files[f"worker-{worker}/{name}"] = data
+        for name, data in files.items():
+            os.makedirs(os.path.dirname(os.path.join(target, name)), mode=0o700, exist_ok=True)
+            write_private(os.path.join(target, name), data)
+        link_whole(checkpoint, os.path.join(target, "checkpoint"))
+        content = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "step": step,
+            "after": after,
+            "trap": trap,
+            "workers": workers,
+            "files": {name: [len(data), _sum_of(data)] for name, data in files.items()},
+        }
+        body = json.dumps(content).encode()
+        write_private(os.path.join(target, MANIFEST), body + b"\n" + _sum_of(body).encode() + b"\n")
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+    return target
+
+
+def _sum_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _workers_in(recording: str) -> list[int]:
+    try:
+        matches = map(_WORKER.fullmatch, os.listdir(recording))
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataLossError(f"There is no recording at {recording}.") from None
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def _nearest_checkpoint(folder: str, step: int) -> tuple[int, str]:
+    """Returns the last step that the checkpoint before `step` has, and its path."""
+    reasons: list[str] = []
+    for segment in reversed(segments_in(folder)):
+        head = next(lines_of(folder, segment), {})
+        after, path = head.get("after"), head.get("checkpoint")
+        if not isinstance(after, int) or not isinstance(path, str) or after >= step:
+            continue
+        try:
+            require_whole(path)
+        except (CheckpointError, OSError) as error:
+            reasons.append(str(error))
+            continue
+        return after, path
+    why = f" ({reasons[0]})" if reasons else ""
+    raise DataLossError(
+        f"Step {step} cannot be replayed: there is no checkpoint from before it{why}. Keep more of "
+        "them: max_to_keep of the CheckpointManager."
+    )
+
+
+def _part_of(folder: str, after: int, step: int) -> dict[str, bytes]:
+    """Returns the files of one worker, by name."""
+    segments = segments_in(folder)
+    heads = {each: next(lines_of(folder, each), {}).get("after") for each in segments}
+    start = max((each for each in segments if heads[each] == after), default=None)
+    lines: list[dict[str, Any]] = []
+    for segment in segments:
+        if start is not None and segment >= start:
+            lines += [line for line in lines_of(folder, segment) if line.get("step", 0) <= step]
+    with open(os.path.join(folder, DESCRIPTION), "rb") as file:
+        found = {DESCRIPTION: file.read()}
+    found["steps.jsonl"] = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+    for line in lines:
+        for described in line.get("inputs", ()):
+            if described[0] == "files":
+                for _, _, name in described[2]:
+                    with open(os.path.join(folder, name), "rb") as file:
+                        found[name] = file.read()
+    return found
+
+
+# ------------------------------------------------------------------ reading
+
+
+@final
+@dataclasses.dataclass
+class Step:
+    """What one worker recorded of a step.
+
+    Attributes:
+      number: of the step; the first call is step 1.
+      inputs: what is known of each leaf of the arguments.
+      structure: of the arguments, if it can be said.
+      results: the small arrays that the step returned, as `[dtype, shape, bytes]`; a list for each
+        leaf, with one for each replica.
+      figures: what traps saw: arrays with a row for each replica here.
+      names: what their columns are of.
+      times: seconds: `idle` between the end of the step before and the call, `step` until it was
+        done.
+    """
+
+    number: int
+    inputs: list[Any] = dataclasses.field(default_factory=list)
+    structure: Any = None
+    results: list[Any] | None = None
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+    times: dict[str, float] = dataclasses.field(default_factory=dict)
+    names: list[str] = dataclasses.field(default_factory=list)
+    error: str | None = None
+
+
+@final
+class Recorded:
+    """A capsule that was read, and checked."""
+
+    def __init__(self, path: str):
+        """
+        Raises:
+          DataLossError: it is not there, is damaged, or is something else.
+        """
+        self.path = os.path.abspath(path)
+        content = _manifest(self.path)
+        self.step: int = content["step"]
+        self.after: int = content["after"]
+        self.trap: dict[str, Any] | None = content["trap"]
+        self.workers: list[int] = content["workers"]
+        self._files: dict[str, list[Any]] = content["files"]
+        for name in self._files:
+            self._read(name)
+        try:
+            require_whole(self.checkpoint)
+        except (CheckpointError, OSError) as error:
+            raise DataLossError(f"The capsule {self.path} is damaged: {error}") from None
+        self.descriptions = [
+            self._object(f"worker-{worker}/{DESCRIPTION}") for worker in self.workers
+        ]
+        self.states: list[dict[int, dict[str, Any]]] = []
+        self.steps: list[dict[int, Step]] = []
+        for worker in self.workers:
+            states, steps = _steps_of(self.path, self._lines(f"worker-{worker}/steps.jsonl"))
+            self.states.append(states)
+            self.steps.append(steps)
+
+    @property
+    def checkpoint(self) -> str:
+        """The path of the checkpoint."""
+        return os.path.join(self.path, "checkpoint")
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """What the job ran on."""
+        return self.descriptions[0]["layout"]
+
+    def of(self, number: int) -> list[Step]:
+        """Returns what each worker recorded of a step."""
+        missing = [
+            worker
+            for worker, steps in zip(self.workers, self.steps, strict=True)
+            if number not in steps
+        ]
+        if missing:
+            here = sorted(self.steps[0])
+            span = f"It has steps {here[0]} to {here[-1]}" if here else "It has no steps"
+            raise DataLossError(
+                f"The capsule {self.path} has nothing of step {number} of worker {missing[0]}. "
+                f"{span}, after a checkpoint of step {self.after}."
+            )
+        return [steps[number] for steps in self.steps]
+
+    def argument(self, number: int, index: int) -> Any:
+        """Returns an argument that was kept, with the parts of the replicas of all workers."""
+        parts: list[Any] = []
+        kind = ""
+        for worker, step in zip(self.workers, self.of(number), strict=True):
+            match step.inputs[index]:
+                case ["array", str(kind), [*arrays]]:
+                    parts += [
+                        from_bytes(dtype, shape, bytes.fromhex(data))
+                        for dtype, shape, data in arrays
+                    ]
+                case ["files", str(kind), [*files]]:
+                    for dtype, shape, name in files:
+                        data = self._read(f"worker-{worker}/{name}")
+                        parts.append(from_bytes(dtype, shape, _bytes_of(self.path, data)))
+                case ["left out", str(reason)]:
+                    raise DataLossError(
+                        f"Step {number} cannot be replayed: its argument {index} was not kept, "
+                        f"since {reason}. Let it come from an iterator of rx.data, whose position "
+                        "is enough, or raise the limit of the Recorder."
+                    )
+                case other:
+                    raise self._unsound(f"an argument is {str(other)[:80]}")
+        return as_argument(kind, parts)
+
+    def _unsound(self, what: str) -> DataLossError:
+        return DataLossError(f"The capsule {self.path} is not sound: {what}.")
+
+    def _read(self, name: str) -> bytes:
+        if name not in self._files:
+            raise self._unsound(f"it has no file {name!r}")
+        size, checksum = self._files[name]
+        data = _regular_file(self.path, name, size)
+        if len(data) != size or _sum_of(data) != checksum:
+            raise DataLossError(
+                f"The capsule {self.path} is damaged: {name} is not as it was written."
+            )
+        return data
+
+    def _object(self, name: str) -> dict[str, Any]:
+        found = _json_of(self.path, self._read(name))
+        layout = found.get("layout")
+        counts = ("replicas", "local_replicas", "workers", "devices")
+        if not isinstance(layout, dict) or not all(
+            type(layout.get(each)) is int and 0 < layout[each] < 1 << 20 for each in counts
+        ):
+            raise self._unsound(f"{name} has no sound layout")
+        return found
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        return [_json_of(self.path, line) for line in self._read(name).splitlines()]
+
+
+def _steps_of(
+    path: str, lines: list[dict[str, Any]]
+) -> tuple[dict[int, dict[str, Any]], dict[int, Step]]:
+    states: dict[int, dict[str, Any]] = {}
+    steps: dict[int, Step] = {}
+    structure: Any = None
+    names: list[str] = []
+    kinds: dict[str, type] = {
+        "inputs": list,
+        "results": list,
+        "figures": dict,
+        "times": dict,
+        "error": str,
+    }
+    for line in lines:
+        if isinstance(line.get("iterator"), int) and isinstance(line.get("state"), dict):
+            states[line["iterator"]] = line["state"]
+        structure = line.get("structure", structure)
+        number = line.get("step")
+        if type(number) is not int:
+            continue
+        if "inputs" in line:  # another time, after a restart
+            steps[number] = Step(number, structure=structure)
+        step = steps.setdefault(number, Step(number))
+        for name, kind in kinds.items():
+            if name in line:
+                if not isinstance(line[name], kind):
+                    raise DataLossError(f"The capsule {path} is not sound: {name!r} of a step.")
+                setattr(step, name, line[name])
+        if isinstance(line.get("names"), list):
+            names = [str(each) for each in line["names"]]
+        step.names = names
+        if not all(isinstance(each, list) and each for each in step.inputs):
+            raise DataLossError(f"The capsule {path} is not sound: the inputs of a step.")
+    return states, steps
+
+
+def _json_of(path: str, data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise DataLossError(f"The capsule {path} is not sound: it has lines that are no objects.")
+    return found
+
+
+def _bytes_of(path: str, data: bytes) -> bytes:
+    """Returns the bytes in an .npy file, which is no pickle."""
+    try:
+        array = np.load(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise DataLossError(f"The capsule {path} has no sound array: {error}.") from None
+    return array.tobytes()
+
+
+def _regular_file(path: str, name: str, most: int = _MOST_BYTES) -> bytes:
+    file = os.path.join(path, name)
+    try:
+        for place in (os.path.dirname(file), file):
+            mode = os.lstat(place).st_mode
+            if stat.S_ISLNK(mode) or (place == file and not stat.S_ISREG(mode)):
+                raise DataLossError(f"The capsule {path} is not sound: {name} is no regular file.")
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataLossError(f"The capsule {path} is damaged: {name} is missing.") from None
+    with open(descriptor, "rb") as opened:
+        return opened.read(most + 1)
+
+
+def _manifest(path: str) -> dict[str, Any]:
+    if not os.path.isdir(path) or not os.path.exists(os.path.join(path, MANIFEST)):
+        what = "has no file capsule.json" if os.path.isdir(path) else "is no folder"
+        raise DataLossError(
+            f"There is no capsule at {path}: it {what}. Name the folder that the trap printed, or "
+            "what Recorder.save() returned."
+        )
+    data = _regular_file(path, MANIFEST, 64 << 20)
+    body, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
+    if _sum_of(body).encode() != checksum:
+        raise DataLossError(f"The capsule {path} is damaged: {MANIFEST} is not as it was written.")
+    content = _json_of(path, body)
+    if content.get("format") != _FORMAT:
+        raise DataLossError(f"{path} is no capsule: its {MANIFEST} is of something else.")
+    if content.get("version") != _VERSION:
+        raise DataLossError(
+            f"The capsule {path} has version {content.get('version')!r} of the format, and this "
+            f"replicax reads version {_VERSION}. Use the replicax that wrote it."
+        )
+    files, workers, trap = content.get("files"), content.get("workers"), content.get("trap")
+    is_sound = (
+        type(content.get("step")) is int
+        and type(content.get("after")) is int
+        and isinstance(workers, list)
+        and workers
+        and all(type(each) is int and 0 <= each < 1 << 20 for each in workers)
+        and isinstance(files, dict)
+        and all(_NAME.fullmatch(name) for name in files)
+        and all(
+            isinstance(each, list)
+            and len(each) == 2
+            and type(each[0]) is int
+            and 0 <= each[0] <= _MOST_BYTES
+            and isinstance(each[1], str)
+            for each in files.values()
+        )
+        and (trap is None or isinstance(trap, dict))
+    )
+    if not is_sound:
+        raise DataLossError(f"The capsule {path} is not sound: {MANIFEST} lacks what it must have.")
+    return content

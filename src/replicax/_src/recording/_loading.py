@@ -1,0 +1,171 @@
+"""`load`: a capsule in a notebook."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from replicax._src.checkpoints import Checkpoint, CheckpointManager
+from replicax._src.functions import Function, Proceed, as_function, observe
+from replicax._src.recording._capsule import Recorded
+from replicax._src.recording._probe import Probe, variables_by_name
+from replicax._src.recording._replay import Replay, Replayed, recorded_results
+from replicax._src.recording._report import heading
+from replicax._src.recording._traps import Traps
+from replicax._src.variable import Variable
+
+
+def load(capsule: str | os.PathLike[str]) -> Capsule:
+    """Opens a capsule that an `rx.debug.Recorder` has made. It is checked, and nothing is run.
+
+        capsule = rx.debug.load("recording/capsules/step-41327")
+        capsule.attach(manager, train_step)   # of the program that was recorded
+        capsule.run()                         # the step again
+        capsule.before["kernel:0"], capsule.after["kernel:0"], capsule.inputs
+
+    Args:
+      capsule: its path.
+
+    Raises:
+      rx.errors.DataLossError: there is none, it is damaged, or it is something else.
+    """
+    return Capsule(Recorded(os.fspath(capsule)))
+
+
+@final
+class Capsule:
+    """A recorded step, and what is needed to run it again; what `rx.debug.load` returns.
+
+    Attributes:
+      inputs: the arguments of the step that `run` ran last: `(args, kwargs)`.
+      before: the values of all variables before that step, by name, or by their path in the
+        checkpoint where names are not unique; for each what each replica has.
+      after: the same after it.
+      gradients: what traps saw of the gradients of each replica, if the recorder has traps: by
+        variable, the largest absolute value on each replica.
+    """
+
+    def __init__(self, recorded: Recorded):
+        self._recorded = recorded
+        self._program: tuple[Checkpoint, Function[..., Any], Probe] | None = None
+        self.inputs: Any = None
+        self.before: dict[str, list[np.ndarray]] = {}
+        self.after: dict[str, list[np.ndarray]] = {}
+        self.gradients: dict[str, np.ndarray] = {}
+
+    @property
+    def step(self) -> int:
+        """The number of the step that it was made for."""
+        return self._recorded.step
+
+    @property
+    def steps(self) -> range:
+        """The steps that can be run again."""
+        return range(self._recorded.after + 1, self._recorded.step + 1)
+
+    @property
+    def trap(self) -> str | None:
+        """What a trap has found; None if the program itself has saved it."""
+        return None if self._recorded.trap is None else str(self._recorded.trap.get("text"))
+
+    def recorded_results(self, step: int | None = None) -> list[Any]:
+        """Returns the small arrays that a step returned: for each one array, or one by replica."""
+        found = recorded_results(self._recorded.of(self.step if step is None else step)) or []
+        return [parts[0] if len(parts) == 1 else parts for parts in found]
+
+    def attach(
+        self,
+        manager: CheckpointManager | Checkpoint,
+        function: Callable[..., Any],
+        traps: Traps | None = None,
+    ) -> None:
+        """Names the objects to replay with: those that the recorder was given.
+
+        Args:
+          manager: the checkpoints of the program, or one.
+          function: the `rx.function` that makes a step.
+          traps: as the recorder had them, to see gradients.
+        """
+        found = as_function(function)
+        if found is None:
+            raise TypeError(f"attach takes an rx.function; got {function!r}.")
+        checkpoint = manager.checkpoint if isinstance(manager, CheckpointManager) else manager
+        self._program = checkpoint, found, Probe(traps or Traps(), checkpoint, discards=False)
+
+    def run(self, step: int | None = None) -> Replayed:
+        """Restores, runs the steps before, and then the step; its iterators must be made already.
+
+        The variables and iterators of the program are changed: they are those of the step.
+
+        Args:
+          step: its number; by default the one that the capsule was made for.
+        """
+        if self._program is None:
+            raise RuntimeError(
+                "The capsule knows no program yet. Call capsule.attach(manager, train_step) first, "
+                "with the objects that the Recorder was given."
+            )
+        checkpoint, function, probe = self._program
+        number = self.step if step is None else step
+        seen: dict[str, np.ndarray] = {}
+
+        def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            before = observe(function, _Through(probe, seen))
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                observe(function, before)
+            return result, seen
+
+        replay = Replay(self._recorded, checkpoint, call)
+        replay.go_to(number)
+        self.inputs = replay.inputs_of(number)
+        self.before = _values(checkpoint)
+        replayed = replay.run_next()
+        self.after = _values(checkpoint)
+        self.gradients = probe.gradients_in(seen)
+        return replayed
+
+    def __str__(self) -> str:
+        return heading(self._recorded, self.step)
+
+
+@final
+class _Through:
+    """Sees the calls of a function as a recorder does, and records nothing."""
+
+    def __init__(self, probe: Probe, seen: dict[str, np.ndarray]):
+        self._probe = probe
+        self._seen = seen
+
+    def called(
+        self,
+        proceed: Proceed,
+        body: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        result, figures = self._probe.seen(proceed, body, args, kwargs)
+        self._seen.update(figures)
+        return result
+
+
+def _values(checkpoint: Checkpoint) -> dict[str, list[np.ndarray]]:
+    """Returns a copy of all variables."""
+    return {name: _copies(each) for name, each in variables_by_name(checkpoint).items()}
+
+
+def _copies(variable: Variable) -> list[np.ndarray]:
+    parts: Any = getattr(variable, "values", None)
+    parts = (variable,) if parts is None else parts
+    arrays = [part.read_value() if isinstance(part, Variable) else part for part in parts]
+    return [np.array(each) for each in arrays if not _is_key(each)]
+
+
+def _is_key(array: object) -> bool:
+    return isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key)

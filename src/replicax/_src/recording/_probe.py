@@ -1,0 +1,348 @@
+"""What traps look at, computed in the program of the step itself.
+
+For each variable, and the gradient that each replica gives for it, the program computes two
+numbers: the largest absolute value, and the sum of the bits. They are returned beside the step's
+own result, and looked at later. Where an update is to be skipped, the program decides by itself, on
+all replicas together.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import statistics
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from replicax._src import _tree
+from replicax._src._errors import ReplicaMismatchError
+from replicax._src._typing import DTypeLike, PyTree
+from replicax._src._warnings import users_line
+from replicax._src.checkpoints import Checkpoint, named_variables_in, variables_in
+from replicax._src.cluster import current_membership
+from replicax._src.context import get_replica_context, get_strategy
+from replicax._src.divergence import check_replicas, sum_of_bits
+from replicax._src.functions import Discarding, Proceed, Substitute
+from replicax._src.recording._traps import Finding, Traps
+from replicax._src.strategies import Strategy
+from replicax._src.training import gradient_watchers
+from replicax._src.values import DistributedValues, is_leaf
+from replicax._src.variable import (
+    DistributedVariable,
+    Variable,
+    VariableAggregation,
+    VariableSynchronization,
+)
+
+_MEDIAN_OF = 101  # steps
+_FIRST_STEPS = 10  # of which nothing is said about time: they compile
+PEAKS, BITS = "largest", "bits"
+
+
+@final
+class Probe:
+    """Looks at the steps of one function."""
+
+    def __init__(self, traps: Traps, checkpoint: Checkpoint, discards: bool):
+        """
+        Args:
+          traps: what to look for.
+          checkpoint: what the program has.
+          discards: whether the updates of a bad step are discarded.
+        """
+        self._traps = traps
+        self._checkpoint = checkpoint
+        self._discards = discards
+        self._looks = traps.finite or traps.bound is not None
+        self._seconds: collections.deque[float] = collections.deque(maxlen=_MEDIAN_OF)
+        self._steps = 0
+        self._gradients: _Gradients | None = None
+
+    # ------------------------------------------------------------------ in the program
+
+    def carried_out(
+        self,
+        proceed: Proceed,
+        body: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> tuple[Any, Any]:
+        """Makes a call; returns what it returns, and what is to be looked at besides."""
+        if not self._looks:
+            return proceed(body, args, kwargs), None
+        if self._gradients is None:
+            self._gradients = _Gradients(self._variables(), strategy_of(self._checkpoint))
+
+        def watched(*args: object, **kwargs: object) -> Any:
+            assert self._gradients is not None
+            with self._gradients.watching():
+                result = body(*args, **kwargs)
+            return result, *self._looked_at(result)
+
+        substitute = Substitute(watched)
+        if self._discards:
+            substitute = Discarding(watched, lambda: variables_in(self._checkpoint))
+        result, names, peaks, bits, _ = proceed(substitute, args, kwargs)
+        return result, (names, peaks, bits)
+
+    def seen(
+        self,
+        proceed: Proceed,
+        body: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        """Makes a call; returns what it returns and, when that is there, what traps see."""
+        result, figures = self.carried_out(proceed, body, args, kwargs)
+        return result, self.on_host(figures)
+
+    def _variables(self) -> dict[str, Variable]:
+        """Returns those that are looked at: not the state of optimizers, which follows them."""
+        found = variables_by_name(self._checkpoint)
+        return {
+            name: each
+            for name, each in found.items()
+            if each.trainable and jnp.issubdtype(each.dtype, jnp.floating)
+        }
+
+    def _looked_at(self, result: PyTree) -> tuple[Any, ...]:
+        """Computes what is looked at, in cross-replica context."""
+        assert self._gradients is not None
+        gradients = self._gradients
+        by_name = self._variables()
+        variables = list(by_name.values())
+        strategy = strategy_of(self._checkpoint) or get_strategy()
+        floats = [leaf for leaf in _tree.leaves_of(result, is_leaf) if _is_floating(leaf)]
+        bound = np.float32(np.inf if self._traps.bound is None else self._traps.bound)
+
+        def on_replica(*floats: jax.Array) -> tuple[Any, Any, Any]:
+            values = [variable.read_value() for variable in variables]
+            peaks = jnp.concatenate([_each(_peak, values), gradients.peaks.read_value()])
+            bits = jnp.concatenate([_each(sum_of_bits, values), gradients.bits.read_value()])
+            all_peaks = jnp.concatenate([peaks, _each(_peak, floats)])
+            # A NaN is not below anything.
+            bad = ~jnp.all(all_peaks < bound)
+            context = get_replica_context()
+            if context is not None:
+                bad = context.all_reduce("SUM", bad.astype(jnp.int32)) > 0
+            return peaks, bits, bad
+
+        names = list(by_name)
+        names += [f"the gradient of {name}" for name in gradients.names]
+        return tuple(names), *strategy.run(on_replica, args=tuple(floats))
+
+    # ------------------------------------------------------------------ on the host
+
+    def gradients_in(self, figures: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the largest value of each gradient on each replica, by variable."""
+        if self._gradients is None or PEAKS not in figures:
+            return {}
+        names = self._gradients.names
+        first = figures[PEAKS].shape[1] - len(names)
+        return {name: figures[PEAKS][:, first + index] for index, name in enumerate(names)}
+
+    def on_host(self, figures: tuple[Any, ...] | None) -> dict[str, np.ndarray]:
+        """Returns what was computed; waits for it."""
+        if figures is None:
+            return {}
+        names, *arrays = figures
+        del names
+        parts = [
+            list(each.values) if isinstance(each, DistributedValues) else [each] for each in arrays
+        ]
+        return {
+            name: np.stack([np.asarray(part) for part in each])
+            for name, each in zip((PEAKS, BITS), parts, strict=True)
+        }
+
+    def finding(
+        self,
+        step: int,
+        results: Sequence[Sequence[Any]],
+        names: Sequence[str],
+        figures: dict[str, np.ndarray],
+        times: dict[str, float],
+    ) -> Finding | None:
+        """Returns what is wrong with a step; None if nothing is."""
+        finding = self._bad_value(step, results, names, figures) if self._looks else None
+        return finding or self._slow(step, times)
+
+    def _bad_value(
+        self,
+        step: int,
+        results: Sequence[Sequence[Any]],
+        names: Sequence[str],
+        figures: dict[str, np.ndarray],
+    ) -> Finding | None:
+        bound = np.inf if self._traps.bound is None else self._traps.bound
+        peaks = figures[PEAKS]
+        first = _first_replica_here(peaks.shape[0])
+        said = " Its updates were discarded." if self._discards else ""
+        line = "" if self._gradients is None else self._gradients.line
+        where = f" (given to the optimizer at {line})" if line else ""
+        bad = [(str(names[i]), int(r)) for r, i in np.argwhere(~(peaks < bound))]
+        # A bad gradient makes all variables bad: it is the cause.
+        bad.sort(key=lambda each: not each[0].startswith("the gradient of "))
+        if bad:
+            name, replica = bad[0]
+            value = peaks[replica, list(names).index(name)]
+            others = sorted({each[0] for each in bad} - {name})
+            more = f", and {len(others)} more: {', '.join(others[:4])}" if others else ""
+            at = where if name.startswith("the gradient of ") else ""
+            what = name if at else f"variable {name!r}"
+            return Finding(
+                step,
+                "value",
+                f"{what} on replica {first + replica}{at} {_said(value)}{more}.{said}",
+            )
+        for index, parts in enumerate(results):
+            for replica, part in enumerate(parts):
+                array = np.asarray(part)
+                if not jnp.issubdtype(array.dtype, jnp.floating) or not array.size:
+                    continue
+                peak = np.max(np.abs(array.astype(np.float32)))
+                if not peak < bound:
+                    on = f" of replica {first + replica}" if len(parts) > 1 else ""
+                    return Finding(step, "value", f"result {index}{on} {_said(peak)}.{said}")
+        return None
+
+    def _slow(self, step: int, times: dict[str, float]) -> Finding | None:
+        factor = self._traps.slower_than
+        if factor is None:
+            return None
+        seconds = times["idle"] + times["step"]
+        self._steps += 1
+        if self._steps <= _FIRST_STEPS:
+            return None
+        if len(self._seconds) < _FIRST_STEPS:
+            self._seconds.append(seconds)
+            return None
+        median = statistics.median(self._seconds)
+        self._seconds.append(seconds)
+        if seconds <= factor * median:
+            return None
+        return Finding(
+            step,
+            "slow",
+            f"it took {seconds:.3g} s, {seconds / median:.0f} times the median of {median:.3g} s; "
+            f"{slow_part(times)}.",
+        )
+
+    def copies_at(self, step: int) -> Finding | None:
+        """Compares the copies of variables if it is time; returns what differs."""
+        every = self._traps.copies_every
+        if every is None or step % every:
+            return None
+        try:
+            check_replicas(self._checkpoint)
+        except ReplicaMismatchError as error:
+            return Finding(step, "copies", str(error))
+        return None
+
+
+def slow_part(times: dict[str, float]) -> str:
+    """Returns what a worker did most of the time of a step."""
+    if times["idle"] > times["step"]:
+        return (
+            f"for {times['idle']:.3g} s of it this worker's own program had not yet called the "
+            "step (it slept, or waited for its data): others waited for it"
+        )
+    return (
+        f"for {times['step']:.3g} s of it the step itself was at work, or waited for other workers"
+    )
+
+
+def variables_by_name(checkpoint: Checkpoint) -> dict[str, Variable]:
+    """Returns the variables of a checkpoint; where names are not unique, by their path in it."""
+    found = named_variables_in(checkpoint)
+    counts = collections.Counter(variable.name for _, variable in found)
+    return {
+        variable.name if counts[variable.name] == 1 else path: variable for path, variable in found
+    }
+
+
+def strategy_of(checkpoint: Checkpoint) -> Strategy | None:
+    """Returns the strategy of what a checkpoint holds; None without one."""
+    for variable in variables_in(checkpoint):
+        if isinstance(variable, DistributedVariable):
+            return variable.distribute_strategy
+    return None
+
+
+@final
+class _Gradients:
+    """What replicas have given to optimizers in this step: two numbers for each variable."""
+
+    def __init__(self, variables: dict[str, Variable], strategy: Strategy | None):
+        self.names = list(variables)
+        self._places = {id(each): index for index, each in enumerate(variables.values())}
+        self.line = ""
+
+        def own(name: str, dtype: DTypeLike) -> Any:
+            return Variable(
+                jnp.zeros(len(variables), dtype),
+                trainable=False,
+                name=name,
+                synchronization=VariableSynchronization.ON_READ,
+                aggregation=VariableAggregation.SUM,
+            )
+
+        with contextlib.nullcontext() if strategy is None else strategy.scope():
+            self.peaks = own("largest_gradients", jnp.float32)
+            self.bits = own("bits_of_gradients", jnp.uint32)
+
+    @contextlib.contextmanager
+    def watching(self) -> Generator[None]:
+        """Inside the block, gradients are looked at."""
+        gradient_watchers.append(self._seen)
+        try:
+            yield
+        finally:
+            gradient_watchers.remove(self._seen)
+
+    def _seen(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        found = [
+            (self._places[id(variable)], gradient)
+            for gradient, variable in zip(gradients, variables, strict=True)
+            if id(variable) in self._places and isinstance(gradient, jax.Array)
+        ]
+        if not found:
+            return
+        line = users_line()
+        self.line = f"{os.path.basename(line.file)}:{line.number}"
+        places = jnp.asarray([place for place, _ in found])
+        arrays = [gradient for _, gradient in found]
+        self.peaks.assign(self.peaks.read_value().at[places].set(_each(_peak, arrays)))
+        self.bits.assign(self.bits.read_value().at[places].set(_each(sum_of_bits, arrays)))
+
+
+def _each(function: Callable[[Any], Any], arrays: Sequence[Any]) -> Any:
+    dtype = jnp.float32 if function is _peak else jnp.uint32
+    return jnp.stack([function(each) for each in arrays]) if arrays else jnp.zeros(0, dtype)
+
+
+def _peak(array: jax.Array) -> jax.Array:
+    return jnp.max(jnp.abs(array), initial=0).astype(jnp.float32)
+
+
+def _is_floating(leaf: object) -> bool:
+    if isinstance(leaf, DistributedValues):
+        leaf = leaf.values[0]
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jnp.floating)
+
+
+def _said(value: float) -> str:
+    if np.isfinite(value):
+        return f"is beyond the bound: its largest value is {value:.4g}"
+    return f"is not finite ({value})"
+
+
+def _first_replica_here(count: int) -> int:
+    membership = current_membership()
+    return 0 if membership is None else membership.worker * count

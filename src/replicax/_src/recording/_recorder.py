@@ -1,0 +1,535 @@
+"""`Recorder`: keeps what is needed to run the last steps of a program again.
+
+The training loop pays for a look at the arguments and a place in a queue. A thread of its own waits
+for the results, looks at them, and writes: positions in data, seeds and losses, a few hundred bytes
+for each step.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import json
+import os
+import platform
+import queue
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, final
+
+import jax
+import numpy as np
+
+from replicax._src import _tree
+from replicax._src._errors import DataLossError, TrappedStepError
+from replicax._src._typing import PyTree
+from replicax._src._warnings import warn
+from replicax._src.checkpoints import (
+    Checkpoint,
+    CheckpointManager,
+    last_on_disk,
+)
+from replicax._src.cluster import current_membership
+from replicax._src.data import delivery_watchers
+from replicax._src.functions import Function, Proceed, as_function, observe
+from replicax._src.recording._capsule import write_capsule
+from replicax._src.recording._inputs import Elements, Kept, describe, in_line, structure_of
+from replicax._src.recording._probe import Probe, strategy_of
+from replicax._src.recording._ring import (
+    DESCRIPTION,
+    Ring,
+    lines_of,
+    make_private_folder,
+    segments_in,
+    write_private,
+)
+from replicax._src.recording._session import replaying_now
+from replicax._src.recording._traps import Finding, Traps
+from replicax._src.values import DistributedValues, PerReplica, is_leaf
+
+_LIMIT = 256 << 20
+_MOST_RESULTS, _LARGEST_RESULT = 16, 64  # leaves of what a step returns, and items in them
+_PATIENCE_SECONDS = 30.0  # at the end, for results that are still being computed
+
+_ON_TRAP = ("stop", "skip", "continue")
+
+
+@dataclasses.dataclass
+class _Call:
+    """One call of the function, on its way to the disk."""
+
+    step: int
+    states: list[dict[str, Any]]
+    structure: Any
+    inputs: list[Any]
+    called: float
+    results: list[Any]
+    figures: Any = None
+    error: str | None = None
+
+
+@final
+class Recorder:
+    """Records the steps of a program, so that each of the last ones can be run again elsewhere.
+
+        manager = rx.train.CheckpointManager(checkpoint, "checkpoints")
+        rx.debug.Recorder(manager, train_step)
+
+    From then on each call of `train_step`, an `rx.function`, is recorded: the positions of the
+    iterators that its arguments came from, other arguments themselves, and the small arrays that it
+    returns. `replicax replay` runs a recorded step again, from the nearest checkpoint. With `traps`
+    values are looked at as well, and a step in which something is wrong becomes a capsule: a folder
+    with all that a replay needs.
+
+    >>> import tempfile, numpy as np, replicax as rx
+    >>> folder = tempfile.mkdtemp()
+    >>> w = rx.Variable(1.0)
+    >>> @rx.function
+    ... def train_step(x):
+    ...     w.assign_add(x)
+    ...     return w * 2
+    >>> manager = rx.train.CheckpointManager(rx.train.Checkpoint(w=w), folder + "/checkpoints")
+    >>> with rx.debug.Recorder(manager, train_step, folder + "/recording") as recorder:
+    ...     for x in rx.data.Dataset.from_tensor_slices(np.float32([1, 2, 3])):
+    ...         loss = train_step(x)
+    ...     capsule = recorder.save()
+    >>> rx.debug.load(capsule).recorded_results(2)
+    [array(8., dtype=float32)]
+
+    In a job of many workers all of them make a recorder, with a folder that they share, as they
+    share that of the checkpoints. All files are readable by their owner alone.
+
+    Args:
+      manager: the checkpoints of the program, or an `rx.train.Checkpoint`. What it holds is what a
+        replay can restore: variables, optimizers, iterators, generators.
+      function: the `rx.function` that makes one step, or a method.
+      directory: where to write; by default `recording` in the folder of the checkpoints.
+      traps: what to look for; by default nothing.
+      on_trap: what to do then, once there is a capsule: "stop" raises an
+        `rx.errors.TrappedStepError`, "skip" leaves all variables as they were before the step and
+        goes on, "continue" goes on.
+      rows: whether arrays among the arguments are kept. None keeps those that cannot be read again
+        from an iterator of `rx.data`; True keeps all; False none.
+      limit: bytes of arrays that are kept on the disk at most. What comes after that is left out
+        until the next checkpoint, with a warning.
+    """
+
+    def __init__(
+        self,
+        manager: CheckpointManager | Checkpoint,
+        function: Callable[..., Any],
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        traps: Traps | None = None,
+        on_trap: str = "stop",
+        rows: bool | None = None,
+        limit: int = _LIMIT,
+    ):
+        checkpoint = manager.checkpoint if isinstance(manager, CheckpointManager) else manager
+        found = as_function(function)
+        _check(checkpoint, function, found, traps, on_trap, limit)
+        assert found is not None
+        if directory is None:
+            if not isinstance(manager, CheckpointManager):
+                raise ValueError(
+                    "Recorder was given a Checkpoint and no folder to write to. Pass the "
+                    "CheckpointManager, or directory=..."
+                )
+            directory = os.path.join(manager.directory, "recording")
+        self._checkpoint: Checkpoint = checkpoint
+        self._function = found
+        self._directory = os.path.abspath(os.fspath(directory))
+        self._traps = traps or Traps()
+        self._on_trap = on_trap
+        self._rows = rows
+        self._step: int | None = None
+        self._on_disk = (-1, None)
+        self._is_closed = False
+        self._has_stopped = False
+        self._writer: threading.Thread | None = None
+        self._probe = Probe(self._traps, self._checkpoint, discards=on_trap == "skip")
+        replaying = replaying_now()
+        if replaying is not None:
+            self._is_closed = True
+            replaying.take_over(checkpoint, found, self._probe)
+            return
+        membership = current_membership()
+        self._worker = 0 if membership is None else membership.worker
+        make_private_folder(self._directory)
+        self._ring = Ring(os.path.join(self._directory, f"worker-{self._worker}"), limit)
+        self._elements = Elements(keep_all=bool(rows))
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._findings: queue.SimpleQueue[Finding] = queue.SimpleQueue()
+        self._structure: Any = ()
+        delivery_watchers.append(self._elements.delivered)
+        self._before = observe(found, self)
+        self._at_exit = weakref.WeakMethod(self.close)
+        atexit.register(_close, self._at_exit)
+
+    # ------------------------------------------------------------------ what users ask
+
+    @property
+    def directory(self) -> str:
+        """Where it writes."""
+        return self._directory
+
+    @property
+    def step(self) -> int:
+        """The number of the last step; the first one is 1."""
+        return self._step or 0
+
+    def save(self, step: int | None = None) -> str:
+        """Makes a capsule of a recorded step, by default the last one; returns its path.
+
+        Args:
+          step: the number of the step.
+        """
+        self._drain()
+        return self._capsule(self.step if step is None else step, None)
+
+    def close(self) -> None:
+        """Writes what is waiting, and records no more. A trap that is left is raised."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        observe(self._function, self._before)
+        delivery_watchers.remove(self._elements.delivered)
+        atexit.unregister(_close)
+        try:
+            self._drain()
+        finally:
+            if self._writer is not None:
+                self._queue.put(None)
+                self._writer.join(_PATIENCE_SECONDS)
+            self._ring.close()
+        self._react()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except TrappedStepError:
+            if error is None:
+                raise
+
+    # ------------------------------------------------------------------ each call
+
+    def called(
+        self,
+        proceed: Proceed,
+        body: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Carries out a call of the function, and records it."""
+        self._react()
+        self._begin_segment()
+        assert self._step is not None
+        step = self._step + 1
+        inputs = describe(self._elements, args, kwargs)
+        structure = structure_of(args, kwargs)
+        if structure == self._structure:
+            structure = None
+        else:
+            self._structure = structure
+        states, self._elements.new_states = self._elements.new_states, []
+        call = _Call(step, states, structure, inputs, time.perf_counter(), [])
+        try:
+            result, call.figures = self._probe.carried_out(proceed, body, args, kwargs)
+        except BaseException as error:
+            call.error = f"{type(error).__name__}: {error}"[:1000]
+            self._put(call)
+            raise
+        self._step = step
+        call.results = small_results(result)
+        self._put(call)
+        finding = self._probe.copies_at(step)
+        if finding is not None:
+            self._findings.put(finding)
+            self._react()
+        return result
+
+    def _begin_segment(self) -> None:
+        """Notes it where the state of the program is that of a checkpoint."""
+        if self._step is None:
+            self._first_call()
+        now = last_on_disk(self._checkpoint)
+        if now == self._on_disk:
+            return
+        self._on_disk = now
+        assert now[1] is not None and self._step is not None
+        self._structure = ()
+        self._elements.forget_states()
+        self._put({"after": self._step, "checkpoint": now[1]})
+
+    def _first_call(self) -> None:
+        _, path = last_on_disk(self._checkpoint)
+        step: Any = getattr(self._checkpoint, "step", None)
+        if isinstance(step, int) or hasattr(step, "numpy"):
+            self._step = int(step if isinstance(step, int) else step.numpy())
+        else:
+            self._step = _step_at(self._ring.folder, path)
+        if path is None:  # there is no checkpoint of the beginning
+            start = os.path.join(self._directory, "start")
+            self._ring.forget(start)
+            self._checkpoint.write(start)
+        described = _description(self._checkpoint, self._function)
+        write_private(
+            os.path.join(self._ring.folder, DESCRIPTION), json.dumps(described, indent=1).encode()
+        )
+
+    # ------------------------------------------------------------------ in the thread that writes
+
+    def _put(self, what: _Call | dict[str, Any]) -> None:
+        if self._writer is None:
+            self._writer = threading.Thread(
+                target=_write_all,
+                args=(self._queue, self._ring, self._probe, self._findings, self._rows),
+                name="rx.recorder",
+                daemon=True,
+            )
+            self._writer.start()
+        self._queue.put(what)
+
+    def _drain(self) -> None:
+        """Waits until all that was recorded is on the disk."""
+        if self._writer is None:
+            return
+        done = threading.Event()
+        self._queue.put(done)
+        if not done.wait(_PATIENCE_SECONDS):
+            warn(
+                f"The results of the last recorded steps were not there after "
+                f"{_PATIENCE_SECONDS:.0f} seconds; the recording in {self._directory} ends before "
+                "them."
+            )
+
+    # ------------------------------------------------------------------ traps
+
+    def _react(self) -> None:
+        """Does what is to be done about what the traps have found."""
+        while not self._findings.empty() and not self._has_stopped:
+            finding = self._findings.get()
+            self._drain()
+            membership = current_membership()
+            worker = "" if membership is None else f", worker {membership.worker}"
+            text = f"Step {finding.step}{worker}: {finding.text}"
+            try:
+                capsule = self._capsule(finding.step, {"kind": finding.kind, "text": text})
+            except (DataLossError, OSError) as error:
+                capsule = None
+                text += f" No capsule could be made: {error}"
+            else:
+                text += (
+                    f" What is needed to run it again is in {capsule}: "
+                    f"replicax replay {capsule} {os.path.basename(sys.argv[0]) or 'train.py'}"
+                )
+            if self._on_trap == "stop":
+                self._has_stopped = True  # what comes after it, comes of it
+                raise TrappedStepError(text, step=finding.step, capsule=capsule)
+            warn(text)
+
+    def _capsule(self, step: int, trap: dict[str, Any] | None) -> str:
+        wait = getattr(self._checkpoint, "sync")  # noqa: B009  # a save may be on its way
+        wait()
+        folder = os.path.join(self._directory, "capsules")
+        make_private_folder(folder)
+        base = os.path.join(folder, f"step-{step}")
+        target, number = base, 1
+        while os.path.lexists(target):
+            number += 1
+            target = f"{base}-{number}"
+        return write_capsule(self._directory, target, step, trap)
+
+
+def _write_all(
+    waiting: queue.SimpleQueue[Any],
+    ring: Ring,
+    probe: Probe,
+    findings: queue.SimpleQueue[Finding],
+    rows: bool | None,
+) -> None:
+    """Writes what comes, until there is None. Knows nothing of the recorder, which may be gone."""
+    done_at: float | None = None
+    while True:
+        call = waiting.get()
+        if call is None:
+            return
+        if isinstance(call, threading.Event):
+            call.set()
+        elif isinstance(call, dict):
+            ring.begin_segment(call["after"], call["checkpoint"])
+        else:
+            try:
+                done_at = _write(call, ring, probe, findings, rows, done_at)
+            except OSError as error:
+                warn(f"Recording has ended: {error}. The program goes on.")
+                _discard(waiting)
+                return
+
+
+def _discard(waiting: queue.SimpleQueue[Any]) -> None:
+    """Takes what comes, until there is None."""
+    while (call := waiting.get()) is not None:
+        if isinstance(call, threading.Event):
+            call.set()
+
+
+def _write(
+    call: _Call,
+    ring: Ring,
+    probe: Probe,
+    findings: queue.SimpleQueue[Finding],
+    rows: bool | None,
+    done_before: float | None,
+) -> float:
+    """Writes a call and then its results; returns when these were there."""
+    for state in call.states:
+        ring.write(state)
+    was_full = ring.is_full
+    inputs = [
+        ring.kept(call.step, index, each, rows is not False) if isinstance(each, Kept) else each
+        for index, each in enumerate(call.inputs)
+    ]
+    line: dict[str, Any] = {"step": call.step, "inputs": inputs}
+    if call.structure is not None:
+        line["structure"] = call.structure
+    if call.error is not None:
+        line["error"] = call.error
+    ring.write(line)
+    if ring.is_full and not was_full:
+        warn(
+            "The inputs that a Recorder keeps have reached its limit; those of later steps are "
+            "left out until the next checkpoint. Raise `limit`, save checkpoints more often, or "
+            "take the inputs from an iterator of rx.data, of which a position is enough."
+        )
+    if call.error is not None:
+        return time.perf_counter()
+    try:
+        results = [[in_line(part) for part in parts] for parts in call.results]
+        figures = probe.on_host(call.figures)
+    except Exception as error:  # the program has failed; its caller is told
+        ring.write({"step": call.step, "error": f"{type(error).__name__}: {error}"[:1000]})
+        return time.perf_counter()
+    done = time.perf_counter()
+    began = max(call.called, done_before or 0.0)
+    idle = 0.0 if done_before is None else max(0.0, call.called - done_before)
+    times = {"idle": round(idle, 6), "step": round(done - began, 6)}
+    line = {"step": call.step, "results": results, "times": times}
+    names = () if call.figures is None else call.figures[0]
+    if figures:
+        line["figures"] = {name: in_line(values) for name, values in figures.items()}
+        if names != ring.names:
+            ring.names = names
+            line["names"] = list(names)
+    ring.write(line)
+    finding = probe.finding(call.step, call.results, names, figures, times)
+    if finding is not None:
+        findings.put(finding)
+    return done
+
+
+def small_results(result: PyTree) -> list[list[Any]]:
+    """Returns the small arrays in what a step returns; of each, the parts of the replicas here."""
+    found: list[list[Any]] = []
+    for leaf in _tree.leaves_of(result, is_leaf):
+        if isinstance(leaf, PerReplica):
+            parts = list(leaf.values)
+        elif isinstance(leaf, DistributedValues):
+            parts = [leaf.values[0]]
+        else:
+            parts = [leaf]
+        if len(found) < _MOST_RESULTS and all(map(_is_small, parts)):
+            found.append(
+                [part if isinstance(part, jax.Array) else np.asarray(part) for part in parts]
+            )
+    return found
+
+
+def _is_small(part: object) -> bool:
+    if isinstance(part, jax.Array | np.ndarray):
+        return part.size <= _LARGEST_RESULT
+    return isinstance(part, bool | int | float | np.generic)
+
+
+def _step_at(folder: str, path: str | None) -> int:
+    """Returns the last step that a checkpoint has, as an earlier recording knows; else 0."""
+    for segment in reversed(segments_in(folder)):
+        head = next(lines_of(folder, segment), {})
+        if path is not None and head.get("checkpoint") == path:
+            return int(head["after"])
+    return 0
+
+
+def _description(checkpoint: Checkpoint, function: Function[..., Any]) -> dict[str, Any]:
+    membership = current_membership()
+    workers = 1 if membership is None else membership.workers
+    strategy = strategy_of(checkpoint)
+    replicas = 1 if strategy is None else strategy.num_replicas_in_sync
+    devices: list[str] = [] if strategy is None else list(strategy.extended.worker_devices)
+    code = getattr(function.python_function, "__code__", None)
+    versions = {"python": platform.python_version(), "jax": jax.__version__}
+    for name in ("replicax", "numpy", "optax", "keras", "flax"):
+        module = sys.modules.get(name)
+        if module is not None:
+            versions[name] = str(getattr(module, "__version__", "?"))
+    return {
+        "versions": versions,
+        "platform": jax.default_backend(),
+        "function": {
+            "name": getattr(function.python_function, "__name__", "function"),
+            "file": "" if code is None else os.path.basename(code.co_filename),
+            "line": 0 if code is None else code.co_firstlineno,
+        },
+        "layout": {
+            "strategy": "none" if strategy is None else type(strategy).__name__,
+            "workers": workers,
+            "worker": 0 if membership is None else membership.worker,
+            "replicas": replicas,
+            "local_replicas": replicas // workers,
+            "devices": max(len(devices), 1) * workers,
+        },
+    }
+
+
+def _close(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    close = method()
+    if close is not None:
+        close()
+
+
+def _check(
+    checkpoint: object,
+    given: object,
+    function: object,
+    traps: object,
+    on_trap: object,
+    limit: object,
+) -> None:
+    if not isinstance(checkpoint, Checkpoint):
+        raise TypeError(
+            f"Recorder takes the rx.train.CheckpointManager of the program first; got "
+            f"{checkpoint!r}. Write rx.debug.Recorder(manager, train_step)."
+        )
+    if function is None:
+        raise TypeError(
+            f"Recorder takes the function that makes one step, compiled by rx.function; got "
+            f"{given!r}. Decorate it with @rx.function."
+        )
+    if traps is not None and not isinstance(traps, Traps):
+        raise TypeError(f"`traps` is an rx.debug.Traps(...); got {traps!r}.")
+    if on_trap not in _ON_TRAP:
+        raise ValueError(f"`on_trap` is one of {', '.join(map(repr, _ON_TRAP))}; got {on_trap!r}.")
+    if type(limit) is not int or limit < 0:
+        raise ValueError(f"`limit` is a number of bytes; got {limit!r}.")

@@ -1,0 +1,262 @@
+"""Replaying: from the checkpoint of a capsule along its recorded inputs to a step, and that again.
+
+The program is the user's own: its function, its objects, its data. What is taken from the capsule
+are values: of variables, positions and arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from replicax._src import _tree
+from replicax._src._errors import DataLossError
+from replicax._src._typing import PyTree
+from replicax._src.checkpoints import Checkpoint
+from replicax._src.data import PositionedIterator, live_iterators
+from replicax._src.recording._capsule import Recorded, Step
+from replicax._src.recording._inputs import from_bytes, put_together
+from replicax._src.recording._probe import BITS, PEAKS
+from replicax._src.recording._recorder import small_results
+from replicax._src.values import is_leaf
+
+_ROUNDING = 1e-4  # relative
+
+Call = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, dict[str, np.ndarray]]]
+"""Calls a function with arguments; returns the result, and what traps see."""
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Replayed:
+    """A step that was run again.
+
+    Attributes:
+      step: its number.
+      result: what the function returned.
+      results: the small arrays in it, for each leaf those of all replicas.
+      recorded: the same as recorded; None if the job ended before they were there.
+      same_bits: whether both are the same, bit by bit; None if nothing was recorded.
+      largest_difference: between the two, relative to the recorded values.
+      same_layout: whether it ran in as many processes as it was recorded in. In another number of
+        them sums may be rounded in another way.
+      other_bits: variables and gradients whose bits, as traps saw them, are not those recorded: the
+        name and the number of the replica. Where results and data are the same, something else has
+        changed them: a program, or the memory of a device.
+    """
+
+    step: int
+    result: Any
+    results: list[list[np.ndarray]]
+    recorded: list[list[np.ndarray]] | None
+    same_bits: bool | None
+    largest_difference: float
+    other_bits: tuple[tuple[str, int], ...] = ()
+    same_layout: bool = True
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it gave what was recorded: the same bits, or in another layout to 1e-5."""
+        is_close = not self.same_layout and self.largest_difference <= 1e-5
+        return self.same_bits is not False or is_close
+
+
+@final
+class Replay:
+    """Runs the steps of a capsule with the objects of a program."""
+
+    def __init__(
+        self,
+        recorded: Recorded,
+        checkpoint: Checkpoint,
+        call: Call,
+        template: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+        sources: Sequence[PositionedIterator] = (),
+    ):
+        """
+        Args:
+          recorded: the capsule.
+          checkpoint: the program's.
+          call: calls the function of the program that was recorded.
+          template: arguments that the program itself has passed to it, if it has.
+          sources: iterators that the program has, the most likely ones first.
+        """
+        self._recorded = recorded
+        self._checkpoint = checkpoint
+        self._call = call
+        self._template = template
+        self._sources = [*sources, *(each for each in live_iterators() if each not in sources)]
+        self._iterators: dict[int, PositionedIterator] = {}
+        self._elements: dict[tuple[int, int], list[Any]] = {}
+        self.at: int | None = None  # the last step that the state of the program has
+
+    def go_to(self, step: int) -> list[Replayed]:
+        """Restores, and runs all steps before this one; returns them."""
+        if not self._recorded.after < step <= self._recorded.step:
+            raise DataLossError(
+                f"Step {step} is not in the capsule {self._recorded.path}: it has steps "
+                f"{self._recorded.after + 1} to {self._recorded.step}."
+            )
+        self.at = None
+        self._iterators.clear()
+        self._checkpoint.read(self._recorded.checkpoint)
+        self.at = self._recorded.after
+        return [self.run_next() for _ in range(step - 1 - self.at)]
+
+    def inputs_of(self, step: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns the arguments of a step."""
+        first = self._recorded.of(step)[0]
+        template = None
+        if self._template is not None:
+            template = list(_tree.leaves_of(self._template, is_leaf))
+            if len(template) != len(first.inputs):
+                template = None
+        leaves = [
+            self._leaf(step, index, described, template)
+            for index, described in enumerate(first.inputs)
+        ]
+        if first.structure is not None:
+            args, kwargs = put_together(first.structure, iter(leaves))
+            return args, kwargs
+        if template is None:
+            raise DataLossError(
+                f"The arguments of step {step} have a structure that a capsule cannot hold. Give "
+                "the script: it passes such arguments itself."
+            )
+        found = iter(leaves)
+        return _tree.map_structure(lambda _: next(found), self._template, is_leaf)
+
+    def run_next(self) -> Replayed:
+        """Runs the next step, and compares what it gives with what was recorded."""
+        assert self.at is not None
+        step = self.at + 1
+        args, kwargs = self.inputs_of(step)
+        result, figures = self._call(args, kwargs)
+        self.at = step
+        return compared(step, result, figures, self._recorded.of(step))
+
+    def _leaf(self, step: int, index: int, described: object, template: list[Any] | None) -> Any:
+        match described:
+            case ["element", int(iterator), int(position), int(leaf)]:
+                return self._element(iterator, position)[leaf]
+            case ["iterator", int(iterator), int(position)]:
+                return self._at(iterator, position)
+            case ["value", value] if value is None or isinstance(value, bool | int | str):
+                return value
+            case ["float", str(text)]:
+                return float.fromhex(text)
+            case ["object", str(what)]:
+                if template is None:
+                    raise DataLossError(
+                        f"Argument {index} of step {step} is an object ({what}), which is not in "
+                        "the capsule. Give the script: it passes such arguments itself."
+                    )
+                return template[index]
+        return self._recorded.argument(step, index)
+
+    def _element(self, number: int, position: int) -> list[Any]:
+        if (number, position) not in self._elements:
+            self._elements.clear()
+            element = next(self._at(number, position - 1))
+            self._elements[number, position] = list(_tree.leaves_of(element, is_leaf))
+        return self._elements[number, position]
+
+    def _at(self, number: int, position: int) -> PositionedIterator:
+        """Returns the iterator that was recorded under a number, at a position."""
+        state = self._recorded.states[0].get(number)
+        if state is None:
+            raise DataLossError(f"The capsule {self._recorded.path} has no iterator {number}.")
+        known = self._iterators.get(number)
+        if known is not None and known.position == position:
+            return known
+        reasons: list[str] = []
+        for candidate in [known] if known is not None else self._sources:
+            try:
+                candidate.set_state(state | {"position": position})
+            except (ValueError, TypeError) as error:
+                reasons.append(str(error))
+                continue
+            self._iterators[number] = candidate
+            return candidate
+        raise DataLossError(
+            "The data that the step was given cannot be found in this program: it has no iterator "
+            "over such a data set. Make the same pipeline over the same data before the recorded "
+            f"function is first called.{' ' + reasons[0] if reasons else ''}"
+        )
+
+
+def recorded_results(steps: Sequence[Step]) -> list[list[np.ndarray]] | None:
+    """Returns the small results of a step that all workers recorded, joined over their replicas."""
+    found: list[list[np.ndarray]] = []
+    for step in steps:
+        if step.results is None:
+            return None
+        for index, parts in enumerate(step.results):
+            arrays = [np.asarray(from_bytes(d, s, bytes.fromhex(b))) for d, s, b in parts]
+            if index == len(found):
+                found.append([])
+            found[index] += arrays
+    # What is the same on all workers was recorded by each of them.
+    alone = [len(parts) == 1 for parts in steps[0].results or ()]
+    return [parts[:1] if one and len(steps) > 1 else parts for parts, one in zip(found, alone)]
+
+
+def other_bits(
+    figures: dict[str, np.ndarray], steps: Sequence[Step]
+) -> tuple[tuple[str, int], ...]:
+    """Returns the variables and gradients, with the replica, that are not what was recorded.
+
+    Of one worker their bits are compared; of several, which are one process here and may round in
+    another way, their largest values.
+    """
+    which = BITS if len(steps) == 1 else PEAKS
+    rows = [each.figures[which] for each in steps if which in each.figures]
+    if which not in figures or len(rows) != len(steps):
+        return ()
+    recorded = np.concatenate([from_bytes(d, s, bytes.fromhex(b)) for d, s, b in rows])
+    names, mine = steps[0].names, figures[which]
+    if recorded.shape != mine.shape or recorded.shape[1] != len(names):
+        return ()
+    is_same = (
+        recorded == mine if which == BITS else np.isclose(recorded, mine, _ROUNDING, 1e-30, True)
+    )
+    found = np.argwhere(~is_same)
+    return tuple((names[column], int(replica)) for replica, column in found)
+
+
+def compared(
+    step: int, result: PyTree, figures: dict[str, np.ndarray], steps: Sequence[Step]
+) -> Replayed:
+    """Compares what a step gave with what was recorded of it."""
+    results = [[np.asarray(part) for part in parts] for parts in small_results(result)]
+    recorded = recorded_results(steps)
+    if recorded is None:
+        return Replayed(step, result, results, None, None, 0.0)
+    shapes = [[(part.dtype, part.shape) for part in parts] for parts in results]
+    if shapes != [[(part.dtype, part.shape) for part in parts] for parts in recorded]:
+        return Replayed(step, result, results, recorded, False, float("inf"))
+    pairs = [
+        pair
+        for mine, theirs in zip(results, recorded, strict=True)
+        for pair in zip(mine, theirs, strict=True)
+    ]
+    same = all(mine.tobytes() == theirs.tobytes() for mine, theirs in pairs)
+    worst = max((relative_difference(mine, theirs) for mine, theirs in pairs), default=0.0)
+    bits = other_bits(figures, steps)
+    return Replayed(step, result, results, recorded, same, worst, bits, len(steps) == 1)
+
+
+def relative_difference(mine: np.ndarray, theirs: np.ndarray) -> float:
+    """Returns the largest difference of two arrays, by the largest value; NaNs are equal."""
+    if not np.size(mine) or mine.tobytes() == theirs.tobytes():
+        return 0.0
+    a, b = (np.asarray(each, np.float64) for each in (mine, theirs))
+    if not np.array_equal(np.isnan(a), np.isnan(b)):
+        return float("inf")
+    with np.errstate(invalid="ignore"):
+        off = np.nan_to_num(np.abs(a - b), nan=0.0, posinf=float("inf"))
+    scale = max(np.max(np.abs(np.nan_to_num(b, posinf=1.0, neginf=1.0))), 1e-30)
+    return float(np.max(off) / scale)

@@ -1,0 +1,151 @@
+"""The files of a recording: the last steps of one worker, in segments that begin with a checkpoint.
+
+All is readable by its owner alone. A line is a JSON object; what is large lies in files beside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from replicax._src.recording._inputs import Kept, bits_of, dtype_of, in_line, is_small, plain_bytes
+
+SEGMENTS = 3  # that are kept: what a late trap tells may have been before the last checkpoint
+_SEGMENT = re.compile(r"segment-(\d{8})\.jsonl")
+_ARRAY = re.compile(r"step-(\d+)-\d+-\d+\.npy")
+DESCRIPTION = "recording.json"
+
+
+def make_private_folder(path: str) -> None:
+    """Makes a folder for its owner alone; one that is there must be one already."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077 or found.st_uid != os.geteuid():
+        raise PermissionError(
+            f"{path} can be read by others, and recordings hold data of yours. Name a folder that "
+            f"is not there yet, or close it to others: chmod 700 {path}"
+        )
+
+
+def write_private(path: str, data: bytes) -> None:
+    """Writes a file for its owner alone."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+
+
+@final
+class Ring:
+    """Writes the steps of one worker."""
+
+    def __init__(self, folder: str, limit: int):
+        """
+        Args:
+          folder: of the worker; made if it is not there.
+          limit: bytes of arrays that are kept in all.
+        """
+        make_private_folder(folder)
+        self.folder = folder
+        self._limit = limit
+        self._bytes = 0
+        self._segment: int = max(segments_in(folder), default=0)
+        self._file: int | None = None
+        self._first_steps: dict[int, int] = {}  # of each segment of this process
+        self.is_full = False
+        self.names: Sequence[str] = ()  # of the figures, as the segment has them
+        self._clear_arrays(None)
+
+    def begin_segment(self, after: int, checkpoint: str, **more: object) -> None:
+        """Begins a segment with the steps after those that a checkpoint has."""
+        if self._file is not None:
+            os.close(self._file)
+        self._segment += 1
+        path = os.path.join(self.folder, f"segment-{self._segment:08}.jsonl")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
+        self._file = os.open(path, flags, 0o600)
+        self._first_steps[self._segment] = after + 1
+        self.names = ()
+        self.write({"after": after, "checkpoint": checkpoint, **more})
+        old = segments_in(self.folder)[:-SEGMENTS]
+        for number in old:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(self.folder, f"segment-{number:08}.jsonl"))
+        kept = [step for number, step in self._first_steps.items() if number not in old]
+        self._clear_arrays(min(kept))
+        self.is_full = self._bytes > self._limit
+
+    def forget(self, checkpoint: str) -> None:
+        """Removes segments of earlier programs after a checkpoint that is to be replaced."""
+        for number in segments_in(self.folder):
+            if next(lines_of(self.folder, number), {}).get("checkpoint") == checkpoint:
+                os.remove(os.path.join(self.folder, f"segment-{number:08}.jsonl"))
+
+    def _clear_arrays(self, first_step: int | None) -> None:
+        """Removes the arrays of steps before one; None: of all."""
+        self._bytes = 0
+        for name in os.listdir(self.folder):
+            match = _ARRAY.fullmatch(name)
+            path = os.path.join(self.folder, name)
+            if match and (first_step is None or int(match[1]) < first_step):
+                os.remove(path)
+            elif match:
+                self._bytes += os.lstat(path).st_size
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Writes one line."""
+        assert self._file is not None
+        os.write(self._file, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+    def kept(self, step: int, index: int, array: Kept, rows: bool) -> list[Any]:
+        """Keeps an argument; returns what its line says of it.
+
+        Args:
+          step: the number of the step.
+          index: of the argument.
+          array: what it is.
+          rows: whether what has a dimension may be kept.
+        """
+        if not rows and any(np.ndim(part) for part in array.parts):
+            return ["left out", "rows are not kept"]
+        if is_small(array.parts):
+            return ["array", array.kind, [in_line(part) for part in array.parts]]
+        if self.is_full:
+            return ["left out", f"more than {self._limit} bytes would be kept"]
+        files: list[Any] = []
+        for number, part in enumerate(array.parts):
+            name = f"step-{step}-{index}-{number}.npy"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+            with open(os.open(os.path.join(self.folder, name), flags, 0o600), "wb") as file:
+                np.save(file, plain_bytes(part), allow_pickle=False)
+                self._bytes += file.tell()
+            files.append([dtype_of(part), list(bits_of(part).shape), name])
+        self.is_full = self._bytes > self._limit
+        return ["files", array.kind, files]
+
+    def close(self) -> None:
+        """Closes the file; the next segment may be begun again."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def segments_in(folder: str) -> list[int]:
+    """Returns the numbers of the segments in a folder, the oldest first."""
+    matches = map(_SEGMENT.fullmatch, os.listdir(folder))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def lines_of(folder: str, segment: int) -> Iterator[dict[str, Any]]:
+    """Yields the lines of a segment; a last one that is not whole is left out."""
+    path = os.path.join(folder, f"segment-{segment:08}.jsonl")
+    with open(path, encoding="utf-8") as file:
+        for text in file:
+            if text.endswith("\n"):
+                yield json.loads(text)

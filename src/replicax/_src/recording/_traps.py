@@ -1,0 +1,53 @@
+"""Traps: what is looked at in each step, and what is said where it is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import final
+
+_MEDIAN_OF = 101  # steps
+_FIRST_STEPS = 10  # of which nothing is said about time: they compile
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Traps:
+    """What an `rx.debug.Recorder` looks for. Nothing, unless it is asked for.
+
+    >>> import replicax as rx
+    >>> rx.debug.Traps(finite=True, slower_than=10.0).finite
+    True
+
+    Attributes:
+      finite: finds infinite values and NaNs among the results of the step, the gradients that each
+        replica gives an optimizer, and the trainable variables after the step.
+      bound: finds values of the same beyond it, such as 1e6; implies `finite`.
+      copies_every: compares the copies of all variables, on all replicas of all workers, after
+        every so many steps, as `rx.debug.check_replicas` does.
+      slower_than: finds steps that take more than so many times the median of the last ones.
+    """
+
+    finite: bool = False
+    bound: float | None = None
+    copies_every: int | None = None
+    slower_than: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.bound is not None and not self.bound > 0:
+            raise ValueError(f"Traps: `bound` is a number above 0, such as 1e6; got {self.bound}.")
+        if self.copies_every is not None and self.copies_every < 1:
+            raise ValueError(f"Traps: `copies_every` is at least 1; got {self.copies_every}.")
+        if self.slower_than is not None and not self.slower_than > 1:
+            raise ValueError(
+                f"Traps: `slower_than` is a factor above 1, such as 10; got {self.slower_than}."
+            )
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Something that a trap has found."""
+
+    step: int
+    kind: str
+    text: str

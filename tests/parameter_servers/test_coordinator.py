@@ -1,0 +1,89 @@
+"""A strategy with two workers and two servers on Ray, beside what TensorFlow 2.21's does.
+
+`recorded/facts.json` is what TensorFlow's does on a cluster in one process, with two
+`tf.distribute.Server`s of each kind.
+"""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.scripts import run_python
+
+pytest.importorskip("ray")
+HERE = Path(__file__).parent
+RECORDED = json.loads((HERE / "recorded" / "facts.json").read_text(encoding="utf-8"))
+SAME = """num_replicas_in_sync placement table_read lookup table_assigned done fetched
+fetch fetch_structure counter kwargs run_scheduled worker_indices_are_of after_error
+same_coordinator""".split()
+ERRORS = {
+    "assign_wrong_shape": ("ValueError", "shape"),
+    "no_row": ("IndexError", "there is no row 5"),
+    "worker_index_outside": ("RuntimeError", "coordinator.schedule"),
+    "next_on_coordinator": ("NotImplementedError", "coordinator.schedule"),
+    "end_of_data": ("OutOfRangeError", "repeat the data"),
+    "create_per_worker_bad": ("TypeError", "a function without arguments"),
+    "join_error": ("KeyError", "mine"),
+    "cancelled": ("CancelledError", "did not run"),
+    "schedule_not_callable": ("TypeError", "takes a function"),
+    "schedule_remote_value": ("TypeError", "remote_value.fetch()"),
+    "coordinator_of_other": ("TypeError", "ParameterServerStrategy"),
+    "variable_outside": ("TypeError", "'outside:0', which was made outside of the strategy's"),
+    "cannot_be_pickled": ("TypeError", "create_per_worker_values"),
+    "variable_in_function": ("WrongContextError", "inside `with strategy.scope():`"),
+    "bad_limit": ("ValueError", "0 or more"),
+    "another_limit": ("ValueError", "max_staleness=0, and there is one"),
+    "stands_still": ("UnavailableError", "Parameter server 1 did not answer 'pull' within 3 s"),
+    "stands_still_in_function": ("UnavailableError", "Parameter server 1 did not answer"),
+    "server_lost": ("UnavailableError", "Restore the variables from the last checkpoint"),
+}
+OURS = {
+    # TensorFlow has changed some parts when it refuses a value of another shape; nothing is here.
+    "table_slice": [[2.5, 2.5]] * 3,
+    "table_scattered": [[3.5, 3.5], [2.5, 2.5], [2.5, 2.5], [2.5, 2.5], [7.5, 7.5]],
+    "table_scatter_update": [[3.5, 3.5], [2.5, 2.5], [2.5, 2.5], [7.0, 7.0], [7.5, 7.5]],
+    "parameter_devices": [f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(2)],
+    "own_changes_are_seen": -1,
+    "run_scheduled_eagerly": 2.0,
+    "metric": 3.0,
+    "per_worker_first": True,
+    "dataset_itself": 0,
+    "distributed_dataset": [0, 1],
+    "per_worker_values": True,
+    "join_error_again": None,
+    "losses": True,
+    "trained": True,
+    "iterations": 3,
+    "updates": 3,
+    "counted_though_killed": [40, 39],
+    "server_lost_soon": True,
+    "restored": True,
+    "restored_iterations": 3,
+    "goes_on": 4,
+    "from_tf_config": "<ParameterServerStrategy with 2 worker(s) and 3 server(s)>",
+    "in_other_parts": [3, True, 3],
+    "largest_staleness": 0,
+    "limited_updates": 20,
+    "program_of_the_coordinator": [1.0, 1.0],
+    "stands_still_soon": True,
+    "answers_again": True,
+}
+
+
+def test_a_cluster_of_two_workers_and_two_servers(tmp_path: Path):
+    output = tmp_path / "facts.json"
+    run_python([str(HERE / "program.py"), str(output)], tmp_path)
+    facts = json.loads(output.read_text(encoding="utf-8"))
+    wrong = {name: (facts[name], RECORDED[name]) for name in SAME if facts[name] != RECORDED[name]}
+    wrong |= {name: (facts[name], value) for name, value in OURS.items() if facts[name] != value}
+    for name, (kind, text) in ERRORS.items():
+        found = facts[name] or ["nothing", ""]
+        if found[0] != kind or text not in found[1]:
+            wrong[name] = (found, (kind, text))
+    if importlib.util.find_spec("keras"):
+        kind, text = facts["keras_in_scope"]
+        assert kind == "TypeError" and "model.stateless_call(weights, [], x)" in text
+        assert facts["keras_learns"]
+    assert not wrong
