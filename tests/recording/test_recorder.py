@@ -149,6 +149,16 @@ def test_a_bad_step_is_skipped_on_all_replicas_together(tmp_path: Path, compiled
     rx.debug.check_replicas(program.checkpoint)
 
 
+def test_a_bad_last_step_is_told_when_the_recorder_is_closed(tmp_path: Path):
+    """The thread that writes has ended by then, and is not waited for."""
+    traps = rx.debug.Traps(finite=True)
+    program = Program(tmp_path, bad_row=BATCH * 6 - 1, traps=traps, on_trap="skip")
+    program.train(epochs=1)
+    with pytest.warns(UserWarning) as warned:
+        program.recorder.close()
+    assert ["Step 6" in str(each.message) for each in warned] == [True]
+
+
 def test_values_beyond_a_bound(tmp_path: Path):
     program = Program(tmp_path, traps=rx.debug.Traps(bound=50.0))
     with pytest.raises(rx.errors.TrappedStepError, match="beyond the bound: its largest value is"):

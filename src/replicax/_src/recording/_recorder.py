@@ -205,6 +205,7 @@ class Recorder:
             if self._writer is not None:
                 self._queue.put(None)
                 self._writer.join(_PATIENCE_SECONDS)
+                self._writer = None  # nobody answers any more
             self._ring.close()
         self._react()
 
