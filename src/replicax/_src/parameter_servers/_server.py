@@ -66,6 +66,8 @@ class ParameterServer:
 
     def __init__(self, index: int) -> None:
         jax.config.update("jax_platforms", "cpu")
+        # Its programs are small: another thread costs more than it saves.
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
         self._index = index
         self._held: dict[Key, Held] = {}
         self._optimizers: dict[str, ServerOptimizer] = {}

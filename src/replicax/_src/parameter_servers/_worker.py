@@ -93,6 +93,8 @@ class Worker(Place):
         super().__init__(strategy_id)
         if not has_gpus:
             jax.config.update("jax_platforms", "cpu")
+            # What a program leaves is sent at once, so that there is nothing to do meanwhile.
+            jax.config.update("jax_cpu_enable_async_dispatch", False)
         self.index = index
         strategy = WorkerStrategy(self)
         self.strategy = strategy
