@@ -248,12 +248,16 @@ class Dispatcher:
     def _give_back(self, closure: Closure) -> None:
         """Lets a function run elsewhere: it is the next one."""
         with self._changed:
-            is_wanted = self._error is None and closure.round == self._round
-            if is_wanted and not self._is_closed.is_set():
+            if self._is_wanted(closure):
                 self._queue.appendleft(closure)
                 self._changed.notify()
             else:
                 closure.value.fail(cancelled(repr(closure.value)))
+
+    def _is_wanted(self, closure: Closure) -> bool:
+        """Whether a function is still to run: no error was seen since it was taken."""
+        is_current = self._error is None and closure.round == self._round
+        return is_current and not self._is_closed.is_set()
 
     def _try(self, lane: _Lane, left: list[Closure]) -> int | None:
         """Sends functions to a worker, until they have ended there or the worker is lost.
@@ -280,7 +284,7 @@ class Dispatcher:
                     ) from None
                 return lives
             ended = [
-                self._end(lane, closure, outcome, large)
+                self._end(lane, lives, closure, outcome, large)
                 for closure, outcome in zip(left, outcomes, strict=False)
             ]
             left[:] = [
@@ -289,11 +293,13 @@ class Dispatcher:
                 if index >= len(ended) or not ended[index]
             ]
             with self._changed:
-                if self._error is not None or self._is_closed.is_set():
+                if not left or not self._is_wanted(left[0]):
                     return None
         return None
 
-    def _end(self, lane: _Lane, closure: Closure, outcome: Outcome, large: object) -> bool:
+    def _end(
+        self, lane: _Lane, lives: int, closure: Closure, outcome: Outcome, large: object
+    ) -> bool:
         """Does what follows from how a function ended. Returns whether it need not run again."""
         match outcome.ending:
             case Ending.DONE:
@@ -311,6 +317,8 @@ class Dispatcher:
                 return True
             case Ending.NEEDS_CODE:
                 lane.known.discard(closure.function)
+            case Ending.NEEDS_VALUES:
+                self._started_again(lane, lives)
             case Ending.NEEDS_BUILD:
                 closure.optimizers |= self._built(*outcome.detail)
             case Ending.SERVER_LOST:
@@ -356,10 +364,16 @@ class Dispatcher:
                     break
                 except ray.exceptions.RayActorError:
                     time.sleep(0.05)
-            lane.known.clear()
-            lane.made = 0
-            lane.lives += 1
-            self.lost_workers += 1
+            self._started_again(lane, lives)
+
+    def _started_again(self, lane: _Lane, lives: int) -> None:
+        """Takes note that a worker has nothing of what its earlier process had."""
+        with lane.lock:
+            if lane.lives == lives:
+                lane.known.clear()
+                lane.made = 0
+                lane.lives += 1
+                self.lost_workers += 1
 
     def _built(self, number: int, structure: bytes) -> dict[int, bytes]:
         """Makes the state of an optimizer that has none yet; returns what the worker is told."""
