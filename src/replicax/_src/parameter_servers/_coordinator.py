@@ -229,7 +229,11 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
 
     @property
     def lost_workers(self) -> int:
-        """How often a worker was lost and started again."""
+        """How often a worker was lost with something: a function, or values of its own.
+
+        Not all processes that ended are among them. The loss of a worker that had nothing to do
+        is seen when it next needs its values, and several losses before it has started are one.
+        """
         return self._dispatcher.lost_workers
 
     def close(self) -> None:
