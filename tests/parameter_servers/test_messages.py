@@ -48,6 +48,10 @@ class Lost(ray.exceptions.RayActorError):
     """A process has ended."""
 
 
+class StandsStill(Exception):
+    """A call does not end."""
+
+
 class Actor:
     """Calls the methods of an object at once.
 
@@ -82,10 +86,13 @@ class Actor:
 
 
 def get(refs: Any, timeout: float | None = None) -> Any:
-    """What `ray.get` does."""
+    """What `ray.get` does; a call that stands still is never there in time."""
     if isinstance(refs, list):
         return [get(each, timeout) for each in refs]
     value, error = refs
+    if isinstance(error, StandsStill):
+        assert timeout == 60
+        raise ray.exceptions.GetTimeoutError
     if error is not None:
         raise error
     return value
@@ -94,7 +101,7 @@ def get(refs: Any, timeout: float | None = None) -> Any:
 class Cluster:
     """A coordinator's queue, a worker and two servers."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.servers = [Actor(ParameterServer(index)) for index in range(2)]
         self.found = _servers.Servers(self.servers, [0, 0], 60.0)
         self.actor = Actor(None)
@@ -105,7 +112,7 @@ class Cluster:
         self.after: list[Callable[[], Any]] = []
         self.strategy = rx.distribute.get_strategy()
         self.view = CoordinatorView(self.strategy, self.found, lambda server: None)
-        self.dispatcher = Dispatcher(self.strategy, self.view, [self.actor], ID)
+        self.dispatcher = Dispatcher(self.strategy, self.view, [self.actor], ID, **options)
         self._tokens = itertools.count()
         self._keys = itertools.count(1)
 
@@ -156,7 +163,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch):
+def cluster(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest):
     fake = SimpleNamespace(
         get=get, is_initialized=lambda: True, exceptions=ray.exceptions, cloudpickle=ray.cloudpickle
     )
@@ -165,7 +172,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(_dispatcher, "_AT_ONCE", 1)
     monkeypatch.setattr(Worker, "current", None)
     ran.clear()
-    made = Cluster()
+    made = Cluster(**getattr(request, "param", {}))
+    fake.kill = lambda actor, no_restart: (note(f"kill, {no_restart}"), made.start_worker())
     yield made
     made.dispatcher.close()
 
@@ -390,6 +398,39 @@ def test_a_worker_that_was_started_again_while_it_was_idle_makes_its_values_agai
     assert ran == ["made", "made"]
     assert cluster.messages[-2:] == [tokens(all_)] * 2
     assert cluster.dispatcher.lost_workers == 1
+
+
+LIMITED = pytest.mark.parametrize("cluster", [{"function_timeout": 60}], indirect=True)
+
+
+@LIMITED
+def test_a_function_that_stands_still_is_given_up_and_runs_again(cluster: Cluster):
+    count = cluster.variable(0)
+    cluster.before += [nothing, fails(StandsStill())]
+    all_ = [cluster.closure(adder(count, name)) for name in "abc"]
+    with pytest.warns(UserWarning, match=r"RemoteValue of t1: .* within 60 s on worker 0.*again"):
+        values = cluster.together(*all_)
+        cluster.dispatcher.join()
+    assert [each.fetch() for each in values] == ["a", "b", "c"]
+    a, b, c = tokens(all_)
+    assert cluster.messages[-4:] == [[a], [b], [b], [c]]
+    assert ran == ["a", "kill, False", "b", "c"] and count.numpy() == 3
+    assert cluster.dispatcher.lost_workers == 1
+
+
+@LIMITED
+def test_a_function_that_always_stands_still_is_an_error(cluster: Cluster):
+    cluster.before += [fails(StandsStill())] * 3
+    with pytest.warns(UserWarning, match="function_timeout"):
+        values = cluster.together(*(cluster.closure(int) for _ in range(2)))
+        with pytest.raises(rx.errors.WorkerLostError, match="t0.*attempt 3; it is not tried again"):
+            cluster.dispatcher.join()
+    with pytest.raises(rx.errors.WorkerLostError):
+        values[0].fetch()
+    with pytest.raises(rx.errors.CancelledError):
+        values[1].fetch()
+    cluster.together(cluster.closure(int))
+    cluster.dispatcher.join()
 
 
 def test_what_a_worker_says_of_a_message(cluster: Cluster):
