@@ -171,7 +171,7 @@ def test_numbers_that_cannot_be_drawn_are_errors_and_not_others():
     with pytest.raises(TypeError, match="whole number of draws; got 1.5"):
         generator.skip(1.5)  # type: ignore[arg-type]
     generator.reset_from_seed(1)
-    generator.skip(np.int64(2**32 + 3))
+    generator.skip(np.int64(2**32 + 3))  # type: ignore[arg-type]
     after = generator.normal([])
     generator.reset_from_seed(1)
     generator.skip(3)
