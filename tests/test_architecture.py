@@ -46,6 +46,12 @@ HEAVY = (
     "tensorboardX tensorflow torch".split()
 )
 
+# The rooms that `import replicax` may load.
+CORE = (
+    "cluster collectives context data devices executors files functions integrations planning "
+    "records strategies training values variable".split()
+)
+
 
 # Folders of tests that are no rooms: they look at the whole house.
 NO_ROOMS = "fuzz integrations_extra misuse multi_worker parity partitioned spec".split()
@@ -202,6 +208,96 @@ def test_import_is_light():
         check=True,
     )
     assert result.stdout.split() == [], "loaded by `import replicax`"
+
+
+def test_import_brings_in_the_core_alone():
+    """All other rooms are loaded when one of their public names is used."""
+    program = (
+        "import sys; import replicax; "
+        "print(*(name for name in sys.modules if name.startswith('replicax._src.')))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(SOURCE.parent), "PATH": "", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    loaded = {room_of(name) for name in result.stdout.split()} - {rooms.LEAVES}
+    assert loaded <= set(CORE), listing(sorted(loaded - set(CORE)))
+
+
+def names_on_demand(path: Path) -> tuple[set[str], set[str]]:
+    """Returns what a public module lists for type checkers, and what it loads on demand."""
+    for_types: set[str] = set()
+    when_run: set[str] = set()
+    for node in tree(path).body:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            for each in node.body:
+                assert isinstance(each, ast.ImportFrom)
+                for_types.update(f"{each.module} {alias.asname}" for alias in each.names)
+            for table in (each for other in node.orelse for each in ast.walk(other)):
+                if isinstance(table, ast.Dict) and module_is_named(table):
+                    for source, names in ast.literal_eval(table).items():
+                        when_run.update(f"{source} {name}" for name in names.split())
+    return for_types, when_run
+
+
+def module_is_named(table: ast.Dict) -> bool:
+    first = table.keys[0]
+    return isinstance(first, ast.Constant) and str(first.value).startswith(PACKAGE)
+
+
+def test_type_checkers_see_the_names_that_are_loaded_on_demand():
+    found = 0
+    for name, path in MODULES.items():
+        if room_of(name) == PUBLIC:
+            for_types, when_run = names_on_demand(path)
+            assert for_types == when_run, name
+            found += len(when_run)
+    assert found > 20
+
+
+def test_classes_have_their_public_addresses_however_they_are_loaded():
+    """Each public module is the first to be imported once, each time in a fork."""
+    program = """
+import importlib, os, sys
+import replicax
+MODULES = sys.argv[1:]
+def addresses(first):
+    found = {}
+    for module in [first, *MODULES]:
+        namespace = importlib.import_module(module)
+        for name in dir(namespace):
+            value = getattr(namespace, name)
+            if isinstance(value, type) and not name.startswith("_"):
+                found[f"{module}.{name}"] = f"{value.__module__}.{value.__qualname__}"
+    return found
+expected = None
+for module in MODULES:
+    read, write = os.pipe()
+    if os.fork() == 0:
+        with open(write, "w") as file:
+            print(sorted(addresses(module).items()), file=file)
+        os._exit(0)
+    os.close(write)
+    with open(read) as file:
+        text = file.read()
+    assert os.wait()[1] == 0
+    expected = expected or text
+    assert text == expected, module
+    assert "replicax._src" not in text
+"""
+    public = [name for name in MODULES if room_of(name) == PUBLIC and "__main__" not in name]
+    result = subprocess.run(
+        [sys.executable, "-c", program, *public],
+        env={"PYTHONPATH": str(SOURCE.parent), "PATH": "", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
 
 
 def test_import_starts_no_device():

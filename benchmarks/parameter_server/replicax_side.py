@@ -24,6 +24,7 @@ class ReplicaxServers(Side):
     version = rx.__version__
 
     def __init__(self, workers: int, servers: int):
+        self._workers = workers
         resolver = rx.distribute.cluster_resolver.RayClusterResolver(workers=workers, ps=servers)
         self.strategy = rx.distribute.ParameterServerStrategy(resolver)
         self.coordinator = rx.distribute.coordinator.ClusterCoordinator(self.strategy)
@@ -59,14 +60,32 @@ class ReplicaxServers(Side):
 
         iterator = iter(self.coordinator.create_per_worker_dataset(dataset))
         self._iterator, self._step = iterator, step_on_worker
+        self._cold = set(range(self._workers))
 
         def work(count: int) -> list[float]:
             schedule = self.coordinator.schedule
             values = [schedule(step_on_worker, args=(iterator,)) for _ in range(count)]
             self.coordinator.join()
-            return [float(np.mean(self.coordinator.fetch(values)))]
+            loss = float(np.mean(self.coordinator.fetch(values)))
+            self._warm_up()
+            return [loss]
 
         return work
+
+    def _warm_up(self) -> None:
+        """Lets steps run until each worker has compiled one."""
+        step, index = self._step, rx.distribute.coordinator.experimental_get_current_worker_index
+
+        def with_index(iterator: Any) -> int:
+            step(iterator)
+            return index()
+
+        while self._cold:
+            schedule = self.coordinator.schedule
+            values = [
+                schedule(with_index, args=(self._iterator,)) for _ in self._cold for _ in "12"
+            ]
+            self._cold -= set(self.coordinator.fetch(values))
 
     def bytes_of_step(self, count: int) -> float:
         """Returns how many bytes a step sends and gets, on average."""

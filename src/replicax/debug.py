@@ -1,5 +1,6 @@
 """`rx.debug`: looking for what should not be."""
 
+from replicax._src._public import name_publicly as _name_publicly
 from replicax._src.divergence import ReplicaCheck as ReplicaCheck
 from replicax._src.divergence import check_replicas as check_replicas
 from replicax._src.divergence import check_replicas_every as check_replicas_every
@@ -8,3 +9,5 @@ from replicax._src.recording import Recorder as Recorder
 from replicax._src.recording import Replayed as Replayed
 from replicax._src.recording import Traps as Traps
 from replicax._src.recording import load as load
+
+_name_publicly(__name__)

@@ -1,5 +1,6 @@
 """`rx.image`: images in pipelines and in compiled functions, under the names of `tf.image`."""
 
+from replicax._src._public import name_publicly as _name_publicly
 from replicax._src.images import ResizeMethod as ResizeMethod
 from replicax._src.images import adjust_brightness as adjust_brightness
 from replicax._src.images import adjust_contrast as adjust_contrast
@@ -49,3 +50,5 @@ from replicax._src.images import stateless_random_hue as stateless_random_hue
 from replicax._src.images import stateless_random_jpeg_quality as stateless_random_jpeg_quality
 from replicax._src.images import stateless_random_saturation as stateless_random_saturation
 from replicax._src.images import transpose as transpose
+
+_name_publicly(__name__)

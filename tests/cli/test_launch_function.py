@@ -1,8 +1,10 @@
 """`rx.launch`: functions in workers on this host. On Ray: `test_ray_node.py`."""
 
+import importlib
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -54,6 +56,21 @@ def test_workers_that_are_killed_or_slow(capfd: pytest.CaptureFixture[str]):
         rx.launch(lambda: os.kill(os.getpid(), 9), workers=1)
     with pytest.raises(TimeoutError, match="not finished in 3 s.*They were at: .*`timeout`"):
         rx.launch(lambda: time.sleep(100), workers=1, timeout=3)
+
+
+def test_a_module_that_launches_when_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    (tmp_path / "launches_at_once.py").write_text(
+        "import os, replicax as rx\n"
+        "def train(): pass\n"
+        "if 'TF_CONFIG' in os.environ:  # the workers; the test launches for the program\n"
+        "    rx.launch(train, workers=1)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    train = importlib.import_module("launches_at_once").train
+    with pytest.raises(RuntimeError, match=r"imported the module of its .* `if __name__ =="):
+        rx.launch(train, workers=1)
 
 
 def test_what_cannot_be_returned(capfd: pytest.CaptureFixture[str]):

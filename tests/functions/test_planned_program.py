@@ -174,3 +174,14 @@ def test_a_function_without_a_strategy_is_on_no_other_devices():
         _ = rx.function(jnp.sin).explain(jnp.ones(3)).plan
     with pytest.raises(TypeError, match="'v5e:16x16'"):
         rx.function(jnp.sin).explain(jnp.ones(3), on=8)  # type: ignore[arg-type]
+
+
+def test_a_batch_that_leaves_replicas_with_fewer_rows_is_planned():
+    strategy = rx.distribute.MirroredStrategy(rx.config.planned_devices("cpu:4"))
+    total = rx.function(
+        lambda x: strategy.reduce("SUM", strategy.run(jnp.sum, args=(x,)), axis=None)
+    )
+    data = rx.data.Dataset.from_tensor_slices(np.zeros((30, 3), np.float32)).batch(16)
+    for batch in strategy.experimental_distribute_dataset(data):  # 4 each, then 4, 4, 4 and 2
+        assert total(batch).shape == ()
+        assert total.explain(batch).plan.replicas == 4

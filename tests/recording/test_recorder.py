@@ -205,6 +205,60 @@ def test_a_slow_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert found is not None and "waited for other workers" in found.text
 
 
+def test_a_fault_of_the_thread_that_writes_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from replicax._src.recording import _recorder
+    from replicax._src.recording._ring import Ring
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setattr(_recorder, "_PATIENCE_SECONDS", 1e6)
+    monkeypatch.setattr(Ring, "write", broken)
+    program = Program(tmp_path)
+    with pytest.warns(UserWarning, match="Recording has ended: RuntimeError: no such thing"):
+        program.train(epochs=1, save_every=100)
+        program.recorder.close()
+
+
+def test_one_recorder_that_is_closed_leaves_the_others_to_the_end_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    import atexit
+
+    registered: list[Any] = []
+    monkeypatch.setattr(atexit, "register", registered.append)
+    monkeypatch.setattr(atexit, "unregister", registered.remove)
+    first, second = Program(tmp_path / "a"), Program(tmp_path / "b")
+    assert len(registered) == 2 and registered[0] != registered[1]
+    first.recorder.close()
+    assert len(registered) == 1
+    registered[0]()  # what the end of the program does
+    assert second.recorder.step == 0 and registered == []
+
+
+def test_a_single_bit_of_a_gradient_is_seen_if_bits_are_recorded(tmp_path: Path):
+    traps = rx.debug.Traps(bits=True)
+    program = Program(tmp_path, traps=traps)
+    with program.recorder as recorder:
+        program.train(epochs=1)
+        path = recorder.save(6)
+    again = Program(tmp_path / "again", traps=traps)
+    again.recorder.close()
+    iterator = iter(again.data)
+    capsule = rx.debug.load(path)
+    capsule.attach(again.manager, again.step, traps)
+    assert capsule.run().other_bits == ()
+    figures = capsule._recorded.steps[0][6].figures
+    dtype, shape, bits = figures["bits"]
+    words = np.frombuffer(bytes.fromhex(bits), dtype).reshape(shape).copy()
+    words[1, -1] ^= 4  # of replica 1, the gradient of w
+    figures["bits"] = [dtype, shape, words.tobytes().hex()]
+    assert capsule.run().other_bits == (("the gradient of w:0", 1),)
+    del iterator
+
+
 def test_steps_go_on_where_a_program_was_restored(tmp_path: Path):
     program = Program(tmp_path)
     with program.recorder:

@@ -160,3 +160,21 @@ def test_functions_draw_what_the_generator_does():
     assert sorted(map(tuple, rows.tolist())) == [(2 * n, 2 * n + 1) for n in range(10)]
     with pytest.raises(ValueError, match=r"takes no seed of its own; got seed=3.*set_seed"):
         rx.random.normal([2], seed=3)
+
+
+def test_numbers_that_cannot_be_drawn_are_errors_and_not_others():
+    generator = rx.random.Generator.from_seed(1)
+    for minval, maxval in ((-3, 3), (0, 257), (np.array([-1, 0]), 5)):
+        with pytest.raises(ValueError, match="numbers of uint8, which are from 0 to 255"):
+            generator.uniform([2], minval, maxval, "uint8")
+    assert int(generator.uniform([], 255, 256, "uint8")) == 255
+    with pytest.raises(TypeError, match="whole number of draws; got 1.5"):
+        generator.skip(1.5)  # type: ignore[arg-type]
+    generator.reset_from_seed(1)
+    generator.skip(np.int64(2**32 + 3))  # type: ignore[arg-type]
+    after = generator.normal([])
+    generator.reset_from_seed(1)
+    generator.skip(3)
+    assert after == generator.normal([])
+    assert generator.binomial([2], [10.0, 20.0], [1.0, 0.0]).tolist() == [10, 0]
+    assert rx.random.shuffle(3).tolist() == 3  # and not the numbers below it

@@ -325,6 +325,30 @@ def test_values_for_a_gradient_are_written(writer: Any, tmp_path: Path):
     assert scalars_in(tmp_path) == [("loss", 4, 1.5)]
 
 
+def test_a_program_whose_summary_cannot_be_written_goes_on(tmp_path: Path, capfd: Any):
+    folder = tmp_path / "logs"
+    writer, step = rx.summary.create_file_writer(folder), rx.Variable(0)
+
+    @rx.function
+    def compiled() -> None:
+        step.assign_add(1)
+        rx.summary.scalar("step", step, step=step)
+
+    folder.write_text("in the way")
+    with writer.as_default():
+        for _ in range(2):
+            compiled()
+    with pytest.raises(FileExistsError):
+        writer.flush()
+    assert int(step.numpy()) == 2  # what it updates in place is not lost
+    assert "rx.summary.scalar('step') was not written" in capfd.readouterr().err
+    writer.close()
+    compiled()
+    jax.effects_barrier()
+    assert int(step.numpy()) == 3
+    assert "is closed" in capfd.readouterr().err
+
+
 def test_wrong_uses_in_compiled_functions_say_what_to_write(writer: Any):
     strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with writer.as_default(step=3):

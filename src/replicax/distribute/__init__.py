@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from replicax._src._public import names_of_others as _names_of_others
+from replicax._src._public import load_on_demand as _load_on_demand
 from replicax._src.collectives import CrossDeviceOps as CrossDeviceOps
 from replicax._src.collectives import HierarchicalCopyAllReduce as HierarchicalCopyAllReduce
 from replicax._src.collectives import NcclAllReduce as NcclAllReduce
@@ -20,7 +20,6 @@ from replicax._src.data.distributed import InputContext as InputContext
 from replicax._src.data.distributed import InputOptions as InputOptions
 from replicax._src.data.distributed import InputReplicationMode as InputReplicationMode
 from replicax._src.devices import Layout as Layout
-from replicax._src.parameter_servers import ParameterServerStrategy as ParameterServerStrategy
 from replicax._src.strategies import CentralStorageStrategy as CentralStorageStrategy
 from replicax._src.strategies import MirroredStrategy as MirroredStrategy
 from replicax._src.strategies import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
@@ -35,8 +34,16 @@ from replicax._src.values import DistributedValues as DistributedValues
 from replicax._src.values import Mirrored as Mirrored
 from replicax._src.values import PerReplica as PerReplica
 from replicax.distribute import cluster_resolver as cluster_resolver
-from replicax.distribute import coordinator as coordinator
 from replicax.distribute import experimental as experimental
 
-if not _TYPE_CHECKING:
-    __getattr__ = _names_of_others(__name__)
+if _TYPE_CHECKING:
+    from replicax._src.parameter_servers import ParameterServerStrategy as ParameterServerStrategy
+    from replicax.distribute import coordinator as coordinator
+else:
+    __all__, __getattr__, __dir__ = _load_on_demand(
+        __name__,
+        {
+            "replicax.distribute": "coordinator",
+            "replicax._src.parameter_servers": "ParameterServerStrategy",
+        },
+    )

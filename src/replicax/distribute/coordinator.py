@@ -1,5 +1,6 @@
 """`rx.distribute.coordinator`: functions on the workers of a `ParameterServerStrategy`."""
 
+from replicax._src._public import name_publicly as _name_publicly
 from replicax._src.parameter_servers import ClusterCoordinator as ClusterCoordinator
 from replicax._src.parameter_servers import PerWorkerValues as PerWorkerValue
 from replicax._src.parameter_servers import PerWorkerValues as PerWorkerValues
@@ -17,3 +18,5 @@ __all__ = [
     "StalenessReport",
     "experimental_get_current_worker_index",
 ]
+
+_name_publicly(__name__)

@@ -73,7 +73,11 @@ def follow(request: dict[str, Any], devices: PlannedDevices, temporary: str) -> 
             except BaseException as error:
                 ended = f"{type(error).__name__}: {error}, at {_line(error, script)}"
                 failed = "".join(traceback.format_exception(error))
-        log.finish()
+        try:
+            log.finish()
+        except Exception as error:  # of the compiler
+            ended = ended or f"{type(error).__name__}: {error}"
+            failed = failed or "".join(traceback.format_exception(error))
     return {
         "plans": [each.as_dict() for each in log.plans],
         "batch": log.batch,

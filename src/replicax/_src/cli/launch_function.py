@@ -36,6 +36,7 @@ from replicax._src.values import DistributedValues
 
 _T = TypeVar("_T")
 _WORKER = ("-c", f"from {__name__} import work; work()")
+_unpacking: list[bool] = []  # not empty while a worker imports what its function needs
 
 
 class _Outcome(NamedTuple):
@@ -94,6 +95,12 @@ def launch(
     """
     if not callable(fn):
         raise TypeError(f"rx.launch takes a function and its arguments; got {fn!r}.")
+    if _unpacking:  # each worker would start workers
+        raise RuntimeError(
+            f"rx.launch({_name(fn)}, ...) was called by a worker that imported the module of its "
+            "function. Call it where an import does not: in a function, or below "
+            '`if __name__ == "__main__":`.'
+        )
     address = ray if isinstance(ray, str) else ""
     options = LaunchOptions(
         command=_WORKER,
@@ -261,7 +268,9 @@ def work() -> None:
     sys.path[:] = dict.fromkeys([*sys.path, *parcel["path"]])
     rank = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
     try:
+        _unpacking.append(True)
         fn, args = pickle.loads(parcel["function"])
+        _unpacking.clear()
         result = fn(*args)
         if rank == 0:
             _leave(_pickled_result(fn, result), "", "")

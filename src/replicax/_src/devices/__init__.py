@@ -36,6 +36,7 @@ from replicax._src.devices._planned import for_libtpu as for_libtpu
 from replicax._src.devices._planned import plan_of as plan_of
 from replicax._src.devices._planned import planned_devices as planned_devices
 from replicax._src.devices._planned import refuse_planned as refuse_planned
+from replicax._src.devices._planned import unsuited_libtpu as unsuited_libtpu
 from replicax._src.devices._registry import LogicalDevice as LogicalDevice
 from replicax._src.devices._registry import LogicalDeviceConfiguration as LogicalDeviceConfiguration
 from replicax._src.devices._registry import PhysicalDevice as PhysicalDevice

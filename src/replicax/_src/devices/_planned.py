@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib.metadata
 import importlib.util
 import math
 import os
@@ -222,6 +223,21 @@ def for_libtpu() -> Generator[None]:
             del os.environ[name]
         if flags is not None:
             os.environ["XLA_FLAGS"] = flags
+
+
+def unsuited_libtpu(name: str, error: Exception) -> DeviceError:
+    """Returns what is said where jaxlib cannot read what the compiler for TPUs made."""
+    found = {
+        each.name.lower(): each.version
+        for name in ("libtpu", "jaxlib")
+        for each in importlib.metadata.distributions(name=name)
+    }
+    versions = [f"{name} {found.get(name, '')}".strip() for name in ("libtpu", "jaxlib")]
+    return DeviceError(
+        f"The plan for {name!r} was compiled and cannot be read: {' and '.join(versions)} do not "
+        "suit each other. Install the libtpu that this JAX was released with: pip install -U "
+        f'"replicax[plan]" "jax[tpu]=={jax.__version__}". ({str(error).splitlines()[0]})'
+    )
 
 
 def _gpus(name: str, hardware: Hardware, sizes: tuple[int, ...]) -> tuple[Sequence[Device], int]:

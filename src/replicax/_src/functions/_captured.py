@@ -11,6 +11,7 @@ import numpy as np
 
 from replicax._src import _jax_internals
 from replicax._src._arrays import as_array
+from replicax._src._planned_arrays import PlannedArray
 from replicax._src.devices import ReplicaMesh
 from replicax._src.functions._retry import NotOneProgram, Uneven, UnevenShapes
 from replicax._src.values import (
@@ -57,7 +58,8 @@ def padded_over(mesh: ReplicaMesh, value: DistributedValues, shape: Shape, dtype
     for index, part in enumerate(value.values):
         if np.shape(part) != shape:  # by NumPy, which has nothing to compile for each shape
             filled = np.zeros(shape, dtype)
-            filled[tuple(map(slice, np.shape(part)))] = part
+            if not isinstance(part, PlannedArray):  # of which the shape is enough
+                filled[tuple(map(slice, np.shape(part)))] = part
             parts.append(_jax_internals.put_on_one(filled, mesh.devices[index]))
         else:
             parts.append(mesh.at_home(as_array(part, dtype), index))

@@ -6,10 +6,12 @@ Each worker has two threads here, so that it has its next function when it has f
 from __future__ import annotations
 
 import collections
+import itertools
 import pickle
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, final
 
@@ -26,7 +28,9 @@ from replicax._src.strategies import Strategy
 from replicax._src.training import state_of
 
 _QUEUED = 256 * 1024  # functions that wait; TensorFlow's number
-_AT_ONCE = 2  # functions that a worker has been sent
+_AT_ONCE = 2  # messages that a worker has been sent, so that it always has the next one
+_IN_A_MESSAGE = 16  # functions
+_SECONDS_OF_A_MESSAGE = 0.02  # that the functions usually take
 _ATTEMPTS = 20  # workers that may be lost while one function runs
 _WATCHED_EVERY = 1.0  # seconds
 _STILL = 60.0  # seconds without any progress, after which `join` says what runs
@@ -100,6 +104,7 @@ class Dispatcher:
         self._error: BaseException | None = None
         self._is_closed = threading.Event()
         self._makers: list[tuple[int, bytes]] = []
+        self._seconds: dict[int, float] = {}  # that functions usually take, by their numbers
         self._building = threading.Lock()
         self._threads = [
             threading.Thread(
@@ -192,34 +197,53 @@ class Dispatcher:
     # ------------------------------------------------------------------ the workers' side
 
     def _serve(self, lane: _Lane) -> None:
-        while (closure := self._take(lane)) is not None:
+        while closures := self._take(lane):
             lost = None
+            left = list(closures)  # those that have not ended
             try:
-                lost = self._try(lane, closure)
+                lost = self._try(lane, left)
             except BaseException as error:  # such as that the cluster is gone
-                closure.value.fail(error)
-                self._fail(error, closure.round)
+                for closure in left:
+                    closure.value.fail(error)
+                self._fail(error, closures[0].round)
+                left.clear()
             finally:
                 with self._changed:
-                    del self._running[closure.token]
-                    self._limit.end(closure.token)
-                    if lost is not None:
+                    for closure in closures:
+                        del self._running[closure.token]
+                        self._limit.end(closure.token)
+                    for closure in reversed(left):
                         self._give_back(closure)
                     self._changed.notify_all()
             if lost is not None:
                 self._revive(imported_ray(), lane, lost)
 
-    def _take(self, lane: _Lane) -> Closure | None:
+    def _take(self, lane: _Lane) -> list[Closure]:
+        """Returns the functions that a worker is sent next; none at the end."""
         with self._changed:
             while not self._is_closed.is_set():
                 if self._queue and self._limit.admits(self._queue[0].function):
-                    closure = self._queue.popleft()
-                    closure.round = self._round
-                    self._running[closure.token] = _Running(closure, lane.index)
-                    self._limit.begin(closure.token, closure.function)
-                    return closure
+                    taken = [self._queue.popleft() for _ in range(self._count())]
+                    for closure in taken:
+                        closure.round = self._round
+                        self._running[closure.token] = _Running(closure, lane.index)
+                        self._limit.begin(closure.token, closure.function)
+                    return taken
                 self._changed.wait(timeout=60)
-            return None
+            return []
+
+    def _count(self) -> int:
+        """Returns how many functions go in one message: several, if they are short and many."""
+        if self.max_staleness is not None:
+            return 1
+        most = min(_IN_A_MESSAGE, len(self._queue) // (_AT_ONCE * len(self._lanes)))
+        count, seconds = 0, 0.0
+        for closure in itertools.islice(self._queue, most):
+            seconds += self._seconds.get(closure.function, _SECONDS_OF_A_MESSAGE)
+            if seconds > _SECONDS_OF_A_MESSAGE or closure.attempts:
+                break  # also one whose worker was lost: perhaps it is the reason
+            count += 1
+        return max(1, count)
 
     def _give_back(self, closure: Closure) -> None:
         """Lets a function run elsewhere: it is the next one."""
@@ -231,67 +255,95 @@ class Dispatcher:
             else:
                 closure.value.fail(cancelled(repr(closure.value)))
 
-    def _try(self, lane: _Lane, closure: Closure) -> int | None:
-        """Sends a function to a worker, until it has run there or the worker is lost.
+    def _try(self, lane: _Lane, left: list[Closure]) -> int | None:
+        """Sends functions to a worker, until they have ended there or the worker is lost.
 
-        Returns which start of the worker was lost, or None.
+        Args:
+          lane: the worker.
+          left: the functions. Those that end are taken away.
+
+        Returns:
+          Which start of the worker was lost, or None.
         """
         ray = imported_ray()
-        while True:
+        while left:
             lives = lane.lives
             try:
-                outcome, result = self._call(ray, lane, closure)
+                outcomes, large = self._call(ray, lane, left)
             except ray.exceptions.RayActorError as error:
-                closure.attempts += 1
-                if closure.attempts >= _ATTEMPTS:
+                for closure in left:
+                    closure.attempts += 1
+                if left[0].attempts >= _ATTEMPTS:
                     raise WorkerLostError(
-                        f"{closure.value!r} was running on {_ATTEMPTS} workers that were lost, and "
+                        f"{left[0].value!r} was running on {_ATTEMPTS} workers that were lost, and "
                         f"is not tried again. The last one: {str(error).splitlines()[0]}"
                     ) from None
                 return lives
-            match outcome.ending:
-                case Ending.DONE:
-                    self.staleness.add(outcome.staleness)
-                    with self._changed:
-                        self._limit.made(closure.function, len(outcome.staleness))
-                    closure.value.set(result)
+            ended = [
+                self._end(lane, closure, outcome, large)
+                for closure, outcome in zip(left, outcomes, strict=False)
+            ]
+            left[:] = [
+                closure
+                for index, closure in enumerate(left)
+                if index >= len(ended) or not ended[index]
+            ]
+            with self._changed:
+                if self._error is not None or self._is_closed.is_set():
                     return None
-                case Ending.FAILED:
-                    error = as_error(outcome, lane.index)
+        return None
+
+    def _end(self, lane: _Lane, closure: Closure, outcome: Outcome, large: object) -> bool:
+        """Does what follows from how a function ended. Returns whether it need not run again."""
+        match outcome.ending:
+            case Ending.DONE:
+                self.staleness.add(outcome.staleness)
+                with self._changed:
+                    self._limit.made(closure.function, len(outcome.staleness))
+                    before = self._seconds.get(closure.function, outcome.seconds)
+                    self._seconds[closure.function] = 0.8 * before + 0.2 * outcome.seconds
+                closure.value.set(outcome.detail, large)
+                return True
+            case Ending.FAILED:
+                error = as_error(outcome, lane.index)
+                closure.value.fail(error)
+                self._fail(error, closure.round)
+                return True
+            case Ending.NEEDS_CODE:
+                lane.known.discard(closure.function)
+            case Ending.NEEDS_BUILD:
+                closure.optimizers |= self._built(*outcome.detail)
+            case Ending.SERVER_LOST:
+                error = self._server_lost(*outcome.detail)
+                if error is not None:
                     closure.value.fail(error)
                     self._fail(error, closure.round)
-                    return None
-                case Ending.NEEDS_CODE:
-                    lane.known.discard(closure.function)
-                case Ending.NEEDS_BUILD:
-                    closure.optimizers |= self._built(*outcome.detail)
-                case Ending.SERVER_LOST:
-                    error = self._server_lost(*outcome.detail)
-                    if error is not None:
-                        closure.value.fail(error)
-                        self._fail(error, closure.round)
-                        return None
+                    return True
+            case Ending.NOT_RUN:
+                pass
+        return False
 
-    def _call(self, ray: ModuleType, lane: _Lane, closure: Closure) -> tuple[Outcome, Any]:
+    def _call(
+        self, ray: ModuleType, lane: _Lane, closures: Sequence[Closure]
+    ) -> tuple[list[Outcome], Any]:
+        """Sends functions to a worker. Returns how they ended, and where large results are."""
         lives = list(self._view.servers.lives)
         with lane.lock:
             for number, code in self._makers[lane.made :]:
                 made: Outcome = ray.get(lane.actor.create.remote(number, code, lives))
                 if made.ending is not Ending.DONE:
-                    return made, None
+                    return [made], None
                 lane.made += 1
-            known = closure.function in lane.known
-            call = Call(
-                closure.token,
-                closure.function,
-                None if known else closure.code,
-                closure.arguments,
-                closure.optimizers,
-                lives,
-            )
-            outcome, result = lane.actor.run.options(num_returns=2).remote(call)
-            lane.known.add(closure.function)
-        return ray.get(outcome), result
+            calls: list[Call] = []
+            for closure in closures:
+                code = None if closure.function in lane.known else closure.code
+                lane.known.add(closure.function)
+                arguments = closure.arguments
+                calls.append(
+                    Call(closure.token, closure.function, code, arguments, closure.optimizers)
+                )
+            outcomes, large = lane.actor.run.options(num_returns=2).remote(calls, lives)
+        return ray.get(outcomes), large
 
     def _revive(self, ray: ModuleType, lane: _Lane, lives: int) -> None:
         """Waits until a worker that was lost has been started again."""

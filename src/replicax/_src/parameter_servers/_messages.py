@@ -91,6 +91,21 @@ class Pulled(NamedTuple):
 
 
 @final
+class Exchange(NamedTuple):
+    """What a worker tells and asks a server in one call.
+
+    Attributes:
+      pushes: what is done first.
+      wanted: the versions that the worker has of arrays that it wants to read.
+      rows: the rows that it wants to read.
+    """
+
+    pushes: list[Push]
+    wanted: dict[Key, int]
+    rows: list[tuple[Key, np.ndarray]]
+
+
+@final
 class Part(NamedTuple):
     """One array that an optimizer updates, and its own part of the state, by label."""
 

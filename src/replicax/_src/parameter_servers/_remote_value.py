@@ -13,7 +13,7 @@ from replicax._src import _tree
 from replicax._src._errors import CancelledError
 from replicax._src._typing import override
 from replicax._src.cluster import imported_ray
-from replicax._src.parameter_servers._packing import Referred, value_there
+from replicax._src.parameter_servers._packing import Referred, unpacked, value_there
 
 
 @final
@@ -26,12 +26,17 @@ class RemoteValue(Referred):
     def __init__(self, what: str):
         self._what = what
         self._is_there = threading.Event()
-        self._ref: Any = None
+        self._held: tuple[Any, bytes | int] | None = None
         self._error: BaseException | None = None
 
-    def set(self, ref: object) -> None:
-        """The function has returned."""
-        self._ref = ref
+    def set(self, result: bytes | int, large: object) -> None:
+        """The function has returned.
+
+        Args:
+          result: as bytes, or its place among large ones.
+          large: reference to the list of these.
+        """
+        self._held = (None if isinstance(result, bytes) else large, result)
         self._is_there.set()
 
     def fail(self, error: BaseException) -> None:
@@ -55,7 +60,10 @@ class RemoteValue(Referred):
         self._is_there.wait()
         if self._error is not None:
             raise self._error
-        return _tree.map_structure(_plain, imported_ray().get(self._ref))
+        assert self._held is not None
+        ref, result = self._held
+        found = unpacked(result) if isinstance(result, bytes) else imported_ray().get(ref)[result]
+        return _tree.map_structure(_plain, found)
 
     @override
     def reference(self) -> Any:

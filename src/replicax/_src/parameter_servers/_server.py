@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import os
+import pickle
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import final
@@ -13,6 +14,7 @@ import numpy as np
 
 from replicax._src.parameter_servers._messages import (
     Assignment,
+    Exchange,
     Key,
     LostError,
     OptimizerSpec,
@@ -64,6 +66,8 @@ class ParameterServer:
 
     def __init__(self, index: int) -> None:
         jax.config.update("jax_platforms", "cpu")
+        # Its programs are small: another thread costs more than it saves.
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
         self._index = index
         self._held: dict[Key, Held] = {}
         self._optimizers: dict[str, ServerOptimizer] = {}
@@ -131,6 +135,13 @@ class ParameterServer:
             if len(self._done) > _REMEMBERED:
                 self._done.popitem(last=False)
         return staleness
+
+    def exchange(self, data: bytes) -> bytes:
+        """Carries out pushes, then reads. Both as bytes, which Ray passes on as they are."""
+        given: Exchange = pickle.loads(data)
+        ages = [self.push(push) for push in given.pushes]
+        answer = (ages, self.pull(given.wanted, given.rows))
+        return pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL)
 
     def _change(self, change: Assignment | RowChange) -> None:
         if isinstance(change, RowChange):

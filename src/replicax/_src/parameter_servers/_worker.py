@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import pickle
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, final
@@ -15,6 +16,7 @@ import numpy as np
 from replicax._src import _tree
 from replicax._src._errors import OutOfRangeError
 from replicax._src._typing import ArrayInput, override
+from replicax._src.cluster import imported_ray
 from replicax._src.context import world
 from replicax._src.functions import Function
 from replicax._src.parameter_servers._embedding import Rows, unique_rows
@@ -29,6 +31,8 @@ from replicax._src.parameter_servers._worker_view import Wanted, WorkerView
 from replicax._src.values import is_leaf
 from replicax._src.variable import Variable
 
+_LARGE = 1 << 15  # bytes of a result, from which on Ray's store keeps it
+
 
 @final
 class Call(NamedTuple):
@@ -40,7 +44,6 @@ class Call(NamedTuple):
       code: the function; None if the worker has it.
       arguments: packed.
       optimizers: those that were built meanwhile, by number, packed.
-      lives: how often each server was started again.
     """
 
     token: str
@@ -48,7 +51,6 @@ class Call(NamedTuple):
     code: bytes | None
     arguments: bytes
     optimizers: dict[int, bytes]
-    lives: list[int]
 
 
 @final
@@ -60,6 +62,7 @@ class Ending(enum.Enum):
     NEEDS_CODE = "needs code"
     NEEDS_BUILD = "needs build"
     SERVER_LOST = "server lost"
+    NOT_RUN = "not run"  # because one before it, in the same message, did not end well
 
 
 @final
@@ -68,13 +71,16 @@ class Outcome(NamedTuple):
 
     Attributes:
       ending: how it ended.
-      detail: an exception and its text, what to build, or what was lost.
+      detail: the result as bytes, or its place among the large ones; an exception and its text,
+        what to build, or what was lost.
       staleness: of each update that it has made.
+      seconds: that it took.
     """
 
     ending: Ending
     detail: Any = None
     staleness: tuple[int, ...] = ()
+    seconds: float = 0.0
 
 
 @final
@@ -87,6 +93,8 @@ class Worker(Place):
         super().__init__(strategy_id)
         if not has_gpus:
             jax.config.update("jax_platforms", "cpu")
+            # What a program leaves is sent at once, so that there is nothing to do meanwhile.
+            jax.config.update("jax_cpu_enable_async_dispatch", False)
         self.index = index
         strategy = WorkerStrategy(self)
         self.strategy = strategy
@@ -109,13 +117,50 @@ class Worker(Place):
 
     # ------------------------------------------------------------------ functions
 
-    def run(self, call: Call) -> tuple[Outcome, Any]:
-        """Runs a function. Returns how it ended, and what it returned."""
-        if call.function not in self._functions and call.code is None:
-            return Outcome(Ending.NEEDS_CODE), None
+    def run(self, calls: list[Call], lives: list[int]) -> tuple[list[Outcome], list[Any]]:
+        """Runs functions, one after the other, until one does not end well.
+
+        Args:
+          calls: the functions.
+          lives: how often each server was started again.
+
+        Returns:
+          How each of them ended, and those of their results that are large.
+        """
+        large: list[Any] = []
+        outcomes: list[Outcome] = []
         view = self._view
-        try:
-            view.use_servers(self.strategy_id, call.lives)
+        view.ages.clear()
+        for call in calls:
+            outcomes.append(self._run(call, lives, large))
+            if outcomes[-1].ending is not Ending.DONE:
+                break
+        if view.unsent() and (failure := self._attempt(view.flush)) is not None:
+            outcomes[-1] = failure
+        # What could not be sent is done again; servers that have it do not do it twice.
+        lost = view.unsent()
+        view.drop_unsent()
+        not_run = Outcome(Ending.NOT_RUN)
+        for index, call in enumerate(calls):
+            if index == len(outcomes):
+                outcomes.append(not_run)
+            elif outcomes[index].ending is Ending.DONE:
+                ages = tuple(view.ages.get(call.token, ()))
+                outcomes[index] = outcomes[index]._replace(staleness=ages)
+                if call.token in lost:
+                    outcomes[index] = not_run
+        return outcomes, large
+
+    def _run(self, call: Call, lives: list[int], large: list[Any]) -> Outcome:
+        """Runs one function. A large result is added to a list."""
+        start = time.perf_counter()
+        if call.function not in self._functions and call.code is None:
+            return Outcome(Ending.NEEDS_CODE)
+        results: list[bytes | int] = []
+
+        def run() -> None:
+            view = self._view
+            view.use_servers(self.strategy_id, lives)
             if call.function not in self._functions:
                 assert call.code is not None
                 self._functions[call.function] = unpacked(call.code)
@@ -126,27 +171,38 @@ class Worker(Place):
             self._looked_up.clear()
             self.is_running = True
             with self.strategy.scope():
-                result = _on_host(self._functions[call.function](*args, **kwargs))
+                result = self._functions[call.function](*args, **kwargs)
                 self.collect()
                 view.finish()
+            results.append(_as_message(_on_host(result), large))
+
+        failure = self._attempt(run)
+        if failure is not None:
+            return failure
+        return Outcome(Ending.DONE, results[0], (), time.perf_counter() - start)
+
+    def _attempt(self, run: Callable[[], None]) -> Outcome | None:
+        """Returns why something failed, or None."""
+        try:
+            run()
         except NeedsBuildError as error:
             structure = packed(error.structure, self.strategy_id, "The structure of variables")
-            return Outcome(Ending.NEEDS_BUILD, (error.number, structure)), None
+            return Outcome(Ending.NEEDS_BUILD, (error.number, structure))
         except LostError as error:
-            return Outcome(Ending.SERVER_LOST, (error.server, error.keys, "", -1)), None
+            return Outcome(Ending.SERVER_LOST, (error.server, error.keys, "", -1))
         except ServerGoneError as error:
-            return Outcome(Ending.SERVER_LOST, (error.server, None, error.reason, error.life)), None
+            return Outcome(Ending.SERVER_LOST, (error.server, None, error.reason, error.life))
         except StopIteration:
             ended = OutOfRangeError(
                 f"The data of worker {self.index} ended: there is no next element. Schedule fewer "
                 "functions, or repeat the data."
             )
-            return Outcome(Ending.FAILED, _told(ended)), None
+            return Outcome(Ending.FAILED, _told(ended))
         except Exception as error:
-            return Outcome(Ending.FAILED, _told(error)), None
+            return Outcome(Ending.FAILED, _told(error))
         finally:
             self.is_running = False
-        return Outcome(Ending.DONE, None, tuple(view.staleness)), result
+        return None
 
     def create(self, number: int, code: bytes, lives: list[int]) -> Outcome:
         """Makes a value of this worker's own, by calling a function."""
@@ -264,6 +320,21 @@ def _on_host(value: object) -> Any:
 
     leaves, rebuild = _tree.flatten(value, is_leaf)
     return rebuild([convert(leaf) for leaf in leaves])
+
+
+def _as_message(result: object, large: list[Any]) -> bytes | int:
+    """Returns a result as bytes; a large one is added to a list, and its place is returned."""
+    arrays = (leaf for leaf in _tree.flatten(result, is_leaf)[0] if isinstance(leaf, np.ndarray))
+    if sum(array.nbytes for array in arrays) > _LARGE:
+        large.append(result)
+        return len(large) - 1
+    try:
+        return imported_ray().cloudpickle.dumps(result)
+    except Exception as error:
+        raise TypeError(
+            f"The function returned something that cannot be sent to the coordinator: {error}. "
+            "Return arrays, numbers and structures of them."
+        ) from error
 
 
 def _told(error: BaseException) -> tuple[bytes | None, str]:

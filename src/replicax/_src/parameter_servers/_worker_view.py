@@ -2,11 +2,13 @@
 
 What a function reads is read from each server in one call: the variables that it read the last
 time. It sees them as they were then, with its own changes. These go to the servers when the
-function ends, and at each `apply_gradients`, again in one call for each server.
+function ends, and at each `apply_gradients`: with what is read next, in the same call, and at the
+latest when the functions have ended that the worker was given together.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
@@ -18,6 +20,7 @@ import numpy as np
 from replicax._src._typing import DTypeLike
 from replicax._src.parameter_servers._messages import (
     Assignment,
+    Exchange,
     Gradient,
     Key,
     Pulled,
@@ -97,24 +100,42 @@ class Wanted(NamedTuple):
 
 
 @final
+class _Unsent(NamedTuple):
+    """The changes of a function that wait for the next call of the servers.
+
+    Attributes:
+      token: of the function.
+      pushes: by server.
+      updated: the servers that make an update.
+      ages: what the servers say, how old the values were.
+    """
+
+    token: str
+    pushes: dict[int, Push]
+    updated: list[int]
+    ages: dict[int, int]
+
+
+@final
 class WorkerView:
     """The variables of one strategy on this worker."""
 
     def __init__(self, strategy: Strategy, servers: Servers):
         self.strategy = strategy
-        self.staleness: list[int] = []
+        self.ages: dict[str, list[int]] = {}  # of updates, by the function's token
         self._servers = servers
         self._variables: dict[Key, ServerVariable] = {}
         self._cached: dict[Key, tuple[int, Any]] = {}  # versions and arrays
         self._here: dict[Key, ServerVariable] = {}  # those with a value in this step
         self._mail: dict[Key, Mailboxes] = {}
         self._usual: set[Key] = set()
-        self._token: str | None = None
+        self._token = ""
         self.pushes = 0
         self._read_at: dict[int, int] = {}
         self._changes: dict[int, list[Assignment | RowChange]] = defaultdict(list)
         self._gradients: dict[int, dict[str, list[Gradient]]] = {}
         self._waiting: list[Wanted] = []
+        self._unsent: list[_Unsent] = []
 
     # ------------------------------------------------------------------ a function's life
 
@@ -123,7 +144,7 @@ class WorkerView:
         self._token = token
         self._usual = usual
         self.pushes = 0
-        self.staleness = []
+        self.ages[token] = []
         for mail in self._mail.values():  # of a function that has failed
             mail.empty()
         self._waiting.clear()
@@ -134,10 +155,23 @@ class WorkerView:
         self._servers.find(strategy_id, lives)
 
     def finish(self) -> None:
-        """The function has returned: its changes go to the servers."""
+        """The function has returned: its changes go to the servers with what is read next."""
         self.collect()
         self.send()
         self._abandon()
+
+    def flush(self) -> None:
+        """Sends what was not sent yet."""
+        if self._unsent:
+            self._exchange({})
+
+    def unsent(self) -> set[str]:
+        """Returns the tokens of functions whose changes no server has confirmed."""
+        return {each.token for each in self._unsent}
+
+    def drop_unsent(self) -> None:
+        """Forgets changes that could not be sent: their functions run again."""
+        self._unsent.clear()
 
     def _abandon(self) -> None:
         """Drops what was read, and what was to be sent."""
@@ -167,7 +201,7 @@ class WorkerView:
         self._usual.add(variable.spec.key)
         wanted = [self._variables[key] for key in self._usual if key not in self._here]
         if self._changes:
-            self.send()  # so that it is seen
+            self.send()  # with the pull that follows, so that it is seen
             wanted = [self._variables[key] for key in self._usual]
         self._pull(wanted, ())
         return variable.held
@@ -176,20 +210,21 @@ class WorkerView:
         self, wanted: Sequence[ServerVariable], rows: Sequence[tuple[ServerVariable, np.ndarray]]
     ) -> list[np.ndarray]:
         """Reads variables, and rows of others, in one call for each server."""
-        asked: dict[int, tuple[dict[Key, int], list[Any]]] = {}
+        asked: dict[int, Exchange] = {}
 
-        def of(server: int) -> tuple[dict[Key, int], list[Any]]:
-            return asked.setdefault(server, ({}, []))
+        def of(server: int) -> Exchange:
+            return asked.setdefault(server, Exchange([], {}, []))
 
         for variable in wanted:
             spec = variable.spec
-            of(spec.servers[0])[0][spec.key] = self._cached.get(spec.key, (-1, None))[0]
+            of(spec.servers[0]).wanted[spec.key] = self._cached.get(spec.key, (-1, None))[0]
         waiting, self._waiting = self._waiting, []
         rows = [*rows, *(part for each in waiting for part in each.parts)]
         for variable, ids in rows:
-            of(variable.spec.servers[0])[1].append((variable.spec.key, ids))
-        answers: dict[int, Pulled] = self._servers.ask("pull", asked)
-        for server, answer in answers.items():
+            of(variable.spec.servers[0]).rows.append((variable.spec.key, ids))
+        answers = self._exchange(asked)
+        for server in asked:
+            answer = answers[server]
             self._read_at.setdefault(server, answer.updates)
             versions = {key: version for key, (version, _) in answer.values.items()}
             arrays = jax.device_put([value for _, value in answer.values.values()])
@@ -206,6 +241,28 @@ class WorkerView:
             each.take(values[end - len(each.parts) : end])
             end -= len(each.parts)
         return values[:end]
+
+    def _exchange(self, asked: dict[int, Exchange]) -> dict[int, Pulled]:
+        """Sends what was not sent yet, and reads, in one call for each server."""
+        senders: dict[int, list[_Unsent]] = defaultdict(list)
+        for each in self._unsent:
+            for server, push in each.pushes.items():
+                asked.setdefault(server, Exchange([], {}, [])).pushes.append(push)
+                senders[server].append(each)
+        answers = self._servers.ask(
+            "exchange",
+            {server: (pickle.dumps(each, protocol=5),) for server, each in asked.items()},
+        )
+        pulled: dict[int, Pulled] = {}
+        for server, data in answers.items():
+            ages, pulled[server] = pickle.loads(data)
+            for each, age in zip(senders[server], ages, strict=True):
+                each.ages[server] = age
+        for each in self._unsent:
+            if each.updated:
+                self.ages[each.token].append(max(each.ages[server] for server in each.updated))
+        self._unsent = []
+        return pulled
 
     def rows(self, variable: ServerVariable, rows: np.ndarray) -> np.ndarray:
         return self._read_with_the_usual([(variable, rows)])[0]
@@ -296,23 +353,19 @@ class WorkerView:
         self._note(variable.spec, Assignment(variable.spec.key, Change.ADD, one))
 
     def send(self) -> None:
-        """Sends all changes, in one call for each server. What was read before is read again."""
+        """Lets all changes go with the next call. What was read before is read again."""
         servers = sorted({*self._changes, *self._gradients})
         if not servers:
             return
         pushes = {
-            server: (
-                Push(
-                    None if self._token is None else (self._token, self.pushes),
-                    self._read_at.get(server),
-                    self._changes.get(server, []),
-                    [Update(*each) for each in self._gradients.get(server, {}).items()],
-                ),
+            server: Push(
+                (self._token, self.pushes),
+                self._read_at.get(server),
+                self._changes.get(server, []),
+                [Update(*each) for each in self._gradients.get(server, {}).items()],
             )
             for server in servers
         }
         self.pushes += 1
-        answers = self._servers.ask("push", pushes)
-        if self._gradients:
-            self.staleness.append(max(answers[server] for server in self._gradients))
+        self._unsent.append(_Unsent(self._token, pushes, list(self._gradients), {}))
         self._abandon()

@@ -15,7 +15,7 @@ import jax
 
 from replicax._src._jax_cache import without_cache
 from replicax._src._typing import Device
-from replicax._src.devices import PlannedDevices, for_libtpu, supposed
+from replicax._src.devices import PlannedDevices, for_libtpu, supposed, unsuited_libtpu
 from replicax._src.planning._hlo import Collective, Program
 from replicax._src.planning._plan import Exchange, Plan
 
@@ -84,7 +84,7 @@ def compiled_plan(
         if isinstance(costs, dict):
             flops, estimate = costs.get("flops"), costs.get("optimal_seconds")
             touched = costs.get("bytes accessed")
-        text = Program(compiled.as_text())
+        text = Program(_text(compiled, plan))
         hosts_of = [plan.host_of(device) for device in devices]
         exchanges = _exchanges(text.collectives(), hosts_of, plan)
         largest = text.largest(_LARGEST)
@@ -129,6 +129,16 @@ def _compiled(lowered: Any) -> tuple[Any, str | None]:
         if "RESOURCE_EXHAUSTED" not in text:
             raise
         return None, text.splitlines()[0]
+
+
+def _text(compiled: Any, plan: PlannedDevices) -> str:
+    """The compiled program as text, which jaxlib writes from what the compiler gave it."""
+    try:
+        return compiled.as_text()
+    except jax.errors.JaxRuntimeError as error:
+        if plan.hardware.platform != "tpu":
+            raise
+        raise unsuited_libtpu(plan.name, error) from error
 
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

@@ -22,6 +22,8 @@ _ARRAY = re.compile(r"\b(pred|token|[a-z]+\d+[a-z0-9]*)\[([\d,]*)\]")
 _CALLED = re.compile(r"(?:calls|to_apply|body|condition|branch_computations)=\{?%?([\w.\-, %]+)\}?")
 _NAME = re.compile(r"%([\w.\-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+# In another memory than that of the device: a TPU's cores have some of their own, the host too.
+_ELSEWHERE = re.compile(r"^[a-z0-9]+\[[\d,]*\]\{[^{}]*S\([1-9]\d*\)")
 _CHAIN = re.compile(r'chain_id="(\d+)"')
 _FRAME = re.compile(r"stack_frame_id=(\d+)")
 _SOURCE = re.compile(r'source_file="([^"]*)" source_line=(\d+)')
@@ -140,11 +142,16 @@ class Program:
                         yield from self._walk(inner, repeated)
 
     def largest(self, count: int) -> list[Tensor]:
-        """The largest tensors that are made on the way, each of a line and shape once."""
+        """The largest tensors in a device's memory that are made on the way.
+
+        Each of a line and shape is given once.
+        """
         found: dict[tuple[str, str], Tensor] = {}
         for instructions, _ in self._walk_unfused(self._entry):
             for each in instructions:
                 if each.operation in _NOT_MADE or each.shape.startswith("("):
+                    continue
+                if _ELSEWHERE.match(each.text):
                     continue
                 line = self._frames.line(each.text)
                 operation = _operation_name(each)
@@ -194,16 +201,17 @@ class _Frames:
         frame = _FRAME.search(text)
         if frame is None:
             return f"{plain[1]}:{plain[2]}" if plain and not _is_library(plain[1]) else ""
-        number, seen = int(frame[1]), set()
-        while number not in seen:
-            seen.add(number)
-            fields = dict(re.findall(r"(\w+)=(\d+)", self._table("StackFrames").get(number, "")))
+        number, frames = int(frame[1]), self._table("StackFrames")
+        while number in frames:
+            fields = dict(re.findall(r"(\w+)=(\d+)", frames[number]))
             location = self._table("FileLocations").get(int(fields.get("file_location_id", 0)), "")
             place = dict(re.findall(r"(\w+)=(\d+)", location))
             file = self._table("FileNames").get(int(place.get("file_name_id", 0)), "").strip('"')
             if file and not _is_library(file):
                 return f"{file}:{place.get('line')}"
-            number = int(fields.get("parent_frame_id", 0))
+            # XLA writes the number of the frame around this one plus one; 1 is for none.
+            around = int(fields.get("parent_frame_id", 1)) - 1
+            number = around if around < number else 0
         return ""
 
     def _table(self, name: str) -> dict[int, str]:

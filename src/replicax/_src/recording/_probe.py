@@ -1,8 +1,8 @@
 """What traps look at, computed in the program of the step itself.
 
-For each variable, and the gradient that each replica gives for it, the program computes two
-numbers: the largest absolute value, and the sum of the bits. They are returned beside the step's
-own result, and looked at later. Where an update is to be skipped, the program decides by itself, on
+For each variable, and the gradient that each replica gives for it, the program computes the largest
+absolute value and, if it is asked for, the sum of the bits. They are returned beside the step's own
+result, and looked at later. Where an update is to be skipped, the program decides by itself, on
 all replicas together.
 """
 
@@ -58,7 +58,7 @@ class Probe:
         self._traps = traps
         self._checkpoint = checkpoint
         self._discards = discards
-        self._looks = traps.finite or traps.bound is not None
+        self._looks = traps.finite or traps.bound is not None or traps.bits
         self._seconds: collections.deque[float] = collections.deque(maxlen=_MEDIAN_OF)
         self._steps = 0
         self._gradients: _Gradients | None = None
@@ -76,7 +76,8 @@ class Probe:
         if not self._looks:
             return proceed(body, args, kwargs), None
         if self._gradients is None:
-            self._gradients = _Gradients(self._variables(), strategy_of(self._checkpoint))
+            strategy = strategy_of(self._checkpoint)
+            self._gradients = _Gradients(self._variables(), strategy, self._traps.bits)
 
         def watched(*args: object, **kwargs: object) -> Any:
             assert self._gradients is not None
@@ -87,8 +88,8 @@ class Probe:
         substitute = Substitute(watched)
         if self._discards:
             substitute = Discarding(watched, lambda: variables_in(self._checkpoint))
-        result, names, peaks, bits, _ = proceed(substitute, args, kwargs)
-        return result, (names, peaks, bits)
+        result, names, figures, *_ = proceed(substitute, args, kwargs)
+        return result, (names, *figures)
 
     def seen(
         self,
@@ -120,17 +121,21 @@ class Probe:
         floats = [leaf for leaf in _tree.leaves_of(result, is_leaf) if _is_floating(leaf)]
         bound = np.float32(np.inf if self._traps.bound is None else self._traps.bound)
 
-        def on_replica(*floats: jax.Array) -> tuple[Any, Any, Any]:
+        def on_replica(*floats: jax.Array) -> tuple[Any, ...]:
             values = [variable.read_value() for variable in variables]
-            peaks = jnp.concatenate([_each(_peak, values), gradients.peaks.read_value()])
-            bits = jnp.concatenate([_each(sum_of_bits, values), gradients.bits.read_value()])
-            all_peaks = jnp.concatenate([peaks, _each(_peak, floats)])
+            found = tuple(
+                jnp.concatenate([_each(function, values), seen.read_value()])
+                for function, seen in gradients.figures
+            )
+            if not self._discards:
+                return (found,)
+            all_peaks = jnp.concatenate([found[0], _each(_peak, floats)])
             # A NaN is not below anything.
             bad = ~jnp.all(all_peaks < bound)
             context = get_replica_context()
             if context is not None:
                 bad = context.all_reduce("SUM", bad.astype(jnp.int32)) > 0
-            return peaks, bits, bad
+            return found, bad
 
         names = list(by_name)
         names += [f"the gradient of {name}" for name in gradients.names]
@@ -157,7 +162,7 @@ class Probe:
         ]
         return {
             name: np.stack([np.asarray(part) for part in each])
-            for name, each in zip((PEAKS, BITS), parts, strict=True)
+            for name, each in zip((PEAKS, BITS), parts, strict=False)
         }
 
     def finding(
@@ -276,9 +281,9 @@ def strategy_of(checkpoint: Checkpoint) -> Strategy | None:
 
 @final
 class _Gradients:
-    """What replicas have given to optimizers in this step: two numbers for each variable."""
+    """What replicas have given to optimizers in this step: a number or two for each variable."""
 
-    def __init__(self, variables: dict[str, Variable], strategy: Strategy | None):
+    def __init__(self, variables: dict[str, Variable], strategy: Strategy | None, bits: bool):
         self.names = list(variables)
         self._places = {id(each): index for index, each in enumerate(variables.values())}
         self.line = ""
@@ -293,8 +298,11 @@ class _Gradients:
             )
 
         with contextlib.nullcontext() if strategy is None else strategy.scope():
-            self.peaks = own("largest_gradients", jnp.float32)
-            self.bits = own("bits_of_gradients", jnp.uint32)
+            self.figures: list[tuple[Callable[[Any], Any], Any]] = [
+                (_peak, own("largest_gradients", jnp.float32))
+            ]
+            if bits:
+                self.figures.append((sum_of_bits, own("bits_of_gradients", jnp.uint32)))
 
     @contextlib.contextmanager
     def watching(self) -> Generator[None]:
@@ -315,10 +323,14 @@ class _Gradients:
             return
         line = users_line()
         self.line = f"{os.path.basename(line.file)}:{line.number}"
-        places = jnp.asarray([place for place, _ in found])
+        places = [place for place, _ in found]
         arrays = [gradient for _, gradient in found]
-        self.peaks.assign(self.peaks.read_value().at[places].set(_each(_peak, arrays)))
-        self.bits.assign(self.bits.read_value().at[places].set(_each(sum_of_bits, arrays)))
+        is_all = places == list(range(len(self.names)))
+        for function, seen in self.figures:
+            values = _each(function, arrays)
+            if not is_all:  # of another optimizer, or of variables that have none
+                values = seen.read_value().at[jnp.asarray(places)].set(values)
+            seen.assign(values)
 
 
 def _each(function: Callable[[Any], Any], arrays: Sequence[Any]) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import functools
 import json
 import os
 import platform
@@ -167,8 +168,10 @@ class Recorder:
         self._structure: Any = ()
         delivery_watchers.append(self._elements.delivered)
         self._before = observe(found, self)
-        self._at_exit = weakref.WeakMethod(self.close)
-        atexit.register(_close, self._at_exit)
+        method = weakref.WeakMethod(self.close)
+        # A function of its own: `unregister` removes all registrations of one.
+        self._at_exit = functools.partial(_close, method)
+        atexit.register(self._at_exit)
 
     # ------------------------------------------------------------------ what users ask
 
@@ -198,7 +201,7 @@ class Recorder:
         self._is_closed = True
         observe(self._function, self._before)
         delivery_watchers.remove(self._elements.delivered)
-        atexit.unregister(_close)
+        atexit.unregister(self._at_exit)
         try:
             self._drain()
         finally:
@@ -363,21 +366,24 @@ def _write_all(
 ) -> None:
     """Writes what comes, until there is None. Knows nothing of the recorder, which may be gone."""
     done_at: float | None = None
-    while True:
-        call = waiting.get()
-        if call is None:
-            return
+    while (call := waiting.get()) is not None:
         if isinstance(call, threading.Event):
             call.set()
-        elif isinstance(call, dict):
-            ring.begin_segment(call["after"], call["checkpoint"])
-        else:
-            try:
+            continue
+        try:
+            if isinstance(call, dict):
+                ring.begin_segment(call["after"], call["checkpoint"])
+            else:
                 done_at = _write(call, ring, probe, findings, rows, done_at)
-            except OSError as error:
-                warn(f"Recording has ended: {error}. The program goes on.")
+        except Exception as error:  # whatever it is: those who wait are told, the program goes on
+            try:
+                warn(
+                    f"Recording has ended: {type(error).__name__}: {error}. The program goes on, "
+                    "and its steps from here on cannot be replayed."
+                )
+            finally:  # also where warnings are errors
                 _discard(waiting)
-                return
+            return
 
 
 def _discard(waiting: queue.SimpleQueue[Any]) -> None:

@@ -209,10 +209,11 @@ def other_bits(
 ) -> tuple[tuple[str, int], ...]:
     """Returns the variables and gradients, with the replica, that are not what was recorded.
 
-    Of one worker their bits are compared; of several, which are one process here and may round in
-    another way, their largest values.
+    Of one worker their bits are compared, or their largest values if those alone were recorded; of
+    several, which are one process here and may round in another way, their largest values.
     """
-    which = BITS if len(steps) == 1 else PEAKS
+    has_bits = BITS in figures and all(BITS in each.figures for each in steps)
+    which = BITS if len(steps) == 1 and has_bits else PEAKS
     rows = [each.figures[which] for each in steps if which in each.figures]
     if which not in figures or len(rows) != len(steps):
         return ()
@@ -220,9 +221,11 @@ def other_bits(
     names, mine = steps[0].names, figures[which]
     if recorded.shape != mine.shape or recorded.shape[1] != len(names):
         return ()
-    is_same = (
-        recorded == mine if which == BITS else np.isclose(recorded, mine, _ROUNDING, 1e-30, True)
-    )
+    if which == BITS:
+        is_same = recorded == mine
+    else:
+        tolerance = 0.0 if len(steps) == 1 else _ROUNDING
+        is_same = np.isclose(recorded, mine, tolerance, 0.0, True)
     found = np.argwhere(~is_same)
     return tuple((names[column], int(replica)) for replica, column in found)
 

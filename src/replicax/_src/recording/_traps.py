@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import final
 
-_MEDIAN_OF = 101  # steps
-_FIRST_STEPS = 10  # of which nothing is said about time: they compile
-
 
 @final
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +19,9 @@ class Traps:
       finite: finds infinite values and NaNs among the results of the step, the gradients that each
         replica gives an optimizer, and the trainable variables after the step.
       bound: finds values of the same beyond it, such as 1e6; implies `finite`.
+      bits: records the sum of the bits of each of these gradients and variables, so that a replay
+        sees a single bit that was another one; implies `finite`. Without it, the largest absolute
+        values are compared.
       copies_every: compares the copies of all variables, on all replicas of all workers, after
         every so many steps, as `rx.debug.check_replicas` does.
       slower_than: finds steps that take more than so many times the median of the last ones.
@@ -29,6 +29,7 @@ class Traps:
 
     finite: bool = False
     bound: float | None = None
+    bits: bool = False
     copies_every: int | None = None
     slower_than: float | None = None
 

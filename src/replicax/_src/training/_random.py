@@ -88,6 +88,8 @@ class Generator:
 
     def skip(self, delta: int) -> None:
         """Goes on as if `delta` draws had been made."""
+        if not jnp.issubdtype(jnp.result_type(delta), jnp.integer):
+            raise TypeError(f"Generator.skip takes a whole number of draws; got {delta!r}.")
         self._state.assign_add(self._draws(delta))
 
     def next_key(self) -> jax.Array:
@@ -116,8 +118,8 @@ class Generator:
         return state
 
     def _draws(self, count: Any) -> jax.Array:
-        if isinstance(count, int):
-            count %= 2**32
+        if isinstance(count, int | np.integer):
+            count = int(count) % 2**32
         return jnp.zeros(self._state.shape, jnp.uint32).at[-1].set(jnp.asarray(count, jnp.uint32))
 
     def split(self, count: int = 1) -> list[Generator]:
@@ -181,6 +183,7 @@ class Generator:
             if maxval is None:
                 raise ValueError("uniform needs `maxval` for integers.")
             _check_range(minval, maxval, np.greater_equal, "below")
+            _check_fits(minval, maxval, dtype)
             return jax.random.randint(self.next_key(), _shape(shape), minval, maxval, dtype)
         top = 1.0 if maxval is None else maxval
         _check_range(minval, top, np.greater, "not above")
@@ -204,6 +207,7 @@ class Generator:
         name: str | None = None,
     ) -> jax.Array:
         """Returns numbers of successes in `counts` trials with probability `probs`."""
+        counts, probs = jnp.asarray(counts), jnp.asarray(probs)
         return jax.random.binomial(self.next_key(), counts, probs, _shape(shape)).astype(dtype)
 
     def __repr__(self) -> str:
@@ -315,7 +319,8 @@ def shuffle(value: ArrayInput, seed: int | None = None, name: str | None = None)
     >>> sorted(rx.random.shuffle(jnp.arange(4)).tolist())
     [0, 1, 2, 3]
     """
-    return jax.random.permutation(_global_for("shuffle", seed).next_key(), jnp.asarray(value))
+    key, rows = _global_for("shuffle", seed).next_key(), jnp.asarray(value)
+    return rows if rows.ndim == 0 else jax.random.permutation(key, rows)
 
 
 def _global_for(function: str, seed: int | None) -> Generator:
@@ -365,5 +370,18 @@ def _check_range(
     if known and np.any(is_wrong(minval, maxval)):
         raise ValueError(
             f"uniform draws from `minval` up to `maxval`, so `minval` must be {wanted} `maxval`; "
+            f"got minval={minval!r} and maxval={maxval!r}."
+        )
+
+
+def _check_fits(minval: ArrayInput, maxval: ArrayInput, dtype: np.dtype[Any]) -> None:
+    """Raises `ValueError` for limits that JAX would move into the range of the dtype."""
+    limits = np.iinfo(dtype)
+    known = [each for each in (minval, maxval) if isinstance(each, int | np.generic | np.ndarray)]
+    if any(np.any(np.less(each, limits.min)) for each in known) or any(
+        np.any(np.greater(each, int(limits.max) + 1)) for each in known
+    ):
+        raise ValueError(
+            f"uniform draws numbers of {dtype.name}, which are from {limits.min} to {limits.max}; "
             f"got minval={minval!r} and maxval={maxval!r}."
         )

@@ -267,8 +267,11 @@ def _write_from_program(
         is_first: np.ndarray, records: np.ndarray, step: np.ndarray, part: np.ndarray
     ) -> None:
         if is_first and records:
-            number = int(step)
-            write(add_at(lambda: number), [np.asarray(part) if is_array else data])
+            try:  # an error here would end the program, and the variables that it updates with it
+                number = int(step)
+                write(add_at(lambda: number), [np.asarray(part) if is_array else data])
+            except Exception as error:
+                writer.not_written(call, error)
 
     operand = part if is_array else 0
     jax.debug.callback(arrived, is_first, records, parts_of(step)[0], operand)

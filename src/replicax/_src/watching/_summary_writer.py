@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import itertools
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -81,6 +82,7 @@ class SummaryWriter:
         self._flushed = time.monotonic()
         self._closed = False
         self._expects_programs = False
+        self._failure: Exception | None = None  # the first of a compiled program, not raised yet
         self._lock = threading.RLock()
 
     @property
@@ -120,6 +122,15 @@ class SummaryWriter:
         """Waits until programs that run have handed over theirs. Not under the lock."""
         if self._expects_programs:
             jax.effects_barrier()
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                raise failure
+
+    def not_written(self, call: str, error: Exception) -> None:
+        """Takes the error of a summary of a compiled program, which `flush` or `close` raises."""
+        if self._failure is None:
+            self._failure = error
+            print(f"replicax: {call} was not written: {error}", file=sys.stderr, flush=True)
 
     def flush(self) -> None:
         """Brings all summaries onto the disk; waits for their values."""

@@ -62,7 +62,10 @@ def predict_function(model: Model, strategy: Strategy) -> StepFunction:
     def on_replica(data: PyTree) -> Any:
         return _called(model, "predict_step", data, Share(_rows_of(data)))
 
-    run = _compiled(model, lambda data: strategy.run(on_replica, args=(data,)))
+    def predict_step(data: PyTree) -> Any:
+        return strategy.run(on_replica, args=(data,))
+
+    run = _compiled(model, predict_step)
     sharing = Sharing(strategy)
 
     def step(batch: PyTree) -> Any:
@@ -89,6 +92,7 @@ def _with_logs(model: Model, strategy: Strategy, name: str) -> StepFunction:
     def run(data: PyTree, rows: ArrayLike | None) -> Any:
         return strategy.run(on_replica, args=(data, rows))
 
+    run.__name__ = name  # as reports have it
     compiled = _compiled(model, run)
     sharing = Sharing(strategy)
 

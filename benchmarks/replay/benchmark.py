@@ -1,0 +1,68 @@
+"""What does it cost to record steps, and to look at them?"""
+
+import argparse
+
+from benchmarks.harness.benchmark import Benchmark
+from benchmarks.harness.tables import Column, Table, at_most
+from benchmarks.replay.recorded import MODELS, RECORDED, Recorded
+from benchmarks.training.jax_steps import use_cpu_devices
+
+RECORDING = "recording / without"
+
+COSTS = Table(
+    "steps",
+    "Median milliseconds of a step without a recorder, and with one: ratios, by what it looks for.",
+    (
+        Column("model"),
+        Column("without", form=".2f"),
+        Column(RECORDING, "recording", ".3f"),
+        *(Column(f"{name} / without", name, ".3f") for name in RECORDED if name != "recording"),
+    ),
+    goals=(
+        at_most(
+            "at most 1.01 times a step of 10 ms, without traps",
+            RECORDING,
+            1.01,
+            only=lambda row: row["without"] >= 10,
+        ),
+    ),
+)
+
+
+class Replay(Benchmark):
+    """Steps that read their batches from a data set, without an `rx.debug.Recorder` and with one:
+    `recording` alone, and with each trap. `finite` looks at each replica's gradients, at variables
+    and at the loss; `bits` records the sums of their bits as well; `copies` compares all copies of
+    variables after every 100 steps; `slow` looks at the time. The last result of a turn is waited
+    for; the thread that writes works beside the steps, and what it takes from them counts.
+    """
+
+    name, title, tables = "replay", "Recording steps, and traps", (COSTS,)
+    rounds, clocks = 31, True
+    seconds, max_steps = 0.3, 300
+    quick = {"models": ["tiny"], "rounds": 2, "replicas": 2}
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        models = [name for name in MODELS if name != "tiny"]
+        parser.add_argument("--models", nargs="+", choices=MODELS, default=models)
+        parser.add_argument("--replicas", type=int, default=2)
+        parser.add_argument("--traps", nargs="+", choices=RECORDED, default=list(RECORDED))
+
+    def measure(self) -> None:
+        use_cpu_devices(self.options.replicas)
+        rows = []
+        for model in self.options.models:
+            names = ["without", *self.options.traps]
+            sides = {name: Recorded(name, self.options.replicas) for name in names}
+            try:
+                turns = self.turns(sides, (model,), 3, model, "without")
+            finally:
+                for side in sides.values():
+                    side.stop()
+            ratios = {name: (name, "without") for name in self.options.traps}
+            row = turns.row(["without"], 1e3, self.options.clock, **ratios)
+            rows.append({"model": model, **row})
+        self.report.add(COSTS, rows)
+
+
+BENCHMARKS = (Replay,)
