@@ -239,6 +239,10 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
         Args:
           fn: a function without arguments, which is called on each worker, and again on one that
             was lost and is started again.
+
+        Returns:
+          What stands for the values: as an argument of a scheduled function, it becomes that of its
+          worker.
         """
         if not callable(fn):
             raise TypeError(
