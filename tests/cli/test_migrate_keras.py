@@ -2,6 +2,7 @@
 
 import pytest
 
+import replicax as rx
 from replicax._src.cli.migrate import Verdict
 from tests.cli.porting import advice, check, ported
 
@@ -259,3 +260,72 @@ def test_an_optimizer_of_variables_in_a_dict_is_that_of_replicax():
     assert "optimizer = rx.Optimizer(optax.sgd(0.1))" in ported(program).new
     of_model = program.replace("list(weights.values())", "model.trainable_variables")
     assert "optimizer = keras.optimizers.SGD(0.1)" in ported(of_model).new
+
+
+# --- loops of one's own, without a strategy -------------------------------------------------------
+
+LOOP = """\
+    import tensorflow as tf
+    import numpy as np
+
+    class Net(tf.keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = tf.keras.layers.Dense(1, kernel_initializer="ones")
+        def call(self, x, training=False):
+            return self.dense(x)
+
+    net = Net()
+    opt = tf.keras.optimizers.SGD(0.25)
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = net(x, training=True)
+            loss = tf.reduce_mean(y)
+        variables = net.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        opt.apply_gradients(zip(gradients, variables))
+        return loss
+
+    x = np.ones([2, 3], np.float32)
+    losses = [float(step(x)), float(step(x))]
+    """
+
+
+def test_a_model_that_its_first_call_builds_is_called_and_a_strategy_is_set():
+    result = ported(LOOP)
+    assert not result.left
+    assert (
+        "import numpy as np\n"
+        "rx.distribute.experimental_set_strategy"
+        "(rx.distribute.OneDeviceStrategy(jax.devices()[0]))\n"
+    ) in result.new
+    assert "    if not net.built:\n        net(x)\n    def loss_fn():\n" in result.new
+    names: dict[str, object] = {"__name__": "ported"}
+    try:
+        exec(result.new, names)  # noqa: S102
+    finally:
+        rx.distribute.experimental_set_strategy(None)
+    assert names["losses"] == [3.0, 2.0]  # 3 weights and a bias, each less by 0.25
+
+
+def test_a_program_with_a_strategy_keeps_it():
+    program = LOOP.replace(
+        "net = Net()", "strategy = tf.distribute.get_strategy()\n    net = Net()"
+    )
+    assert "experimental_set_strategy" not in ported(program).new
+
+
+def test_a_model_that_cannot_be_called_above_the_tape_is_marked():
+    program = LOOP.replace("net(x, training=True)", "helper(net, x)")
+    assert advice(program) == {
+        16: ["net.trainable_variables: none before net is called: call it once above, on a batch"]
+    }
+
+
+def test_a_model_with_inputs_is_built_already():
+    program = LOOP.replace("class Net(tf.keras.Model)", "class Net(Base)").replace(
+        "net = Net()", "net = tf.keras.Sequential([tf.keras.Input([3]), tf.keras.layers.Dense(1)])"
+    )
+    assert ".built" not in ported(program).new

@@ -4,6 +4,7 @@ The mechanical part is collected as edits of the text; the rest is marked with c
 over its own result changes nothing more.
 """
 
+import bisect
 import dataclasses
 import functools
 import itertools
@@ -12,6 +13,7 @@ from collections import defaultdict
 from typing import final
 
 import libcst as cst
+import libcst.matchers as m
 
 from replicax._src.cli.migrate import _calls, _rewrites
 from replicax._src.cli.migrate._edits import Edits
@@ -109,6 +111,8 @@ class _Port:
         self._going: set[Use] = set()
         self._written: set[cst.With] = set()
         self._needed_by_methods: set[str] = set()
+        self._trains_models = False
+        self._strategy_line: tuple[int, str] | None = None
         self._uses: dict[Binding, list[Use]] = defaultdict(list)
         for use in self._reader.uses:
             for binding in use.bindings:
@@ -234,7 +238,7 @@ class _Port:
             elif tape := self._turned(use):
                 if tape.block not in self._written:
                     self._written.add(tape.block)
-                    tape.write(self._loss_name, self.spelled, self.source, self.edits)
+                    self._write_tape(tape, use)
                 self._notes.add(use.node, Verdict.CHANGES, name, tape.function)
             elif self._goes(use):
                 self._remove(use)
@@ -257,6 +261,29 @@ class _Port:
         verdict = Verdict.CHANGES if changed else Verdict.SAME
         advice = remark(use.match.name, self.source.text)
         self._notes.add(use.node, verdict, name, whole if changed else "", advice)
+
+    def _write_tape(self, tape: Turned, use: Use) -> None:
+        tape.write(self._loss_name, self.spelled, self.source, self.edits)
+        for late in tape.late:
+            if late.call is None:
+                advice = f"none before {late.model} is called: call it once above, on a batch"
+                name = f"{late.model}.trainable_variables"
+                self._notes.add(use.node, Verdict.THOUGHT, name, advice=advice)
+        self._trains_models |= bool(tape.asked) and not tape.by_array and self._reader.has_models
+
+    def _set_strategy(self, anchors: list[ImportStatement]) -> None:
+        """Sets a strategy below the imports of a program that trains models and has none."""
+        body = list(self.source.module.body)
+        lines = [self.source.start(each)[0] for each in body]
+        position = bisect.bisect_right(lines, anchors[0].line) - 1
+        while position + 1 < len(body) and m.matches(
+            body[position + 1], m.SimpleStatementLine([m.Import() | m.ImportFrom()])
+        ):
+            position += 1
+        device = f"{self.spelled('jax.devices')}()[0]"
+        strategy = f"{self.spelled('rx.distribute.OneDeviceStrategy')}({device})"
+        text = f"{self.spelled('rx.distribute.experimental_set_strategy')}({strategy})"
+        self._strategy_line = (self.source.end(body[position])[0], text)
 
     def _by_hand(self, use: Use, name: str) -> None:
         entry = use.match.entry
@@ -497,8 +524,10 @@ class _Port:
     def _imports(self) -> None:
         for statement in self._statements:
             self._import(statement)
-        missing = self._modules.missing()
         anchors = [each for each in self._statements if each.is_global][:1]
+        if anchors and self._trains_models and self._reader.is_program_without_strategy:
+            self._set_strategy(anchors)
+        missing = self._modules.missing()
         everywhere: list[str] = []
         if not anchors:  # imports in functions: there goes what takes the place of what they import
             everywhere = [each for each in missing if each in self._needed_by_methods]
@@ -517,6 +546,8 @@ class _Port:
             statement.write(new)
             if not statement.is_kept or (is_anchor and missing):
                 self._notes.add(statement.node, Verdict.CHANGES, "import")
+        if self._strategy_line is not None:
+            self.edits.add_line_below(*self._strategy_line)
         line = after_the_head(self.source.module, self.source)
         while self.edits.line(line + 1).startswith("#"):
             line += 1

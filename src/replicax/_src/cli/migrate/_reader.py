@@ -104,7 +104,7 @@ class Reader(cst.CSTVisitor):
         """The first line that tells Keras on what to run."""
         self.trains_own_variables = False
         """Whether an optimizer is given variables that are not Keras's."""
-        self._has_models = self._has_optimizers = False
+        self._has_models = self._has_optimizers = self._makes_models = False
         self.first_use = sys.maxsize
         """The first line in which TensorFlow is used when the file is run."""
 
@@ -112,6 +112,12 @@ class Reader(cst.CSTVisitor):
     def has_models(self) -> bool:
         """Whether it has models, layers or optimizers of Keras, and so variables of Keras."""
         return self._has_models or (self._has_optimizers and not self.trains_own_variables)
+
+    @property
+    def is_program_without_strategy(self) -> bool:
+        """Whether it makes models when it is run, and nothing in it is called a strategy."""
+        names = m.findall(self._source.module, m.Name(m.MatchRegex("(?i).*strategy.*|distribute")))
+        return not names and (self._makes_models or "__main__" in self._source.text)
 
     @override
     def visit_Import(self, node: cst.Import) -> bool:
@@ -167,6 +173,7 @@ class Reader(cst.CSTVisitor):
             m.matches(each.keyword, m.Name("training")) for each in node.args if each.keyword
         ):
             owner = self._likely.what_is(node.func)
+        self._makes_models |= self.runs_once(node) and self._certain.what_is(node) == "Model"
         if owner and (entry := lookup_method(owner, "()")):
             self.called.append((node, owner, entry))
 

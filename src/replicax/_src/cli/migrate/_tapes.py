@@ -4,6 +4,7 @@ Names that the tape's block gives, and that lines below it read, are local to th
 it has to return them beside the loss.
 """
 
+import re
 import sys
 from typing import NamedTuple, final
 
@@ -14,7 +15,11 @@ from libcst.metadata import Access, GlobalScope
 from replicax._src._typing import override
 from replicax._src.cli.migrate._edits import Place, Range
 from replicax._src.cli.migrate._source import Source
-from replicax._src.cli.migrate._turned import Asked, Turned, as_one
+from replicax._src.cli.migrate._turned import Asked, Late, Turned, as_one
+
+# Classes of models, which are built by their first call; what tells of inputs.
+_OWN_MODELS = re.compile(r"\bclass \w+\((\w+\.)*Model\b")
+_INPUTS = re.compile(r"\bInput(Layer)?\(|\b(batch_)?input_(shape|dim)\b")
 
 
 @final
@@ -33,6 +38,9 @@ class Tapes:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        has_own = _OWN_MODELS.search(source.text) is not None
+        has_open = "Sequential(" in source.text and not _INPUTS.search(source.text)
+        self._has_late_models = has_own or has_open
         self._gradients = [
             node
             for node in m.findall(source.module, m.Call(m.Attribute(attr=m.Name("gradient"))))
@@ -235,7 +243,7 @@ class Tapes:
         if (is_inside or not lines) and not _can_be_moved(node):
             return None
         if not lines:
-            return None if watching else Turned(block.node, block.lines, (), (), (), ())
+            return None if watching else Turned(block.node, block.lines, (), (), (), (), ())
         watched = [each for call in watching for each in m.findall(call.args[0], m.Name())]
         sources = [name for each in lines for name in m.findall(each.variables, m.Name())]
         by_arrays = bool(watching) and lines[0].array is not None
@@ -250,9 +258,76 @@ class Tapes:
         captured = [name for name in outside if self._is_needed_first(name, block)]
         losses = [each.loss for each in lines]
         more = self._read_below(block, [] if by_arrays else losses)  # JAX does not return it
+        late = () if by_arrays else tuple(self._late(block, lines, given))
         return Turned(
-            block.node, block.lines, tuple(lines), tuple(more), tuple(captured), tuple(watching)
+            block.node,
+            block.lines,
+            tuple(lines),
+            tuple(more),
+            tuple(captured),
+            tuple(watching),
+            late,
         )
+
+    # --- models that are built by their first call ------------------------------------------------
+
+    def _late(self, block: _Block, lines: list[Asked], given: list[str]) -> list[Late]:
+        """The models that a tape's variables are of, which a first call under it would build."""
+        if not self._has_late_models:
+            return []
+        code = self._source.module.code_for_node
+        of_models = m.Attribute(attr=m.Name("trainable_variables") | m.Name("trainable_weights"))
+        models: dict[str, None] = {}
+        for each in lines:
+            for variables in m.findall(self._assigned(each.variables, block), of_models):
+                assert isinstance(variables, cst.Attribute)
+                if not m.matches(variables.value, m.Name("self")):  # fit has built it
+                    models[code(variables.value)] = None
+        calls = [each for line in block.lines for each in m.findall(line, m.Call())]
+        return [
+            Late(
+                model,
+                next(
+                    (
+                        built
+                        for call in calls
+                        if isinstance(call, cst.Call) and code(call.func) == model
+                        if (built := self._building(call, given))
+                    ),
+                    None,
+                ),
+            )
+            for model in models
+        ]
+
+    def _assigned(self, variables: cst.BaseExpression, block: _Block) -> cst.BaseExpression:
+        """What a name of variables was given between a block and the line that asks."""
+        scope = self._source.scope(block.node)
+        if isinstance(variables, cst.Name) and scope is not None:
+            for given in scope.assignments[variables.value]:
+                statement = self._statement_of(getattr(given, "node", None))
+                if isinstance(statement, cst.Assign):
+                    if block.end <= self._source.start(statement) < self._source.start(variables):
+                        return statement.value
+        return variables
+
+    def _building(self, call: cst.Call, given: list[str]) -> str | None:
+        """The call of a model as it can stand above a tape, where it is not for training."""
+        code = self._source.module.code_for_node
+        kept = [each for each in call.args if not _is_of_training(each)]
+        names = [name for each in kept for name in m.findall(each.value, m.Name())]
+        inner = [arg for each in kept for arg in m.findall(each.value, m.Arg())]
+        if (
+            not kept
+            or any(isinstance(each, cst.Name) and each.value in given for each in names)
+            or any(isinstance(each, cst.Arg) and _is_of_training(each) for each in inner)
+        ):
+            return None
+        arguments = ", ".join(
+            (f"{each.keyword.value}=" if each.keyword else each.star) + code(each.value)
+            for each in kept
+        )
+        return None if "\n" in arguments else f"{code(call.func)}({arguments})"
 
     def _asked_line(self, call: cst.Call, block: cst.With) -> Asked | None:
         """A line `gradients = tape.gradient(loss, variables)` beside or in a block."""
@@ -370,6 +445,10 @@ class Tapes:
         return isinstance(statement, cst.AugAssign) or any(
             self._source.start(each) < end for each in reads
         )
+
+
+def _is_of_training(argument: cst.Arg) -> bool:
+    return argument.keyword is not None and "training" in argument.keyword.value
 
 
 def _names_in(block: _Block) -> list[cst.Name]:

@@ -23,6 +23,15 @@ class Asked(NamedTuple):
 
 
 @final
+class Late(NamedTuple):
+    """A Keras model that has no variables before it is called."""
+
+    model: str
+    call: str | None
+    """A call that builds it and does no more, above the tape; None if there is none to be seen."""
+
+
+@final
 class Turned(NamedTuple):
     """A tape that becomes a function of the loss; a block that nobody asks stands without one."""
 
@@ -36,6 +45,8 @@ class Turned(NamedTuple):
     """Names that are given before the block, which reads them and gives them again."""
     watching: tuple[cst.Call, ...]
     """Calls of `tape.watch`, which go."""
+    late: tuple[Late, ...]
+    """Models that may have no variables yet, in the order in which they are asked for."""
 
     @property
     def by_array(self) -> str | None:
@@ -63,6 +74,10 @@ class Turned(NamedTuple):
                 source.end(self.block.items[-1])[0] + 1, self.block, inner, outer, source, edits
             )
             return
+        for late in self.late:
+            if late.call is not None:
+                for text in (f"{outer}if not {late.model}.built:", f"{inner}{late.call}"):
+                    edits.add_line_above(source.start(self.block)[0], text)
         parameters = [self.by_array] if self.by_array else []
         parameters += [f"{each}={each}" for each in self.captured if each != self.by_array]
         last_item = self.block.items[-1]
