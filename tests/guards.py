@@ -16,12 +16,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Replica threads are kept and reused by design; pytest-timeout may use a timer thread.
 _KEPT_THREADS = ("replicax-replica-", "pytest_timeout")
-# The first changes with every phase of every test. The test that is the first to import Keras sets
-# the others.
+# The first changes with every phase of every test. The test that is the first to import Keras or
+# Ray sets the others.
 _VARIABLES_OF_OTHERS = (
     "PYTEST_CURRENT_TEST",
     "KMP_DUPLICATE_LIB_OK",
     "KMP_INIT_AT_FORK",
+    "RAY_CLIENT_MODE",
     "TF_FORCE_GPU_ALLOW_GROWTH",
 )
 # How long a thread that is about to end may take to do so, in seconds.
