@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import importlib
 import importlib.util
 import io
@@ -39,6 +40,15 @@ _SETTINGS = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": float,
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": int,
 }
+# What most programs import besides, or load when they use it.
+_IMPORTED_BY_MOST = (
+    "optax",
+    "replicax.debug",
+    "replicax.distribute.coordinator",
+    "replicax._src.checkpoints",
+    "replicax._src.cli.main",
+    "replicax._src.watching",
+)
 _READ_BY_IMPORTS = ("JAX_", "PYTHON")
 _MAY_DIFFER = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS")
 
@@ -126,8 +136,11 @@ def import_all(names: list[str]) -> dict[str, str]:
     before = dict(os.environ)
     import tests.quick_compiles  # and replicax  # noqa: F401
 
-    for name in names:
+    for name in (*_IMPORTED_BY_MOST, *names):
         importlib.import_module(name)
+    # A fork does not look for garbage in what was imported, and does not copy it for that.
+    gc.collect()
+    gc.freeze()
     return {name: text for name, text in os.environ.items() if name not in before}
 
 
