@@ -16,8 +16,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Replica threads are kept and reused by design; pytest-timeout may use a timer thread.
 _KEPT_THREADS = ("replicax-replica-", "pytest_timeout")
-# Changes with every phase of every test.
-_PYTEST_VARIABLES = ("PYTEST_CURRENT_TEST",)
+# The first changes with every phase of every test. The test that is the first to import Keras or
+# Ray sets the others.
+_VARIABLES_OF_OTHERS = (
+    "PYTEST_CURRENT_TEST",
+    "KMP_DUPLICATE_LIB_OK",
+    "KMP_INIT_AT_FORK",
+    "RAY_CLIENT_MODE",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+)
 # How long a thread that is about to end may take to do so, in seconds.
 _THREAD_GRACE = 2.0
 
@@ -94,7 +101,7 @@ def _new_files(before: Snapshot) -> Iterator[str]:
 
 
 def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in _PYTEST_VARIABLES}
+    return {name: value for name, value in os.environ.items() if name not in _VARIABLES_OF_OTHERS}
 
 
 def _files(directory: str) -> Iterator[str]:

@@ -83,6 +83,7 @@ def test_safetensors_there_and_back(tmp_path: Path, part_bytes: int):
     for name in reader.get_variable_to_shape_map():
         value = reader.get_tensor(name)
         assert reader.get_variable_to_dtype_map()[name] == value.dtype
+        assert value.shape == wanted[name].shape  # scalars too
         np.testing.assert_array_equal(value.astype(wanted[name].dtype), wanted[name])
     again = convert(found.files[-1], str(tmp_path / "ours"))
     assert rx.train.load_variable(tmp_path / "ours", "rows").shape == (200, 2)

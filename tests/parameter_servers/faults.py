@@ -1,13 +1,14 @@
 """Kills workers and servers at random while functions run; prints what became of the updates.
 
 Not a test, because it takes minutes: `python tests/parameter_servers/faults.py [workers] [servers]`
-with the numbers of kills, by default 50 and 10.
+with the numbers of kills, by default 50 and 10. `--seconds 0.0005 --together 400` is for short
+functions, which go to workers several in a message.
 """
 
+import argparse
 import os
 import random
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -19,7 +20,7 @@ import optax
 import replicax as rx
 
 
-def main(worker_kills: int, server_kills: int) -> None:
+def main(worker_kills: int, server_kills: int, seconds: float, together: int) -> None:
     resolver = rx.distribute.cluster_resolver.RayClusterResolver(workers=3, ps=2)
     strategy = rx.distribute.ParameterServerStrategy(resolver)
     with strategy.scope():
@@ -30,11 +31,11 @@ def main(worker_kills: int, server_kills: int) -> None:
     coordinator = rx.distribute.coordinator.ClusterCoordinator(strategy)
 
     def step():
-        time.sleep(0.02)
+        time.sleep(seconds)
         count.assign_add(1)
         optimizer.apply_gradients([(np.ones(8, np.float32), w)])
 
-    kill_workers(strategy, coordinator, step, worker_kills)
+    kill_workers(strategy, coordinator, step, worker_kills, together)
     print("functions counted", int(count.numpy()), "updates", int(optimizer.iterations.numpy()))
     assert count.numpy() == optimizer.iterations.numpy()
     np.testing.assert_allclose(w.numpy(), -0.01 * float(count.numpy()), rtol=1e-3)
@@ -50,7 +51,7 @@ def main(worker_kills: int, server_kills: int) -> None:
     coordinator.close()
 
 
-def kill_workers(strategy: Any, coordinator: Any, step: Any, kills: int) -> None:
+def kill_workers(strategy: Any, coordinator: Any, step: Any, kills: int, together: int) -> None:
     import ray
     from ray.exceptions import RayActorError
 
@@ -72,12 +73,16 @@ def kill_workers(strategy: Any, coordinator: Any, step: Any, kills: int) -> None
     thread.start()
     scheduled = 0
     while not killed.is_set():
-        for _ in range(20):
+        for _ in range(together):
             coordinator.schedule(step)
             scheduled += 1
         coordinator.join()
     thread.join()
     print("scheduled", scheduled, "kills", kills, "losses seen", coordinator.lost_workers)
+    print(
+        "(a worker that is killed while it has nothing to do, or again while it is being started,"
+    )
+    print("loses nothing, and is not seen)")
 
 
 def kill_server(
@@ -103,4 +108,10 @@ def kill_server(
 
 
 if __name__ == "__main__":
-    main(*(int(each) for each in (sys.argv[1:] + ["50", "10"])[:2]))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workers", type=int, nargs="?", default=50, help="kills of workers")
+    parser.add_argument("servers", type=int, nargs="?", default=10, help="kills of servers")
+    parser.add_argument("--seconds", type=float, default=0.02, help="that a function takes")
+    parser.add_argument("--together", type=int, default=20, help="functions scheduled at a time")
+    given = parser.parse_args()
+    main(given.workers, given.servers, given.seconds, given.together)

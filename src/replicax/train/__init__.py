@@ -17,6 +17,7 @@ from replicax._src.records import FloatList as FloatList
 from replicax._src.records import Int64List as Int64List
 from replicax._src.records import SequenceExample as SequenceExample
 from replicax._src.training import ExponentialMovingAverage as ExponentialMovingAverage
+from replicax._src.training import adam as adam
 
 if _TYPE_CHECKING:
     from replicax._src.checkpoints import Checkpoint as Checkpoint

@@ -82,9 +82,10 @@ def bundle(folder: Path, **entry: object) -> Path:
     header.num_shards = 1
     said = parsed("BundleEntry", b"")
     said.dtype, said.size = 1, 16
-    shape = entry.pop("shape", [4])
-    for size in shape:  # type: ignore[union-attr]
-        said.shape.dim.add(size=size)
+    shape = parsed("Shape", b"")
+    for size in entry.pop("shape", [4]):  # type: ignore[union-attr]
+        shape.dim.add(size=size)
+    said.shape = shape.SerializeToString()
     for name, value in entry.items():
         setattr(said, name, value)
     content = table([(b"", header.SerializeToString()), (b"w", said.SerializeToString())])

@@ -141,6 +141,9 @@ class PreemptionCheckpointHandler:
           distributed_train_function: typically makes one step. Every worker calls `run` as often.
           *args: its arguments.
           **kwargs: its keyword arguments.
+
+        Returns:
+          What the function returns.
         """
         while notice := self._notice_to_save_for():
             self._save_and_leave(notice)

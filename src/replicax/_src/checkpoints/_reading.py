@@ -126,8 +126,10 @@ class BundleReader(CheckpointReader):
 
     @override
     def _spelt(self, name: str) -> str:
-        candidates = (name, name + SUFFIX, name.removesuffix(":0"))
-        return next((each for each in candidates if each in self._bundle.tensors), name)
+        tensors = self._bundle.tensors
+        if name in tensors:
+            return name
+        return next((e for e in (name + SUFFIX, name.removesuffix(":0")) if e in tensors), name)
 
     @override
     def _read(self, name: str) -> np.ndarray:

@@ -360,6 +360,9 @@ class Dataset(RarerOperations):
           padded_shapes: a structure of shapes; None or -1 in one stands for the longest.
           padding_values: a structure of numbers to fill with; zeros, or empty text, by default.
           drop_remainder: whether to drop a smaller last batch.
+
+        Returns:
+          A dataset of batches.
         """
         size = as_count(batch_size, "padded_batch()", 1)
         shapes, values = flat_padding(padded_shapes, padding_values, self._data_set_node)

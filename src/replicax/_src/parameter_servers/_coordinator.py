@@ -43,6 +43,10 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
 def _is_hashable(value: object) -> bool:
     return isinstance(value, ParameterServerStrategy)
 
@@ -59,9 +63,18 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
       max_staleness: how old values may be that an update is computed from, in updates: a function
         does not begin as long as another one could exceed it. 0 means that one runs at a time;
         None that nobody waits.
+      function_timeout: how many seconds a function may take, what it compiles included. A worker
+        on which one takes longer is ended and started again, with a warning, and the function runs
+        elsewhere; after three times, `schedule` or `join` raises `rx.errors.WorkerLostError`.
+        Functions then go to workers one at a time. None, the default, for no limit.
     """
 
-    def __init__(self, strategy: ParameterServerStrategy, max_staleness: int | None = None):
+    def __init__(
+        self,
+        strategy: ParameterServerStrategy,
+        max_staleness: int | None = None,
+        function_timeout: float | None = None,
+    ):
         if not isinstance(strategy, ParameterServerStrategy):  # pyright: ignore
             raise TypeError(
                 "ClusterCoordinator takes an rx.distribute.ParameterServerStrategy; got "
@@ -72,11 +85,21 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
                 "max_staleness is a number of updates: an integer, 0 or more, or None for no "
                 f"limit; got {max_staleness!r}."
             )
+        if function_timeout is not None and not _is_positive(function_timeout):
+            raise ValueError(
+                "function_timeout is how many seconds a function may take: a number above 0, or "
+                f"None for no limit; got {function_timeout!r}."
+            )
         self._strategy = strategy
         extended = strategy.extended
         self._strategy_id = extended.strategy_id
         self._dispatcher = Dispatcher(
-            strategy, extended.view, extended.workers, extended.strategy_id, max_staleness
+            strategy,
+            extended.view,
+            extended.workers,
+            extended.strategy_id,
+            max_staleness,
+            function_timeout,
         )
         self._tokens = itertools.count()
         self._run_id = uuid.uuid4().hex[:8]
@@ -85,14 +108,18 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
         self._end = weakref.finalize(self, self._dispatcher.close)
         atexit.register(self._end)  # before Ray's own, so that nobody calls it then
 
-    def require_same(self, max_staleness: int | None = None) -> None:
-        """Raises `ValueError` if this coordinator of the strategy has another limit."""
-        if max_staleness is not None and max_staleness != self._dispatcher.max_staleness:
-            raise ValueError(
-                f"The strategy has a coordinator with max_staleness="
-                f"{self._dispatcher.max_staleness}, and there is one for each strategy; "
-                f"{max_staleness} was asked for. Say it where the first one is made."
-            )
+    def require_same(
+        self, max_staleness: int | None = None, function_timeout: float | None = None
+    ) -> None:
+        """Raises `ValueError` if this coordinator of the strategy has other limits."""
+        asked = {"max_staleness": max_staleness, "function_timeout": function_timeout}
+        for name, wanted in asked.items():
+            given = getattr(self._dispatcher, name)
+            if wanted is not None and wanted != given:
+                raise ValueError(
+                    f"The strategy has a coordinator with {name}={given}, and there is one for "
+                    f"each strategy; {wanted} was asked for. Say it where the first one is made."
+                )
 
     @property
     def strategy(self) -> ParameterServerStrategy:
@@ -212,6 +239,10 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
         Args:
           fn: a function without arguments, which is called on each worker, and again on one that
             was lost and is started again.
+
+        Returns:
+          What stands for the values: as an argument of a scheduled function, it becomes that of its
+          worker.
         """
         if not callable(fn):
             raise TypeError(
@@ -229,7 +260,11 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
 
     @property
     def lost_workers(self) -> int:
-        """How often a worker was lost and started again."""
+        """How often a worker was lost with something: a function, or values of its own.
+
+        Not all processes that ended are among them. The loss of a worker that had nothing to do
+        is seen when it next needs its values, and several losses before it has started are one.
+        """
         return self._dispatcher.lost_workers
 
     def close(self) -> None:

@@ -32,6 +32,7 @@ _AT_ONCE = 2  # messages that a worker has been sent, so that it always has the 
 _IN_A_MESSAGE = 16  # functions
 _SECONDS_OF_A_MESSAGE = 0.02  # that the functions usually take
 _ATTEMPTS = 20  # workers that may be lost while one function runs
+_GIVEN_UP = 3  # workers that a function may stand still on
 _WATCHED_EVERY = 1.0  # seconds
 _STILL = 60.0  # seconds without any progress, after which `join` says what runs
 _GRACE = 2.0  # seconds, for functions that run when another one has failed
@@ -50,6 +51,7 @@ class Closure:
         self.arguments = arguments
         self.value = value
         self.attempts = 0
+        self.given_up = 0  # attempts that took too long
         self.round = 0  # how many errors had been raised when it began
         self.optimizers: dict[int, bytes] = {}
 
@@ -88,9 +90,12 @@ class Dispatcher:
         workers: list[ActorHandle],
         strategy_id: str,
         max_staleness: int | None = None,
+        function_timeout: float | None = None,
     ):
         self.staleness = Staleness()
         self.max_staleness = max_staleness
+        self.function_timeout = function_timeout
+        self._is_one_at_a_time = max_staleness is not None or function_timeout is not None
         self._limit = StalenessLimit(max_staleness)
         self.lost_workers = 0
         self._strategy = weakref.ref(strategy)
@@ -111,7 +116,7 @@ class Dispatcher:
                 target=self._serve, args=(lane,), name=f"rx.worker-{lane.index}", daemon=True
             )
             for lane in self._lanes
-            for _ in range(_AT_ONCE if max_staleness is None else 1)
+            for _ in range(1 if self._is_one_at_a_time else _AT_ONCE)
         ]
         self._threads.append(threading.Thread(target=self._watch, name="rx.servers", daemon=True))
         for thread in self._threads:
@@ -234,7 +239,7 @@ class Dispatcher:
 
     def _count(self) -> int:
         """Returns how many functions go in one message: several, if they are short and many."""
-        if self.max_staleness is not None:
+        if self._is_one_at_a_time:
             return 1
         most = min(_IN_A_MESSAGE, len(self._queue) // (_AT_ONCE * len(self._lanes)))
         count, seconds = 0, 0.0
@@ -248,12 +253,16 @@ class Dispatcher:
     def _give_back(self, closure: Closure) -> None:
         """Lets a function run elsewhere: it is the next one."""
         with self._changed:
-            is_wanted = self._error is None and closure.round == self._round
-            if is_wanted and not self._is_closed.is_set():
+            if self._is_wanted(closure):
                 self._queue.appendleft(closure)
                 self._changed.notify()
             else:
                 closure.value.fail(cancelled(repr(closure.value)))
+
+    def _is_wanted(self, closure: Closure) -> bool:
+        """Whether a function is still to run: no error was seen since it was taken."""
+        is_current = self._error is None and closure.round == self._round
+        return is_current and not self._is_closed.is_set()
 
     def _try(self, lane: _Lane, left: list[Closure]) -> int | None:
         """Sends functions to a worker, until they have ended there or the worker is lost.
@@ -279,8 +288,11 @@ class Dispatcher:
                         f"is not tried again. The last one: {str(error).splitlines()[0]}"
                     ) from None
                 return lives
+            except ray.exceptions.GetTimeoutError:
+                self._give_up(ray, lane, left[0])
+                return lives
             ended = [
-                self._end(lane, closure, outcome, large)
+                self._end(lane, lives, closure, outcome, large)
                 for closure, outcome in zip(left, outcomes, strict=False)
             ]
             left[:] = [
@@ -289,11 +301,30 @@ class Dispatcher:
                 if index >= len(ended) or not ended[index]
             ]
             with self._changed:
-                if self._error is not None or self._is_closed.is_set():
+                if not left or not self._is_wanted(left[0]):
                     return None
         return None
 
-    def _end(self, lane: _Lane, closure: Closure, outcome: Outcome, large: object) -> bool:
+    def _give_up(self, ray: ModuleType, lane: _Lane, closure: Closure) -> None:
+        """Ends a worker on which a function stands still, and lets Ray start it again."""
+        ray.kill(lane.actor, no_restart=False)
+        closure.attempts += 1
+        closure.given_up += 1
+        text = (
+            f"{closure.value!r} did not end within {self.function_timeout:g} s on worker "
+            f"{lane.index}, the function_timeout of the coordinator. The worker was ended, and is "
+            "started again"
+        )
+        if closure.given_up >= _GIVEN_UP:
+            raise WorkerLostError(
+                f"{text}. That was the function's attempt {closure.given_up}; it is not tried "
+                "again. If it only needs longer, also to compile, give a larger function_timeout."
+            )
+        warn(f"{text}; the function runs again elsewhere.")
+
+    def _end(
+        self, lane: _Lane, lives: int, closure: Closure, outcome: Outcome, large: object
+    ) -> bool:
         """Does what follows from how a function ended. Returns whether it need not run again."""
         match outcome.ending:
             case Ending.DONE:
@@ -311,6 +342,8 @@ class Dispatcher:
                 return True
             case Ending.NEEDS_CODE:
                 lane.known.discard(closure.function)
+            case Ending.NEEDS_VALUES:
+                self._started_again(lane, lives)
             case Ending.NEEDS_BUILD:
                 closure.optimizers |= self._built(*outcome.detail)
             case Ending.SERVER_LOST:
@@ -343,7 +376,7 @@ class Dispatcher:
                     Call(closure.token, closure.function, code, arguments, closure.optimizers)
                 )
             outcomes, large = lane.actor.run.options(num_returns=2).remote(calls, lives)
-        return ray.get(outcomes), large
+        return ray.get(outcomes, timeout=self.function_timeout), large
 
     def _revive(self, ray: ModuleType, lane: _Lane, lives: int) -> None:
         """Waits until a worker that was lost has been started again."""
@@ -356,10 +389,16 @@ class Dispatcher:
                     break
                 except ray.exceptions.RayActorError:
                     time.sleep(0.05)
-            lane.known.clear()
-            lane.made = 0
-            lane.lives += 1
-            self.lost_workers += 1
+            self._started_again(lane, lives)
+
+    def _started_again(self, lane: _Lane, lives: int) -> None:
+        """Takes note that a worker has nothing of what its earlier process had."""
+        with lane.lock:
+            if lane.lives == lives:
+                lane.known.clear()
+                lane.made = 0
+                lane.lives += 1
+                self.lost_workers += 1
 
     def _built(self, number: int, structure: bytes) -> dict[int, bytes]:
         """Makes the state of an optimizer that has none yet; returns what the worker is told."""

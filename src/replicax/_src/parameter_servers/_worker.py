@@ -61,6 +61,7 @@ class Ending(enum.Enum):
     FAILED = "failed"
     NEEDS_CODE = "needs code"
     NEEDS_BUILD = "needs build"
+    NEEDS_VALUES = "needs values"  # the process is another one than that which made them
     SERVER_LOST = "server lost"
     NOT_RUN = "not run"  # because one before it, in the same message, did not end well
 
@@ -81,6 +82,11 @@ class Outcome(NamedTuple):
     detail: Any = None
     staleness: tuple[int, ...] = ()
     seconds: float = 0.0
+
+
+@final
+class _NeedsValuesError(Exception):
+    """This worker was to have made a value, before it was started again."""
 
 
 @final
@@ -185,6 +191,8 @@ class Worker(Place):
         """Returns why something failed, or None."""
         try:
             run()
+        except _NeedsValuesError:
+            return Outcome(Ending.NEEDS_VALUES)
         except NeedsBuildError as error:
             structure = packed(error.structure, self.strategy_id, "The structure of variables")
             return Outcome(Ending.NEEDS_BUILD, (error.number, structure))
@@ -216,6 +224,8 @@ class Worker(Place):
 
     def value(self, number: int) -> Any:
         """Returns a value of this worker's own."""
+        if number not in self._values:
+            raise _NeedsValuesError
         return self._values[number]
 
     def collect(self) -> None:
@@ -324,12 +334,14 @@ def _on_host(value: object) -> Any:
 
 def _as_message(result: object, large: list[Any]) -> bytes | int:
     """Returns a result as bytes; a large one is added to a list, and its place is returned."""
-    arrays = (leaf for leaf in _tree.flatten(result, is_leaf)[0] if isinstance(leaf, np.ndarray))
-    if sum(array.nbytes for array in arrays) > _LARGE:
-        large.append(result)
-        return len(large) - 1
+    dumps = imported_ray().cloudpickle.dumps
+    arrays: list[pickle.PickleBuffer] = []
     try:
-        return imported_ray().cloudpickle.dumps(result)
+        data = dumps(result, protocol=5, buffer_callback=arrays.append)
+        if len(data) + sum(array.raw().nbytes for array in arrays) > _LARGE:
+            large.append(result)
+            return len(large) - 1
+        return dumps(result) if arrays else data
     except Exception as error:
         raise TypeError(
             f"The function returned something that cannot be sent to the coordinator: {error}. "

@@ -31,6 +31,9 @@ def load(capsule: str | os.PathLike[str]) -> Capsule:
     Args:
       capsule: its path.
 
+    Returns:
+      The capsule, from which a step is run with `attach` and `run`.
+
     Raises:
       rx.errors.DataLossError: there is none, it is damaged, or it is something else.
     """

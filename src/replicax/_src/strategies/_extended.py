@@ -405,6 +405,9 @@ class StrategyExtended:
           tensor: the array.
           destinations: a variable, a value, a device name, or a list of device names; None means
             the devices of the replicas.
+
+        Returns:
+          A value with a copy on each of these devices.
         """
         self._require_cross_replica("extended.broadcast_to", USE_RUN)
         if isinstance(tensor, DistributedValues) and not isinstance(tensor, ArrayLike):

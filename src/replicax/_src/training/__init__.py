@@ -7,6 +7,7 @@ from replicax._src.training._access import split_pairs as split_pairs
 from replicax._src.training._access import start_slots_from as start_slots_from
 from replicax._src.training._access import state_of as state_of
 from replicax._src.training._accumulation import accumulate_gradients as accumulate_gradients
+from replicax._src.training._adam import adam as adam
 from replicax._src.training._gradient_watch import gradient_watchers as gradient_watchers
 from replicax._src.training._gradient_watch import show_gradients as show_gradients
 from replicax._src.training._gradients import grad as grad

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +61,33 @@ class ArrayLike:
     __slots__ = ()
     # NumPy then leaves `numpy_array + this` to our reflected operators, as it does for jax.Array.
     __array_priority__ = 100
+
+    if TYPE_CHECKING:  # what is set below, for type checkers
+
+        def _binary(self, other: Any, /) -> jax.Array: ...
+        def _unary(self, /) -> jax.Array: ...
+        def __bool__(self) -> bool: ...
+        def __int__(self) -> int: ...
+        def __float__(self) -> float: ...
+        def __complex__(self) -> complex: ...
+        def __index__(self) -> int: ...
+        def __len__(self) -> int: ...
+
+        __lt__ = __le__ = __gt__ = __ge__ = _binary
+        __add__ = __radd__ = _binary
+        __sub__ = __rsub__ = _binary
+        __mul__ = __rmul__ = _binary
+        __matmul__ = __rmatmul__ = _binary
+        __truediv__ = __rtruediv__ = _binary
+        __floordiv__ = __rfloordiv__ = _binary
+        __mod__ = __rmod__ = _binary
+        __pow__ = __rpow__ = _binary
+        __lshift__ = __rlshift__ = _binary
+        __rshift__ = __rrshift__ = _binary
+        __and__ = __rand__ = _binary
+        __or__ = __ror__ = _binary
+        __xor__ = __rxor__ = _binary
+        __neg__ = __pos__ = __abs__ = __invert__ = _unary
 
     def _array(self) -> Any:
         raise TypeError(f"{type(self).__name__} does not stand for an array here.")

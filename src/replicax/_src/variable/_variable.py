@@ -288,7 +288,11 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         name: str | None = None,
         read_value: bool = True,
     ) -> Any:
-        """Adds `delta`. In replica context the replicas' deltas are combined first."""
+        """Adds `delta`. In replica context the replicas' deltas are combined first.
+
+        Returns:
+          The variable, or None if `read_value` is False.
+        """
         self._change(Change.ADD, delta)
         return self if read_value else None
 
@@ -299,7 +303,11 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         name: str | None = None,
         read_value: bool = True,
     ) -> Any:
-        """Subtracts `delta`. In replica context the replicas' deltas are combined first."""
+        """Subtracts `delta`. In replica context the replicas' deltas are combined first.
+
+        Returns:
+          The variable, or None if `read_value` is False.
+        """
         self._change(Change.SUBTRACT, delta)
         return self if read_value else None
 

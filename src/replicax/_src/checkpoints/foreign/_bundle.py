@@ -30,6 +30,8 @@ from replicax._src.checkpoints.foreign._table import TableError, masked, read_ta
 INDEX = ".index"
 NO_ARRAY = "no array"  # for a dtype
 _PIECE = 8 << 20  # bytes that are read and checked at once
+_SMALL = 64 << 10  # bytes up to which some more are read with a tensor
+_AHEAD = 256 << 10
 _MOST_INDEX = 1 << 30
 _BIG_ENDIAN = 1
 
@@ -83,7 +85,7 @@ class Tensor(NamedTuple):
     @property
     def nbytes(self) -> int:
         """The bytes of the whole; of texts those in the file."""
-        if self.dtype is None or self.dtype == STRING:
+        if self.dtype is None or self.dtype is STRING:
             return self.size
         return math.prod(self.shape) * self.dtype.itemsize
 
@@ -92,7 +94,7 @@ class Tensor(NamedTuple):
         """The dtype as text."""
         if self.dtype is None:
             return NO_ARRAY
-        return "string" if self.dtype == STRING else str(self.dtype)
+        return "string" if self.dtype is STRING else str(self.dtype)
 
     def __str__(self) -> str:
         return f"{self.dtype_name}[{','.join(map(str, self.shape))}]"
@@ -117,33 +119,32 @@ class Bundle:
         self._sizes: dict[int, int] = {}
         self._files: dict[int, int] = {}
         self._opening = threading.Lock()
+        self._ahead = (0, 0, b"")  # some bytes of a file, from there: most read all, in order
         content = _whole_file(self.index)
         self.mark = f"{checksum_of(content):08x}-{len(content)}"
         try:
-            for key, value in read_table(content):
-                self._take(key, value)
-            if not self._shards:
-                raise TableError("it has no header")
+            self._take(read_table(content))
         except (ValueError, OverflowError) as error:  # `TableError` among them
             raise self._damaged(f"the index {self.index}: {error}") from None
         for tensor in self.tensors.values():
             self._require_sound(tensor)
 
-    def _take(self, key: bytes, value: bytes) -> None:
-        if not self._shards:
-            if key:
-                raise TableError("it has no header")
-            header = parsed("BundleHeader", value)
-            self._shards = header.num_shards
-            self._order = ">" if header.endianness == _BIG_ENDIAN else "<"
-            if self._shards < 1:
-                raise TableError(f"it says that there are {self._shards} files of data")
-            return
-        tensor = _tensor(key, parsed("BundleEntry", value))
-        if key.startswith(b"\x00"):
-            self._parts[key] = tensor
-        else:
-            self.tensors[tensor.name] = tensor
+    def _take(self, table: Iterator[tuple[bytes, bytes]]) -> None:
+        key, value = next(table, (None, b""))
+        if key != b"":
+            raise TableError("it has no header")
+        header = parsed("BundleHeader", value)
+        self._shards = header.num_shards
+        self._order = ">" if header.endianness == _BIG_ENDIAN else "<"
+        if self._shards < 1:
+            raise TableError(f"it says that there are {self._shards} files of data")
+        shapes: dict[bytes, tuple[int, ...]] = {}  # most are there many times
+        for key, value in table:
+            tensor = _tensor(key, parsed("BundleEntry", value), shapes)
+            if key.startswith(b"\x00"):
+                self._parts[key] = tensor
+            else:
+                self.tensors[tensor.name] = tensor
 
     # ------------------------------------------------------------------ checks
 
@@ -155,12 +156,12 @@ class Bundle:
         )
 
     def _wrong(self, tensor: Tensor, reason: str) -> DamagedCheckpointError:
-        where = self.index if tensor.slices else self.file_of(tensor)
+        where = self.index if tensor.slices else self.file_of(tensor.shard)
         return self._damaged(f"{tensor.name!r}, {tensor}, in {where}: {reason}")
 
-    def file_of(self, tensor: Tensor) -> str:
-        """Returns the file with the bytes of a tensor."""
-        return f"{self.prefix}.data-{tensor.shard:05d}-of-{self._shards:05d}"
+    def file_of(self, shard: int) -> str:
+        """Returns the path of a file of data."""
+        return f"{self.prefix}.data-{shard:05d}-of-{self._shards:05d}"
 
     def _require_sound(self, tensor: Tensor) -> None:
         """Compares what a tensor claims with the files that are there."""
@@ -173,7 +174,7 @@ class Bundle:
             )
         if tensor.offset < 0 or tensor.size < 0:
             raise self._wrong(tensor, "it has no place there")
-        if tensor.dtype == STRING:
+        if tensor.dtype is STRING:
             if math.prod(tensor.shape) > tensor.size:  # each has a length, of a byte at least
                 raise self._wrong(tensor, f"so many texts are not in {tensor.size} bytes")
         elif tensor.dtype is not None and tensor.nbytes != tensor.size:
@@ -211,7 +212,7 @@ class Bundle:
     def _size_of(self, tensor: Tensor) -> int:
         size = self._sizes.get(tensor.shard)
         if size is None:
-            file = self.file_of(tensor)
+            file = self.file_of(tensor.shard)
             try:
                 size = _regular_size(file)
             except FileNotFoundError:
@@ -223,13 +224,7 @@ class Bundle:
 
     def read(self, name: str) -> np.ndarray:
         """Returns a tensor of which every byte is as it was written; texts are `bytes`."""
-        tensor = self.tensors[name]
-        if tensor.dtype is None:
-            raise DamagedCheckpointError(
-                f"{name!r} of the TensorFlow checkpoint {self.prefix} is not an array, but an "
-                "object of TensorFlow (a variant or a resource), which only TensorFlow reads.",
-                path=self.prefix,
-            )
+        tensor = self._array(name)
         if tensor.slices:
             whole = self._empty(tensor)
             for part, stored in self._slices(tensor):
@@ -241,68 +236,89 @@ class Bundle:
 
     def verify(self, name: str) -> None:
         """Compares the checksums of a tensor; holds no more than a piece of it."""
-        tensor = self.tensors[name]
+        tensor = self._array(name)
         for each in [stored for _, stored in self._slices(tensor)] if tensor.slices else [tensor]:
-            if each.dtype is None or each.dtype == STRING:
+            if each.dtype is STRING:
                 self._read_one(each)
             else:
-                buffer = memoryview(bytearray(min(_PIECE, each.size)))
-                self._check(each, self._pieces(each, buffer, again=True))
+                buffer = np.empty(min(_PIECE, each.size), np.uint8)
+                self._require_checksum(each, self._fill(each, buffer, again=True))
 
-    def _empty(self, tensor: Tensor) -> np.ndarray:
+    def _array(self, name: str) -> Tensor:
+        tensor = self.tensors[name]
+        if tensor.dtype is None:
+            raise DamagedCheckpointError(
+                f"{name!r} of the TensorFlow checkpoint {self.prefix} is not an array, but an "
+                "object of TensorFlow (a variant or a resource), which only TensorFlow reads.",
+                path=self.prefix,
+            )
+        return tensor
+
+    def _empty(self, tensor: Tensor, raw: bool = False) -> np.ndarray:
+        shape, dtype = (tensor.size, np.uint8) if raw else (tensor.shape, tensor.dtype)
         try:
-            return np.empty(tensor.shape, tensor.dtype)
+            return np.empty(shape, dtype)
         except (ValueError, MemoryError) as error:
             raise self._wrong(tensor, str(error)) from None
 
     def _read_one(self, tensor: Tensor) -> np.ndarray:
-        if tensor.dtype == STRING:
+        if tensor.dtype is STRING:
             return self._read_texts(tensor)
-        found = self._empty(tensor)
-        # A view of a flat array of bytes: `memoryview` knows neither bfloat16 nor empty arrays.
-        flat: Any = found.reshape(-1).view(np.uint8)
-        into = memoryview(flat) if tensor.size else memoryview(b"")
-        self._check(tensor, self._pieces(tensor, into))
+        assert tensor.dtype is not None
+        raw = self._empty(tensor, raw=True)
+        self._require_checksum(tensor, self._fill(tensor, raw))
+        found = raw.view(tensor.dtype).reshape(tensor.shape)
         if self._order == ">":
             found.byteswap(inplace=True)
         return found
 
-    def _pieces(
-        self, tensor: Tensor, into: memoryview, again: bool = False
-    ) -> Iterator[memoryview]:
-        """Yields the bytes of a tensor, read into a buffer of its size, or `again` into a piece."""
-        file, done = self._file(tensor), 0
+    def _fill(self, tensor: Tensor, into: np.ndarray, again: bool = False) -> int:
+        """Reads a tensor into a buffer of its size, or `again` and again into that of a piece.
+
+        Returns the checksum of its bytes.
+        """
+        done = checksum = 0
         while done < tensor.size:
             start = 0 if again else done
             piece = into[start : start + min(_PIECE, tensor.size - done)]
-            count = _read_into(file, piece, tensor.offset + done)
+            count = self._read_into(tensor.shard, piece, tensor.offset + done)
             if not count:
                 raise self._wrong(tensor, "the file ended while it was read")
-            yield piece[:count]
+            checksum = checksum_of(piece[:count], checksum)
             done += count
+        return checksum
 
-    def _file(self, tensor: Tensor) -> int:
-        """Returns the descriptor of the file with a tensor, which stays open as long as this."""
+    def _read_into(self, shard: int, piece: Any, offset: int) -> int:
+        """Reads from a place of a file, which several threads may do at once; returns how much."""
+        if len(piece) > _SMALL and hasattr(os, "preadv"):
+            return os.preadv(self._file(shard), [piece], offset)
+        ahead, start, content = self._ahead
+        place = offset - start
+        if ahead != shard or not 0 <= place <= len(content) - len(piece):
+            place, content = 0, os.pread(self._file(shard), max(_AHEAD, len(piece)), offset)
+            self._ahead = shard, offset, content
+        count = min(len(piece), len(content) - place)
+        piece[:count] = np.frombuffer(content, np.uint8, count, place)
+        return count
+
+    def _file(self, shard: int) -> int:
+        """Returns the descriptor of a file of data, which stays open as long as this."""
         with self._opening:
-            found = self._files.get(tensor.shard)
+            found = self._files.get(shard)
             if found is None:
-                found = self._files[tensor.shard] = os.open(self.file_of(tensor), _HOW)
+                found = self._files[shard] = os.open(self.file_of(shard), _HOW)
                 weakref.finalize(self, os.close, found)
         return found
 
-    def _check(self, tensor: Tensor, pieces: Iterator[memoryview]) -> None:
-        checksum = 0
-        for piece in pieces:
-            checksum = checksum_of(piece, checksum)
+    def _require_checksum(self, tensor: Tensor, checksum: int) -> None:
         if masked(checksum) != tensor.checksum:
             raise self._wrong(tensor, "its checksum does not fit its content")
 
     def _read_texts(self, tensor: Tensor) -> np.ndarray:
         """Reads the lengths of all texts, a checksum of these, and the texts."""
-        buffer = memoryview(bytearray(tensor.size))
-        for _ in self._pieces(tensor, buffer):
-            pass
-        content = bytes(buffer)
+        buffer = self._empty(tensor, raw=True)
+        self._fill(tensor, buffer)
+        content = buffer.tobytes()
         lengths, position = [], 0
         try:
             for _ in range(math.prod(tensor.shape)):
@@ -321,10 +337,8 @@ class Bundle:
         position += 4
         if position + sum(lengths) != len(content):
             raise self._wrong(tensor, "its texts are not as long as it says")
-        if masked(checksum_of(content[position:], checksum_of(stored, checksum))) != (
-            tensor.checksum
-        ):
-            raise self._wrong(tensor, "its checksum does not fit its content")
+        checksum = checksum_of(content[position:], checksum_of(stored, checksum))
+        self._require_checksum(tensor, checksum)
         texts = self._empty(tensor)
         flat = texts.reshape(-1)
         for index, length in enumerate(lengths):
@@ -333,12 +347,10 @@ class Bundle:
         return texts
 
 
-def _tensor(key: bytes, entry: Any) -> Tensor:
-    if entry.shape.unknown_rank:
-        raise TableError("the shape of a tensor is not known")
-    shape = tuple(dim.size for dim in entry.shape.dim)
-    if any(size < 0 for size in shape) or len(shape) > 64:
-        raise TableError(f"a tensor has the shape {list(shape)}")
+def _tensor(key: bytes, entry: Any, shapes: dict[bytes, tuple[int, ...]]) -> Tensor:
+    shape = shapes.get(entry.shape)
+    if shape is None:
+        shape = shapes[entry.shape] = _shape(parsed("Shape", entry.shape))
     return Tensor(
         key.decode("utf-8", "backslashreplace"),
         _DTYPES.get(entry.dtype),
@@ -351,16 +363,16 @@ def _tensor(key: bytes, entry: Any) -> Tensor:
     )
 
 
+def _shape(message: Any) -> tuple[int, ...]:
+    if message.unknown_rank:
+        raise TableError("the shape of a tensor is not known")
+    shape = tuple(dim.size for dim in message.dim)
+    if any(size < 0 for size in shape) or len(shape) > 64:
+        raise TableError(f"a tensor has the shape {list(shape)}")
+    return shape
+
+
 _HOW = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # never waits for somebody to write
-
-
-def _read_into(file: int, piece: memoryview, offset: int) -> int:
-    """Reads from a place of a file, which several threads may do at once; returns how much."""
-    if hasattr(os, "preadv"):
-        return os.preadv(file, [piece], offset)
-    found = os.pread(file, len(piece), offset)
-    piece[: len(found)] = found
-    return len(found)
 
 
 def _regular_size(path: str) -> int:

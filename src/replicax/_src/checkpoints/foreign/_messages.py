@@ -18,7 +18,7 @@ _TABLE: dict[str, list[tuple[str, int, str]]] = {
     "Slice": [("extent", 1, "repeated Extent")],
     "BundleEntry": [
         ("dtype", 1, "one int32"),
-        ("shape", 2, "one Shape"),
+        ("shape", 2, "one bytes"),  # a `Shape`
         ("shard_id", 3, "one int32"),
         ("offset", 4, "one int64"),
         ("size", 5, "one int64"),
@@ -49,9 +49,13 @@ _MESSAGES = Messages("replicax.tensorflow", _TABLE)
 
 def parsed(kind: str, content: bytes) -> Any:
     """Returns a message; `ValueError` if the bytes are none."""
-    from google.protobuf.message import DecodeError
-
     try:
         return _MESSAGES.classes[kind].FromString(content)
-    except DecodeError as error:
+    except _decode_error() as error:
         raise ValueError(f"it holds no {kind}: {error}") from None
+
+
+def _decode_error() -> type[Exception]:
+    from google.protobuf.message import DecodeError
+
+    return DecodeError

@@ -131,7 +131,7 @@ def write_safetensors(path: str, arrays: Mapping[str, np.ndarray], sizes: Mappin
     try:
         for file, names in zip(files, parts):
             written.append(file)
-            held = {name: np.ascontiguousarray(arrays[name]) for name in names}
+            held = {name: np.asarray(arrays[name], order="C") for name in names}
             try:
                 library.numpy.save_file(held, file)
             except library.SafetensorError as error:

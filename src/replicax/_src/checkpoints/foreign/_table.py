@@ -101,9 +101,13 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise TableError("a block is too short")
     key, position = b"", 0
     while position < end:
-        shared, position = read_varint(block, position)
-        own, position = read_varint(block, position)
-        length, position = read_varint(block, position)
+        shared, own, length = block[position : position + 3]  # in `end` and the restarts
+        if shared | own | length < 0x80:  # most are of one byte
+            position += 3
+        else:
+            shared, position = read_varint(block, position)
+            own, position = read_varint(block, position)
+            length, position = read_varint(block, position)
         if shared > len(key) or position + own + length > end:
             raise TableError("an entry reaches beyond its block")
         key = key[:shared] + block[position : position + own]

@@ -433,6 +433,7 @@ class WithReplicax:
         """Returns what to write, and why, where `new_name` knows none."""
         if new.startswith("keras.metrics."):
             return "", "rx.metrics, which an Estimator takes, does not have it"
-        optimizer = f"optax.{new.rpartition('.')[2].lower()}"  # optax.adamw is Keras's AdamW
+        name = new.rpartition(".")[2].lower()
+        optimizer = "rx.train.adam" if name == "adam" else f"optax.{name}"
         found = f"rx.Optimizer({optimizer}(...))" if exists(optimizer) else "rx.Optimizer"
         return found, "that of Keras trains Keras's variables"

@@ -278,8 +278,8 @@ CALLS = """
     top_k(input, k, _sorted) -> jax.lax.top_k(input, k);
     train.AdagradOptimizer(learning_rate, initial_accumulator_value=0.1) -> rx.Optimizer(
         optax.adagrad(learning_rate, initial_accumulator_value, eps=0.0));
-    train.AdamOptimizer(learning_rate=0.001, beta1=None, beta2=None, epsilon=None)
-        -> rx.Optimizer(optax.adam(learning_rate, b1=beta1, b2=beta2, eps=epsilon));
+    train.AdamOptimizer(learning_rate=0.001, beta1=None, beta2=None, epsilon=1e-08)
+        -> rx.Optimizer(rx.train.adam(learning_rate, beta_1=beta1, beta_2=beta2, epsilon=epsilon));
     train.GradientDescentOptimizer(learning_rate) -> rx.Optimizer(optax.sgd(learning_rate));
     train.MomentumOptimizer(learning_rate, momentum, _use_locking, _name, use_nesterov=None)
         -> rx.Optimizer(optax.sgd(learning_rate, momentum=momentum, nesterov=use_nesterov));
@@ -371,8 +371,9 @@ TAKE_SHAPES = """tf.broadcast_to tf.fill tf.image.resize tf.ones tf.random.norma
 OWN_OPTIMIZERS = """
     keras.optimizers.SGD(learning_rate|lr=0.01, momentum=None, nesterov=None)
         -> rx.Optimizer(optax.sgd(learning_rate, momentum=momentum, nesterov=nesterov));
-    keras.optimizers.Adam(learning_rate|lr=0.001, beta_1=None, beta_2=None, epsilon=1e-07)
-        -> rx.Optimizer(optax.adam(learning_rate, b1=beta_1, b2=beta_2, eps=epsilon));
+    keras.optimizers.Adam(learning_rate|lr=0.001, beta_1=None, beta_2=None, epsilon=None)
+        -> rx.Optimizer(
+            rx.train.adam(learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon));
 """
 
 # Functions that `keras.ops` does not have, or that take no variables of Keras.
@@ -444,11 +445,11 @@ MATHS: dict[str, str] = {
     "while_loop": "jax.lax.while_loop",
 }
 
-# The older tf.train.NAME(...) is rx.Optimizer(optax.NAME(...)).
+# The older tf.train.NAME(...) is rx.Optimizer(NAME(...)).
 OLD_OPTIMIZERS: dict[str, str] = {
     "AdadeltaOptimizer": "optax.adadelta",
     "AdagradOptimizer": "optax.adagrad",
-    "AdamOptimizer": "optax.adam",
+    "AdamOptimizer": "rx.train.adam",
     "GradientDescentOptimizer": "optax.sgd",
     "MomentumOptimizer": "optax.sgd",
     "RMSPropOptimizer": "optax.rmsprop",
