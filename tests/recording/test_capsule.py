@@ -1,11 +1,14 @@
 """A capsule that is damaged, or of somebody else, gets a clear error, and nothing of it is used."""
 
+import gc
 import hashlib
 import json
 import pickle
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +16,10 @@ import pytest
 
 import replicax as rx
 from replicax._src.cli.main import main
+from replicax._src.recording._capsule import write_capsule
+from replicax._src.recording._replay import Replay, compared
+from tests.everything import EVERYTHING
+from tests.recording.programs import Program
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +67,19 @@ def cut_checkpoint(path: Path) -> None:
     (path / "checkpoint" / "objects.json").unlink()
 
 
+def link_checkpoint(path: Path) -> None:
+    (path / "checkpoint").rename(path.parent / "elsewhere")
+    (path / "checkpoint").symlink_to(path.parent / "elsewhere")
+
+
+def bad_hex(path: Path) -> None:
+    line = {"step": 1, "inputs": [["array", "numpy", [["float32", [1], "0g"]]]]}
+    put(path, "worker-0/steps.jsonl", json.dumps(line).encode())
+
+
 DAMAGE = {
+    "a link to a checkpoint": (link_checkpoint, "checkpoint is no folder"),
+    "bad digits": (bad_hex, "steps.jsonl: 'inputs' of step 1 is wrong: .* no sound array"),
     "no file": (lambda path: (path / "capsule.json").unlink(), "no file capsule.json"),
     "a flipped bit": (flip, "step-1-0-0.npy is not as it was written"),
     "a missing file": (
@@ -124,3 +143,180 @@ def test_there_is_no_capsule(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         rx.debug.load(tmp_path / "gone")
     assert main(["replay", str(tmp_path), str(tmp_path / "gone.py")]) == 2
     assert "there is no file" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ by who knows the format
+
+
+@pytest.fixture(scope="module")
+def with_traps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = Program(tmp_path_factory.mktemp("trapped"), traps=rx.debug.Traps(bits=True))
+    with program.recorder as recorder:
+        program.train(epochs=1, save_every=100)
+        return Path(recorder.save(2))
+
+
+def places_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    for key in value if isinstance(value, dict) else range(len(value) if is_list(value) else 0):
+        yield from places_in(value[key], (*path, key))
+
+
+def is_list(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
+    if not path:
+        return by
+    changed = value.copy()
+    changed[path[0]] = replaced(value[path[0]], path[1:], by)
+    return changed
+
+
+OTHERS = (None, -1, 10**30, 1.5, "zz", [], [[]], {}, {"a": [1]}, "\x1b[2J", [0, 0, 0], 2**52)
+
+
+def test_values_of_other_types_are_refused_or_harmless(with_traps: Path, tmp_path: Path):
+    program = Program(tmp_path / "again", traps=rx.debug.Traps(bits=True))
+    program.recorder.close()
+    iterator = iter(program.data)
+    before = program.w.numpy()
+    name = "worker-0/steps.jsonl"
+    lines = [json.loads(line) for line in (with_traps / name).read_bytes().splitlines()]
+    whole = {name: lines, "recording.json": None}
+    whole["recording.json"] = json.loads((with_traps / "worker-0/recording.json").read_bytes())
+    random = np.random.default_rng(0)
+    places = [place for place in places_in(whole) if len(place) > 1]
+    refused = 0
+    for number in range(EVERYTHING * 2000 or 120):
+        path = tmp_path / "capsule"
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(with_traps, path)
+        place = places[random.integers(len(places))]
+        changed = replaced(whole, place, OTHERS[number % len(OTHERS)])
+        steps = b"".join(json.dumps(each).encode() + b"\n" for each in changed[name])
+        put(path, name, steps)
+        put(path, "worker-0/recording.json", json.dumps(changed["recording.json"]).encode())
+        try:
+            capsule = rx.debug.load(path)
+        except rx.errors.DataLossError as error:
+            assert str(path) in str(error)
+            refused += 1
+            continue
+        assert str(capsule).replace("\n", "").isprintable()
+        try:
+            for step in capsule.steps:
+                capsule.recorded_results(step)
+            compared(1, np.float32(1), FIGURES, [capsule._recorded.steps[0][1]])
+            replay = Replay(capsule._recorded, program.checkpoint, lambda *_: (None, {}))
+            replay.inputs_of(1)
+        except rx.errors.DataLossError:
+            refused += 1
+    assert refused > 20
+    assert np.array_equal(program.w.numpy(), before), "nothing was run"
+    del iterator
+
+
+FIGURES = {"largest": np.zeros((2, 2), np.float32), "bits": np.zeros((2, 2), np.uint32)}
+
+
+def test_bytes_that_were_flipped_anywhere_are_seen(with_traps: Path, tmp_path: Path):
+    random = np.random.default_rng(1)
+    path = tmp_path / "capsule"
+    shutil.copytree(with_traps, path, copy_function=shutil.copyfile)
+    files = sorted(each for each in path.rglob("*") if each.is_file())
+    for file in files:
+        data = file.read_bytes()
+        for _ in range(3 if data else 0):
+            flipped = bytearray(data)
+            flipped[random.integers(len(data))] ^= 1 << int(random.integers(8))
+            file.write_bytes(flipped)
+            with pytest.raises(rx.errors.DataLossError, match=re.escape(str(path))):
+                rx.debug.load(path)
+        file.write_bytes(data)
+    rx.debug.load(path)
+
+
+def test_what_a_capsule_holds_is_listed(
+    capsule: Path, with_traps: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["replay", str(capsule), "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert "worker-0/step-1-0-0.npy: argument 0 of step 1: rows of data, float32[1000]" in printed
+    assert "checkpoint: w" in printed
+    listed = rx.debug.load(capsule).contents
+    files = {str(each.relative_to(capsule)) for each in capsule.rglob("*") if each.is_file()}
+    assert {each for each in files if not each.startswith("checkpoint/")} <= listed.keys()
+    assert not any("rows of data" in text for text in rx.debug.load(with_traps).contents.values())
+    assert main(["replay", str(capsule)]) == 2
+    assert "name the script" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ recordings
+
+
+def test_a_capsule_never_takes_the_place_of_something(capsule: Path, tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("mine")
+    with pytest.raises(FileExistsError):
+        write_capsule(str(capsule.parent.parent), str(tmp_path / "mine"), 1)
+    assert (tmp_path / "mine" / "file").read_text() == "mine"
+
+
+def test_a_damaged_recording(tmp_path: Path):
+    program = Program(tmp_path, rows=True)
+    with program.recorder:
+        program.train(epochs=1, save_every=100)
+    folder = tmp_path / "recording"
+    (segment,) = (folder / "worker-0").glob("segment-*")
+    lines = segment.read_bytes().splitlines(keepends=True)
+    for damage in (b"no JSON\n", b"[1]\n", b"\xff\xfe\n"):
+        segment.write_bytes(b"".join([*lines[:2], damage, *lines[3:]]))
+        with pytest.raises(rx.errors.DataLossError, match="segment-00000001.jsonl is damaged"):
+            write_capsule(str(folder), str(tmp_path / "capsule"), 2)
+        assert not (tmp_path / "capsule").exists()
+    leading_out = {"step": 1, "inputs": [["files", "numpy", [["uint8", [1], "../../secret"]]]]}
+    segment.write_bytes(lines[0] + json.dumps(leading_out).encode() + b"\n")
+    with pytest.raises(rx.errors.DataLossError, match="no sound array"):
+        write_capsule(str(folder), str(tmp_path / "capsule"), 2)
+    segment.write_bytes(b"no JSON\n")
+    with pytest.raises(rx.errors.DataLossError, match="no checkpoint from before it"):
+        write_capsule(str(folder), str(tmp_path / "capsule"), 2)
+    again = Program(tmp_path)  # and a program that goes on is not kept from it
+    with again.recorder as recorder:
+        again.train(epochs=1, save_every=100)
+        assert rx.debug.load(recorder.save(3)).step == 3
+
+
+def test_two_programs_do_not_record_into_one_folder(tmp_path: Path):
+    w = rx.Variable(jnp.zeros(1000))
+    step = rx.function(lambda x: w.assign_add(x))
+    checkpoint = rx.train.Checkpoint(w=w)
+    with rx.debug.Recorder(checkpoint, step, tmp_path / "r"):
+        for _ in range(3):
+            step(jnp.ones(1000))
+        with pytest.raises(rx.errors.FailedPreconditionError, match="Another recorder writes to"):
+            rx.debug.Recorder(checkpoint, rx.function(lambda: None), tmp_path / "r")
+    earlier = tmp_path / "r" / "worker-0" / "step-3-0-0.npy"
+    with rx.debug.Recorder(checkpoint, step, tmp_path / "r") as recorder:
+        step(jnp.ones(1000))
+        recorder.save()
+        assert earlier.exists(), "until there is a checkpoint of this program"
+        checkpoint.write(tmp_path / "new")
+        step(jnp.ones(1000))
+        recorder.save()
+        assert not earlier.exists()
+
+
+def test_a_recorder_that_is_forgotten_lets_others_record(tmp_path: Path):
+    def record() -> Any:
+        w = rx.Variable(jnp.zeros(3))
+        step = rx.function(lambda x: w.assign_add(x))
+        recorder = rx.debug.Recorder(rx.train.Checkpoint(w=w), step, tmp_path / "r")
+        return recorder._ring._release
+
+    release = record()
+    gc.collect()
+    assert not release.alive
+    assert record() is not release

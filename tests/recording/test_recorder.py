@@ -192,6 +192,21 @@ def test_copies_that_differ(tmp_path: Path):
     del iterator
 
 
+def test_large_numbers_of_double_precision_are_finite(tmp_path: Path):
+    with jax.enable_x64(True):
+        w = rx.Variable(jnp.asarray([1e200], jnp.float64), name="w")
+        step = rx.function(lambda x: (w.assign(w * x), jnp.sum(w.read_value()))[1])
+        checkpoint = rx.train.Checkpoint(w=w)
+        traps = rx.debug.Traps(finite=True)
+        with rx.debug.Recorder(checkpoint, step, tmp_path / "r", traps=traps):
+            assert np.isclose(step(10.0), 1e201, rtol=1e-12)
+        with pytest.raises(
+            rx.errors.TrappedStepError, match="Step 1: variable 'w:0' .* not finite"
+        ):
+            with rx.debug.Recorder(checkpoint, step, tmp_path / "s", traps=traps):
+                step(1e200)
+
+
 def test_a_slow_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from replicax._src.recording._probe import Probe
 

@@ -14,6 +14,7 @@ from replicax._src.checkpoints._graph import variables_in as variables_in
 from replicax._src.checkpoints._latest import checkpoints_iterator as checkpoints_iterator
 from replicax._src.checkpoints._latest import latest_checkpoint as latest_checkpoint
 from replicax._src.checkpoints._latest import list_checkpoints as list_checkpoints
+from replicax._src.checkpoints._lock import PathLock as PathLock
 from replicax._src.checkpoints._manager import CheckpointManager as CheckpointManager
 from replicax._src.checkpoints._preemption import (
     PreemptionCheckpointHandler as PreemptionCheckpointHandler,

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 
 from replicax._src._errors import DataLossError
-from replicax._src.recording import Recorded
+from replicax._src.recording import Recorded, contents_of, heading
 
 _DESCRIPTION = """\
 Runs a recorded step again: the script is run up to the first call of the function that was
@@ -21,6 +21,7 @@ examples:
   replicax replay recording/capsules/step-41327 train.py
   replicax replay recording/capsules/step-41327 train.py --eager       what was not finite first?
   replicax replay recording/capsules/step-41327 train.py --step 41320
+  replicax replay recording/capsules/step-41327 --list                 what is in it?
   replicax replay step-41327 train.py -- --layers 12                   arguments of the script
 
 Exit status: 0 if the step gave the recorded bits, 1 if it gave others, 2 if it could not be run."""
@@ -33,8 +34,9 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("capsule", help="the folder that a trap has named")
     parser.add_argument(
-        "script", help="the script that was recorded; its arguments follow after --"
+        "script", nargs="?", help="the script that was recorded; its arguments follow after --"
     )
+    parser.add_argument("--list", action="store_true", help="list what the capsule holds, and end")
     parser.add_argument("--step", type=int, metavar="N", help="an earlier step of the capsule")
     parser.add_argument(
         "--eager",
@@ -56,7 +58,10 @@ def replay(arguments: argparse.Namespace, own: Sequence[str] = ()) -> int:
       arguments: of the command line.
       own: the script's.
     """
-    if not os.path.isfile(arguments.script):
+    if not arguments.list and arguments.script is None:
+        print("replicax replay: name the script that was recorded.", file=sys.stderr)
+        return 2
+    if not arguments.list and not os.path.isfile(arguments.script):
         print(f"replicax replay: there is no file {arguments.script!r}.", file=sys.stderr)
         return 2
     try:
@@ -64,6 +69,11 @@ def replay(arguments: argparse.Namespace, own: Sequence[str] = ()) -> int:
     except (DataLossError, OSError) as error:
         print(f"replicax replay: {error}", file=sys.stderr)
         return 2
+    if arguments.list:
+        print(heading(recorded, recorded.step))
+        for name, what in contents_of(recorded).items():
+            print(f"  {name}: {what}")
+        return 0
     with tempfile.TemporaryDirectory(prefix="replicax-replay-") as folder:
         request = os.path.join(folder, "request.json")
         with open(request, "w", encoding="utf-8") as file:

@@ -10,6 +10,7 @@ from replicax._src.recording._origins import examine as examine
 from replicax._src.recording._recorder import Recorder as Recorder
 from replicax._src.recording._replay import Replay as Replay
 from replicax._src.recording._replay import Replayed as Replayed
+from replicax._src.recording._report import contents_of as contents_of
 from replicax._src.recording._report import heading as heading
 from replicax._src.recording._report import table_of as table_of
 from replicax._src.recording._session import without_recording as without_recording

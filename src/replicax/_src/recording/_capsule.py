@@ -20,17 +20,19 @@ import os
 import re
 import shutil
 import stat
-from typing import Any, final
+from collections.abc import Callable, Generator
+from typing import Any, TypeGuard, final
 
 import numpy as np
 
 from replicax._src._errors import CheckpointError, DataLossError
 from replicax._src.checkpoints import link_whole, require_whole
-from replicax._src.recording._inputs import as_argument, from_bytes
+from replicax._src.recording._inputs import as_argument, from_bytes, from_line, leaves_in
 from replicax._src.recording._ring import (
+    ARRAY,
     DESCRIPTION,
+    head_of,
     lines_of,
-    make_private_folder,
     segments_in,
     write_private,
 )
@@ -41,6 +43,11 @@ _VERSION = 1
 _WORKER = re.compile(r"worker-(\d{1,6})")
 _NAME = re.compile(r"worker-\d{1,6}/(recording\.json|steps\.jsonl|step-\d+-\d+-\d+\.npy)")
 _MOST_BYTES = 1 << 30  # of one file
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Returns whether a value of JSON is a number of something."""
+    return type(value) is int and 0 <= value < 1 << 53
 
 
 # ------------------------------------------------------------------ writing
@@ -59,13 +66,14 @@ def write_capsule(
 
     Raises:
       DataLossError: the step cannot be replayed from what is there.
+      FileExistsError: there is something at `target`.
     """
     workers = _workers_in(recording)
     if not workers:
         raise DataLossError(f"{recording} is no recording: there is no folder worker-0 in it.")
     first = min(workers)
     after, checkpoint = _nearest_checkpoint(os.path.join(recording, f"worker-{first}"), step)
-    make_private_folder(target)
+    os.mkdir(target, 0o700)  # one that is there is somebody else's
     try:
         files: dict[str, bytes] = {}
         for worker in workers:
@@ -109,9 +117,8 @@ def _nearest_checkpoint(folder: str, step: int) -> tuple[int, str]:
     """Returns the last step that the checkpoint before `step` has, and its path."""
     reasons: list[str] = []
     for segment in reversed(segments_in(folder)):
-        head = next(lines_of(folder, segment), {})
-        after, path = head.get("after"), head.get("checkpoint")
-        if not isinstance(after, int) or not isinstance(path, str) or after >= step:
+        after, path = head_of(folder, segment)
+        if after is None or path is None or after >= step:
             continue
         try:
             require_whole(path)
@@ -129,22 +136,46 @@ def _nearest_checkpoint(folder: str, step: int) -> tuple[int, str]:
 def _part_of(folder: str, after: int, step: int) -> dict[str, bytes]:
     """Returns the files of one worker, by name."""
     segments = segments_in(folder)
-    heads = {each: next(lines_of(folder, each), {}).get("after") for each in segments}
+    heads = {each: head_of(folder, each)[0] for each in segments}
     start = max((each for each in segments if heads[each] == after), default=None)
     lines: list[dict[str, Any]] = []
     for segment in segments:
         if start is not None and segment >= start:
-            lines += [line for line in lines_of(folder, segment) if line.get("step", 0) <= step]
+            lines += [line for line in lines_of(folder, segment) if _number_of(line) <= step]
     with open(os.path.join(folder, DESCRIPTION), "rb") as file:
         found = {DESCRIPTION: file.read()}
     found["steps.jsonl"] = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
     for line in lines:
-        for described in line.get("inputs", ()):
-            if described[0] == "files":
-                for _, _, name in described[2]:
-                    with open(os.path.join(folder, name), "rb") as file:
-                        found[name] = file.read()
+        for name in _files_of(line):
+            try:
+                with open(os.path.join(folder, name), "rb") as file:
+                    found[name] = file.read()
+            except FileNotFoundError:
+                raise DataLossError(
+                    f"Step {step} cannot be replayed: {os.path.join(folder, name)} is missing."
+                ) from None
     return found
+
+
+def _number_of(line: dict[str, Any]) -> int:
+    number = line.get("step", 0)
+    return number if type(number) is int else 0
+
+
+def _files_of(line: dict[str, Any]) -> Generator[str]:
+    """Yields the files that the inputs of a step are in."""
+    inputs = line.get("inputs")
+    for described in inputs if isinstance(inputs, list) else ():
+        match described:
+            case ["files", _, [*files]]:
+                for each in files:
+                    match each:
+                        case [_, _, str(name)] if ARRAY.fullmatch(name):
+                            yield name
+                        case _:
+                            raise DataLossError(f"A recording has no sound array: {each!r:.80}.")
+            case _:
+                pass
 
 
 # ------------------------------------------------------------------ reading
@@ -196,8 +227,10 @@ class Recorded:
         for name in self._files:
             self._read(name)
         try:
+            if not stat.S_ISDIR(os.lstat(self.checkpoint).st_mode):
+                raise DataLossError("checkpoint is no folder.")
             require_whole(self.checkpoint)
-        except (CheckpointError, OSError) as error:
+        except (CheckpointError, DataLossError, OSError) as error:
             raise DataLossError(f"The capsule {self.path} is damaged: {error}") from None
         self.descriptions = [
             self._object(f"worker-{worker}/{DESCRIPTION}") for worker in self.workers
@@ -205,7 +238,11 @@ class Recorded:
         self.states: list[dict[int, dict[str, Any]]] = []
         self.steps: list[dict[int, Step]] = []
         for worker in self.workers:
-            states, steps = _steps_of(self.path, self._lines(f"worker-{worker}/steps.jsonl"))
+            name = f"worker-{worker}/steps.jsonl"
+            try:
+                states, steps = _steps_of(self._lines(name))
+            except DataLossError as error:
+                raise self._unsound(f"{name}: {error}") from None
             self.states.append(states)
             self.steps.append(steps)
 
@@ -240,16 +277,15 @@ class Recorded:
         parts: list[Any] = []
         kind = ""
         for worker, step in zip(self.workers, self.of(number), strict=True):
+            if index >= len(step.inputs):
+                raise self._unsound(f"worker {worker} has no argument {index} of step {number}")
             match step.inputs[index]:
                 case ["array", str(kind), [*arrays]]:
-                    parts += [
-                        from_bytes(dtype, shape, bytes.fromhex(data))
-                        for dtype, shape, data in arrays
-                    ]
+                    parts += map(from_line, arrays)
                 case ["files", str(kind), [*files]]:
                     for dtype, shape, name in files:
                         data = self._read(f"worker-{worker}/{name}")
-                        parts.append(from_bytes(dtype, shape, _bytes_of(self.path, data)))
+                        parts.append(from_bytes(dtype, shape, _bytes_of(self.path, name, data)))
                 case ["left out", str(reason)]:
                     raise DataLossError(
                         f"Step {number} cannot be replayed: its argument {index} was not kept, "
@@ -275,73 +311,143 @@ class Recorded:
         return data
 
     def _object(self, name: str) -> dict[str, Any]:
-        found = _json_of(self.path, self._read(name))
+        found = _json_of(self.path, name, self._read(name))
         layout = found.get("layout")
         counts = ("replicas", "local_replicas", "workers", "devices")
         if not isinstance(layout, dict) or not all(
             type(layout.get(each)) is int and 0 < layout[each] < 1 << 20 for each in counts
         ):
             raise self._unsound(f"{name} has no sound layout")
+        if not all(isinstance(found.get(each, {}), dict) for each in ("versions", "function")):
+            raise self._unsound(f"{name} has no sound versions or function")
         return found
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
-        return [_json_of(self.path, line) for line in self._read(name).splitlines()]
+        return [_json_of(self.path, name, line) for line in self._read(name).splitlines()]
 
 
-def _steps_of(
-    path: str, lines: list[dict[str, Any]]
-) -> tuple[dict[int, dict[str, Any]], dict[int, Step]]:
+def _steps_of(lines: list[dict[str, Any]]) -> tuple[dict[int, dict[str, Any]], dict[int, Step]]:
     states: dict[int, dict[str, Any]] = {}
     steps: dict[int, Step] = {}
     structure: Any = None
     names: list[str] = []
-    kinds: dict[str, type] = {
-        "inputs": list,
-        "results": list,
-        "figures": dict,
-        "times": dict,
-        "error": str,
-    }
     for line in lines:
-        if isinstance(line.get("iterator"), int) and isinstance(line.get("state"), dict):
+        if is_count(line.get("iterator")) and isinstance(line.get("state"), dict):
             states[line["iterator"]] = line["state"]
         structure = line.get("structure", structure)
         number = line.get("step")
-        if type(number) is not int:
+        if number is None:
             continue
+        if not is_count(number):
+            raise DataLossError(f"a step has the number {str(number)[:80]}")
         if "inputs" in line:  # another time, after a restart
             steps[number] = Step(number, structure=structure)
         step = steps.setdefault(number, Step(number))
-        for name, kind in kinds.items():
+        for name, check in _CHECKS.items():
             if name in line:
-                if not isinstance(line[name], kind):
-                    raise DataLossError(f"The capsule {path} is not sound: {name!r} of a step.")
+                try:
+                    check(line[name])
+                except (DataLossError, TypeError, ValueError) as error:
+                    raise DataLossError(f"{name!r} of step {number} is wrong: {error}") from None
                 setattr(step, name, line[name])
+        if "inputs" in line and structure is not None and leaves_in(structure) != len(step.inputs):
+            raise DataLossError(f"step {number} has {len(step.inputs)} arguments")
         if isinstance(line.get("names"), list):
             names = [str(each) for each in line["names"]]
         step.names = names
-        if not all(isinstance(each, list) and each for each in step.inputs):
-            raise DataLossError(f"The capsule {path} is not sound: the inputs of a step.")
     return states, steps
 
 
-def _json_of(path: str, data: bytes) -> dict[str, Any]:
+def _check_inputs(inputs: list[Any]) -> None:
+    for each in inputs:
+        match each:
+            case ["element", iterator, position, leaf]:
+                is_sound = all(map(is_count, (iterator, position, leaf))) and position > 0
+            case ["iterator", iterator, position]:
+                is_sound = is_count(iterator) and is_count(position)
+            case ["value", value]:
+                is_sound = value is None or isinstance(value, bool | int | str)
+            case ["float", str(text)]:
+                is_sound = isinstance(float.fromhex(text), float)
+            case ["object" | "left out", str()]:
+                is_sound = True
+            case ["array", str(), [*arrays]]:
+                is_sound = bool(list(map(from_line, arrays)))
+            case ["files", str(), [*files]]:
+                is_sound = files != [] and all(
+                    isinstance(file, list)
+                    and len(file) == 3
+                    and isinstance(file[2], str)
+                    and ARRAY.fullmatch(file[2])
+                    for file in files
+                )
+            case _:
+                is_sound = False
+        if not is_sound:
+            raise DataLossError(f"an argument is {str(each)[:80]}")
+
+
+def _check_results(results: list[list[Any]]) -> None:
+    for parts in results:
+        if not isinstance(parts, list) or not parts:
+            raise DataLossError(f"a result is {str(parts)[:80]}")
+        list(map(from_line, parts))
+
+
+def _check_figures(figures: dict[str, Any]) -> None:
+    for name, figure in figures.items():
+        if np.ndim(from_line(figure)) != 2:
+            raise DataLossError(f"{name!r} has no row for each replica")
+
+
+def _check_times(times: dict[str, Any]) -> None:
+    if not all(type(each) in (int, float) for each in times.values()):
+        raise DataLossError("not all are numbers")
+
+
+def _of(kind: type, check: Callable[[Any], object]) -> Callable[[Any], object]:
+    def checked(value: object) -> None:
+        if not isinstance(value, kind):
+            raise DataLossError(f"it is {str(value)[:80]}")
+        check(value)
+
+    return checked
+
+
+_CHECKS = {
+    "inputs": _of(list, _check_inputs),
+    "results": _of(list, _check_results),
+    "figures": _of(dict, _check_figures),
+    "times": _of(dict, _check_times),
+    "error": _of(str, len),
+}
+
+
+def _json_of(path: str, name: str, data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise DataLossError(f"The capsule {path} is not sound: it has lines that are no objects.")
+        raise DataLossError(
+            f"The capsule {path} is not sound: {name} has lines that are no objects."
+        )
     return found
 
 
-def _bytes_of(path: str, data: bytes) -> bytes:
-    """Returns the bytes in an .npy file, which is no pickle."""
+def _bytes_of(path: str, name: str, data: bytes) -> bytes:
+    """Returns the bytes in an .npy file, which is no pickle, and has as many as it says."""
+    file = io.BytesIO(data)
     try:
-        array = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise DataLossError(f"The capsule {path} has no sound array: {error}.") from None
-    return array.tobytes()
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError("it is of another version")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        found = file.read()
+        if dtype != np.uint8 or shape != (len(found),):
+            raise ValueError(f"it says {dtype}{list(shape)} of {len(found)} bytes")
+    except ValueError as error:
+        raise DataLossError(f"The capsule {path} has no sound array in {name}: {error}.") from None
+    return found
 
 
 def _regular_file(path: str, name: str, most: int = _MOST_BYTES) -> bytes:
@@ -369,7 +475,7 @@ def _manifest(path: str) -> dict[str, Any]:
     body, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
     if _sum_of(body).encode() != checksum:
         raise DataLossError(f"The capsule {path} is damaged: {MANIFEST} is not as it was written.")
-    content = _json_of(path, body)
+    content = _json_of(path, MANIFEST, body)
     if content.get("format") != _FORMAT:
         raise DataLossError(f"{path} is no capsule: its {MANIFEST} is of something else.")
     if content.get("version") != _VERSION:
@@ -379,11 +485,12 @@ def _manifest(path: str) -> dict[str, Any]:
         )
     files, workers, trap = content.get("files"), content.get("workers"), content.get("trap")
     is_sound = (
-        type(content.get("step")) is int
-        and type(content.get("after")) is int
+        is_count(content.get("step"))
+        and is_count(content.get("after"))
+        and content["after"] < content["step"]
         and isinstance(workers, list)
         and workers
-        and all(type(each) is int and 0 <= each < 1 << 20 for each in workers)
+        and all(is_count(each) and each < 1 << 20 for each in workers)
         and isinstance(files, dict)
         and all(_NAME.fullmatch(name) for name in files)
         and all(

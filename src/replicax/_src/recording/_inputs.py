@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
+import re
+import reprlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
@@ -26,6 +29,7 @@ from replicax._src.variable import Variable
 _REMEMBERED = 256  # leaves of elements that were handed out
 _IN_LINE = 1024  # bytes: smaller arrays are a part of the line
 _LONGEST = 1000  # characters of a text
+_DTYPE = re.compile(r"key<\w+>|[a-z][a-z0-9_]+")
 
 
 @final
@@ -147,6 +151,24 @@ def _structure(value: PyTree) -> Any:
     raise TypeError
 
 
+def leaves_in(structure: object) -> int:
+    """Returns how many leaves a structure of arguments has, which is to be `(args, kwargs)`."""
+    try:
+        (args, kwargs) = put_together(structure, itertools.repeat(None))
+        if not isinstance(args, tuple) or not isinstance(kwargs, dict):
+            raise TypeError
+        return _count(structure)
+    except (TypeError, ValueError, RecursionError):
+        raise _no_structure(structure) from None
+
+
+def _count(structure: Any) -> int:
+    if structure == 0:
+        return 1
+    kind, parts = structure
+    return sum(_count(each[1] if kind == "dict" else each) for each in parts)
+
+
 def put_together(structure: object, leaves: Iterator[Any]) -> Any:
     """Returns the arguments of a structure."""
     match structure:
@@ -158,7 +180,12 @@ def put_together(structure: object, leaves: Iterator[Any]) -> Any:
             return tuple(put_together(each, leaves) for each in parts)
         case ["dict", [*pairs]]:
             return {str(key): put_together(each, leaves) for key, each in pairs}
-    raise DataLossError(f"A capsule has no sound structure of arguments: {str(structure)[:100]}.")
+    raise _no_structure(structure)
+
+
+def _no_structure(structure: object) -> DataLossError:
+    text = reprlib.repr(structure)
+    return DataLossError(f"A capsule has no sound structure of arguments: {text}.")
 
 
 # ------------------------------------------------------------------ arrays
@@ -198,17 +225,32 @@ def from_bytes(dtype: object, shape: object, data: bytes) -> Any:
     """Returns the array that `in_line` or `plain_bytes` wrote, on the host."""
     if not (
         isinstance(dtype, str)
+        and _DTYPE.fullmatch(dtype)
         and isinstance(shape, list)
         and all(type(size) is int and size >= 0 for size in shape)
     ):
-        raise DataLossError(f"A capsule has no sound array: dtype {dtype!r}, shape {shape!r}.")
-    is_key = dtype.startswith("key<") and dtype.endswith(">")
+        what = f"dtype {str(dtype)[:80]!r}, shape {str(shape)[:80]}"
+        raise DataLossError(f"A capsule has no sound array: {what}.")
+    is_key = dtype.startswith("key<")
     try:
         kind = np.dtype(np.uint32) if is_key else jnp.dtype(dtype)
+        if kind != np.bool_ and not jnp.issubdtype(kind, jnp.number):
+            raise TypeError(f"its dtype is {dtype!r}")
         array = np.frombuffer(data, kind).reshape(shape).copy()
         return jax.random.wrap_key_data(jnp.asarray(array), impl=dtype[4:-1]) if is_key else array
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataLossError(f"A capsule has no sound array: {error}.") from None
+
+
+def from_line(found: object) -> Any:
+    """Returns the array that `in_line` wrote, on the host."""
+    match found:
+        case [dtype, shape, str(data)]:
+            try:
+                return from_bytes(dtype, shape, bytes.fromhex(data))
+            except ValueError:
+                pass
+    raise DataLossError(f"A capsule has no sound array: {str(found)[:80]}.")
 
 
 def as_argument(kind: str, parts: Sequence[Any]) -> Any:

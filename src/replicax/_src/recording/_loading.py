@@ -15,7 +15,7 @@ from replicax._src.functions import Function, Proceed, as_function, observe
 from replicax._src.recording._capsule import Recorded
 from replicax._src.recording._probe import Probe, variables_by_name
 from replicax._src.recording._replay import Replay, Replayed, recorded_results
-from replicax._src.recording._report import heading
+from replicax._src.recording._report import contents_of, heading
 from replicax._src.recording._traps import Traps
 from replicax._src.variable import Variable
 
@@ -75,6 +75,11 @@ class Capsule:
     def trap(self) -> str | None:
         """What a trap has found; None if the program itself has saved it."""
         return None if self._recorded.trap is None else str(self._recorded.trap.get("text"))
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """What each file of it holds, in words: look at it before it is given to others."""
+        return contents_of(self._recorded)
 
     def recorded_results(self, step: int | None = None) -> list[Any]:
         """Returns the small arrays that a step returned: for each one array, or one by replica."""

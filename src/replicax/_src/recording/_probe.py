@@ -119,7 +119,7 @@ class Probe:
         variables = list(by_name.values())
         strategy = strategy_of(self._checkpoint) or get_strategy()
         floats = [leaf for leaf in _tree.leaves_of(result, is_leaf) if _is_floating(leaf)]
-        bound = np.float32(np.inf if self._traps.bound is None else self._traps.bound)
+        bound = jnp.asarray(np.inf if self._traps.bound is None else self._traps.bound, float)
 
         def on_replica(*floats: jax.Array) -> tuple[Any, ...]:
             values = [variable.read_value() for variable in variables]
@@ -210,7 +210,7 @@ class Probe:
                 array = np.asarray(part)
                 if not jnp.issubdtype(array.dtype, jnp.floating) or not array.size:
                     continue
-                peak = np.max(np.abs(array.astype(np.float32)))
+                peak = np.max(np.abs(array.astype(np.float64)))
                 if not peak < bound:
                     on = f" of replica {first + replica}" if len(parts) > 1 else ""
                     return Finding(step, "value", f"result {index}{on} {_said(peak)}.{said}")
@@ -299,7 +299,7 @@ class _Gradients:
 
         with contextlib.nullcontext() if strategy is None else strategy.scope():
             self.figures: list[tuple[Callable[[Any], Any], Any]] = [
-                (_peak, own("largest_gradients", jnp.float32))
+                (_peak, own("largest_gradients", jnp.result_type(float)))
             ]
             if bits:
                 self.figures.append((sum_of_bits, own("bits_of_gradients", jnp.uint32)))
@@ -334,12 +334,13 @@ class _Gradients:
 
 
 def _each(function: Callable[[Any], Any], arrays: Sequence[Any]) -> Any:
-    dtype = jnp.float32 if function is _peak else jnp.uint32
+    dtype = jnp.result_type(float) if function is _peak else jnp.uint32
     return jnp.stack([function(each) for each in arrays]) if arrays else jnp.zeros(0, dtype)
 
 
 def _peak(array: jax.Array) -> jax.Array:
-    return jnp.max(jnp.abs(array), initial=0).astype(jnp.float32)
+    # As wide as JAX has them: what is finite there is finite here.
+    return jnp.max(jnp.abs(array), initial=0).astype(jnp.result_type(float))
 
 
 def _is_floating(leaf: object) -> bool:

@@ -8,8 +8,10 @@ for each step.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import platform
@@ -43,7 +45,7 @@ from replicax._src.recording._probe import Probe, strategy_of
 from replicax._src.recording._ring import (
     DESCRIPTION,
     Ring,
-    lines_of,
+    head_of,
     make_private_folder,
     segments_in,
     write_private,
@@ -166,6 +168,7 @@ class Recorder:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._findings: queue.SimpleQueue[Finding] = queue.SimpleQueue()
         self._structure: Any = ()
+        weakref.finalize(self, self._queue.put, None)  # the thread that writes ends with it
         delivery_watchers.append(self._elements.delivered)
         self._before = observe(found, self)
         method = weakref.WeakMethod(self.close)
@@ -350,11 +353,13 @@ class Recorder:
         folder = os.path.join(self._directory, "capsules")
         make_private_folder(folder)
         base = os.path.join(folder, f"step-{step}")
-        target, number = base, 1
-        while os.path.lexists(target):
-            number += 1
-            target = f"{base}-{number}"
-        return write_capsule(self._directory, target, step, trap)
+        for number in itertools.count(1):
+            target = base if number == 1 else f"{base}-{number}"
+            if os.path.lexists(target):
+                continue
+            with contextlib.suppress(FileExistsError):  # another worker was faster
+                return write_capsule(self._directory, target, step, trap)
+        raise AssertionError
 
 
 def _write_all(
@@ -473,9 +478,9 @@ def _is_small(part: object) -> bool:
 def _step_at(folder: str, path: str | None) -> int:
     """Returns the last step that a checkpoint has, as an earlier recording knows; else 0."""
     for segment in reversed(segments_in(folder)):
-        head = next(lines_of(folder, segment), {})
-        if path is not None and head.get("checkpoint") == path:
-            return int(head["after"])
+        after, checkpoint = head_of(folder, segment)
+        if after is not None and path is not None and checkpoint == path:
+            return after
     return 0
 
 

@@ -18,7 +18,7 @@ from replicax._src._typing import PyTree
 from replicax._src.checkpoints import Checkpoint
 from replicax._src.data import PositionedIterator, live_iterators
 from replicax._src.recording._capsule import Recorded, Step
-from replicax._src.recording._inputs import from_bytes, put_together
+from replicax._src.recording._inputs import bits_of, from_line, put_together
 from replicax._src.recording._probe import BITS, PEAKS
 from replicax._src.recording._recorder import small_results
 from replicax._src.values import is_leaf
@@ -141,7 +141,13 @@ class Replay:
     def _leaf(self, step: int, index: int, described: object, template: list[Any] | None) -> Any:
         match described:
             case ["element", int(iterator), int(position), int(leaf)]:
-                return self._element(iterator, position)[leaf]
+                leaves = self._element(iterator, position)
+                if leaf >= len(leaves):
+                    raise DataLossError(
+                        f"Argument {index} of step {step} was leaf {leaf} of an element of the "
+                        f"data, and the elements of this program's data have {len(leaves)}."
+                    )
+                return leaves[leaf]
             case ["iterator", int(iterator), int(position)]:
                 return self._at(iterator, position)
             case ["value", value] if value is None or isinstance(value, bool | int | str):
@@ -160,7 +166,13 @@ class Replay:
     def _element(self, number: int, position: int) -> list[Any]:
         if (number, position) not in self._elements:
             self._elements.clear()
-            element = next(self._at(number, position - 1))
+            try:
+                element = next(self._at(number, position - 1))
+            except StopIteration:
+                raise DataLossError(
+                    f"The step was given element {position} of its data, and the data of this "
+                    "program ends before it. Read the same data."
+                ) from None
             self._elements[number, position] = list(_tree.leaves_of(element, is_leaf))
         return self._elements[number, position]
 
@@ -195,7 +207,7 @@ def recorded_results(steps: Sequence[Step]) -> list[list[np.ndarray]] | None:
         if step.results is None:
             return None
         for index, parts in enumerate(step.results):
-            arrays = [np.asarray(from_bytes(d, s, bytes.fromhex(b))) for d, s, b in parts]
+            arrays = [bits_of(from_line(part)) for part in parts]
             if index == len(found):
                 found.append([])
             found[index] += arrays
@@ -217,8 +229,11 @@ def other_bits(
     rows = [each.figures[which] for each in steps if which in each.figures]
     if which not in figures or len(rows) != len(steps):
         return ()
-    recorded = np.concatenate([from_bytes(d, s, bytes.fromhex(b)) for d, s, b in rows])
+    arrays = [from_line(row) for row in rows]
     names, mine = steps[0].names, figures[which]
+    if any(each.shape[1:] != mine.shape[1:] for each in arrays):
+        return ()
+    recorded = np.concatenate(arrays)
     if recorded.shape != mine.shape or recorded.shape[1] != len(names):
         return ()
     if which == BITS:
@@ -234,7 +249,7 @@ def compared(
     step: int, result: PyTree, figures: dict[str, np.ndarray], steps: Sequence[Step]
 ) -> Replayed:
     """Compares what a step gave with what was recorded of it."""
-    results = [[np.asarray(part) for part in parts] for parts in small_results(result)]
+    results = [[bits_of(part) for part in parts] for parts in small_results(result)]
     recorded = recorded_results(steps)
     if recorded is None:
         return Replayed(step, result, results, None, None, 0.0)

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from replicax._src.checkpoints import list_variables
 from replicax._src.recording._capsule import Recorded
 from replicax._src.recording._replay import Replayed
+from replicax._src.recording._ring import DESCRIPTION
 
 _SHOWN = 8  # steps
 
@@ -15,16 +17,42 @@ _SHOWN = 8  # steps
 def heading(recorded: Recorded, step: int) -> str:
     """Returns what the capsule is of."""
     layout, versions = recorded.layout, recorded.descriptions[0].get("versions", {})
-    made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
+    made_by = ", ".join(printable(f"{name} {version}") for name, version in versions.items())
     lines = [
         f"capsule {recorded.path}",
-        f"  {layout.get('strategy')}, {layout['workers']} worker(s), {layout['replicas']} "
-        f"replica(s); {made_by}",
+        f"  {printable(str(layout.get('strategy')))}, {layout['workers']} worker(s), "
+        f"{layout['replicas']} replica(s); {made_by}",
     ]
     if recorded.trap is not None:
-        lines.append(f"  trapped: {recorded.trap.get('text')}")
+        lines.append(f"  trapped: {printable(str(recorded.trap.get('text')))}")
     lines.append(f"  step {step}, from a checkpoint of step {recorded.after}")
     return "\n".join(lines)
+
+
+def contents_of(recorded: Recorded) -> dict[str, str]:
+    """Returns what each file of a capsule holds, in words."""
+    found = {"capsule.json": "the step, what a trap said, and a checksum of each file"}
+    for worker, steps in zip(recorded.workers, recorded.steps, strict=True):
+        folder = f"worker-{worker}"
+        found[f"{folder}/{DESCRIPTION}"] = "versions, the recorded function, and the layout"
+        found[f"{folder}/steps.jsonl"] = (
+            f"{len(steps)} step(s): positions and seeds of data, Python arguments, small results"
+        )
+        for number, step in steps.items():
+            for index, described in enumerate(step.inputs):
+                if described[0] == "files":
+                    for dtype, shape, name in described[2]:
+                        found[f"{folder}/{name}"] = (
+                            f"argument {index} of step {number}: rows of data, {dtype}{shape}"
+                        )
+    for name, shape in list_variables(recorded.checkpoint):
+        found[f"checkpoint: {name}"] = f"the value of a variable or a state, {list(shape)}"
+    return {printable(name): printable(text) for name, text in found.items()}
+
+
+def printable(text: str) -> str:
+    """Returns a text of a capsule, which may be of somebody else, without what steers terminals."""
+    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def table_of(steps: Sequence[Replayed]) -> str:

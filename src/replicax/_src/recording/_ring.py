@@ -10,16 +10,19 @@ import json
 import os
 import re
 import stat
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
 
+from replicax._src._errors import DataLossError, FailedPreconditionError
+from replicax._src.checkpoints import PathLock
 from replicax._src.recording._inputs import Kept, bits_of, dtype_of, in_line, is_small, plain_bytes
 
 SEGMENTS = 3  # that are kept: what a late trap tells may have been before the last checkpoint
 _SEGMENT = re.compile(r"segment-(\d{8})\.jsonl")
-_ARRAY = re.compile(r"step-(\d+)-\d+-\d+\.npy")
+ARRAY = re.compile(r"step-(\d+)-\d+-\d+\.npy")
 DESCRIPTION = "recording.json"
 
 
@@ -52,6 +55,14 @@ class Ring:
           limit: bytes of arrays that are kept in all.
         """
         make_private_folder(folder)
+        try:
+            lock = PathLock(folder)
+        except BlockingIOError as error:
+            raise FailedPreconditionError(
+                f"Another recorder writes to {folder}: {error}, as in rx.debug.Recorder(manager, "
+                "train_step, directory)."
+            ) from None
+        self._release = weakref.finalize(self, lock.release)
         self.folder = folder
         self._limit = limit
         self._bytes = 0
@@ -60,7 +71,8 @@ class Ring:
         self._first_steps: dict[int, int] = {}  # of each segment of this process
         self.is_full = False
         self.names: Sequence[str] = ()  # of the figures, as the segment has them
-        self._clear_arrays(None)
+        # What an earlier program kept, until there is a checkpoint of this one.
+        self._earlier = set(filter(ARRAY.fullmatch, os.listdir(folder)))
 
     def begin_segment(self, after: int, checkpoint: str, **more: object) -> None:
         """Begins a segment with the steps after those that a checkpoint has."""
@@ -78,22 +90,26 @@ class Ring:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(os.path.join(self.folder, f"segment-{number:08}.jsonl"))
         kept = [step for number, step in self._first_steps.items() if number not in old]
+        if len(self._first_steps) > 1:
+            for name in self._earlier:
+                os.remove(os.path.join(self.folder, name))
+            self._earlier.clear()
         self._clear_arrays(min(kept))
         self.is_full = self._bytes > self._limit
 
     def forget(self, checkpoint: str) -> None:
         """Removes segments of earlier programs after a checkpoint that is to be replaced."""
         for number in segments_in(self.folder):
-            if next(lines_of(self.folder, number), {}).get("checkpoint") == checkpoint:
+            if head_of(self.folder, number)[1] == checkpoint:
                 os.remove(os.path.join(self.folder, f"segment-{number:08}.jsonl"))
 
-    def _clear_arrays(self, first_step: int | None) -> None:
-        """Removes the arrays of steps before one; None: of all."""
+    def _clear_arrays(self, first_step: int) -> None:
+        """Removes this program's arrays of steps before one."""
         self._bytes = 0
         for name in os.listdir(self.folder):
-            match = _ARRAY.fullmatch(name)
+            match = ARRAY.fullmatch(name)
             path = os.path.join(self.folder, name)
-            if match and (first_step is None or int(match[1]) < first_step):
+            if match and name not in self._earlier and int(match[1]) < first_step:
                 os.remove(path)
             elif match:
                 self._bytes += os.lstat(path).st_size
@@ -121,6 +137,7 @@ class Ring:
         files: list[Any] = []
         for number, part in enumerate(array.parts):
             name = f"step-{step}-{index}-{number}.npy"
+            self._earlier.discard(name)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
             with open(os.open(os.path.join(self.folder, name), flags, 0o600), "wb") as file:
                 np.save(file, plain_bytes(part), allow_pickle=False)
@@ -130,10 +147,11 @@ class Ring:
         return ["files", array.kind, files]
 
     def close(self) -> None:
-        """Closes the file; the next segment may be begun again."""
+        """Closes the file, and lets others record there."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
+        self._release()
 
 
 def segments_in(folder: str) -> list[int]:
@@ -145,7 +163,24 @@ def segments_in(folder: str) -> list[int]:
 def lines_of(folder: str, segment: int) -> Iterator[dict[str, Any]]:
     """Yields the lines of a segment; a last one that is not whole is left out."""
     path = os.path.join(folder, f"segment-{segment:08}.jsonl")
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         for text in file:
-            if text.endswith("\n"):
-                yield json.loads(text)
+            if not text.endswith(b"\n"):
+                continue
+            try:
+                line = json.loads(text)
+            except (ValueError, RecursionError):
+                line = None
+            if not isinstance(line, dict):
+                raise DataLossError(f"The recording {path} is damaged: {text[:80]!r}.")
+            yield line
+
+
+def head_of(folder: str, segment: int) -> tuple[int | None, str | None]:
+    """Returns the last step that the checkpoint of a segment has, and its path; None if unknown."""
+    try:
+        head = next(lines_of(folder, segment), {})
+    except DataLossError:
+        head = {}
+    after, path = head.get("after"), head.get("checkpoint")
+    return after if type(after) is int else None, path if isinstance(path, str) else None
