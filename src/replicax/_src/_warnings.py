@@ -7,8 +7,9 @@ import warnings
 from typing import Any, NamedTuple
 
 _PACKAGE = __name__.partition(".")[0]
-# `from package import name` asks from importlib; `model.fit` comes to us through Keras.
-_NOT_THE_USERS = (_PACKAGE, "importlib", "keras")
+# `from package import name` asks from importlib; `model.fit` comes to us through Keras, and what is
+# traced through JAX.
+_NOT_THE_USERS = (_PACKAGE, "importlib", "keras", "jax")
 
 
 class Line(NamedTuple):

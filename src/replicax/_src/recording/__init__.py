@@ -7,6 +7,7 @@ from replicax._src.recording._loading import load as load
 from replicax._src.recording._origins import Examination as Examination
 from replicax._src.recording._origins import Origin as Origin
 from replicax._src.recording._origins import examine as examine
+from replicax._src.recording._recorder import LIMIT as LIMIT
 from replicax._src.recording._recorder import Recorder as Recorder
 from replicax._src.recording._replay import Replay as Replay
 from replicax._src.recording._replay import Replayed as Replayed

@@ -54,7 +54,7 @@ from replicax._src.recording._session import replaying_now
 from replicax._src.recording._traps import Finding, Traps
 from replicax._src.values import DistributedValues, PerReplica, is_leaf
 
-_LIMIT = 256 << 20
+LIMIT = 256 << 20
 _MOST_RESULTS, _LARGEST_RESULT = 16, 64  # leaves of what a step returns, and items in them
 _PATIENCE_SECONDS = 30.0  # at the end, for results that are still being computed
 
@@ -130,7 +130,7 @@ class Recorder:
         traps: Traps | None = None,
         on_trap: str = "stop",
         rows: bool | None = None,
-        limit: int = _LIMIT,
+        limit: int = LIMIT,
     ):
         checkpoint = manager.checkpoint if isinstance(manager, CheckpointManager) else manager
         found = as_function(function)

@@ -28,7 +28,7 @@ from replicax._src.context import (
 )
 from replicax._src.integrations.keras._variables import Replicated, in_model_fn
 from replicax._src.strategies import Strategy
-from replicax._src.training import losses_as_means
+from replicax._src.training import losses_as_means, show_gradients
 
 
 @final
@@ -117,7 +117,7 @@ def stateless_apply(
     """Does what `optimizer.stateless_apply` does, with the gradients of all replicas."""
     if _state.reduced:
         return original(optimizer, optimizer_variables, grads, trainable_variables)
-    reduced = _of_all(current_replica(), list(grads))
+    reduced = _of_all(current_replica(), optimizer, list(grads))
     with _already_reduced():
         return original(optimizer, optimizer_variables, reduced, trainable_variables)
 
@@ -185,11 +185,18 @@ def _build_once(_: Strategy, optimizer: BaseOptimizer, variables: Sequence[JaxVa
         optimizer.built = True
 
 
-def _of_all(context: ReplicaContext | None, grads: list[Any]) -> list[Any]:
+def _of_all(
+    context: ReplicaContext | None, optimizer: BaseOptimizer, grads: list[Any]
+) -> list[Any]:
     if context is None:
         return grads
     share = _state.share
     present = [g if share is None else share.part(g) for g in grads if g is not None]
+    variables = zip(grads, optimizer._trainable_variables, strict=False)
+    show_gradients(
+        present,
+        [getattr(v, "__rx_variable__", None) for gradient, v in variables if gradient is not None],
+    )
     reduced = iter(context.all_reduce("SUM", present))
     return [None if g is None else next(reduced) for g in grads]
 

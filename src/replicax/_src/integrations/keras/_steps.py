@@ -47,6 +47,7 @@ def train_function(model: Model, strategy: Strategy) -> StepFunction:
         object.__setattr__(model, "_unsettled", True)
         return train(state, iterator)
 
+    function.compiled = getattr(train, "compiled")  # type: ignore  # noqa: B009
     return function
 
 
@@ -100,7 +101,9 @@ def _with_logs(model: Model, strategy: Strategy, name: str) -> StepFunction:
         logs = compiled(*_unwrapped(sharing.share_out(batch)))
         return tree.map_structure(lambda log: strategy.experimental_local_results(log)[0], logs)
 
-    return _several(model, step, lambda logs: logs[-1])
+    several = _several(model, step, lambda logs: logs[-1])
+    several.compiled = compiled  # for who records it
+    return several
 
 
 def settle(model: Model) -> None:
