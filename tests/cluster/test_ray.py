@@ -3,6 +3,7 @@
 import socket
 import sys
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -59,3 +60,16 @@ def test_a_cluster_that_asks_for_a_token(monkeypatch):
             _ray.connect(address)
     with pytest.raises(ConnectionError, match=r"no Ray cluster on this host.*ray start --head"):
         _ray.connect("auto")
+
+
+def test_actors_of_a_local_cluster_do_not_wait_for_other_processes(monkeypatch):
+    given: list[dict[str, Any]] = []
+    ray = ModuleType("ray")
+    init = lambda **options: given.append(options)  # noqa: E731
+    vars(ray).update(__version__="2.60.0", is_initialized=lambda: False, init=init)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_worker_niceness", raising=False)
+    _ray.connect("local")
+    monkeypatch.setenv("RAY_worker_niceness", "5")
+    _ray.connect("local")
+    assert [each["_system_config"] for each in given] == [{"worker_niceness": 0}, None]

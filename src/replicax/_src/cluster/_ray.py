@@ -70,6 +70,8 @@ def connect(
             include_dashboard=False,
             logging_level=logging.ERROR,
             log_to_driver=show_output,
+            # Ray's default of 15 lets actors, which do the work here, wait for all other processes.
+            _system_config=None if "RAY_worker_niceness" in os.environ else {"worker_niceness": 0},
         )
         return ray
     if address != "auto":
