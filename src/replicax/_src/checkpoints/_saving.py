@@ -182,11 +182,8 @@ class Save:
             self._discard()
             raise
         finally:
-            self._arrays, self._copies, self._elsewhere = (
-                {},
-                {},
-                None,
-            )  # a finished save may be held for long
+            # A finished save may be held for long.
+            self._arrays, self._copies, self._elsewhere = {}, {}, None
         return self.path
 
     def _written(self) -> dict[str, tuple[int, int]]:
