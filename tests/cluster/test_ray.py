@@ -1,7 +1,9 @@
 """Connecting to Ray: what is said where there is none. Workers on it: `cli/test_ray_node.py`."""
 
+import socket
 import sys
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -39,3 +41,35 @@ def test_nobody_at_the_address(scheme: str, monkeypatch):
 def test_addresses_without_a_port():
     with pytest.raises(ValueError, match="Ray's address, 'head', has no port"):
         _ray.connect("head")
+
+
+def test_a_cluster_that_asks_for_a_token(monkeypatch):
+    def init(**options: object) -> None:
+        raise ConnectionError("Failed to connect.")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        ray = ModuleType("ray")
+        vars(ray).update(__version__="2.60.0", is_initialized=lambda: False, init=init)
+        monkeypatch.setitem(sys.modules, "ray", ray)
+        monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+        with pytest.raises(ConnectionError, match=r"set RAY_AUTH_MODE=token here.*tokens are off"):
+            _ray.connect(address)
+        monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        with pytest.raises(ConnectionError, match=r"else RAY_AUTH_MODE=disabled; tokens are on"):
+            _ray.connect(address)
+    with pytest.raises(ConnectionError, match=r"no Ray cluster on this host.*ray start --head"):
+        _ray.connect("auto")
+
+
+def test_actors_of_a_local_cluster_do_not_wait_for_other_processes(monkeypatch):
+    given: list[dict[str, Any]] = []
+    ray = ModuleType("ray")
+    init = lambda **options: given.append(options)  # noqa: E731
+    vars(ray).update(__version__="2.60.0", is_initialized=lambda: False, init=init)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_worker_niceness", raising=False)
+    _ray.connect("local")
+    monkeypatch.setenv("RAY_worker_niceness", "5")
+    _ray.connect("local")
+    assert [each["_system_config"] for each in given] == [{"worker_niceness": 0}, None]

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from typing import Any
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -269,6 +270,7 @@ def losses(strategy, coordinator):
         checkpoint = rx.train.Checkpoint(table=table, w=w, optimizer=optimizer)
         path = checkpoint.save(f"{folder}/saved")
         before = table.numpy()
+        written_by_servers(strategy, checkpoint, path, before)
         optimizer.iterations.assign(0)
         (pid,) = strategy.extended.view.servers.ask("ready", {1: ()}).values()
         os.kill(pid, signal.SIGKILL)
@@ -285,6 +287,31 @@ def losses(strategy, coordinator):
         facts["goes_on"] = int(optimizer.iterations.numpy())
         coordinator.close()
         another_cluster(path, before)
+
+
+def written_by_servers(strategy, checkpoint, path, table):
+    """Each server has written its own part; a server that cannot is no obstacle."""
+    facts["files"] = sorted(os.listdir(path))
+    facts["read_as_one"] = bool(np.array_equal(rx.train.load_variable(path, "table"), table))
+    alone = rx.train.Checkpoint(
+        table=rx.Variable(np.zeros((6, 2), np.float32)), w=rx.Variable(np.zeros(2, np.float32))
+    )
+    alone.restore(path).assert_existing_objects_matched()
+    facts["without_servers"] = bool(np.array_equal(alone.table.numpy(), table))
+    saved_alone = alone.write(f"{path}-alone")
+    rx.train.Checkpoint(table=checkpoint.table).read(saved_alone)
+    holder = strategy.extended.view.holder
+    holder.ask = lambda question: [True, False]  # server 1 is on a machine without the directory
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        through_here = checkpoint.write(f"{path}-through-here")
+        checkpoint.read(through_here)
+    del holder.ask
+    facts["warned"] = any("do not see" in str(each.message) for each in caught)
+    facts["through_here"] = bool(
+        np.array_equal(rx.train.load_variable(through_here, "table"), table)
+        and np.array_equal(checkpoint.table.numpy(), table)
+    )
 
 
 def another_cluster(path, saved):

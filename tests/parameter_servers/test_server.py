@@ -1,5 +1,7 @@
 """A server, without Ray: arrays, changes, optimizers, and what it does not have."""
 
+import threading
+
 import numpy as np
 import optax
 import pytest
@@ -127,3 +129,54 @@ def test_staleness_is_the_number_of_updates_in_between():
     read_at = server.pull({1: -1}).updates
     update = Update("o", [Gradient(0, 1, np.ones_like(TABLE))])
     assert [push(server, read_at=read_at, updates=[update]) for _ in range(3)] == [0, 1, 2]
+
+
+def outcome_of(server: ParameterServer, token: str):
+    server._tasks._running[token].thread.join()
+    return server.task_outcome(token)
+
+
+def test_a_task_has_the_values_of_when_it_was_started():
+    server = ParameterServer(0)
+    server.create({1: TABLE.copy()})
+    rows, values = np.array([0]), np.ones((1, 2), np.float32)
+    push(server, RowChange(1, Scatter.ADD, rows, values))
+    go_on, found = threading.Event(), {}
+    before = np.array(value_of(server, 1))
+
+    def work(arrays):
+        go_on.wait()
+        found.update(arrays)
+        return {"a file": (1, 2)}
+
+    server.start_task("t", work, {"table": 1})
+    assert server.task_outcome("t") is None
+    push(server, RowChange(1, Scatter.ADD, rows, values))
+    go_on.set()
+    assert outcome_of(server, "t") == ({"a file": (1, 2)}, None)
+    np.testing.assert_array_equal(found["table"], before)
+    assert value_of(server, 1)[0, 0] == before[0, 0] + 1
+
+
+def test_what_a_task_has_read_is_adopted_and_not_sent():
+    server = ParameterServer(2)
+    server.create({1: np.zeros(2)})
+    server.start_task("t", lambda: {1: np.ones(2), 7: np.ones(3)})
+    assert outcome_of(server, "t") == (None, None)
+    server.adopt_task("t")
+    np.testing.assert_array_equal(value_of(server, 1), [1, 1])
+    np.testing.assert_array_equal(value_of(server, 7), [1, 1, 1])
+    server.end_task("t")
+    with pytest.raises(LostError):
+        server.task_outcome("t")
+
+
+def test_the_error_of_a_task_is_told():
+    server = ParameterServer(0)
+
+    def work():
+        raise OSError(28, "no space left")
+
+    server.start_task("t", work)
+    _, error = outcome_of(server, "t")
+    assert isinstance(error, OSError) and error.errno == 28

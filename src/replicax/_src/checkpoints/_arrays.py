@@ -101,7 +101,9 @@ def _write_group(folder: str, given: Mapping[str, np.ndarray]) -> None:
     transaction.commit_sync()
 
 
-def read_arrays(folder: str, names: Iterable[str], size: int) -> dict[str, np.ndarray]:
+def read_arrays(
+    folder: str, names: Iterable[str], size: int, rows: Mapping[str, slice] | None = None
+) -> dict[str, np.ndarray]:
     """Reads some of the arrays of a folder.
 
     Args:
@@ -109,17 +111,22 @@ def read_arrays(folder: str, names: Iterable[str], size: int) -> dict[str, np.nd
       names: which.
       size: how many bytes the files have. Arrays that claim to be larger than what they are stored
         in are not read.
+      rows: which rows of them, by name; without a name, all.
     """
     import tensorstore
 
     names = list(names)
+    rows = rows or {}
     context = _context()
     stores = [
         tensorstore.open(_spec(folder, name), open=True, context=context, read=True)
         for name in names
     ]
     _require_room([store.result() for store in stores], size)
-    reads = [store.result().read() for store in stores]
+    reads = [
+        (store.result()[rows[name]] if name in rows else store.result()).read()
+        for name, store in zip(names, stores, strict=True)
+    ]
     return {name: np.asarray(read.result()) for name, read in zip(names, reads, strict=True)}
 
 

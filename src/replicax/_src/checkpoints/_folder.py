@@ -73,8 +73,8 @@ class PartialFolder:
                 found = None
             if found != size:
                 raise FileNotFoundError(
-                    f"{name} was written by a worker and is not in {self.path}. All workers must "
-                    "save to one directory that they share"
+                    f"{name} was written by another process and is not in {self.path}. All workers "
+                    "must save to one directory that they share"
                 )
 
     def discard(self) -> None:

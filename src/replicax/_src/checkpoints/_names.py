@@ -8,6 +8,7 @@ MANIFEST = "manifest.json"
 OBJECTS = "objects.json"
 ARRAYS = "arrays"
 COPIES = "copies-{:05d}"
+SERVERS = "servers-{:05d}"
 KEPT = "kept"
 
 # Beside a checkpoint, after its name. Only what has one of these endings is ever swept.
@@ -20,7 +21,7 @@ LEFTOVERS = (PARTIAL, REPLACED, REMOVED, LOCK)
 
 _FILES = re.compile(
     rf"{re.escape(MANIFEST)}|{re.escape(OBJECTS)}|{KEPT}"
-    rf"|({ARRAYS}|copies-\d{{5,}})(/_METADATA|/manifest\.ocdbt|/d|/d/[0-9a-f]+)?"
+    rf"|({ARRAYS}|(copies|servers)-\d{{5,}})(/_METADATA|/manifest\.ocdbt|/d|/d/[0-9a-f]+)?"
 )
 
 

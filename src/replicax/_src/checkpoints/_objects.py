@@ -92,7 +92,23 @@ def _is_array(each: dict[str, Any]) -> bool:
         has_dtype = isinstance(keys, str)
     else:
         has_dtype = isinstance(dtype, str) and np.dtype(dtype) is not None and keys is None
-    return has_dtype and _are_counts(each["shape"]) and _are_counts(each.get("copies", []))
+    shape = each["shape"]
+    return (
+        has_dtype
+        and _are_counts(shape)
+        and _are_counts(each.get("copies", []))
+        and ("parts" not in each or _are_parts(each["parts"], shape[0] if shape else 1))
+    )
+
+
+def _are_parts(parts: object, rows: int) -> bool:
+    """Whether it says of each part which server wrote it, and with which row it begins."""
+    if not isinstance(parts, list) or not parts or not all(map(_are_counts, parts)):
+        return False
+    if any(len(part) != 2 for part in parts):
+        return False
+    starts = [start for _, start in parts]
+    return starts[0] == 0 and starts == sorted(set(starts)) and starts[-1] < max(1, rows)
 
 
 def _are_counts(value: object) -> bool:

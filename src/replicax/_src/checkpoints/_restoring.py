@@ -11,6 +11,7 @@ from typing import Any, final
 
 from replicax._src import _errors
 from replicax._src.checkpoints import _job
+from replicax._src.checkpoints._elsewhere import ReadElsewhere
 from replicax._src.checkpoints._graph import CALL_COUNTER, Kind, Node, Spelling
 from replicax._src.checkpoints._leaf import (
     converted,
@@ -222,7 +223,19 @@ class PreparedValues:
             for n, i in pairs
             if n.kind == Kind.NUMBER and n.put is not None
         ]
-        self._in_arrays = [(n, i) for n, i in pairs if n.kind in (Kind.VARIABLE, Kind.ARRAY)]
+        in_arrays = [(n, i) for n, i in pairs if n.kind in (Kind.VARIABLE, Kind.ARRAY)]
+        self._elsewhere = ReadElsewhere(in_arrays, saved)
+        try:
+            self._read(self._elsewhere.rest, job)
+            states = [(n, i) for n, i in pairs if n.kind == Kind.STATE]
+            self._before = _set_states(states, saved, job)
+        except BaseException:
+            self._elsewhere.end()
+            raise
+
+    def _read(self, in_arrays: list[tuple[Node, int]], job: _job.Job) -> None:
+        saved = self._saved
+        self._in_arrays = in_arrays
         self._values = saved.arrays(sorted({index for _, index in self._in_arrays}))
         # What is to become another dtype may refuse to, and has to do so now.
         self._converted = {
@@ -234,10 +247,10 @@ class PreparedValues:
             job.worker,
             [i for n, i in self._in_arrays if _same_copies(n, saved.objects[i], job.workers)],
         )
-        self._before = _set_states([(n, i) for n, i in pairs if n.kind == Kind.STATE], saved, job)
 
     def commit(self) -> None:
         """Sets the things of the program."""
+        self._elsewhere.adopt()
         paths = self._saved.watched([node.path for node, _ in self._in_arrays])
         for (node, index), _ in zip(self._in_arrays, paths, strict=True):
             given = self._converted.get(id(node))
@@ -248,6 +261,7 @@ class PreparedValues:
 
     def undo(self) -> None:
         """Leaves everything as it was."""
+        self._elsewhere.end()
         for value, before in self._before:
             value.set_state(before)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import abc
 import collections
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -16,9 +17,29 @@ from replicax._src.checkpoints._arrays import read_arrays
 from replicax._src.checkpoints._graph import OURS, Kind, Node, Spelling
 from replicax._src.checkpoints._leaf import ArraySpec, as_saved, number_from_json
 from replicax._src.checkpoints._manifest import damaged
-from replicax._src.checkpoints._names import ARRAYS, COPIES
+from replicax._src.checkpoints._names import ARRAYS, COPIES, SERVERS
 from replicax._src.checkpoints._objects import read_objects
 from replicax._src.checkpoints.foreign._spelling import SPELLINGS
+
+
+@final
+class Place(NamedTuple):
+    """Rows of an array, all or some, in a folder of arrays.
+
+    Attributes:
+      folder: which, in the checkpoint.
+      name: of the array there.
+      start: the number of the first row.
+      stop: the number after the last row; of an array without rows, 1.
+      size: how many bytes the folder has.
+    """
+
+    folder: str
+    name: str
+    start: int
+    stop: int
+    size: int
+
 
 Progress = Callable[[list[str]], Iterable[str]]
 
@@ -51,6 +72,10 @@ class Saved(abc.ABC):
     @abc.abstractmethod
     def arrays(self, indices: list[int]) -> Mapping[int, Any]:
         """Returns the values of arrays, by object; all of them have been checked."""
+
+    def places(self, index: int) -> list[Place]:
+        """Returns where the rows of an array are, in order; nothing where others cannot read it."""
+        return []
 
     def copies(self, worker: int, indices: list[int]) -> dict[int, list[Any]]:
         """Returns the copies that a worker had, by object."""
@@ -121,8 +146,34 @@ class SavedFolder(Saved):
 
     @override
     def arrays(self, indices: list[int]) -> Mapping[int, Any]:
-        names = {index: [self.objects[index]["path"]] for index in indices}
-        return {index: value for index, (value,) in self._read(ARRAYS, names).items()}
+        whole = [index for index in indices if "parts" not in self.objects[index]]
+        names = {index: [self.objects[index]["path"]] for index in whole}
+        found = {index: value for index, (value,) in self._read(ARRAYS, names).items()}
+        in_parts = {
+            index: (self.spec(index), self.places(index), 0, sys.maxsize)
+            for index in indices
+            if index not in found
+        }
+        return found | ReadRows(self.path, in_parts)()
+
+    @override
+    def places(self, index: int) -> list[Place]:
+        each = self.objects[index]
+        rows = each["shape"][0] if each["shape"] else 1
+        if "parts" not in each:
+            return [Place(ARRAYS, each["path"], 0, rows, self._size_of(ARRAYS))]
+        folders = [SERVERS.format(server) for server, _ in each["parts"]]
+        starts = [start for _, start in each["parts"]]
+        return [
+            Place(folder, f"{each['path']}/{number}", start, stop, self._size_of(folder))
+            for number, (folder, start, stop) in enumerate(
+                zip(folders, starts, [*starts[1:], rows], strict=True)
+            )
+        ]
+
+    def _size_of(self, part: str) -> int:
+        files = self._manifest.files.items()
+        return sum(size for file, (size, _) in files if file.startswith(f"{part}/"))
 
     @override
     def copies(self, worker: int, indices: list[int]) -> dict[int, list[Any]]:
@@ -139,8 +190,7 @@ class SavedFolder(Saved):
         """Returns arrays of a part, by object: each is what the object says that it is."""
         if not names:
             return {}
-        files = self._manifest.files.items()
-        size = sum(size for file, (size, _) in files if file.startswith(f"{part}/"))
+        size = self._size_of(part)
         wanted = {name for each in names.values() for name in each}
         try:
             stored = read_arrays(os.path.join(self.path, part), wanted, size)
@@ -150,3 +200,35 @@ class SavedFolder(Saved):
             }
         except Exception as error:  # TensorStore's are of many kinds
             raise damaged(self.path, f"{part} cannot be read: {error}") from error
+
+
+@final
+class ReadRows(NamedTuple):
+    """Reads rows of arrays, wherever it is called.
+
+    Attributes:
+      path: of the checkpoint.
+      wanted: for each key, what the whole array is, where it is, and the first and last rows.
+    """
+
+    path: str
+    wanted: Mapping[int, tuple[ArraySpec, list[Place], int, int]]
+
+    def __call__(self) -> dict[int, np.ndarray]:
+        try:
+            return {key: self._rows(*given) for key, given in self.wanted.items()}
+        except Exception as error:  # TensorStore's are of many kinds
+            raise damaged(self.path, f"its arrays cannot be read: {error}") from error
+
+    def _rows(self, spec: ArraySpec, places: list[Place], start: int, stop: int) -> np.ndarray:
+        found = []
+        for place in places:
+            first, last = max(start, place.start), min(stop, place.stop)
+            if first < last or not place.stop:
+                rows = slice(first - place.start, last - place.start)
+                folder = os.path.join(self.path, place.folder)
+                cut = {place.name: rows} if spec.shape else {}
+                (array,) = read_arrays(folder, [place.name], place.size, cut).values()
+                shape = (max(0, last - first), *spec.shape[1:]) if spec.shape else ()
+                found.append(as_saved(array, ArraySpec(spec.dtype, shape)))
+        return found[0] if len(found) == 1 else np.concatenate(found)

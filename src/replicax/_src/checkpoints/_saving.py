@@ -2,7 +2,8 @@
 writing itself.
 
 The first worker writes what all have in common. If that is not all, every worker takes part: each
-writes the copies of variables whose copies differ, and all learn whether it went well.
+writes the copies of variables whose copies differ, and all learn whether it went well. What is on
+parameter servers, these write.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 
 from replicax._src.checkpoints import _folder, _job
 from replicax._src.checkpoints._arrays import write_arrays
+from replicax._src.checkpoints._elsewhere import WrittenElsewhere
 from replicax._src.checkpoints._graph import Kind, Node
 from replicax._src.checkpoints._leaf import (
     differing_copies,
@@ -53,6 +55,7 @@ class Save:
         job = _job.current_job()
         self.path = os.path.abspath(path)
         self._partial: _folder.PartialFolder | None = None
+        self._elsewhere: WrittenElsewhere | None = None
         self.is_writer = job.worker == 0
         if not self.is_writer:
             # Nothing is written there; but ported programs remove it after each save.
@@ -69,10 +72,10 @@ class Save:
         mine: dict[str, Any] = {}
         try:
             with self.phase("saving", True):
-                self._take(nodes)
-                mine = {"path": self.path, "states": self._states, "objects": self._summary()}
                 if self._job.worker == 0:
                     self._partial = _folder.PartialFolder(self.path)
+                self._take(nodes)
+                mine = {"path": self.path, "states": self._states, "objects": self._summary()}
         except Exception as failure:
             error = failure
         except BaseException:
@@ -96,6 +99,9 @@ class Save:
         leaves = [node for node in nodes if node.kind in (Kind.VARIABLE, Kind.ARRAY)]
         # What the workers have parts of, all take part to combine; the rest is the same everywhere.
         read = [n for n in leaves if self._job.worker == 0 or has_parts_elsewhere(n.value)]
+        if self._partial is not None:
+            self._elsewhere = WrittenElsewhere(read, self._partial.path)
+            read = [node for node in read if node.path not in self._elsewhere.parts]
         values = host_copies(read)
         self._arrays = {node.path: value for node, value in zip(read, values, strict=True)}
         self._copies: dict[str, np.ndarray] = {}
@@ -113,6 +119,8 @@ class Save:
         if node.kind in (Kind.VARIABLE, Kind.ARRAY):
             spec = spec_of(node.value)
             found |= {"dtype": spec.dtype, "shape": list(spec.shape), "keys": spec.keys}
+            if self._elsewhere is not None and node.path in self._elsewhere.parts:
+                found["parts"] = self._elsewhere.parts[node.path]
             copies = differing_copies(node.value)
             if len(copies) * self._job.workers > 1:
                 found["copies"] = [len(copies)] * self._job.workers
@@ -174,7 +182,8 @@ class Save:
             self._discard()
             raise
         finally:
-            self._arrays, self._copies = {}, {}  # a finished save may be held for long
+            # A finished save may be held for long.
+            self._arrays, self._copies, self._elsewhere = {}, {}, None
         return self.path
 
     def _written(self) -> dict[str, tuple[int, int]]:
@@ -195,9 +204,13 @@ class Save:
             data = json.dumps({"objects": self._objects}).encode()
             _folder.write_file(os.path.join(folder, OBJECTS), data)
             files |= _folder.sync_and_list(folder, OBJECTS)
+        if self._elsewhere is not None:
+            files |= self._elsewhere.files()
         return files
 
     def _discard(self) -> None:
+        if self._elsewhere is not None:
+            self._elsewhere.end()
         if self._partial is not None:
             self._partial.discard()
             self._partial = None

@@ -88,7 +88,7 @@ class RayNode(OwnNode):
             options.ray or None, cpus=options.workers.most, show_output=False
         )
         self._own_host: str = self._ray.util.get_node_ip_address()
-        self._bundle, devices = _share(self._ray, options, environment)
+        self._bundle, devices = share(self._ray, options, environment)
         self._group: Any = self._ray.util.placement_group(
             [self._bundle] * options.workers.most, strategy="SPREAD"
         )
@@ -307,7 +307,7 @@ class RayNode(OwnNode):
             self._loop.wait(deadline)
 
 
-def _share(
+def share(
     ray: ModuleType, options: LaunchOptions, environment: Mapping[str, str] | None
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Returns what each worker asks of Ray, and what its environment says of devices."""
@@ -315,6 +315,11 @@ def _share(
     may_use_gpus = not platforms or bool({"cuda", "gpu", "rocm"} & set(platforms.split(",")))
     gpus = int(ray.cluster_resources().get("GPU", 0)) if may_use_gpus else 0
     each, most = options.devices_per_worker, options.workers.most
+    if not gpus and may_use_gpus and platforms and "cpu" not in platforms.split(","):
+        raise Usage(
+            f"JAX_PLATFORMS={platforms} asks for GPUs, and no node of Ray has one. Start Ray's "
+            "nodes with --num-gpus, or set JAX_PLATFORMS=cpu to train on CPUs."
+        )
     if not gpus:
         return {"CPU": 1}, {} if each is None else {"JAX_NUM_CPU_DEVICES": str(each)}
     each = gpus // most if each is None else each

@@ -70,6 +70,8 @@ def connect(
             include_dashboard=False,
             logging_level=logging.ERROR,
             log_to_driver=show_output,
+            # Ray's default of 15 lets actors, which do the work here, wait for all other processes.
+            _system_config=None if "RAY_worker_niceness" in os.environ else {"worker_niceness": 0},
         )
         return ray
     if address != "auto":
@@ -77,11 +79,25 @@ def connect(
     try:
         ray.init(address=address, logging_level=logging.WARNING, log_to_driver=show_output)
     except ConnectionError as error:
-        raise ConnectionError(
-            f"There is no Ray cluster at address {address!r}: {error} Start one with `ray start "
-            '--head`, or pass address="local" for one in this process.'
-        ) from error
+        raise ConnectionError(_why_not(address, error)) from error
     return ray
+
+
+def _why_not(address: str, error: ConnectionError) -> str:
+    """Returns why a cluster cannot be connected to: it is not there, or does not know us."""
+    if address == "auto":
+        return (
+            f"There is no Ray cluster on this host: {error} Start one with `ray start --head`, or "
+            'pass address="local" for one in this process.'
+        )
+    # `ray start` asks for a token if its user has one, which every local cluster leaves behind.
+    # Ray sends it to a cluster that it has found itself, and to an address only if it is told to.
+    told = "on" if os.environ.get("RAY_AUTH_MODE") == "token" else "off"
+    return (
+        f"The Ray cluster at address {address!r} does not answer as one should: {error} If it asks "
+        f"for a token, set RAY_AUTH_MODE=token here, else RAY_AUTH_MODE=disabled; tokens are {told}"
+        " in this process. Expected the host:port that `ray start --head` prints."
+    )
 
 
 def _check_same_cluster(ray: ModuleType, address: str | None) -> None:

@@ -16,12 +16,28 @@ if TYPE_CHECKING:
 
 
 def get_strategy() -> Any:
-    """Returns the current strategy: of the innermost `scope` or `run`, else the default one."""
+    """Returns the current strategy: of the innermost `scope` or `run`, else the default one.
+
+    >>> import replicax as rx
+    >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    >>> with strategy.scope():
+    ...     rx.distribute.get_strategy() is strategy
+    True
+    """
     return _stack.current_frame().strategy
 
 
 def has_strategy() -> bool:
-    """Whether the current strategy is another than the default one."""
+    """Whether the current strategy is another than the default one.
+
+    >>> import replicax as rx
+    >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    >>> rx.distribute.has_strategy()
+    False
+    >>> with strategy.scope():
+    ...     rx.distribute.has_strategy()
+    True
+    """
     return get_strategy() is not _stack.default_strategy()
 
 
@@ -44,7 +60,16 @@ def current_replica() -> ReplicaContext | None:
 
 
 def in_cross_replica_context() -> bool:
-    """Whether code here speaks for all replicas at once: in a scope, a merge_fn or an update."""
+    """Whether code here speaks for all replicas at once: in a scope, a merge_fn or an update.
+
+    >>> import replicax as rx
+    >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    >>> with strategy.scope():
+    ...     rx.distribute.in_cross_replica_context()
+    True
+    >>> strategy.run(rx.distribute.in_cross_replica_context)
+    False
+    """
     return get_replica_context() is None
 
 

@@ -102,6 +102,16 @@ class ReplicaContext:
     ) -> Any:
         """Waits for all replicas, calls `merge_fn` once for them, returns this replica's part.
 
+        >>> import replicax as rx
+        >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        >>> def merge_fn(strategy, x):
+        ...     return strategy.reduce("SUM", x, axis=None)
+        >>> def replica_fn():
+        ...     context = rx.distribute.get_replica_context()
+        ...     return context.merge_call(merge_fn, args=(context.replica_id_in_sync_group + 1,))
+        >>> print(strategy.experimental_local_results(strategy.run(replica_fn))[0])
+        3
+
         Args:
           merge_fn: called as `merge_fn(strategy, *args, **kwargs)` in cross-replica context, with
             the replicas' arguments merged into per-replica values.

@@ -24,7 +24,7 @@ from replicax._src.parameter_servers._servers import ServerGoneError, Servers
 from replicax._src.parameter_servers._variable import ServerVariable, Spec, loaded
 from replicax._src.strategies import Strategy
 from replicax._src.values import Storage
-from replicax._src.variable import Change, Scatter
+from replicax._src.variable import Change, Holder, Scatter
 
 _ATTEMPTS = 5  # servers that may be lost while one thing is done
 
@@ -50,6 +50,7 @@ class CoordinatorView:
         self._lock = threading.Lock()
         self._dropped: collections.deque[Spec] = collections.deque()
         self._restart = restart
+        self.holder: Holder | None = None  # set by the strategy
 
     @property
     def strategy(self) -> Any:
@@ -59,7 +60,7 @@ class CoordinatorView:
         """Returns the variable that another process has a reference to."""
         return self._variables[spec.key]
 
-    def _ask(
+    def ask(
         self, method: str, arguments: Mapping[int, tuple[Any, ...]], wait: bool = False
     ) -> dict[int, Any]:
         """Calls servers; `wait` for those that are being started again."""
@@ -115,11 +116,11 @@ class CoordinatorView:
         spec = variable.spec
         self._variables[spec.key] = variable
         self._names[spec.key] = spec.name
-        self._ask("create", {server: ({spec.key: value},) for server in spec.servers}, wait=True)
+        self.ask("create", {server: ({spec.key: value},) for server in spec.servers}, wait=True)
 
     def load(self, variable: ServerVariable) -> Storage:
         spec = variable.spec
-        answer: Pulled = self._ask("pull", {spec.servers[0]: ({spec.key: -1},)})[spec.servers[0]]
+        answer: Pulled = self.ask("pull", {spec.servers[0]: ({spec.key: -1},)})[spec.servers[0]]
         return loaded(answer.values[spec.key][1])
 
     def stored(self, variable: ServerVariable, storage: Storage) -> Storage:
@@ -145,22 +146,22 @@ class CoordinatorView:
         push = Push(None, None, [change], [])
         # An assignment gives a server that was started again what it has lost.
         wait = isinstance(change, Assignment) and change.how is Change.ASSIGN
-        self._ask("push", {server: (push,) for server in spec.servers}, wait=wait)
+        self.ask("push", {server: (push,) for server in spec.servers}, wait=wait)
 
     def push(self, pushes: Mapping[int, Push]) -> None:
         """Sends the servers what they are to do."""
-        self._ask("push", {server: (push,) for server, push in pushes.items()})
+        self.ask("push", {server: (push,) for server, push in pushes.items()})
 
     def rows(self, variable: ServerVariable, rows: np.ndarray) -> np.ndarray:
         spec = variable.spec
         server = spec.servers[0]
-        answer: Pulled = self._ask("pull", {server: ({}, [(spec.key, rows)])})[server]
+        answer: Pulled = self.ask("pull", {server: ({}, [(spec.key, rows)])})[server]
         return answer.rows[0]
 
     def build(self, name: str, specs: dict[int, bytes]) -> None:
         """Tells the servers of an optimizer."""
         self._optimizers[name] = specs
-        self._ask("build", {server: (name, spec) for server, spec in specs.items()})
+        self.ask("build", {server: (name, spec) for server, spec in specs.items()})
 
     def dropped(self, spec: Spec) -> None:
         # Called when Python collects garbage, at any place: the servers are told later.

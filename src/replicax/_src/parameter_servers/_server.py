@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import pickle
 import uuid
-from collections.abc import Iterable, Sequence
-from typing import final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, final
 
 import jax
 import numpy as np
@@ -24,6 +25,7 @@ from replicax._src.parameter_servers._messages import (
 )
 from replicax._src.parameter_servers._packing import unpacked
 from replicax._src.parameter_servers._server_optimizer import ServerOptimizer
+from replicax._src.parameter_servers._server_tasks import Tasks
 from replicax._src.variable import Change, Scatter
 
 _REMEMBERED = 100_000  # updates, that they may not be carried out twice
@@ -51,6 +53,11 @@ class Held:
         self._is_own = False
         self.version += 1
 
+    def shared(self) -> np.ndarray:
+        """Returns the value, which stays as it is: whoever changes it later changes a copy."""
+        self._is_own = False
+        return self._array
+
     def writable(self) -> np.ndarray:
         """Returns the value, to change some of it in place."""
         if not self._is_own:
@@ -71,6 +78,7 @@ class ParameterServer:
         self._index = index
         self._held: dict[Key, Held] = {}
         self._optimizers: dict[str, ServerOptimizer] = {}
+        self._tasks = Tasks()
         self._updates = 0
         self._first_version = 0
         self._done: collections.OrderedDict[tuple[str, int], int] = collections.OrderedDict()
@@ -142,6 +150,54 @@ class ParameterServer:
         ages = [self.push(push) for push in given.pushes]
         answer = (ages, self.pull(given.wanted, given.rows))
         return pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL)
+
+    # ------------------------------------------------------------------ files
+
+    def call(self, question: Callable[[], Any]) -> Any:
+        """Calls a function here."""
+        return question()
+
+    def start_task(
+        self, token: str, work: Callable[..., Any], names: dict[str, Key] | None = None
+    ) -> None:
+        """Lets a function run, with values as they are now, by name."""
+        if names is None:
+            self._tasks.start(token, work)
+            return
+        self._require(names.values())
+        arrays = {name: self._held[key].shared() for name, key in names.items()}
+        self._tasks.start(token, functools.partial(work, arrays))
+
+    def task_outcome(self, token: str) -> tuple[Any, Exception | None] | None:
+        """Returns the result and the error of a function; None while it runs.
+
+        New values of arrays are not sent: they stay here.
+        """
+        found = self._outcome_of(token)
+        if found is None:
+            return None
+        value, error = found
+        is_read = isinstance(value, dict) and any(isinstance(key, int) for key in value)
+        return (None if is_read else value), error
+
+    def adopt_task(self, token: str) -> None:
+        """Makes what a function has read the values of arrays."""
+        found = self._outcome_of(token)
+        assert found is not None
+        for key, array in found[0].items():
+            self._change(Assignment(key, Change.ASSIGN, array))
+
+    def end_task(self, token: str) -> None:
+        """Forgets a function."""
+        self._tasks.end(token)
+
+    def _outcome_of(self, token: str) -> tuple[Any, Exception | None] | None:
+        try:
+            return self._tasks.outcome(token)
+        except KeyError:
+            raise LostError(self._index, []) from None
+
+    # ------------------------------------------------------------------ changes
 
     def _change(self, change: Assignment | RowChange) -> None:
         if isinstance(change, RowChange):

@@ -24,7 +24,7 @@ from replicax._src.parameter_servers._variable import (
     checked_rows,
 )
 from replicax._src.values import Mirrored, OneBuffer, Storage, array_here
-from replicax._src.variable import Change, Scatter, Variable
+from replicax._src.variable import Change, Holder, Scatter, Variable, holder_of
 
 
 def offsets_of(rows: int, parts: int) -> list[int]:
@@ -108,6 +108,11 @@ class ShardedVariable(Variable):
     def offsets(self) -> list[int]:
         """The number of the first row of each part, and the number of all rows."""
         return list(self._offsets)
+
+    @property
+    @override
+    def _holder(self) -> Holder | None:
+        return holder_of(self._pieces[0])
 
     @property
     @override

@@ -17,6 +17,7 @@ from replicax._src.parameter_servers._coordinator_view import CoordinatorView
 from replicax._src.parameter_servers._optimizer_state import ServerOptimizerState
 from replicax._src.parameter_servers._packing import Place, Referred, numbers, strategy_there
 from replicax._src.parameter_servers._partitioners import Partitioner
+from replicax._src.parameter_servers._server_holder import ServerHolder
 from replicax._src.parameter_servers._sharded import ShardedVariable, offsets_of
 from replicax._src.parameter_servers._variable import ServerVariable, Spec
 from replicax._src.parameter_servers._worker_data import DatasetOfWorkers, of_dataset, of_function
@@ -91,6 +92,7 @@ class ParameterServerExtended(StrategyExtended):
         self.view = CoordinatorView(
             container_strategy, self._cluster.servers, self._cluster.restart_server
         )
+        self.view.holder = ServerHolder(self.view)
         self.workers = self._cluster.workers
         self._place = CoordinatorPlace(container_strategy, self.view, self.strategy_id)
         self._keys = itertools.count(1)

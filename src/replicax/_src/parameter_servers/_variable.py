@@ -25,6 +25,7 @@ from replicax._src.parameter_servers._messages import Key
 from replicax._src.values import Mirrored, OneBuffer, Storage, array_here
 from replicax._src.variable import (
     Change,
+    Holder,
     Scatter,
     Variable,
     VariableAggregation,
@@ -63,6 +64,11 @@ class View(Protocol):
     """How a process sees the variables on the servers: see `_coordinator_view`, `_worker_view`."""
 
     strategy: Any
+
+    @property
+    def holder(self) -> Holder | None:
+        """The processes that can write the values, if this one may ask them to."""
+        ...
 
     def start(self, variable: ServerVariable, value: np.ndarray) -> None:
         """Creates the value of a new variable on its servers."""
@@ -213,6 +219,11 @@ class ServerVariable(Variable):
     def spec(self) -> Spec:
         """What other processes have to know of it."""
         return self._spec
+
+    @property
+    @override
+    def _holder(self) -> Holder | None:
+        return self._view.holder
 
     @property
     @override

@@ -122,6 +122,7 @@ class WorkerView:
 
     def __init__(self, strategy: Strategy, servers: Servers):
         self.strategy = strategy
+        self.holder = None  # checkpoints are the coordinator's
         self.ages: dict[str, list[int]] = {}  # of updates, by the function's token
         self._servers = servers
         self._variables: dict[Key, ServerVariable] = {}

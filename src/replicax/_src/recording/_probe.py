@@ -220,7 +220,7 @@ class Probe:
         factor = self._traps.slower_than
         if factor is None:
             return None
-        seconds = times["idle"] + times["step"]
+        seconds = times["step"]  # what the program does between two steps is no part of one
         self._steps += 1
         if self._steps <= _FIRST_STEPS:
             return None
@@ -235,7 +235,8 @@ class Probe:
             step,
             "slow",
             f"it took {seconds:.3g} s, {seconds / median:.0f} times the median of {median:.3g} s; "
-            f"{slow_part(times)}.",
+            "the step itself was at work, or waited for other workers. Before it, this worker's own "
+            f"program took {times['idle']:.3g} s to call it.",
         )
 
     def copies_at(self, step: int) -> Finding | None:
@@ -248,18 +249,6 @@ class Probe:
         except ReplicaMismatchError as error:
             return Finding(step, "copies", str(error))
         return None
-
-
-def slow_part(times: dict[str, float]) -> str:
-    """Returns what a worker did most of the time of a step."""
-    if times["idle"] > times["step"]:
-        return (
-            f"for {times['idle']:.3g} s of it this worker's own program had not yet called the "
-            "step (it slept, or waited for its data): others waited for it"
-        )
-    return (
-        f"for {times['step']:.3g} s of it the step itself was at work, or waited for other workers"
-    )
 
 
 def variables_by_name(checkpoint: Checkpoint) -> dict[str, Variable]:

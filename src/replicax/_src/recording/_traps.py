@@ -24,7 +24,9 @@ class Traps:
         values are compared.
       copies_every: compares the copies of all variables, on all replicas of all workers, after
         every so many steps, as `rx.debug.check_replicas` does.
-      slower_than: finds steps that take more than so many times the median of the last ones.
+      slower_than: finds steps that take more than so many times the median of the last ones,
+        from the call until the results are there. A pause between two calls does not count, but in
+        a job of many workers the others wait for it inside of theirs.
     """
 
     finite: bool = False

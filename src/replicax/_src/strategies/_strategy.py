@@ -122,6 +122,12 @@ class Strategy:
 
         Variables made inside are distributed as the strategy does it. They remember the strategy,
         and can be used outside of the scope too.
+
+        >>> import replicax as rx
+        >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        >>> with strategy.scope():
+        ...     rx.distribute.get_strategy() is strategy
+        True
         """
         return self._extended._new_scope()
 
@@ -133,6 +139,16 @@ class Strategy:
         options: RunOptions | None = None,
     ) -> T:
         """Calls `fn` on each replica and merges what they return.
+
+        >>> import replicax as rx
+        >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        >>> def fn(x):
+        ...     return x * rx.distribute.get_replica_context().replica_id_in_sync_group
+        >>> strategy.run(fn, args=(10,))
+        PerReplica:{
+          0: 0,
+          1: 10
+        }
 
         Args:
           fn: the replica function. It may call `rx.distribute.get_replica_context()`.
@@ -179,6 +195,14 @@ class Strategy:
         self, reduce_op: ReduceOpLike, value: PyTree, axis: int | Sequence[int] | None
     ) -> Any:
         """Combines a per-replica value into one array.
+
+        >>> import numpy as np, replicax as rx
+        >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        >>> losses = strategy.experimental_distribute_values_from_function(
+        ...     lambda context: np.float32(context.replica_id_in_sync_group)
+        ... )
+        >>> strategy.reduce("MEAN", losses, axis=None)
+        Array(0.5, dtype=float32)
 
         Args:
           reduce_op: `rx.distribute.ReduceOp.SUM` or `MEAN`, or the name.
@@ -242,6 +266,14 @@ class Strategy:
     def gather(self, value: PyTree, axis: int) -> Any:
         """Joins the replicas' arrays along `axis`, in replica order, into one array.
 
+        >>> import numpy as np, replicax as rx
+        >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        >>> values = strategy.experimental_distribute_values_from_function(
+        ...     lambda context: np.arange(context.replica_id_in_sync_group + 1)
+        ... )
+        >>> strategy.gather(values, axis=0)
+        Array([0, 0, 1], dtype=int32)
+
         Args:
           value: a per-replica value, or a nested structure of them; sizes may differ along `axis`.
           axis: the dimension to join along.
@@ -270,6 +302,11 @@ class Strategy:
         """Returns the components of `value` on this process; `(value,)` for anything else.
 
         A structure that holds distributed values gives one structure per replica.
+
+        >>> import replicax as rx
+        >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        >>> strategy.experimental_local_results(strategy.run(lambda: "same"))
+        ('same',)
         """
         return self._extended._local_results(value)
 
@@ -377,6 +414,14 @@ class Strategy:
         self, dataset_fn: Callable[[InputContext], Any], options: InputOptions | None = None
     ) -> DistributedDataset:
         """A data set for each worker, made by a function; its replicas take successive batches.
+
+        >>> import replicax as rx
+        >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        >>> def dataset_fn(context):
+        ...     return rx.data.Dataset.range(4).batch(context.get_per_replica_batch_size(4))
+        >>> dataset = strategy.distribute_datasets_from_function(dataset_fn)
+        >>> [strategy.gather(batch, axis=0) for batch in dataset]
+        [Array([0, 1, 2, 3], dtype=int32)]
 
         Args:
           dataset_fn: takes an `rx.distribute.InputContext` and returns a data set that is batched

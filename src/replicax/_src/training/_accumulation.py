@@ -28,6 +28,12 @@ def accumulate_gradients(
     Only one micro-batch's activations are alive at a time, and the gradients cross the replicas
     once, when an optimizer applies them.
 
+    >>> import jax.numpy as jnp, replicax as rx
+    >>> w = rx.Variable(2.0)
+    >>> batch = jnp.array([1.0, 2.0, 3.0])
+    >>> rx.accumulate_gradients(lambda x: jnp.sum(w * x), [w], batch, steps=2)
+    (Array(12., dtype=float32), [Array(6., dtype=float32)])
+
     Args:
       loss_fn: takes a micro-batch and returns a scalar loss.
       variables: as for `value_and_grad`.

@@ -186,7 +186,13 @@ def _no_late_variables() -> Iterator[None]:
 def grad(
     loss_fn: Callable[[], Any], variables: PyTree, has_aux: bool = False, compile: bool = False
 ) -> Any:
-    """Returns the gradients of `value_and_grad`; with `has_aux`, `(gradients, aux)`."""
+    """Returns the gradients of `value_and_grad`; with `has_aux`, `(gradients, aux)`.
+
+    >>> import replicax as rx
+    >>> w = rx.Variable(3.0)
+    >>> rx.grad(lambda: w * w, [w])
+    [Array(6., dtype=float32)]
+    """
     result, gradients = value_and_grad(loss_fn, variables, has_aux, compile)
     return (gradients, result[1]) if has_aux else gradients
 

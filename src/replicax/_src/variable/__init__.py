@@ -6,6 +6,7 @@ from replicax._src.variable._access import container_of as container_of
 from replicax._src.variable._access import copies_differ as copies_differ
 from replicax._src.variable._access import copy_here as copy_here
 from replicax._src.variable._access import devices_of as devices_of
+from replicax._src.variable._access import holder_of as holder_of
 from replicax._src.variable._access import initial_value as initial_value
 from replicax._src.variable._access import laid_out_like as laid_out_like
 from replicax._src.variable._access import mesh_of as mesh_of
@@ -27,6 +28,9 @@ from replicax._src.variable._distributed import ComponentVariable as ComponentVa
 from replicax._src.variable._distributed import DistributedVariable as DistributedVariable
 from replicax._src.variable._distributed import MirroredVariable as MirroredVariable
 from replicax._src.variable._distributed import SyncOnReadVariable as SyncOnReadVariable
+from replicax._src.variable._holder import Holder as Holder
+from replicax._src.variable._holder import Piece as Piece
+from replicax._src.variable._holder import Task as Task
 from replicax._src.variable._late_values import are_sources_asked as are_sources_asked
 from replicax._src.variable._late_values import expect_late_value as expect_late_value
 from replicax._src.variable._late_values import late_value_sources as late_value_sources

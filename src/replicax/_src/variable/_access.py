@@ -21,6 +21,7 @@ from replicax._src.variable._distributed import (
     DistributedVariable,
     all_distributed,
 )
+from replicax._src.variable._holder import Holder
 from replicax._src.variable._late_values import take_over
 from replicax._src.variable._policy import Change
 from replicax._src.variable._variable import UPDATING, Variable
@@ -79,6 +80,11 @@ def mesh_of(variable: Variable) -> Any:
 def own_storage(variable: Variable) -> Storage:
     """Returns what holds the value outside of programs that are being traced."""
     return variable._stored
+
+
+def holder_of(variable: Variable) -> Holder | None:
+    """Returns the processes that hold the value, if this one does not."""
+    return variable._holder
 
 
 def settled_storage(variable: Variable) -> Storage:

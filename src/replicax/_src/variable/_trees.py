@@ -106,6 +106,10 @@ def arrays(tree: PyTree) -> Any:
     differentiate by; elsewhere the values of all, combined where they differ. The libraries'
     functions take the result: `model.apply(rx.arrays(params), x)`, `rx.arrays(model)(x)`.
 
+    >>> import jax.numpy as jnp, replicax as rx
+    >>> rx.arrays(rx.variables({"bias": jnp.zeros(2)}))
+    {'bias': Array([0., 0.], dtype=float32)}
+
     Args:
       tree: any pytree with Variables. What is no variable stays as it is.
     """
@@ -123,6 +127,12 @@ def assign(variables: PyTree, values: PyTree) -> None:
 
     For state that a library's function returns, such as batch statistics. In replica context each
     variable's aggregation combines what the replicas give.
+
+    >>> import jax.numpy as jnp, replicax as rx
+    >>> statistics = rx.variables({"mean": jnp.zeros(2)}, trainable=False)
+    >>> rx.assign(statistics, {"mean": jnp.ones(2)})
+    >>> rx.arrays(statistics)
+    {'mean': Array([1., 1.], dtype=float32)}
 
     Args:
       variables: any pytree with Variables. What is no variable is left as it is.

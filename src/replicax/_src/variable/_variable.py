@@ -58,6 +58,7 @@ from replicax._src.values import (
     local_count,
 )
 from replicax._src.variable import _creator, _late_values
+from replicax._src.variable._holder import Holder
 from replicax._src.variable._policy import (
     Change,
     VariableAggregation,
@@ -138,6 +139,12 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
     _structure_leaf: ClassVar[bool] = True
     _passed_whole: ClassVar[bool] = True
     _copies_differ: ClassVar[bool] = False
+
+    @property
+    def _holder(self) -> Holder | None:
+        """The processes that hold the value, if this one does not."""
+        return None
+
     _layout: Layout = PLAIN
     _looks_left: int = 0  # how often a checkpoint may still be asked for its value
     _stored: Any  # the `Storage`; `_buffers` also sees what a compiled function did
