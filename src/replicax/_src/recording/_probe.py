@@ -235,8 +235,8 @@ class Probe:
             step,
             "slow",
             f"it took {seconds:.3g} s, {seconds / median:.0f} times the median of {median:.3g} s; "
-            "the step itself was at work, or waited for other workers. Before it, this worker's own "
-            f"program took {times['idle']:.3g} s to call it.",
+            "the step itself was at work, or waited for other workers. Before it, this worker's "
+            f"own program took {times['idle']:.3g} s to call it.",
         )
 
     def copies_at(self, step: int) -> Finding | None:
