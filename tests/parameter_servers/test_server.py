@@ -178,5 +178,7 @@ def test_the_error_of_a_task_is_told():
         raise OSError(28, "no space left")
 
     server.start_task("t", work)
-    _, error = outcome_of(server, "t")
+    outcome = outcome_of(server, "t")
+    assert outcome is not None
+    _, error = outcome
     assert isinstance(error, OSError) and error.errno == 28
