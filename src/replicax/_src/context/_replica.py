@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, final
 
 from replicax._src import _old_names
@@ -182,12 +181,7 @@ class ReplicaContext:
         _stack.thread_state.frames.append(_stack.Frame(self._strategy, self))
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if _stack.current_frame().replica_context is not self:
             raise WrongContextError(
                 "A ReplicaContext was left in another order than it was entered."
