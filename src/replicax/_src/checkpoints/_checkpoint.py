@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from replicax._src._errors import CheckpointError
 from replicax._src.checkpoints import _job
 from replicax._src.checkpoints._background import finish_all
-from replicax._src.checkpoints._graph import OURS, Kind, Node, Spelling, is_trackable, kind_of, walk
+from replicax._src.checkpoints._graph import (
+    OURS,
+    GraphNode,
+    Kind,
+    Spelling,
+    is_trackable,
+    kind_of,
+    walk,
+)
 from replicax._src.checkpoints._opening import open_saved
 from replicax._src.checkpoints._paths import as_path, as_target, require_below
 from replicax._src.checkpoints._saved import Progress
@@ -175,7 +183,7 @@ class Checkpoint:
         """Its values are now those at `path`."""
         object.__setattr__(self, "_last_on_disk", (self._last_on_disk[0] + 1, path))
 
-    def _require_restored(self, nodes: list[Node]) -> None:
+    def _require_restored(self, nodes: list[GraphNode]) -> None:
         for node in nodes:
             if node.kind == Kind.VARIABLE:
                 catch_up(node.value)  # made after restoring, and not used so far

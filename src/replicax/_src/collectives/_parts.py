@@ -34,8 +34,8 @@ def own_part(array: jax.Array, dim: int, mesh: ReplicaMesh | None) -> jax.Array:
     return jax.lax.dynamic_slice_in_dim(array, start, size, dim)
 
 
-def put_together(part: jax.Array, dim: int) -> jax.Array:
-    """The whole, for each replica, of what each has a part of."""
+def whole_of_parts(part: jax.Array, dim: int) -> jax.Array:
+    """Gathers the replicas' parts along `dim`: returns the whole array, on each replica."""
     for groups in reversed(_stages()):
         part = over_replicas(
             jax.lax.all_gather, part, axis=dim, axis_index_groups=groups, tiled=True

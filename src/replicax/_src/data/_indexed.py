@@ -101,7 +101,7 @@ def _stacked(column: Column, allocate: Allocate | None) -> np.ndarray:
 
 @final
 class Indexed(Node, runs_user_code=True):
-    """A source with a length, of which any elements can be had."""
+    """A source with a length, and with access to any of its elements."""
 
     fetch: Fetch
     size: int  # or INFINITE

@@ -158,7 +158,7 @@ def _key(row: Any) -> Any:
 
 @final
 class IgnoreErrors(Generated):
-    """The elements that can be had: those whose functions fail are left out."""
+    """The elements without those whose functions fail."""
 
     log_warning: bool
 

@@ -226,7 +226,7 @@ class ReplicaMesh(Launches):
           logical: the logical device that has it, of an array that all of them have.
         """
         if self.logical_devices == 1:
-            # The first one alone is quick to be had: a loss, which one array is made of.
+            # The first one alone is cheap to get, as for a loss, of which one array is made.
             return local_shards(array)[index] if index else array.addressable_data(0)
         shards = local_shards(array)
         mine = shards[index * self.logical_devices : (index + 1) * self.logical_devices]

@@ -1,7 +1,7 @@
 """`SummaryWriter`: where summaries go; which writer is the default one, and whether it records.
 
 Names and meaning are those of `tf.summary`. Default writer, step and condition are context
-variables, so that replica threads have those of whoever called `strategy.run`.
+variables, so that replica threads have those of the caller of `strategy.run`.
 
 The file is written by tensorboardX, which needs no TensorFlow. Of it, only what encodes summaries
 and writes records is used: its own `SummaryWriter` writes in a thread behind a queue, and its
