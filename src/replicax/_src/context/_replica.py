@@ -150,6 +150,9 @@ class ReplicaContext:
           value: an array or a nested structure of arrays, of the same shapes on every replica.
           options: an `rx.distribute.experimental.CommunicationOptions`.
           experimental_hints: the older name of `options`.
+
+        Returns:
+          The sums or means, in the structure of `value`.
         """
         self._require_current("all_reduce")
         options = _old_names.options_or_hints(options, experimental_hints)
@@ -164,6 +167,9 @@ class ReplicaContext:
           value: an array or a nested structure of arrays; sizes may differ along `axis` only.
           axis: the dimension to concatenate along.
           options: an `rx.distribute.experimental.CommunicationOptions`.
+
+        Returns:
+          The joined arrays, in the structure of `value`.
         """
         self._require_current("all_gather")
         return self._strategy.extended._replica_ctx_all_gather(self, value, axis, options)

@@ -163,7 +163,7 @@ class DeviceAssignment:
         num_replicas: int = 1,
         device_order_mode: DeviceOrderMode = DeviceOrderMode.AUTO,
     ) -> DeviceAssignment:
-        """Gives each of some replicas a compact block of devices.
+        """Returns an assignment of a compact block of devices to each of some replicas.
 
         On TPUs the blocks and their order are TensorFlow's. Other devices have no geometry: there
         only the number of devices of a block counts, whatever its shape, and devices are taken as

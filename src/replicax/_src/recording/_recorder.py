@@ -188,7 +188,7 @@ class Recorder:
         return self._step or 0
 
     def save(self, step: int | None = None) -> str:
-        """Makes a capsule of a recorded step, by default the last one; returns its path.
+        """Makes a capsule of a recorded step, by default the last one. Returns its path.
 
         Args:
           step: the number of the step.
@@ -233,7 +233,7 @@ class Recorder:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Carries out a call of the function, and records it."""
+        """Calls the function, and records that. Returns its result."""
         self._react()
         self._begin_segment()
         assert self._step is not None

@@ -215,7 +215,7 @@ class StrategyExtended:
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Calls `fn` once per replica, as `strategy.run` does; returns the merged results."""
+        """Calls `fn` once per replica, as `strategy.run` does. Returns the merged results."""
         self._require_cross_replica(
             "call_for_each_replica", "Inside strategy.run, call the function itself."
         )
@@ -607,6 +607,9 @@ class StrategyExtended:
           args: its arguments; mirrored values are unwrapped.
           kwargs: keyword arguments, likewise.
           group: if False, the results come as tuples with one item per device.
+
+        Returns:
+          The results, as mirrored values.
         """
         self._require_cross_replica("extended.update_non_slot", USE_MERGE_CALL)
         if not callable(fn):

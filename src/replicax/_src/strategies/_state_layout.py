@@ -113,7 +113,7 @@ class StateLayout:
     def rule(
         self, mesh: ReplicaMesh, asked: object, is_mirrored: bool
     ) -> Callable[[str, tuple[int, ...]], Layout]:
-        """What chooses the layout of a new variable, when its name and shape are known."""
+        """Returns what chooses the layout of a new variable, given its name and shape."""
         return functools.partial(self.of_variable, mesh, asked, is_mirrored)
 
     def of_slot(self, primary: Variable, shape: tuple[int, ...]) -> Layout:

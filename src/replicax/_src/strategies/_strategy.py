@@ -187,7 +187,7 @@ class Strategy:
         kwargs: dict[str, Any] | None = None,
         options: RunOptions | None = None,
     ) -> Any:
-        """The older name of `run`."""
+        """Returns what `run` does, of which this is the older name."""
         _old_names.warn_of("Strategy.experimental_run_v2")
         return self.run(fn, args, kwargs, options)
 
@@ -264,7 +264,7 @@ class Strategy:
         )
 
     def gather(self, value: PyTree, axis: int) -> Any:
-        """Joins the replicas' arrays along `axis`, in replica order, into one array.
+        """Returns the replicas' arrays, joined along `axis` in replica order, as one array.
 
         >>> import numpy as np, replicax as rx
         >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -313,7 +313,7 @@ class Strategy:
     def experimental_distribute_values_from_function(
         self, value_fn: Callable[[ValueContext], Any]
     ) -> Any:
-        """A per-replica value from a function that is called once for each replica here.
+        """Returns a per-replica value; a function is called for each replica of this process.
 
         Args:
           value_fn: takes a `ValueContext` (`replica_id_in_sync_group`, `num_replicas_in_sync`) and
@@ -413,7 +413,7 @@ class Strategy:
     def distribute_datasets_from_function(
         self, dataset_fn: Callable[[InputContext], Any], options: InputOptions | None = None
     ) -> DistributedDataset:
-        """A data set for each worker, made by a function; its replicas take successive batches.
+        """Returns a data set that a function makes for each worker; replicas take turns at batches.
 
         >>> import replicax as rx
         >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -444,7 +444,7 @@ class Strategy:
     def experimental_distribute_datasets_from_function(
         self, dataset_fn: Callable[[InputContext], Any], options: InputOptions | None = None
     ) -> DistributedDataset:
-        """The older name of `distribute_datasets_from_function`."""
+        """Returns what `distribute_datasets_from_function` does; this is its older name."""
         _old_names.warn_of("Strategy.experimental_distribute_datasets_from_function")
         return self.distribute_datasets_from_function(dataset_fn, options)
 
