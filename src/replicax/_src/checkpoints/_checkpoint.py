@@ -136,7 +136,7 @@ class Checkpoint:
     # ------------------------------------------------------------------ saving
 
     def save(self, file_prefix: str | os.PathLike[str], options: object = None) -> str:
-        """Saves to `{file_prefix}-{n}`, where n counts the saves; returns that path.
+        """Saves to `{file_prefix}-{n}`, where n counts the saves. Returns that path.
 
         In a job of many workers all call it, and the first one writes. It needs the others only if
         they have something of their own to save, as sync-on-read variables: then all return when
@@ -153,7 +153,7 @@ class Checkpoint:
         return self._written(f"{prefix}-{int(self.save_counter.numpy())}")
 
     def write(self, file_prefix: str | os.PathLike[str], options: object = None) -> str:
-        """Saves to this very path, and does not count; returns the path.
+        """Saves to this very path, and does not count. Returns the path.
 
         Args:
           file_prefix: the path of the checkpoint, which is a directory.
@@ -248,7 +248,7 @@ class Checkpoint:
         partial: bool = False,
         progress: Progress | None = None,
     ) -> CheckpointLoadStatus | InitializationOnlyStatus:
-        """As `restore`, for what `write` has written: without the counter of saves."""
+        """Returns what `restore` does, for what `write` has written: without the counter."""
         return self._restore(as_path(save_path, "save_path"), partial, progress)
 
     def _restore(

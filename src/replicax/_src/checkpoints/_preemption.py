@@ -164,7 +164,7 @@ class PreemptionCheckpointHandler:
 
     @contextlib.contextmanager
     def watch_preemption_scope(self) -> Iterator[None]:
-        """Around a training loop: saves at its end if a notice came after the last step."""
+        """Context manager around a training loop: saves at its end if a notice came meanwhile."""
         yield
         while notice := self._notice_to_save_for():
             self._save_and_leave(notice)
