@@ -279,7 +279,7 @@ def _as_per_replica(value: object) -> DistributedValues:
 
 
 def _delivered(result: object, devices: tuple[Device, ...]) -> Any:
-    """`result` on exactly the destination devices."""
+    """Returns `result` on exactly the destination devices."""
     if result is None:
         raise TypeError(
             "A CrossDeviceOps' reduce_implementation returned None. Return the reduced value, for "

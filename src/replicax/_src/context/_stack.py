@@ -45,12 +45,12 @@ ReplicaId: TypeAlias = "int | Each"
 
 
 def copy_for(replica_id: ReplicaId, copies: int) -> ReplicaId:
-    """Which of so many copies a replica has: the last one serves all replicas after it."""
+    """Returns which of so many copies a replica has: the last one serves all replicas after it."""
     return EACH if replica_id is EACH else min(replica_id, copies - 1)
 
 
 def first_of(replica_id: ReplicaId) -> int:
-    """The number of the replica, or that of the first of `EACH`."""
+    """Returns the number of the replica, or that of the first of `EACH`."""
     return 0 if replica_id is EACH else replica_id
 
 
@@ -91,7 +91,7 @@ scopes_of_task: contextvars.ContextVar[tuple[object, ...]] = contextvars.Context
 
 
 def current_frame() -> Frame:
-    """The current context of this thread, as this asyncio task sees it."""
+    """Returns the current context of this thread, as this asyncio task sees it."""
     frames = thread_state.frames
     if frames and frames[-1].task_scope is None:
         return frames[-1]
@@ -119,7 +119,7 @@ def fill_world_slot(world: World) -> None:
 
 
 def world() -> World:
-    """How things are done on this thread, now."""
+    """Returns the world of this thread: how things are done here, now."""
     return thread_state.world or _eager_world[0]
 
 
@@ -129,7 +129,7 @@ def is_compiling() -> bool:
 
 
 def depth() -> int:
-    """How many contexts are entered on this thread; 0 in the default context."""
+    """Returns how many contexts are entered on this thread; 0 in the default context."""
     return len(thread_state.frames)
 
 

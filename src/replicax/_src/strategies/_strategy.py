@@ -235,7 +235,7 @@ class Strategy:
         return [array_here(x) for x in reduced]
 
     def _parts(self, value: PyTree, what: str = "reduce") -> list[Any]:
-        """What each replica has of `value`, as arrays."""
+        """Returns what each replica has of `value`, as arrays."""
         return [self._as_array(part, what) for part in self._spread(value).values]
 
     def _as_array(self, part: object, what: str) -> jax.Array:
@@ -252,7 +252,7 @@ class Strategy:
         return world().replicas.map_components(total, self._spread(value))
 
     def _spread(self, value: object) -> DistributedValues:
-        """`value` with one component per replica, also where all have the same."""
+        """Returns `value` with one component per replica, also where all have the same."""
         if isinstance(value, DistributedValues):
             return value
         return Mirrored([value] * self._extended._local_replicas)
@@ -483,7 +483,7 @@ class Strategy:
 
 
 def _groups(extended: StrategyExtended) -> list[tuple[Device, ...]]:
-    """The logical devices of the replicas of this process."""
+    """Returns the logical devices of the replicas of this process."""
     homes = [resolve(name) for name in extended.worker_devices]
     groups = {group[0]: group for group in groups_of(extended._replica_devices)}
     return [groups.get(home, (home,)) for home in homes]
