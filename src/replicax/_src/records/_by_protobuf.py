@@ -1,8 +1,8 @@
 """Examples as arrays by protobuf, whatever their form: what protobuf understands is what they mean.
 
 Numbers one by one or in several pieces, a feature or list given twice, fields that it does not
-know: all of that is allowed. What protobuf does not understand is malformed, unless nobody asked
-for it.
+know: all of that is allowed. What protobuf does not understand is malformed, unless it was
+not asked for.
 """
 
 from __future__ import annotations
