@@ -54,7 +54,7 @@ def of_first_replica(mesh: ReplicaMesh, components: Sequence[Any]) -> jax.Array:
 
 
 def of_first_worker(mesh: ReplicaMesh, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Returns the first worker's arrays, on all workers; they have the same shapes and dtypes there.
+    """Returns the first worker's arrays, on all workers, where shapes and dtypes are equal.
 
     They travel together, as words, in messages of few sizes: a model has many shapes, and would
     compile a program for each.
