@@ -72,6 +72,7 @@ def write_capsule(
     if not workers:
         raise DataLossError(f"{recording} is no recording: there is no folder worker-0 in it.")
     first = min(workers)
+    workers = _of_this_job(os.path.join(recording, f"worker-{first}"), workers)
     after, checkpoint = _nearest_checkpoint(os.path.join(recording, f"worker-{first}"), step)
     os.mkdir(target, 0o700)  # one that is there is somebody else's
     try:
@@ -111,6 +112,16 @@ def _workers_in(recording: str) -> list[int]:
     except (FileNotFoundError, NotADirectoryError):
         raise DataLossError(f"There is no recording at {recording}.") from None
     return sorted(int(match[1]) for match in matches if match)
+
+
+def _of_this_job(folder: str, workers: list[int]) -> list[int]:
+    """Returns the workers that the job has now; an earlier one in the folder had more, perhaps."""
+    try:
+        with open(os.path.join(folder, DESCRIPTION), "rb") as file:
+            count = json.load(file)["layout"]["workers"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return workers
+    return [each for each in workers if not is_count(count) or each < count]
 
 
 def _nearest_checkpoint(folder: str, step: int) -> tuple[int, str]:
@@ -257,20 +268,15 @@ class Recorded:
         return self.descriptions[0]["layout"]
 
     def of(self, number: int) -> list[Step]:
-        """Returns what each worker recorded of a step."""
-        missing = [
-            worker
-            for worker, steps in zip(self.workers, self.steps, strict=True)
-            if number not in steps
-        ]
-        if missing:
+        """Returns what each worker recorded of a step; nothing of one that was lost before."""
+        if number not in self.steps[0]:
             here = sorted(self.steps[0])
             span = f"It has steps {here[0]} to {here[-1]}" if here else "It has no steps"
             raise DataLossError(
-                f"The capsule {self.path} has nothing of step {number} of worker {missing[0]}. "
-                f"{span}, after a checkpoint of step {self.after}."
+                f"The capsule {self.path} has nothing of step {number} of worker "
+                f"{self.workers[0]}. {span}, after a checkpoint of step {self.after}."
             )
-        return [steps[number] for steps in self.steps]
+        return [steps.get(number) or Step(number) for steps in self.steps]
 
     def argument(self, number: int, index: int) -> Any:
         """Returns an argument that was kept, with the parts of the replicas of all workers."""

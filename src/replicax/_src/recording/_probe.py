@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import os
 import statistics
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, final
 
 import jax
@@ -28,6 +29,8 @@ from replicax._src.cluster import current_membership
 from replicax._src.context import get_replica_context, get_strategy
 from replicax._src.divergence import check_replicas, sum_of_bits
 from replicax._src.functions import Discarding, Proceed, Substitute
+from replicax._src.recording._inputs import from_line
+from replicax._src.recording._others import who_waited
 from replicax._src.recording._traps import Finding, Traps
 from replicax._src.strategies import Strategy
 from replicax._src.training import gradient_watchers
@@ -62,6 +65,7 @@ class Probe:
         self._seconds: collections.deque[float] = collections.deque(maxlen=_MEDIAN_OF)
         self._steps = 0
         self._gradients: _Gradients | None = None
+        self._names: Sequence[str] = ()
 
     # ------------------------------------------------------------------ in the program
 
@@ -174,19 +178,43 @@ class Probe:
         times: dict[str, float],
     ) -> Finding | None:
         """Returns what is wrong with a step; None if nothing is."""
-        finding = self._bad_value(step, results, names, figures) if self._looks else None
+        self._names = names
+        finding = self._bad_value(step, results, figures) if self._looks else None
         return finding or self._slow(step, times)
+
+    def of_all(self, finding: Finding, lines: Mapping[int, dict[str, Any]]) -> Finding:
+        """Returns a finding as it is with what all workers have recorded of the step.
+
+        A bad gradient of one worker makes the variables of all of them bad; and who finds that a
+        step was slow has often waited for another.
+        """
+        if finding.kind == "slow":
+            return dataclasses.replace(
+                finding, text=finding.text + who_waited(lines, finding.excess)
+            )
+        figures = [line.get("figures", {}) for _, line in sorted(lines.items())]
+        if finding.kind != "value" or not all(PEAKS in each for each in figures):
+            return finding
+        rows = [from_line(each[PEAKS]) for each in figures]
+        if len({each.shape for each in rows}) != 1:
+            return finding
+        found = self._bad_value(finding.step, (), {PEAKS: np.concatenate(rows)}, sorted(lines))
+        return found or finding
 
     def _bad_value(
         self,
         step: int,
         results: Sequence[Sequence[Any]],
-        names: Sequence[str],
         figures: dict[str, np.ndarray],
+        workers: Sequence[int] | None = None,
     ) -> Finding | None:
+        """Finds a bad value among the figures of this worker, or those of `workers`."""
+        names = self._names
         bound = np.inf if self._traps.bound is None else self._traps.bound
         peaks = figures[PEAKS]
-        first = _first_replica_here(peaks.shape[0])
+        here = _worker()
+        each_has = peaks.shape[0] // len(workers or (here,))
+        replicas = [w * each_has + i for w in workers or (here,) for i in range(each_has)]
         said = " Its updates were discarded." if self._discards else ""
         line = "" if self._gradients is None else self._gradients.line
         where = f" (given to the optimizer at {line})" if line else ""
@@ -203,7 +231,8 @@ class Probe:
             return Finding(
                 step,
                 "value",
-                f"{what} on replica {first + replica}{at} {_said(value)}{more}.{said}",
+                f"{what} on replica {replicas[replica]}{at} {_said(value)}{more}.{said}",
+                replicas[replica] // each_has,
             )
         for index, parts in enumerate(results):
             for replica, part in enumerate(parts):
@@ -212,7 +241,7 @@ class Probe:
                     continue
                 peak = np.max(np.abs(array.astype(np.float64)))
                 if not peak < bound:
-                    on = f" of replica {first + replica}" if len(parts) > 1 else ""
+                    on = f" of replica {replicas[replica]}" if len(parts) > 1 else ""
                     return Finding(step, "value", f"result {index}{on} {_said(peak)}.{said}")
         return None
 
@@ -234,9 +263,10 @@ class Probe:
         return Finding(
             step,
             "slow",
-            f"it took {seconds:.3g} s, {seconds / median:.0f} times the median of {median:.3g} s; "
-            "the step itself was at work, or waited for other workers. Before it, this worker's "
-            f"own program took {times['idle']:.3g} s to call it.",
+            f"it took {seconds:.3g} s, {seconds / median:.0f} times the median of {median:.3g} s, "
+            f"from the call on; this program called it {times['idle']:.3g} s after the step "
+            "before.",
+            excess=seconds - median,
         )
 
     def copies_at(self, step: int) -> Finding | None:
@@ -345,6 +375,6 @@ def _said(value: float) -> str:
     return f"is not finite ({value})"
 
 
-def _first_replica_here(count: int) -> int:
+def _worker() -> int:
     membership = current_membership()
-    return 0 if membership is None else membership.worker * count
+    return 0 if membership is None else membership.worker

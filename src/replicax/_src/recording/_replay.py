@@ -200,20 +200,35 @@ class Replay:
         )
 
 
-def recorded_results(steps: Sequence[Step]) -> list[list[np.ndarray]] | None:
-    """Returns the small results of a step that all workers recorded, joined over their replicas."""
+def recorded_results(
+    steps: Sequence[Step], counts: Sequence[int] = ()
+) -> list[list[np.ndarray]] | None:
+    """Returns the small results of a step that all workers recorded, joined over their replicas.
+
+    Args:
+      steps: what each worker recorded.
+      counts: of how many replicas a replay has each result, if there is one.
+    """
+    by_worker = [
+        [[bits_of(from_line(part)) for part in parts] for parts in step.results]
+        for step in steps
+        if step.results is not None
+    ]
+    if not by_worker or len({len(each) for each in by_worker}) > 1:
+        return None
     found: list[list[np.ndarray]] = []
-    for step in steps:
-        if step.results is None:
+    for index, of_each in enumerate(zip(*by_worker, strict=True)):
+        joined = [part for parts in of_each for part in parts]
+        # What is the same on all workers was recorded by each of them.
+        is_one = all(len(parts) == 1 for parts in of_each) and (
+            counts[index] == 1
+            if index < len(counts)
+            else len({part.tobytes() for part in joined}) == 1
+        )
+        if not is_one and len(by_worker) < len(steps):
             return None
-        for index, parts in enumerate(step.results):
-            arrays = [bits_of(from_line(part)) for part in parts]
-            if index == len(found):
-                found.append([])
-            found[index] += arrays
-    # What is the same on all workers was recorded by each of them.
-    alone = [len(parts) == 1 for parts in steps[0].results or ()]
-    return [parts[:1] if one and len(steps) > 1 else parts for parts, one in zip(found, alone)]
+        found.append(joined[:1] if is_one else joined)
+    return found
 
 
 def other_bits(
@@ -250,7 +265,7 @@ def compared(
 ) -> Replayed:
     """Compares what a step gave with what was recorded of it."""
     results = [[bits_of(part) for part in parts] for parts in small_results(result)]
-    recorded = recorded_results(steps)
+    recorded = recorded_results(steps, [len(parts) for parts in results])
     if recorded is None:
         return Replayed(step, result, results, None, None, 0.0)
     shapes = [[(part.dtype, part.shape) for part in parts] for parts in results]
