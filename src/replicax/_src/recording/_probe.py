@@ -33,7 +33,7 @@ from replicax._src.recording._inputs import from_line
 from replicax._src.recording._others import who_waited
 from replicax._src.recording._traps import Finding, Traps
 from replicax._src.strategies import Strategy
-from replicax._src.training import gradient_watchers
+from replicax._src.training import gradient_watchers, metric_watchers
 from replicax._src.values import DistributedValues, is_leaf
 from replicax._src.variable import (
     DistributedVariable,
@@ -44,24 +44,28 @@ from replicax._src.variable import (
 
 _MEDIAN_OF = 101  # steps
 _FIRST_STEPS = 10  # of which nothing is said about time: they compile
-PEAKS, BITS = "largest", "bits"
+PEAKS, BITS, WHOLE = "largest", "bits", "gradient of "
 
 
 @final
 class Probe:
     """Looks at the steps of one function."""
 
-    def __init__(self, traps: Traps, checkpoint: Checkpoint, discards: bool):
+    def __init__(
+        self, traps: Traps, checkpoint: Checkpoint, discards: bool, is_replay: bool = False
+    ):
         """
         Args:
           traps: what to look for.
           checkpoint: what the program has.
           discards: whether the updates of a bad step are discarded.
+          is_replay: whether all that traps can see is wanted, and the gradients themselves.
         """
         self._traps = traps
         self._checkpoint = checkpoint
         self._discards = discards
-        self._looks = traps.finite or traps.bound is not None or traps.bits
+        self._is_replay = is_replay
+        self._looks = traps.finite or traps.bound is not None or traps.bits or is_replay
         self._seconds: collections.deque[float] = collections.deque(maxlen=_MEDIAN_OF)
         self._steps = 0
         self._gradients: _Gradients | None = None
@@ -81,7 +85,9 @@ class Probe:
             return proceed(body, args, kwargs), None
         if self._gradients is None:
             strategy = strategy_of(self._checkpoint)
-            self._gradients = _Gradients(self._variables(), strategy, self._traps.bits)
+            self._gradients = _Gradients(
+                self._variables(), strategy, self._traps.bits, self._is_replay
+            )
 
         def watched(*args: object, **kwargs: object) -> Any:
             assert self._gradients is not None
@@ -93,7 +99,7 @@ class Probe:
         if self._discards:
             substitute = Discarding(watched, lambda: variables_in(self._checkpoint))
         result, names, figures, *_ = proceed(substitute, args, kwargs)
-        return result, (names, *figures)
+        return result, (names, figures)
 
     def seen(
         self,
@@ -119,7 +125,7 @@ class Probe:
         """Computes what is looked at, in cross-replica context."""
         assert self._gradients is not None
         gradients = self._gradients
-        by_name = self._variables()
+        by_name = self._variables() | gradients.metrics
         variables = list(by_name.values())
         strategy = strategy_of(self._checkpoint) or get_strategy()
         floats = [leaf for leaf in _tree.leaves_of(result, is_leaf) if _is_floating(leaf)]
@@ -127,13 +133,15 @@ class Probe:
 
         def on_replica(*floats: jax.Array) -> tuple[Any, ...]:
             values = [variable.read_value() for variable in variables]
-            found = tuple(
-                jnp.concatenate([_each(function, values), seen.read_value()])
-                for function, seen in gradients.figures
-            )
+            found: dict[str, Any] = {
+                name: jnp.concatenate([_each(function, values), seen.read_value()])
+                for name, (function, seen) in gradients.figures.items()
+            }
+            if gradients.whole:
+                found[WHOLE] = [each.read_value() for each in gradients.whole]
             if not self._discards:
                 return (found,)
-            all_peaks = jnp.concatenate([found[0], _each(_peak, floats)])
+            all_peaks = jnp.concatenate([found[PEAKS], _each(_peak, floats)])
             # A NaN is not below anything.
             bad = ~jnp.all(all_peaks < bound)
             context = get_replica_context()
@@ -147,27 +155,17 @@ class Probe:
 
     # ------------------------------------------------------------------ on the host
 
-    def gradients_in(self, figures: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the largest value of each gradient on each replica, by variable."""
-        if self._gradients is None or PEAKS not in figures:
-            return {}
-        names = self._gradients.names
-        first = figures[PEAKS].shape[1] - len(names)
-        return {name: figures[PEAKS][:, first + index] for index, name in enumerate(names)}
-
     def on_host(self, figures: tuple[Any, ...] | None) -> dict[str, np.ndarray]:
-        """Returns what was computed; waits for it."""
+        """Returns what was computed, with a row for each replica; waits for it."""
         if figures is None:
             return {}
-        names, *arrays = figures
-        del names
-        parts = [
-            list(each.values) if isinstance(each, DistributedValues) else [each] for each in arrays
-        ]
-        return {
-            name: np.stack([np.asarray(part) for part in each])
-            for name, each in zip((PEAKS, BITS), parts, strict=False)
-        }
+        _, by_name = figures
+        found = {name: _rows(by_name[name]) for name in (PEAKS, BITS) if name in by_name}
+        if WHOLE in by_name:
+            assert self._gradients is not None
+            for name, gradient in zip(self._gradients.names, by_name[WHOLE], strict=True):
+                found[f"{WHOLE}{name}"] = _rows(gradient)
+        return found
 
     def finding(
         self,
@@ -227,7 +225,7 @@ class Probe:
             others = sorted({each[0] for each in bad} - {name})
             more = f", and {len(others)} more: {', '.join(others[:4])}" if others else ""
             at = where if name.startswith("the gradient of ") else ""
-            what = name if at else f"variable {name!r}"
+            what = name if at or name.startswith("metric ") else f"variable {name!r}"
             return Finding(
                 step,
                 "value",
@@ -281,6 +279,15 @@ class Probe:
         return None
 
 
+def gradients_in(figures: dict[str, np.ndarray]) -> dict[str, list[np.ndarray]]:
+    """Returns each gradient on each replica, by variable."""
+    return {
+        name.removeprefix(WHOLE): list(rows)
+        for name, rows in figures.items()
+        if name.startswith(WHOLE)
+    }
+
+
 def variables_by_name(checkpoint: Checkpoint) -> dict[str, Variable]:
     """Returns the variables of a checkpoint; where names are not unique, by their path in it."""
     found = named_variables_in(checkpoint)
@@ -302,35 +309,53 @@ def strategy_of(checkpoint: Checkpoint) -> Strategy | None:
 class _Gradients:
     """What replicas have given to optimizers in this step: a number or two for each variable."""
 
-    def __init__(self, variables: dict[str, Variable], strategy: Strategy | None, bits: bool):
+    def __init__(
+        self,
+        variables: dict[str, Variable],
+        strategy: Strategy | None,
+        bits: bool,
+        whole: bool,
+    ):
         self.names = list(variables)
+        self.metrics: dict[str, Variable] = {}
+        """The sums of metrics that the step adds to."""
         self._places = {id(each): index for index, each in enumerate(variables.values())}
         self.line = ""
 
-        def own(name: str, dtype: DTypeLike) -> Any:
+        def own(name: str, shape: Sequence[int], dtype: DTypeLike) -> Any:
             return Variable(
-                jnp.zeros(len(variables), dtype),
+                jnp.zeros(shape, dtype),
                 trainable=False,
                 name=name,
                 synchronization=VariableSynchronization.ON_READ,
                 aggregation=VariableAggregation.SUM,
             )
 
+        count = (len(variables),)
         with contextlib.nullcontext() if strategy is None else strategy.scope():
-            self.figures: list[tuple[Callable[[Any], Any], Any]] = [
-                (_peak, own("largest_gradients", jnp.result_type(float)))
-            ]
+            self.figures: dict[str, tuple[Callable[[Any], Any], Any]] = {
+                PEAKS: (_peak, own("largest_gradients", count, jnp.result_type(float)))
+            }
             if bits:
-                self.figures.append((sum_of_bits, own("bits_of_gradients", jnp.uint32)))
+                self.figures[BITS] = (sum_of_bits, own("bits_of_gradients", count, jnp.uint32))
+            self.whole = [
+                own("gradient", each.shape, each.dtype) for each in variables.values() if whole
+            ]
 
     @contextlib.contextmanager
     def watching(self) -> Generator[None]:
-        """Inside the block, gradients are looked at."""
+        """Inside the block, gradients and metrics are looked at."""
         gradient_watchers.append(self._seen)
+        metric_watchers.append(self._added)
         try:
             yield
         finally:
             gradient_watchers.remove(self._seen)
+            metric_watchers.remove(self._added)
+
+    def _added(self, weight: Variable) -> None:
+        if jnp.issubdtype(weight.dtype, jnp.floating):
+            self.metrics.setdefault(f"metric {weight.name}", weight)
 
     def _seen(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         found = [
@@ -345,7 +370,9 @@ class _Gradients:
         places = [place for place, _ in found]
         arrays = [gradient for _, gradient in found]
         is_all = places == list(range(len(self.names)))
-        for function, seen in self.figures:
+        for place, gradient in found if self.whole else ():
+            self.whole[place].assign(gradient)
+        for function, seen in self.figures.values():
             values = _each(function, arrays)
             if not is_all:  # of another optimizer, or of variables that have none
                 values = seen.read_value().at[jnp.asarray(places)].set(values)
@@ -360,6 +387,11 @@ def _each(function: Callable[[Any], Any], arrays: Sequence[Any]) -> Any:
 def _peak(array: jax.Array) -> jax.Array:
     # As wide as JAX has them: what is finite there is finite here.
     return jnp.max(jnp.abs(array), initial=0).astype(jnp.result_type(float))
+
+
+def _rows(value: object) -> np.ndarray:
+    parts = list(value.values) if isinstance(value, DistributedValues) else [value]
+    return np.stack([np.asarray(part) for part in parts])
 
 
 def _is_floating(leaf: object) -> bool:

@@ -154,10 +154,16 @@ class Recorder:
         self._step: int | None = None
         self._on_disk = (-1, None)
         self._is_closed = False
+        self._is_by_argument = False
         self._has_stopped = False
         self._writer: threading.Thread | None = None
-        self._probe = Probe(self._traps, self._checkpoint, discards=on_trap == "skip")
         replaying = replaying_now()
+        self._probe = Probe(
+            self._traps,
+            self._checkpoint,
+            discards=on_trap == "skip",
+            is_replay=replaying is not None,
+        )
         if replaying is not None:
             self._is_closed = True
             replaying.take_over(checkpoint, found, self._probe)
@@ -233,6 +239,13 @@ class Recorder:
             if error is None:
                 raise
 
+    def _recorded_by_argument(self, elements: Elements) -> None:
+        """Notes that the program itself makes no recorder; `elements` has seen all of its data."""
+        self._is_by_argument = True
+        if not self._is_closed:
+            delivery_watchers.remove(self._elements.delivered)
+            self._elements = elements
+
     # ------------------------------------------------------------------ each call
 
     def called(
@@ -295,6 +308,7 @@ class Recorder:
             self._ring.forget(start)
             self._checkpoint.write(start)
         described = _description(self._checkpoint, self._function)
+        described["by_argument"] = self._is_by_argument
         write_private(
             os.path.join(self._ring.folder, DESCRIPTION), json.dumps(described, indent=1).encode()
         )
@@ -443,6 +457,13 @@ def _write(
         for index, each in enumerate(call.inputs)
     ]
     line: dict[str, Any] = {"step": call.step, "inputs": inputs}
+    positions = {
+        str(index): each.position
+        for index, each in enumerate(call.inputs)
+        if isinstance(each, Kept) and each.position is not None
+    }
+    if positions:
+        line["positions"] = positions
     if call.structure is not None:
         line["structure"] = call.structure
     if call.error is not None:
