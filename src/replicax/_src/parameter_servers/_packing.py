@@ -48,7 +48,7 @@ class ForeignOptimizer(Referred):
         """What the servers know it by, and the variables that it updates; None if not built."""
 
     @abc.abstractmethod
-    def build(self, variables: list[Variable]) -> None:
+    def build(self, variables: Variable | list[Variable]) -> None:
         """Makes its state, on the servers."""
 
     @override

@@ -391,7 +391,7 @@ def _with_our_data(original: Original, model: Model, *args: object, **kwargs: ob
         raise TypeError(f"{original.__qualname__}() {error}") from None
     del given["self"]
     given.update(given.pop("kwargs", {}))
-    if _on_servers.is_on_servers(strategy):
+    if strategy is not None and _on_servers.is_on_servers(strategy):
         given = _scheduled_steps.readable(model, strategy, given, original.__name__)
         return _in_own_strategy(original, model, **given)
     given = _batches.readable(given, strategy)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
 from keras.src import backend
@@ -153,7 +153,7 @@ def _state_of(value: object) -> dict[str, Any]:
     return state
 
 
-def _new(kind: type) -> Any:
+def _new(kind: Any) -> Any:
     return kind.__new__(kind)
 
 
@@ -168,8 +168,8 @@ def _set_tracker(value: Any, state: dict[str, Any]) -> None:
 
 def _fill(value: Any, state: tuple[dict[str, Any], Any]) -> None:
     vars(value).update(state[0])
-    kind: Any = dict if isinstance(value, dict) else list if isinstance(value, list) else set
-    (list.extend if kind is list else kind.update)(value, state[1])
+    kind: Any = next(each for each in (list, dict, set) if isinstance(value, each))
+    (kind.extend if kind is list else kind.update)(value, state[1])
 
 
 # ---------------------------------------------------------------------- optimizers
@@ -211,11 +211,12 @@ class Served(ForeignOptimizer):
             return self._state
 
     @override
-    def build(self, variables: Iterable[rx.Variable]) -> None:
+    def build(self, variables: rx.Variable | list[rx.Variable]) -> None:
         optimizer = self._optimizer()
         assert optimizer is not None  # a function that runs has it
         if not optimizer.built:
-            given = [_of_keras[id(variable)] for variable in variables]
+            each = [variables] if isinstance(variables, rx.Variable) else variables
+            given = [_of_keras[id(variable)] for variable in each]
             with backend.name_scope(optimizer.name, caller=optimizer):
                 optimizer.build(given)
             optimizer.built = True

@@ -20,6 +20,7 @@ from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sampl
 import replicax as rx
 from replicax._src._typing import PyTree, override
 from replicax._src.functions import Function
+from replicax._src.integrations.keras._batches import DatasetAdapter
 from replicax._src.parameter_servers import ClusterCoordinator, PerWorkerValues, RemoteValue
 from replicax._src.strategies import Strategy
 
@@ -113,7 +114,8 @@ def function(
 
     on_worker.__qualname__ = f"{name} of the model {model.name!r}"
     coordinator = coordinator_of(strategy)
-    steps = _Steps(coordinator, _AHEAD * len(strategy.extended.workers))
+    workers = len(coordinator.strategy.extended.workers)
+    steps = _Steps(coordinator, _AHEAD * workers)
     if name == "predict_step":
         return _each_by_itself(coordinator, on_worker)
     object.__setattr__(model, _PENDING, [*getattr(model, _PENDING, ()), steps])
@@ -237,7 +239,7 @@ def readable(
     for name, count in steps.items():
         data = given.get(name)
         if isinstance(data, rx.data.Dataset):
-            found[name] = _plain(data)
+            found[name] = DatasetAdapter(data)
             continue
         if callable(data) and not hasattr(data, "__getitem__") and not hasattr(data, "__iter__"):
             data = coordinator_of(strategy).create_per_worker_dataset(data)
@@ -256,12 +258,6 @@ def readable(
         _build(model, strategy, data)
         found[name] = OfWorkers(data)
     return found
-
-
-def _plain(data: Any) -> Any:
-    from replicax._src.integrations.keras._batches import DatasetAdapter
-
-    return DatasetAdapter(data)
 
 
 def _build(model: Model, strategy: Strategy, data: PerWorkerValues) -> None:

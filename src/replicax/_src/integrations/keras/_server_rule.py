@@ -154,7 +154,7 @@ class _Update:
         new_values, new = optimizer.stateless_apply(given, gradients, values)
         own: list[dict[str, Any]] = [{} for _ in values]
         after = dict(shared)
-        for (of, label), value, old in zip(kinds, new, given, strict=True):
-            (after if of is None else own[of])[label] = value.astype(old.dtype)
+        for (of, label), value in zip(kinds, new, strict=True):
+            (after if of is None else own[of])[label] = value
         after[COUNT] = shared[COUNT]
         return list(new_values), own, after
