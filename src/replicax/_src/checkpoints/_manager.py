@@ -63,6 +63,10 @@ def _require_hours(hours: object) -> None:
         raise ValueError(f"`keep_checkpoint_every_n_hours` must be at least 0; got {hours}.")
 
 
+manager_watchers: list[Callable[[CheckpointManager], None]] = []
+"""Called with each manager that is made: a recorder may wait for one."""
+
+
 class CheckpointManager:
     """Saves a checkpoint again and again, keeps the last few, and finds the latest.
 
@@ -166,6 +170,8 @@ class CheckpointManager:
         self._init_fn = init_fn
         self._asynchronous = asynchronous
         self._background = Background()
+        for watcher in manager_watchers:
+            watcher(self)
         self._last_step = last_checkpoint_step
         self._clock = Clock(self._directory, self._name)
         self._verified: str | None = None  # the path of the latest one, if it is known to be whole

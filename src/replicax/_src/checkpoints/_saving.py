@@ -20,6 +20,7 @@ from typing import Any, final
 
 import numpy as np
 
+from replicax._src._errors import UnavailableError
 from replicax._src.checkpoints import _folder, _job
 from replicax._src.checkpoints._arrays import write_arrays
 from replicax._src.checkpoints._elsewhere import WrittenElsewhere
@@ -256,6 +257,11 @@ class Save:
 
 
 def _is_about_writing(error: BaseException) -> bool:
-    """Errors of the file system: Python's, and TensorStore's, which has its own texts for them."""
+    """Errors of the file system: Python's, and TensorStore's, which has its own texts for them.
+
+    A parameter server that was lost meanwhile is none.
+    """
+    if isinstance(error, UnavailableError):
+        return False
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, OSError) or any(f.name in ("write_arrays",) for f in frames)

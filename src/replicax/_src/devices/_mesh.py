@@ -44,7 +44,7 @@ from replicax._src.devices._layout import PLAIN, Layout, prime_factors
 from replicax._src.devices._names import short_name
 from replicax._src.devices._packing import BETWEEN_WORKERS, IN_ONE_PROCESS, Packing
 from replicax._src.devices._placement import put
-from replicax._src.devices._replicas import Coworkers, ReplicaDevices, groups_of
+from replicax._src.devices._replicas import Beginning, Coworkers, ReplicaDevices, groups_of
 
 REPLICA_AXIS = "replica"
 _WHOLE = PartitionSpec()  # every replica gets and gives buffers of its own
@@ -313,8 +313,17 @@ class ReplicaMesh(Launches):
         """
 
     @abc.abstractmethod
-    def from_first_worker(self, value: jax.Array, what: str) -> jax.Array:
-        """Returns the first worker's `value`; `what` it is has to be the same on all."""
+    def begin_together(self, beginning: Beginning, what: str) -> None:
+        """Lets it begin with the first worker's value: at once, or when that is known.
+
+        Args:
+          beginning: what begins.
+          what: says what it is, the same on all workers.
+        """
+
+    @abc.abstractmethod
+    def await_beginning(self, beginning: Beginning) -> None:
+        """Waits until it has begun."""
 
     @abc.abstractmethod
     def collected(self, array: jax.Array) -> jax.Array:
@@ -364,8 +373,12 @@ class LocalMesh(ReplicaMesh):
         return ""
 
     @override
-    def from_first_worker(self, value: jax.Array, what: str) -> jax.Array:
-        return value
+    def begin_together(self, beginning: Beginning, what: str) -> None:
+        beginning.begin(beginning.value)
+
+    @override
+    def await_beginning(self, beginning: Beginning) -> None:
+        pass
 
     @override
     def collected(self, array: jax.Array) -> jax.Array:
@@ -430,8 +443,17 @@ class MeshOverWorkers(ReplicaMesh):
         return f"{name} ({zlib.crc32(text.encode()):08x})"
 
     @override
-    def from_first_worker(self, value: jax.Array, what: str) -> jax.Array:
-        return self._coworkers.value_of_first(self, value, what)
+    def begin_together(self, beginning: Beginning, what: str) -> None:
+        self._coworkers.begin_together(self, beginning, what)
+
+    @override
+    def await_beginning(self, beginning: Beginning) -> None:
+        self._coworkers.await_beginning(beginning)
+
+    @override
+    def wait_for(self, inputs: PyTree) -> None:
+        self._coworkers.settle_beginnings()
+        super().wait_for(inputs)
 
     @override
     def collected(self, array: jax.Array) -> jax.Array:

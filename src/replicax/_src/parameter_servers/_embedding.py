@@ -110,6 +110,7 @@ def embedding_lookup(
       max_norm: rows with a larger norm are scaled down to it. Not for tables on servers.
       name: kept for ported code.
     """
+    params = getattr(params, "__rx_variable__", params)  # of Keras's
     if isinstance(params, ServerVariable | ShardedVariable):
         if max_norm is not None:
             raise ValueError(

@@ -29,6 +29,11 @@ class RemoteValue(Referred):
         self._held: tuple[Any, bytes | int] | None = None
         self._error: BaseException | None = None
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the function has ended, or will not run."""
+        return self._is_there.is_set()
+
     def set(self, result: bytes | int, large: object) -> None:
         """The function has returned.
 

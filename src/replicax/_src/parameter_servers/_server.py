@@ -75,6 +75,7 @@ class ParameterServer:
         jax.config.update("jax_platforms", "cpu")
         # Its programs are small: another thread costs more than it saves.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
+        os.environ.setdefault("KERAS_BACKEND", "jax")  # for what may be sent here
         self._index = index
         self._held: dict[Key, Held] = {}
         self._optimizers: dict[str, ServerOptimizer] = {}

@@ -191,7 +191,7 @@ class StrategyExtended:
         """What `strategy.scope()` returns."""
         if self._is_planned:
             return PlannedScope(self._strategy, self._replica_devices[0])
-        return StrategyScope(self._strategy)
+        return self._sync_group.scope(self._strategy)
 
     @property
     def _is_planned(self) -> bool:

@@ -214,7 +214,11 @@ class PartBuffers(Storage):
         return PartBuffers(self.mesh, self.mesh.spread(array, layout))
 
 
+def kind_for(layout: Layout) -> type[Storage]:
+    """Returns the class of the storage of a variable that is laid out like this."""
+    return ReplicaBuffers if layout.replica_dim is None else PartBuffers
+
+
 def buffers_for(mesh: ReplicaMesh, layout: Layout, array: jax.Array) -> Storage:
     """Returns the storage of a new variable that is laid out like this."""
-    kind = ReplicaBuffers if layout.replica_dim is None else PartBuffers
-    return kind.holding(mesh, array)
+    return kind_for(layout).holding(mesh, array)

@@ -48,12 +48,12 @@ from replicax._src.values import (
     OneBuffer,
     PerReplica,
     array_here,
-    buffers_for,
     value_of_buffers,
 )
 from replicax._src.variable import _creator, _policy
 from replicax._src.variable._policy import Change, VariableAggregation, VariableSynchronization
 from replicax._src.variable._scatter import Scatter
+from replicax._src.variable._start import Start
 from replicax._src.variable._variable import UPDATING, Variable, changed
 
 _REDUCE_OPS = {
@@ -82,6 +82,10 @@ class ComponentVariable(Variable):
     @property
     def _looks_left(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._container._looks_left
+
+    @override
+    def _catch_up(self) -> None:
+        self._container._catch_up()
 
     @property
     def _template(self) -> Any:
@@ -162,8 +166,10 @@ class DistributedVariable(DistributedValues, Variable):  # pyright: ignore  # bo
     def _start(self, mesh: ReplicaMesh | None, value: jax.Array) -> None:
         assert mesh is not None
         kind = f"{self._synchronization.name}, {self._aggregation.name}"
-        value = mesh.from_first_worker(value, f"variable {self._name!r} ({kind})")
-        self._stored = buffers_for(mesh, self._layout, mesh.spread(value, self._layout))
+        start = Start(mesh, self._layout, value)
+        mesh.begin_together(start, f"variable {self._name!r} ({kind})")
+        self._stored = start.now
+        self._looks_left = 0 if self._stored.is_settled else 1
 
     @property
     def values(self) -> tuple[ComponentVariable, ...]:

@@ -18,15 +18,14 @@ import functools
 import math
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, final
 
 import jax
 import jax.numpy as jnp
 
 from replicax._src._jax_internals import local_shards, uncommitted
 from replicax._src._typing import override
-from replicax._src.context import ReplicaId
-from replicax._src.values import Storage
+from replicax._src.values import Storage, UnsettledStorage
 
 if TYPE_CHECKING:
     from replicax._src.variable._variable import Variable
@@ -186,11 +185,10 @@ def _forget(state: weakref.ReferenceType[ProgramState], index: int, _: object) -
 
 
 @final
-class StateSlot(Storage):
+class StateSlot(UnsettledStorage):
     """The storage of a variable whose value is among the results of a program."""
 
     __slots__ = ("_index", "_kind", "_state", "mesh")
-    is_settled: ClassVar[bool] = False
     exclusive = True
 
     def __init__(self, state: ProgramState, index: int, before: Storage):
@@ -210,10 +208,6 @@ class StateSlot(Storage):
     def kind(self) -> type[Storage]:
         return self._kind
 
-    @override
-    def component(self, replica_id: ReplicaId) -> Any:
-        return self.settled().component(replica_id)
-
     @property
     @override
     def assembled(self) -> Any:
@@ -228,20 +222,6 @@ class StateSlot(Storage):
     @override
     def look(self) -> jax.ShapeDtypeStruct:
         return self._state.look(self._index)
-
-    @property
-    @override
-    def copies(self) -> int:
-        return self._kind.holding(self.mesh, None).copies
-
-    @property
-    @override
-    def has_parts_elsewhere(self) -> bool:
-        return self._kind.holding(self.mesh, None).has_parts_elsewhere
-
-    @override
-    def for_host(self) -> Any:
-        return self.settled().for_host()
 
     @override
     def settled(self) -> Storage:

@@ -146,7 +146,7 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         return None
 
     _layout: Layout = PLAIN
-    _looks_left: int = 0  # how often a checkpoint may still be asked for its value
+    _looks_left: int = 0  # how often others may still have to be asked for its first value
     _stored: Any  # the `Storage`; `_buffers` also sees what a compiled function did
 
     def __init__(
@@ -259,7 +259,8 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         return world().read(self)
 
     def _catch_up(self) -> None:
-        """Takes over the value that a checkpoint may have for this variable."""
+        """Takes over the value that the first worker, or a checkpoint, may have for it."""
+        self._stored.arrive()  # not under the lock
         with UPDATING:
             _late_values.take_over(self)
 
