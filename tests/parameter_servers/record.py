@@ -1,12 +1,13 @@
 """Records what TensorFlow's own strategy does, in `recorded/facts.json`.
 
-Run with a Python that has TensorFlow 2.21: `python tests/parameter_servers/record.py`. The cluster is
-in this process: two `tf.distribute.Server`s of each kind. For retries there is another one, whose
-workers are processes that can be killed.
+Run with a Python that has TensorFlow 2.21: `python tests/parameter_servers/record.py`. The cluster
+is in this process: two `tf.distribute.Server`s of each kind. For retries there is another one,
+whose workers are processes that can be killed.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 
+import importlib
 import json
 import os
 import signal
@@ -15,11 +16,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-import numpy as np
-import tensorflow as tf
-
+tf: Any = importlib.import_module("tensorflow")
 facts = {}
 coordinators = tf.distribute.coordinator
 partitioners = tf.distribute.experimental.partitioners
@@ -101,11 +103,12 @@ def variables(strategy):
     }
     facts["table_read"] = tf.convert_to_tensor(table).numpy().tolist()
     facts["lookup"] = tf.nn.embedding_lookup(table, [4, 0, 4]).numpy().tolist()
-    table.assign(np.ones((5, 2)))
-    table.assign_add(2 * np.ones((5, 2)))
-    table.assign_sub(0.5 * np.ones((5, 2)))
+    ones = np.ones((5, 2), np.float32)
+    table.assign(ones)
+    table.assign_add(2 * ones)
+    table.assign_sub(0.5 * ones)
     facts["table_assigned"] = tf.convert_to_tensor(table).numpy().tolist()
-    facts["assign_wrong_shape"] = error(lambda: table.assign(np.ones((4, 2))))
+    facts["assign_wrong_shape"] = error(lambda: table.assign(ones[:4]))
     facts["table_slice"] = table[1:4].numpy().tolist()
     rows = tf.IndexedSlices(tf.constant([[1.0, 1.0], [5.0, 5.0]]), tf.constant([0, 4]))
     table.scatter_add(rows)
@@ -246,25 +249,22 @@ def mistakes(strategy, coordinator):
 
 def updates(strategy):
     """Optimizers, with gradients of rows and of all."""
-    table = np.linspace(0, 1.1, 12, dtype=np.float32).reshape(6, 2)
     kinds = {
-        "sgd": lambda: tf.compat.v1.train.GradientDescentOptimizer(0.5),
-        "adagrad": lambda: tf.compat.v1.train.AdagradOptimizer(0.5),
+        "sgd": lambda: tf.keras.optimizers.SGD(0.5),
+        "adagrad": lambda: tf.keras.optimizers.Adagrad(0.5, initial_accumulator_value=0.1),
+        "adam": lambda: tf.keras.optimizers.Adam(0.5),
     }
-    found = facts["optimizers"] = {}
+    facts["sparse"] = {}
     for name, make in kinds.items():
         for form in ("sparse", "dense"):
-            with strategy.scope():
-                variable = tf.Variable(table[:1])
-            del variable
-            variable = tf.Variable(table)
+            variable = tf.keras.Variable(np.linspace(0, 1.1, 12, dtype=np.float32).reshape(6, 2))
             optimizer = make()
-            ids = tf.constant([0, 4, 5])
+            optimizer.build([variable])
             for _ in range(3):
-                gradient = tf.IndexedSlices(tf.ones((3, 2)), ids, tf.constant([6, 2]))
-                given = gradient if form == "sparse" else tf.convert_to_tensor(gradient)
-                optimizer.apply_gradients([(given, variable)])
-            found[f"{form} {name}"] = variable.numpy().tolist()
+                rows = tf.IndexedSlices(tf.ones((3, 2)), [0, 4, 5], tf.constant([6, 2]))
+                given = rows if form == "sparse" else tf.convert_to_tensor(rows)
+                optimizer.apply([given])
+            facts["sparse"][f"{form} {name}"] = variable.numpy().tolist()
 
 
 def retries():

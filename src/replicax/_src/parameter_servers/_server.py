@@ -54,7 +54,7 @@ class Held:
         self.version += 1
 
     def shared(self) -> np.ndarray:
-        """Returns the value, which stays as it is: whoever changes it later changes a copy."""
+        """Returns the value, which stays as it is: a later change makes a copy."""
         self._is_own = False
         return self._array
 
