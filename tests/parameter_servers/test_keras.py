@@ -1,6 +1,7 @@
 """Keras on parameter servers, beside Keras on one device: one program for all facts."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ from tests.scripts import run_python
 
 pytest.importorskip("ray")
 pytest.importorskip("keras")
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("REPLICAX_TEST_EVERYTHING"), reason="takes a minute"
+)
 HERE = Path(__file__).parent
 WITH_KERNEL = [f"/job:ps/replica:0/task:{server}/device:CPU:0" for server in (1, 0)]
 FACTS = {
@@ -48,7 +52,7 @@ ERRORS = {
 
 def test_keras_on_two_workers_and_two_servers(tmp_path: Path):
     output = tmp_path / "facts.json"
-    run_python([str(HERE / "keras_program.py"), str(output)], tmp_path)
+    run_python([str(HERE / "keras_program.py"), str(output)], tmp_path, 500)
     facts = json.loads(output.read_text(encoding="utf-8"))
     wrong = {name: (facts[name], value) for name, value in FACTS.items() if facts[name] != value}
     for name, (kind, text) in ERRORS.items():
