@@ -148,7 +148,7 @@ def drop_gathered() -> None:
 
 @final
 class PartBuffers(Storage):
-    """One array that is cut over the replicas: each has a part, and whoever reads it the whole."""
+    """One array that is cut over the replicas: each has a part, and a read gives the whole."""
 
     __slots__ = ("__weakref__", "_assembled", "_components", "_gathered", "exclusive", "mesh")
 
@@ -214,7 +214,11 @@ class PartBuffers(Storage):
         return PartBuffers(self.mesh, self.mesh.spread(array, layout))
 
 
+def kind_for(layout: Layout) -> type[Storage]:
+    """Returns the class of the storage of a variable that is laid out like this."""
+    return ReplicaBuffers if layout.replica_dim is None else PartBuffers
+
+
 def buffers_for(mesh: ReplicaMesh, layout: Layout, array: jax.Array) -> Storage:
     """Returns the storage of a new variable that is laid out like this."""
-    kind = ReplicaBuffers if layout.replica_dim is None else PartBuffers
-    return kind.holding(mesh, array)
+    return kind_for(layout).holding(mesh, array)
