@@ -22,8 +22,12 @@ def variables(lib: InJob, strategy: Any, what: str) -> Any:
         2 + (lib.worker if what == "shape" else 0),
         "int32" if what == "dtype" and lib.worker else "float32",
     )
-    with strategy.scope():
-        return lib.outcome(lambda: lib.variable(value))
+
+    def make() -> Any:
+        with strategy.scope():  # at the end of which the workers compare what they have made
+            return lib.variable(value)
+
+    return lib.outcome(make)
 
 
 @scenario(eager_only=HOST, not_in_tensorflow=BROKEN, what=("columns", "rank"))
