@@ -499,3 +499,31 @@ def place_of(operation: Any) -> str:
 def subprograms(parameters: dict[str, Any]) -> Iterator[Any]:
     """Yields the programs in an operation's parameters: bodies of loops, branches, inner jits."""
     return _core.jaxprs_in_params(parameters)
+
+
+def is_tracer(value: object) -> bool:
+    """Whether a value stands for one that is traced or differentiated."""
+    return isinstance(value, _core.Tracer)
+
+
+@contextlib.contextmanager
+def watching_operations(
+    watcher: Callable[[Any, Sequence[Any], Sequence[Any]], None],
+) -> Iterator[None]:
+    """Inside the block, `watcher` is given each operation on arrays, its operands and results.
+
+    Functions that JAX itself compiles are taken apart. Operations of programs are not seen.
+    """
+    plain = _core.EvalTrace.process_primitive
+
+    def process_primitive(self: Any, primitive: Any, args: Sequence[Any], params: Any) -> Any:
+        found = plain(self, primitive, args, params)
+        watcher(primitive, args, found if primitive.multiple_results else [found])
+        return found
+
+    _core.EvalTrace.process_primitive = process_primitive  # type: ignore[method-assign]
+    try:
+        with jax.disable_jit():
+            yield
+    finally:
+        _core.EvalTrace.process_primitive = plain

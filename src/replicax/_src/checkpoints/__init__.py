@@ -16,6 +16,7 @@ from replicax._src.checkpoints._latest import latest_checkpoint as latest_checkp
 from replicax._src.checkpoints._latest import list_checkpoints as list_checkpoints
 from replicax._src.checkpoints._lock import PathLock as PathLock
 from replicax._src.checkpoints._manager import CheckpointManager as CheckpointManager
+from replicax._src.checkpoints._manager import manager_watchers as manager_watchers
 from replicax._src.checkpoints._preemption import (
     PreemptionCheckpointHandler as PreemptionCheckpointHandler,
 )

@@ -111,7 +111,7 @@ class Series:
         return None if None in said else [each[0] for each in said]
 
     def close(self) -> None:
-        """Ends it: whoever waits in it, here or on other workers, is released."""
+        """Ends it, and releases all that wait in it, here or on other workers."""
         with self._lock:
             if self._closed:
                 return

@@ -46,7 +46,7 @@ def _gather_program(mesh: ReplicaMesh, axis: int) -> Any:
 
 
 def of_first_replica(mesh: ReplicaMesh, components: Sequence[Any]) -> jax.Array:
-    """The component of the very first replica, on every worker; all have the same shape."""
+    """Returns the component of the very first replica, on every worker; all have the same shape."""
     parts = [put(part, device) for part, device in zip(components, mesh.devices, strict=True)]
     if parts[0].size == 0:
         return parts[0]
@@ -54,7 +54,7 @@ def of_first_replica(mesh: ReplicaMesh, components: Sequence[Any]) -> jax.Array:
 
 
 def of_first_worker(mesh: ReplicaMesh, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The first worker's arrays, on all workers; they have the same shapes and dtypes there.
+    """Returns the first worker's arrays, on all workers, where shapes and dtypes are equal.
 
     They travel together, as words, in messages of few sizes: a model has many shapes, and would
     compile a program for each.
@@ -73,7 +73,7 @@ def of_first_worker(mesh: ReplicaMesh, arrays: Sequence[np.ndarray]) -> list[np.
 
 
 def _message_size(words: int) -> int:
-    """At least `words`, an eighth more at most: eight sizes between a power of two and the next."""
+    """Returns a size from `words` to an eighth more: there are eight for each power of two."""
     grain = max(_SMALLEST_MESSAGE, 1 << max(words - 1, 1).bit_length() >> 4)
     return math.ceil(words / grain) * grain
 
@@ -125,7 +125,7 @@ def _looks_everywhere(mesh: ReplicaMesh, arrays: Sequence[jax.Array]) -> list[ja
 
 
 def numbers_everywhere(mesh: ReplicaMesh, numbers: Sequence[int]) -> list[int]:
-    """A number of each replica here, as those of all replicas."""
+    """Returns a number of each replica here, as those of all replicas."""
     return [int(row[0]) for row in _rows_everywhere(mesh, [[number] for number in numbers])]
 
 

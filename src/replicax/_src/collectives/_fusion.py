@@ -27,7 +27,7 @@ DEFAULT_BYTES_PER_PACK = 4 << 20
 def plan_packs(
     arrays: Sequence[Any], bytes_per_pack: int, packing: Packing = IN_ONE_PROCESS
 ) -> list[list[int]]:
-    """Which tensors are reduced together: lists of positions, each of one dtype."""
+    """Returns which tensors are reduced together: lists of positions, each of one dtype."""
     limit = bytes_per_pack or DEFAULT_BYTES_PER_PACK
     packs: list[list[int]] = []
     open_pack: dict[Any, tuple[list[int], int]] = {}
@@ -50,7 +50,7 @@ def plan_packs(
 def all_reduce_traced(
     arrays: Sequence[jax.Array], op: ReduceOp, mesh: ReplicaMesh, bytes_per_pack: int
 ) -> list[jax.Array]:
-    """The reduction of each array over the replica axis, fused; for use inside `shard_map`."""
+    """Returns the reductions of arrays over the replica axis, fused; inside `shard_map`."""
     if op is ReduceOp.MEAN:
         arrays = [for_mean(array) for array in arrays]
     reduced: list[Any] = list(arrays)

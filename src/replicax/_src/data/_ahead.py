@@ -105,7 +105,7 @@ class _Work:
 class ReadAhead:
     """The items that `make` returns until it raises StopIteration, up to `ahead` of them early.
 
-    What fails ends the thread, not the items: whoever asks for the next one starts it again.
+    What fails ends the thread, not the items: the next request starts it again.
 
     Args:
       make: returns the next item, or `Failed` in its place. It runs in the thread.

@@ -88,7 +88,7 @@ class Launches(abc.ABC):
 
 
 def token() -> jax.Array:
-    """A last result for a program, nobody else's: to see by it that the program has ended."""
+    """Returns a last result for a program, which shows when the program has ended."""
     return jnp.zeros((), jnp.int8)
 
 

@@ -111,21 +111,21 @@ class ReplicaDevices(tuple[Device, ...]):
 
 
 def in_groups(devices: Sequence[Device], size: int) -> tuple[Device, ...]:
-    """The devices of replicas that have `size` neighbouring ones of `devices` each."""
+    """Returns the devices of replicas that have `size` neighbouring ones of `devices` each."""
     if size == 1:
         return tuple(devices)
     return ReplicaDevices([devices[i : i + size] for i in range(0, len(devices), size)])
 
 
 def groups_of(devices: tuple[Device, ...]) -> Groups:
-    """The logical devices of each replica, of all workers."""
+    """Returns the logical devices of each replica, of all workers."""
     if isinstance(devices, ReplicaDevices):
         return devices.groups
     return tuple((device,) for device in devices)
 
 
 def replicas_on(devices: tuple[Device, ...]) -> int:
-    """How many replicas there are, on all workers."""
+    """Returns how many replicas there are, on all workers."""
     return len(devices.groups) if isinstance(devices, ReplicaDevices) else len(devices)
 
 

@@ -105,7 +105,7 @@ def _numbers(packed: bytes) -> list[int]:
 
 
 def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at a place, and the place after it."""
+    """Returns the number that begins at a place, and the place after it."""
     value = shift = 0
     while True:
         byte = message[at]

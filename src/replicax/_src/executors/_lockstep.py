@@ -179,7 +179,8 @@ def run_in_lockstep(
         for replica in replicas:
             replica.task.resume()
             _raise_if_failed(replica, strategy.num_replicas_in_sync)
-        while not all(replica.state is _State.DONE for replica in replicas):
+        # A list: Python drops a Ctrl-C that arrives while a generator of `all` is closed.
+        while [each for each in replicas if each.state is not _State.DONE]:
             _hold_meeting(strategy, replicas)
         return released(_merged([replica.result for replica in replicas]), devices)
     finally:

@@ -229,6 +229,10 @@ class Program:
             plan=plan,
         )
 
+    def changed(self) -> list[Variable]:
+        """Returns the variables that it changes."""
+        return [*self._state.variables(), *(held.alive() for held in self._elsewhere)]
+
     def examined(self, arguments: Arguments) -> Examined:
         """The program and what a call with these arguments would give it now."""
         inputs = self._as_traced(arguments).laid_out(self.place)

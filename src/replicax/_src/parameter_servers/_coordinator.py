@@ -285,7 +285,7 @@ class _IteratorMaker:
 
 
 def experimental_get_current_worker_index() -> int:
-    """The number of the worker that a function runs on.
+    """Returns the number of the worker that a function runs on.
 
     Raises:
       RuntimeError: called elsewhere than in a function that was scheduled.

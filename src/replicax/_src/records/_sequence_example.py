@@ -89,7 +89,7 @@ def parse_single_sequence_example(
     example_name: object = None,
     name: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parses one serialized `tf.train.SequenceExample` into a dict of arrays and one of sequences.
+    """Returns one serialized `tf.train.SequenceExample` as dicts of arrays and of sequences.
 
     >>> from replicax._src.records import Feature, FeatureList, FeatureLists, Int64List
     >>> from replicax._src.records import SequenceExample

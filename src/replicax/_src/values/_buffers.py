@@ -156,7 +156,7 @@ def drop_gathered() -> None:
 
 @final
 class PartBuffers(Storage):
-    """One array that is cut over the replicas: each has a part, and whoever reads it the whole."""
+    """One array that is cut over the replicas: each has a part, and a read gives the whole."""
 
     __slots__ = ("__weakref__", "_assembled", "_components", "_gathered", "exclusive", "mesh")
 

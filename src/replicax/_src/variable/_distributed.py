@@ -201,17 +201,17 @@ class DistributedVariable(DistributedValues, Variable):  # pyright: ignore  # bo
         return canonical_name(self._placement[0 if index is None else first_of(index)])
 
     def _local_index(self) -> Any:
-        """The copy that code here speaks for, or None where it speaks for all."""
+        """Returns the copy that code here speaks for, or None where it speaks for all."""
         replica_id = replica_id_for(self._strategy)
         return None if replica_id is None else copy_for(replica_id, self._count)
 
     def read_value(self) -> jax.Array:
-        """The current value as an array, which later updates do not change."""
+        """Returns the current value as an array, which later updates do not change."""
         self._require_own_strategy("read_value")
         return super().read_value()
 
     def numpy(self) -> np.ndarray:
-        """The current value as a NumPy array."""
+        """Returns the current value as a NumPy array."""
         self._require_own_strategy("numpy")
         return super().numpy()
 
@@ -312,7 +312,7 @@ def _shown(array: jax.Array) -> Any:
 
 
 def _part_text(index: tuple[slice, ...]) -> str:
-    """Which part of an array: "[0:4, :]"."""
+    """Returns which part of an array: "[0:4, :]"."""
     ends = [("" if i.start is None else i.start, "" if i.stop is None else i.stop) for i in index]
     return "[" + ", ".join(f"{start}:{stop}" for start, stop in ends) + "]"
 

@@ -66,14 +66,14 @@ class ProgramState:
         self._outside = set(range(len(self._variables)))  # those whose value is not in `arrays`
 
     def variables(self) -> list[Any]:
-        """The variables; they must exist."""
+        """Returns the variables; they must exist."""
         found = [variable() for variable in self._variables]
         if any(variable is None for variable in found):
             raise VariableGone
         return found
 
     def take(self, owner: object) -> list[Any]:
-        """The values, which the program may write its results into, until `put` or `give_back`."""
+        """Returns the values. The program may write into them until `put` or `give_back`."""
         if self._owner is not None:
             raise RuntimeError(_INTERRUPTED)
         self._owner = owner  # first: from here on no signal handler takes a value away
@@ -158,7 +158,7 @@ class ProgramState:
         return type(stored) is StateSlot and stored._state is self
 
     def lost(self) -> list[str]:
-        """The names of the variables whose values a program took, and then failed."""
+        """Returns the names of the variables whose values a program took, and then failed."""
         pairs = zip(self._variables, self.arrays, strict=True)
         found = [(variable(), array) for variable, array in pairs if array is not None]
         return [each.name for each, array in found if each is not None and array.is_deleted()]
@@ -174,7 +174,7 @@ class ProgramState:
         return self.arrays[index]
 
     def look(self, index: int) -> jax.ShapeDtypeStruct:
-        """The shape and dtype of a variable."""
+        """Returns the shape and dtype of a variable."""
         return self._looks[index]
 
 
