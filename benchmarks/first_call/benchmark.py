@@ -51,7 +51,8 @@ class FirstCall(Benchmark):
     """Seconds of the first step of fifty layers, 16 wide, with Adam: a hundred variables. The
     median over turns, each in a new process without any cache of programs: ours in an
     `rx.function`, *by hand* with `jax.jit` and `jax.shard_map`, and *TensorFlow* in a
-    `tf.function`. `imports` is what comes before: the medians of `import jax` and `import replicax`.
+    `tf.function`. `imports` is what comes before: the medians of `import jax` and of
+    `import replicax`.
     """
 
     name, title, tables = "first_call", "The first call of a step", (FIRST_CALL, IMPORTS)
