@@ -97,6 +97,14 @@ class ReplicaBuffers(Storage):
 
     @property
     @override
+    def components(self) -> tuple[jax.Array, ...]:
+        if self._components is None:
+            self.exclusive = False  # as above
+            self._components = self.mesh.components(self._assembled)
+        return super().components
+
+    @property
+    @override
     def look(self) -> Any:
         return self._assembled if self._assembled is not None else self._components[0]
 
