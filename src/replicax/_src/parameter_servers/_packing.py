@@ -146,9 +146,10 @@ def packed(value: object, strategy_id: str, what: str) -> bytes:
     try:
         _packer()(file, strategy_id).dump(value)
     except Exception as error:
+        why = str(error).rstrip(".")
         raise TypeError(
-            f"{what} cannot be sent to a worker: {str(error).rstrip('.')}. What it refers to must be data, or be "
-            "made in the strategy's scope. Make files, locks, sessions and the like inside of the "
+            f"{what} cannot be sent to a worker: {why}. What it refers to must be data, or be made "
+            "in the strategy's scope. Make files, locks, sessions and the like inside of the "
             "function, or with coordinator.create_per_worker_values."
         ) from error
     return file.getvalue()
