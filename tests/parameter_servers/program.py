@@ -6,7 +6,6 @@ One program for many checks, because a cluster takes seconds to start.
 # A program: what it does is checked by its test.
 # pyright: basic, reportOptionalMemberAccess=false, reportIndexIssue=false, reportArgumentType=false
 
-import importlib.util
 import json
 import os
 import signal
@@ -17,7 +16,6 @@ import time
 import warnings
 from typing import Any
 
-os.environ.setdefault("KERAS_BACKEND", "jax")
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -51,7 +49,6 @@ def main():
     data(strategy, coordinator)
     mistakes(strategy, coordinator)
     training(strategy, coordinator)
-    keras_models(strategy, coordinator)
     losses(strategy, coordinator)
     coordinator.close()
 
@@ -371,33 +368,6 @@ def another_cluster(path, saved):
     error(coordinator.join)
     facts["answers_again"] = bool(np.array_equal(table.numpy(), saved))
     coordinator.close()
-
-
-def keras_models(strategy, coordinator):
-    if importlib.util.find_spec("keras") is None:
-        return
-    import keras
-
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    with strategy.scope():
-        inside = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        weights = [rx.Variable(each.value) for each in model.trainable_variables]
-        optimizer = rx.Optimizer(optax.sgd(0.1))
-    facts["keras_in_scope"] = error(lambda: coordinator.schedule(lambda x: inside(x)))
-
-    @rx.function
-    def step(x, y):
-        def loss_fn():
-            out = model.stateless_call([each.value() for each in weights], [], x)[0]
-            return jnp.mean((out - y) ** 2)
-
-        loss, gradients = rx.value_and_grad(loss_fn, weights)
-        optimizer.apply_gradients(zip(gradients, weights, strict=True))
-        return loss
-
-    x = np.random.default_rng(0).normal(size=(16, 2)).astype(np.float32)
-    found = [coordinator.schedule(step, (x, x[:, :1])).fetch() for _ in range(5)]
-    facts["keras_learns"] = bool(found[-1] < 0.9 * found[0])
 
 
 main()

@@ -226,7 +226,7 @@ class ReplicaMesh(Launches):
     def assemble_from_host(self, components: Sequence[np.ndarray]) -> jax.Array:
         """One array from a NumPy array for each replica; all of one dtype and shape, not scalars.
 
-        On the CPU the memory is taken over, not copied: nobody may write to it afterwards.
+        On the CPU the memory is taken over, not copied: it may not be written to afterwards.
         """
         parts = [each for each in components for _ in range(self.logical_devices)]
         return put_on_each(parts, self._rows, self.replicated, self._local)
@@ -330,7 +330,7 @@ class ReplicaMesh(Launches):
             it is each worker's own.
 
         Returns:
-          An empty text where there is nobody to agree with.
+          An empty text where there are no other workers.
         """
 
     @abc.abstractmethod
@@ -518,7 +518,7 @@ class _OneThread:
     """Lets one thread in at a time, and tells the others so.
 
     Programs meet those of other workers in the order of their launching. Of two threads that
-    launch them at once nobody knows the order.
+    launch them at once the order is not known.
     """
 
     def __init__(self) -> None:

@@ -147,9 +147,9 @@ def packed(value: object, strategy_id: str, what: str) -> bytes:
         _packer()(file, strategy_id).dump(value)
     except Exception as error:
         raise TypeError(
-            f"{what} cannot be sent to a worker: {error}. What it refers to must be data, or be "
-            "made in the strategy's scope. Make files, locks, sessions and the like inside of the "
-            "function, or with coordinator.create_per_worker_values."
+            f"{what} cannot be sent to a worker: {str(error).rstrip('.')}. What it refers to must "
+            "be data, or be made in the strategy's scope. Make files, locks, sessions and the like "
+            "inside of the function, or with coordinator.create_per_worker_values."
         ) from error
     return file.getvalue()
 

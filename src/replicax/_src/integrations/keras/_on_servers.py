@@ -168,8 +168,10 @@ def _set_tracker(value: Any, state: dict[str, Any]) -> None:
 
 def _fill(value: Any, state: tuple[dict[str, Any], Any]) -> None:
     vars(value).update(state[0])
-    kind: Any = next(each for each in (list, dict, set) if isinstance(value, each))
-    (kind.extend if kind is list else kind.update)(value, state[1])
+    if isinstance(value, list):
+        list.extend(value, state[1])  # pyright: ignore[reportUnknownMemberType]
+    else:
+        (dict if isinstance(value, dict) else set).update(value, state[1])
 
 
 # ---------------------------------------------------------------------- optimizers
