@@ -199,7 +199,7 @@ class Served(ForeignOptimizer):
         self._optimizer = weakref.ref(optimizer)
         self._strategy = strategy
         self.strategy_id = strategy.extended.strategy_id
-        self.iterations = optimizer._iterations.__rx_variable__  # pyright: ignore
+        self.iterations = _count_of(optimizer).__rx_variable__
         self.slots = Slots()
         self._state: _State | None = None
         self._lock = threading.Lock()
