@@ -74,6 +74,7 @@ ACROSS_FILES: dict[str, list[str]] = {
         "types_for_users uneven_calls uneven_programs uneven_steps variables",
         "integrations": "equinox flax",
         "parameter_servers": "keras",
+        "recording": "faults",
         "records": "fixed lines recorded",
         "strategies": "replica_structures",
         "training": "compiled_loss",
