@@ -6,7 +6,6 @@ import contextlib
 import operator
 import os
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Literal, Self, SupportsInt
 
 from replicax._src._errors import add_note
@@ -354,12 +353,7 @@ class CheckpointManager:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except BaseException as failure:

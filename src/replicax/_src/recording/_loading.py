@@ -110,6 +110,9 @@ class Capsule:
 
         Args:
           step: its number; by default the one that the capsule was made for.
+
+        Returns:
+          What the step has computed, next to what was recorded of it.
         """
         if self._program is None:
             raise RuntimeError(

@@ -21,7 +21,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self, final
 
 import jax
@@ -198,7 +197,7 @@ class Recorder:
         return self._step or 0
 
     def save(self, step: int | None = None) -> str:
-        """Makes a capsule of a recorded step, by default the last one; returns its path.
+        """Makes a capsule of a recorded step, by default the last one. Returns its path.
 
         Args:
           step: the number of the step.
@@ -227,12 +226,7 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except TrappedStepError:
@@ -255,7 +249,7 @@ class Recorder:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Carries out a call of the function, and records it."""
+        """Calls the function, and records that. Returns its result."""
         self._react()
         self._begin_segment()
         assert self._step is not None
