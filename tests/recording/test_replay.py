@@ -54,7 +54,9 @@ def test_a_launched_program_is_recorded_by_argument(recorded: Path):
     capsule = recorded / "recording" / "capsules" / "step-5"
     own = ["--", str(recorded / "checkpoints")]
     printed = replay(capsule, program, "--workers", *own)
-    assert printed.count("the recorded bits") == 3, printed  # steps 3 to 5, in two processes
+    # Steps 3 to 5, in two processes; all if the checkpoint was on its way when it was trapped.
+    assert printed.count("the recorded bits") in (3, 5), printed
+    assert "the recorded value to" not in printed and "recorded was" not in printed
     printed = replay(recorded / "recording", program, "--step", "4", *own)
     assert "had another value" not in printed and "step 4: " in printed
 
