@@ -132,3 +132,18 @@ def test_steps_in_one_call_have_one_collective_each():
     assert collectives(step, batches[0]) == [(2, 16)]
     np.testing.assert_array_equal(step.steps(batches), [9.0, 15.0, 21.0])
     np.testing.assert_array_equal(total.numpy(), np.full(3, 15.0))
+
+
+def test_values_that_are_put_together_may_be_a_result():
+    """They look like a pack that was made for a reduction."""
+    strategy = mirrored(2)
+
+    @rx.function
+    def step(x: Any) -> Any:
+        both = strategy.run(lambda x: jnp.concatenate([x, x + 1]), args=(x,))
+        sums = [strategy.reduce("SUM", each, axis=None) for each in (x, both)]
+        return both, *sums
+
+    x = by_replica(strategy, lambda index: jnp.arange(2.0) + index)
+    both, *_ = step(x)
+    np.testing.assert_array_equal(both.values[1], [1, 2, 2, 3])

@@ -46,7 +46,8 @@ def join_reductions(program: ClosedJaxpr, packing: Packing) -> ClosedJaxpr:
             operations.append(each)
         elif each is group[0]:
             operations += _joined(group, parts)
-    return ClosedJaxpr(jaxpr.replace(eqns=parts.without_unused(operations)), program.consts)
+    needed = parts.without_unused(operations, jaxpr.outvars)
+    return ClosedJaxpr(jaxpr.replace(eqns=needed), program.consts)
 
 
 def _is_sum(operation: JaxprEqn) -> bool:
@@ -105,9 +106,12 @@ class _Parts:
         """Whether each of them would be packed."""
         return all(0 < _bytes(part) < packing.alone_from_bytes for part in self.of(operation))
 
-    def without_unused(self, operations: Sequence[JaxprEqn]) -> list[JaxprEqn]:
-        """Leaves out packs that nothing takes any more."""
-        used = {atom for each in operations for atom in each.invars if not hasattr(atom, "val")}
+    def without_unused(
+        self, operations: Sequence[JaxprEqn], results: Sequence[Any]
+    ) -> list[JaxprEqn]:
+        """Leaves out packs that nothing takes any more, and that are no results."""
+        taken = [*(atom for each in operations for atom in each.invars), *results]
+        used = {atom for atom in taken if not hasattr(atom, "val")}
         return [each for each in operations if self._is_used(each.outvars[0], used)]
 
     def _is_used(self, variable: Any, used: set[Any]) -> bool:
