@@ -150,7 +150,7 @@ def _joined(sums: Sequence[JaxprEqn], parts: _Parts) -> Iterator[JaxprEqn]:
 
 
 def _with_inputs(program: Jaxpr, given: Sequence[Any]) -> Iterator[JaxprEqn]:
-    names = dict(zip(program.invars, given, strict=True))
+    names: dict[Any, Any] = dict(zip(program.invars, given, strict=True))
     for each in program.eqns:
         yield each.replace(
             invars=[atom if hasattr(atom, "val") else names.get(atom, atom) for atom in each.invars]
