@@ -2,6 +2,7 @@
 
     python -m scripts.private_names                 # the newest ones that the package index has
     python -m scripts.private_names jax-0.12.0.1-py3-none-any.whl keras-3.15.1-py3-none-any.whl ...
+    python -m scripts.private_names --write         # the table in docs/design/versions.md
 
 Nothing in a wheel is run. The next version that lacks a name is seen before people install it. The
 newest wheel is taken for the newest Python, as JAX gives up older ones early.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -24,7 +26,10 @@ from replicax._src._versions import PRIVATE_NAMES_OF_JAX
 # Libraries, and the package in each whose names are private.
 PRIVATE = {"jax": "jax._src", "keras": "keras.src", "flax": "flax.nnx"}
 _NEWEST_PYTHON = "3.14"
-_SOURCE = Path(__file__).resolve().parent.parent / "src" / "replicax"
+_ROOT = Path(__file__).resolve().parent.parent
+_SOURCE = _ROOT / "src" / "replicax"
+_PAGE = _ROOT / "docs" / "design" / "versions.md"
+_BEGIN, _END = "<!-- written by scripts/private_names.py -->", "<!-- end of the table -->"
 
 
 def names_used(library: str, is_module: Callable[[str], bool]) -> dict[str, set[str]]:
@@ -61,6 +66,32 @@ def names_used(library: str, is_module: Callable[[str], bool]) -> dict[str, set[
     return found
 
 
+def is_installed_module(name: str) -> bool:
+    """Whether a dotted name is a module of an installed library, which is not imported."""
+    spec = importlib.util.find_spec(name.partition(".")[0])
+    if spec is None or spec.origin is None:
+        return False
+    path = Path(spec.origin).parent.parent / name.replace(".", "/")
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def table() -> str:
+    """The names of Keras and Flax, for the page of versions."""
+    rows = ["| Module | Names |", "|---|---|"]
+    for library in ("keras", "flax"):
+        for module, names in sorted(names_used(library, is_installed_module).items()):
+            whole = f"{PRIVATE[library]}.{module}".rstrip(".")
+            rows.append(f"| `{whole}` | {', '.join(f'`{name}`' for name in sorted(names))} |")
+    return "\n".join(rows)
+
+
+def write_table() -> None:
+    """Writes the table into the page."""
+    before, _, rest = _PAGE.read_text(encoding="utf-8").partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    _PAGE.write_text(f"{before}{_BEGIN}\n\n{table()}\n\n{_END}{after}", encoding="utf-8")
+
+
 def missing_from(wheel: Path) -> list[str]:
     """Returns the names that a wheel lacks, as in "core.trace_ctx"."""
     library = wheel.name.partition("-")[0]
@@ -76,10 +107,10 @@ def missing_from(wheel: Path) -> list[str]:
                     return each
             return None
 
-        table: dict[str, set[str]] = {key: {*names} for key, names in PRIVATE_NAMES_OF_JAX.items()}
+        wanted: dict[str, set[str]] = {key: {*names} for key, names in PRIVATE_NAMES_OF_JAX.items()}
         if library != "jax":
-            table = names_used(library, lambda name: source_of(name) is not None)
-        for module, names in sorted(table.items()):
+            wanted = names_used(library, lambda name: source_of(name) is not None)
+        for module, names in sorted(wanted.items()):
             path = source_of(f"{folder}/{module}".rstrip("/"))
             if path is None:
                 missing.append(module)
@@ -112,7 +143,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 1 if a wheel lacks a name."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("wheels", nargs="*", type=Path)
-    wheels = parser.parse_args(arguments).wheels
+    parser.add_argument("--write", action="store_true", help="write the table, check nothing")
+    options = parser.parse_args(arguments)
+    if options.write:
+        write_table()
+        return 0
+    wheels = options.wheels
     with tempfile.TemporaryDirectory() as folder:
         wheels = wheels or [download_newest(Path(folder), library) for library in PRIVATE]
         missing = {wheel.name: missing_from(wheel) for wheel in wheels}

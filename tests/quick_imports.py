@@ -1,4 +1,4 @@
-"""How the processes of tests import Keras in a third of the time.
+"""How the processes of tests import Keras in less than half of the time.
 
 Keras imports scikit-learn and Matplotlib where they are installed, for wrappers and plots that no
 test uses. While it is being imported it does not find them; afterwards everybody does.

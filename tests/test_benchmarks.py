@@ -287,4 +287,4 @@ def test_first_call(tmp_path: Path):
         warm=True,
     )
     assert re.search(r"\| devices \| replicax \| by hand \| replicax / by hand \|", output)
-    assert re.search(r"\| jax \| replicax \| more \|", output)
+    assert re.search(r"\| jax +\| replicax +\| +more \|", output)

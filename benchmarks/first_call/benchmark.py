@@ -1,6 +1,7 @@
 """How long does the first call of a compiled step take, which traces and compiles it?"""
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -76,11 +77,12 @@ class FirstCall(Benchmark):
     def _imports(self) -> Row:
         self.report.progress("imports")
         seconds: dict[str, list[float]] = {"jax": [], "replicax": []}
+        compiled = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
         for _ in range(self.options.imports + 1):
             for module, found in seconds.items():
                 command = [sys.executable, "-c", _IMPORT.format(module=module)]
-                found.append(float(subprocess.check_output(command)))
-        # The first may write files of compiled Python.
+                found.append(float(subprocess.check_output(command, env=compiled)))
+        # The first writes files of compiled Python.
         return {module: statistics.median(found[1:]) for module, found in seconds.items()}
 
     def _row(self, devices: int) -> Row:

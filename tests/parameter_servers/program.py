@@ -283,7 +283,7 @@ def losses(strategy, coordinator):
         coordinator.schedule(step, args=(ids, y)).fetch()
         facts["goes_on"] = int(optimizer.iterations.numpy())
         coordinator.close()
-        another_cluster(path, before)
+        another_cluster(path, before, table)
 
 
 def written_by_servers(strategy, checkpoint, path, table):
@@ -311,7 +311,7 @@ def written_by_servers(strategy, checkpoint, path, table):
     )
 
 
-def another_cluster(path, saved):
+def another_cluster(path, saved, of_another):
     """From TF_CONFIG, with other numbers, a limit, and a server that stands still."""
     jobs = {"worker": 2, "ps": 3, "chief": 1}
     cluster = {job: [f"{job}{i}:1" for i in range(count)] for job, count in jobs.items()}
@@ -336,6 +336,7 @@ def another_cluster(path, saved):
     make = rx.distribute.coordinator.ClusterCoordinator
     facts["bad_limit"] = error(lambda: make(strategy, max_staleness=-1))
     coordinator = make(strategy, max_staleness=0)
+    facts["of_another"] = error(lambda: coordinator.schedule(lambda: of_another + 1))
     facts["another_limit"] = error(lambda: make(strategy, max_staleness=3))
 
     def update():

@@ -40,15 +40,12 @@ def error(fn):
     return None
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 def cluster(workers=2, ps=2):
-    jobs = {"worker": workers, "ps": ps}
-    return {job: [f"127.0.0.1:{free_port()}" for _ in range(n)] for job, n in jobs.items()}
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(workers + ps)]
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return {"worker": addresses[:workers], "ps": addresses[workers:]}
 
 
 def strategy_of(spec, partitioner=None):

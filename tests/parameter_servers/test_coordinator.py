@@ -33,6 +33,7 @@ ERRORS = {
     "cannot_be_pickled": ("TypeError", "create_per_worker_values"),
     "variable_in_function": ("WrongContextError", "inside `with strategy.scope():`"),
     "bad_limit": ("ValueError", "0 or more"),
+    "of_another": ("TypeError", "of another ParameterServerStrategy"),
     "another_limit": ("ValueError", "max_staleness=0, and there is one"),
     "stands_still": ("UnavailableError", "Parameter server 1 did not answer 'pull' within 3 s"),
     "stands_still_in_function": ("UnavailableError", "Parameter server 1 did not answer"),

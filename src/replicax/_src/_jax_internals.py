@@ -503,7 +503,7 @@ def subprograms(parameters: dict[str, Any]) -> Iterator[Any]:
 
 def is_tracer(value: object) -> bool:
     """Whether a value stands for one that is traced or differentiated."""
-    return isinstance(value, _core.Tracer)
+    return isinstance(value, jax.core.Tracer)
 
 
 @contextlib.contextmanager

@@ -54,6 +54,7 @@ PRIVATE_NAMES_OF_JAX: dict[str, tuple[str, ...]] = {
         "trace_context",
     ),
     "core": (
+        "EvalTrace",
         "Primitive",
         "ShapedArray",
         "Trace",

@@ -146,10 +146,11 @@ def packed(value: object, strategy_id: str, what: str) -> bytes:
     try:
         _packer()(file, strategy_id).dump(value)
     except Exception as error:
+        why = str(error).rstrip(".")
         raise TypeError(
-            f"{what} cannot be sent to a worker: {str(error).rstrip('.')}. What it refers to must "
-            "be data, or be made in the strategy's scope. Make files, locks, sessions and the like "
-            "inside of the function, or with coordinator.create_per_worker_values."
+            f"{what} cannot be sent to a worker: {why}. What it refers to must be data, or be made "
+            "in the strategy's scope. Make files, locks, sessions and the like inside of the "
+            "function, or with coordinator.create_per_worker_values."
         ) from error
     return file.getvalue()
 
@@ -166,6 +167,8 @@ def _packer() -> Any:
 
         def reducer_override(self, obj: object) -> Any:
             strategy_id = self._strategy_id
+            if isinstance(obj, ServerVariable | ShardedVariable):
+                _check_owner(obj, strategy_id)
             if isinstance(obj, ServerVariable):
                 return _variable_there, (strategy_id, obj.spec)
             if isinstance(obj, ShardedVariable):
@@ -186,6 +189,16 @@ def _packer() -> Any:
             return super().reducer_override(obj)
 
     return Packer
+
+
+def _check_owner(variable: Variable, strategy_id: str) -> None:
+    owner = getattr(variable.distribute_strategy.extended, "strategy_id", strategy_id)
+    if owner != strategy_id:
+        raise TypeError(
+            f"it uses the variable {variable.name!r} of another ParameterServerStrategy, whose "
+            "servers these workers do not know. Make it in the scope of this one, or pass its "
+            "value, np.asarray(variable)"
+        )
 
 
 def made_outside(name: str) -> TypeError:

@@ -168,10 +168,8 @@ def _set_tracker(value: Any, state: dict[str, Any]) -> None:
 
 def _fill(value: Any, state: tuple[dict[str, Any], Any]) -> None:
     vars(value).update(state[0])
-    if isinstance(value, list):
-        list.extend(value, state[1])  # pyright: ignore[reportUnknownMemberType]
-    else:
-        (dict if isinstance(value, dict) else set).update(value, state[1])
+    kind: Any = next(each for each in (list, dict, set) if isinstance(value, each))
+    (kind.extend if kind is list else kind.update)(value, state[1])
 
 
 # ---------------------------------------------------------------------- optimizers
@@ -198,7 +196,7 @@ class Served(ForeignOptimizer):
         self._optimizer = weakref.ref(optimizer)
         self._strategy = strategy
         self.strategy_id = strategy.extended.strategy_id
-        self.iterations = optimizer._iterations.__rx_variable__  # pyright: ignore
+        self.iterations = _count_of(optimizer).__rx_variable__
         self.slots = Slots()
         self._state: _State | None = None
         self._lock = threading.Lock()

@@ -52,7 +52,7 @@ ERRORS = {
 
 def test_keras_on_two_workers_and_two_servers(tmp_path: Path):
     output = tmp_path / "facts.json"
-    run_python([str(HERE / "keras_program.py"), str(output)], tmp_path, 500)
+    run_python([str(HERE / "keras_on_servers.py"), str(output)], tmp_path, 500)
     facts = json.loads(output.read_text(encoding="utf-8"))
     wrong = {name: (facts[name], value) for name, value in FACTS.items() if facts[name] != value}
     for name, (kind, text) in ERRORS.items():
