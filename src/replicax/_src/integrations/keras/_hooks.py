@@ -119,6 +119,10 @@ def _hook_variables() -> None:
                 "belongs to inside `with strategy.scope():`."
             )
         if _outlives_its_trace(variable, value):
+            if _variables.can_join(variable):
+                _variables.join(variable)
+                variable._direct_assign(value)
+                return
             raise ValueError(
                 f"The Keras variable {variable.path!r} was assigned in an rx.function, but was "
                 "made outside of a strategy's scope: it would keep a value that is never computed. "
@@ -135,6 +139,9 @@ def _hook_variables() -> None:
             return variable.value
         catch_up(variable)
         if _would_be_kept(variable):
+            if _variables.can_join(variable):
+                _variables.join(variable)
+                return variable.value
             raise ValueError(
                 f"The Keras variable {variable.path!r} is read in an rx.function, but was made "
                 "outside of a strategy's scope: the compiled program would keep the value that it "
@@ -143,14 +150,17 @@ def _hook_variables() -> None:
             )
         return own_value.fget(variable)
 
-    def left_to_be_made(variable: JaxVariable) -> Any:
-        if variable._to_be_made_in is None or in_stateless_scope():  # pyright: ignore  # set below
+    def made_when_asked_for(variable: JaxVariable) -> Any:
+        if variable._to_be_made_in is not None and not in_stateless_scope():  # pyright: ignore
+            _variables.make_late(variable)
+        elif _variables.can_join(variable):
+            _variables.join(variable)
+        else:
             raise AttributeError("__rx_variable__")
-        _variables.make_late(variable)
         return variable.__rx_variable__  # pyright: ignore  # that of its new class
 
     _changes.append((JaxVariable, "_to_be_made_in", None))
-    _changes.append((JaxVariable, "__rx_variable__", property(left_to_be_made)))
+    _changes.append((JaxVariable, "__rx_variable__", property(made_when_asked_for)))
     _around(common_variables, "initialize_all_variables", _variables.initialize_all)
     _changes.append((JaxVariable, "_looks_left", 0))
     _changes.append((JaxVariable, "value", property(value, doc=own_value.__doc__)))
