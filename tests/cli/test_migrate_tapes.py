@@ -57,3 +57,21 @@ def test_a_check_of_the_version_goes():
         "tf.__version__\n"
     )
     assert ported(program).new == ("import replicax as rx\nx = rx.Variable(1.0)\nrx.__version__\n")
+
+
+def test_a_model_whose_variables_are_asked_for_by_another_name_is_built_first():
+    program = """
+import tensorflow as tf
+class Net(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = tf.keras.layers.Dense(1)
+    def call(self, x):
+        return self.dense(x)
+net = Net()
+x = tf.ones((2, 3))
+with tf.GradientTape() as tape:
+    loss = tf.reduce_mean(net(x))
+gradients = tape.gradient(loss, net.variables)
+"""
+    assert "if not net.built:\n    net(x)\ndef loss_fn():" in ported(program).new

@@ -280,14 +280,17 @@ class Tapes:
         if not self._has_late_models:
             return []
         code = self._source.module.code_for_node
-        of_models = m.Attribute(attr=m.Name("trainable_variables") | m.Name("trainable_weights"))
+        of_models = m.Attribute(attr=m.Name(m.MatchRegex("(trainable_)?(variables|weights)")))
+        calls = [each for line in block.lines for each in m.findall(line, m.Call())]
+        called = {code(each.func) for each in calls if isinstance(each, cst.Call)}
         models: dict[str, None] = {}
         for each in lines:
             for variables in m.findall(self._assigned(each.variables, block), of_models):
                 assert isinstance(variables, cst.Attribute)
-                if not m.matches(variables.value, m.Name("self")):  # fit has built it
-                    models[code(variables.value)] = None
-        calls = [each for line in block.lines for each in m.findall(line, m.Call())]
+                owner = code(variables.value)
+                is_model = "trainable" in variables.attr.value or owner in called
+                if is_model and owner != "self":  # fit has built it
+                    models[owner] = None
         return [
             Late(
                 model,
