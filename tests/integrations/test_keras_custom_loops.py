@@ -189,6 +189,18 @@ def test_a_model_and_an_optimizer_from_outside_of_scopes(tmp_path: Path):
     assert int(other.iterations.value) == 3
 
 
+def test_a_model_from_outside_of_scopes_that_a_function_builds_is_restored(tmp_path: Path):
+    with mirrored(2).scope():
+        saved = keras.Sequential([layers.Dense(3), layers.Dense(1)])
+        expected = np.asarray(saved(X))
+    path = rx.train.Checkpoint(model=saved).save(tmp_path / "ckpt")
+    model = keras.Sequential([layers.Dense(3), layers.Dense(1)])
+    rx.train.Checkpoint(model=model).restore(path)
+    ask = rx.function(lambda x: model(x))
+    np.testing.assert_allclose(ask(X), expected, rtol=1e-5)
+    np.testing.assert_allclose(ask(X[:2]), expected[:2], rtol=1e-5)
+
+
 def test_layers_that_are_built_after_restore_get_their_values(tmp_path: Path):
     def make() -> Any:
         last, first = layers.Dense(1), layers.Dense(3)  # not in the order of use

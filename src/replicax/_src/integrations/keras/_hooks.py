@@ -100,7 +100,8 @@ def _around(owner: object, name: str, around: Callable[..., Any]) -> None:
 
 def _hook_variables() -> None:
     def initialize(original: Original, variable: JaxVariable, value: jax.Array) -> None:
-        if (has_strategy() or _variables.in_model_fn()) and variable._layout is None:
+        is_ours = has_strategy() or _variables.in_model_fn() or _is_restored_in_program()
+        if is_ours and variable._layout is None:
             _variables.replicate(variable, value)
         else:
             original(variable, value)
@@ -168,6 +169,12 @@ def _hook_variables() -> None:
     _around(JaxVariable, "_direct_assign", direct_assign)
     _around(SeedGenerator, "next", next_seed)
     _around(seed_generator, "global_seed_generator", _global_seed_generator)
+
+
+def _is_restored_in_program() -> bool:
+    """Returns whether a variable that a program makes may get its value from a checkpoint."""
+    is_lasting = not in_stateless_scope() and not in_symbolic_scope()
+    return bool(late_value_sources) and is_compiling() and is_lasting
 
 
 def _would_be_kept(variable: JaxVariable) -> bool:
