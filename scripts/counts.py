@@ -120,7 +120,7 @@ def _private_names(room: str) -> frozenset[str]:
 _OF_PYTHON = frozenset({"_replace", "_make", "_exit"})  # of named tuples, of `os`
 _OF_LIBRARIES = {
     "leaves": frozenset({"_arrays", "_trace"}),  # of JAX
-    "integrations": frozenset({"_dtype", "_metrics", "_variables"}),  # of Keras
+    "integrations": frozenset({"_dtype", "_iterations", "_metrics", "_variables"}),  # of Keras
 }
 
 

@@ -33,7 +33,7 @@ def chart_of(table: str) -> str:
             f"<path class='worst' d='M{x:.1f} {y + 2}v18'/>"
         )
     return (
-        f'<svg class="chart" role="img" aria-label="Our time in times of theirs" '
+        f'<svg class="chart" role="img" aria-label="Our time divided by theirs" '
         f'viewBox="0 0 {_LABELS + _BARS + 20} {height}">{"".join(parts)}</svg>\n\n'
         "*Bars: the mean, left of 1 where we are faster. Marks: the worst case.*"
     )

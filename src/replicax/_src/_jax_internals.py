@@ -64,6 +64,21 @@ def local_shards(array: jax.Array) -> list[jax.Array]:
     return [shard.data for shard in array.addressable_shards]  # random keys, for example
 
 
+def uncommitted_shards(array: Any, places: Sequence[jax.sharding.Sharding]) -> list[jax.Array]:
+    """Returns the shards of an array that each device has a copy of, `uncommitted`.
+
+    Args:
+      array: the array; not of random keys.
+      places: the sharding of each shard, which a question for it would make again.
+    """
+    shards: Any = array._arrays
+    aval = shards[0].aval
+    return [
+        _array.ArrayImpl(aval, place, [shard], committed=False, _skip_checks=True)
+        for shard, place in zip(shards, places, strict=True)
+    ]
+
+
 def put_on_each(
     components: Sequence[Any],
     rows: jax.sharding.NamedSharding,
@@ -488,7 +503,7 @@ def subprograms(parameters: dict[str, Any]) -> Iterator[Any]:
 
 def is_tracer(value: object) -> bool:
     """Whether a value stands for one that is traced or differentiated."""
-    return isinstance(value, _core.Tracer)
+    return isinstance(value, jax.core.Tracer)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Checkpoints: what a program has to remember, on the disk and back."""
 
+from replicax._src.checkpoints._access import keeping_leftovers as keeping_leftovers
 from replicax._src.checkpoints._access import last_on_disk as last_on_disk
 from replicax._src.checkpoints._access import link_whole as link_whole
 from replicax._src.checkpoints._access import require_whole as require_whole

@@ -38,6 +38,7 @@ from replicax._src.recording import (
     examine,
     gradients_in,
     heading,
+    in_words,
     table_of,
     values_of,
 )
@@ -194,15 +195,12 @@ class _Replaying:
         args = _tree.leaves_of(replay.inputs_of(self._step), is_leaf)
         for index, each in enumerate(args):
             shares = getattr(each, "values", None)
-            array = np.asarray(shares[replica] if shares and len(shares) > replica else each)
-            if array.dtype.kind in "fiub":
-                span = f": {array.min():.4g} to {array.max():.4g}" if array.size else ""
-                shape = list(array.shape)
-                yield f"  replica {replica}, argument {index}: {array.dtype}{shape}{span}"
+            share = shares[replica] if shares and len(shares) > replica else each
+            if in_words(share):
+                yield f"  replica {replica}, argument {index}: {in_words(share)}"
         for name, gradients in gradients_in(replay.figures).items():
             if replica < len(gradients):
-                peak = np.max(np.abs(gradients[replica].astype(np.float64)), initial=0.0)
-                yield f"  replica {replica}, gradient of {name}: at most {peak:.4g}"
+                yield f"  replica {replica}, gradient of {name}: {in_words(gradients[replica])}"
 
     def _as_python(
         self, replay: Replay, proceed: Proceed, body: Callable[..., Any], cause: Origin | None
@@ -213,10 +211,8 @@ class _Replaying:
 
         def stop(stopped: Stopped) -> None:
             self._say("  " + str(stopped).replace("\n", "\n  "))
-            if wants_pdb:
-                debug(stopped.frame, "  pdb is where this value was made; q ends the replay")
+            if not wants_pdb or debug(stopped.frame, "  pdb is there; q ends the replay"):
                 raise _Enough
-            raise _Enough
 
         if cause is None and not at_once and not wants_pdb:
             return
@@ -231,8 +227,11 @@ class _Replaying:
             except (_Enough, bdb.BdbQuit):
                 return
             except Exception as error:
+                sys.settrace(None)
                 if not watch.is_done:
                     self._say(f"  as Python it failed: {type(error).__name__}: {error}")
+                return
+            if watch.is_done:  # and pdb has let it go on
                 return
         self._say("  as Python, each operation by itself, no value was found that is not finite")
 

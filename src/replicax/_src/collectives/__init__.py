@@ -22,6 +22,7 @@ from replicax._src.collectives._differentiable import (
 from replicax._src.collectives._differentiable import (
     all_reduce_with_gradient as all_reduce_with_gradient,
 )
+from replicax._src.collectives._fusion import DEFAULT_BYTES_PER_PACK as DEFAULT_BYTES_PER_PACK
 from replicax._src.collectives._options import CollectiveHints as CollectiveHints
 from replicax._src.collectives._options import (
     CommunicationImplementation as CommunicationImplementation,

@@ -1,7 +1,7 @@
 """Reading ahead: a thread makes the next items while the user works on this one.
 
 The thread knows the queues and the function that makes items, and not who reads them: a reader that
-nobody holds any more is collected, and the thread ends.
+is no longer referenced is collected, and the thread ends.
 """
 
 from __future__ import annotations

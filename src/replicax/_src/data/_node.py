@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, ClassVar, Self, dataclass_transform, final
 
@@ -81,12 +82,25 @@ def take_all(reader: Reader, count: int) -> Block:
     return concatenate(blocks)
 
 
+_dataclasses: set[type] = set()
+_becoming = threading.RLock()
+
+
+def _become_dataclass(cls: type[Node]) -> None:
+    with _becoming:
+        for each in reversed(cls.__mro__):
+            if issubclass(each, Node) and each is not Node and each not in _dataclasses:
+                dataclasses.dataclass(frozen=True, eq=False)(each)
+                _dataclasses.add(each)
+
+
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
 @dataclasses.dataclass(frozen=True, eq=False)
 class Node:
     """An operation, with the operations that it reads from in its fields.
 
-    Its subclasses are frozen dataclasses without being told: see `__init_subclass__`.
+    Its subclasses are frozen dataclasses without being told. They become that when the first of
+    their objects is made: there are many, and a program uses few of them.
     """
 
     _label: ClassVar[str]
@@ -98,7 +112,7 @@ class Node:
     stacks_elements: ClassVar[bool] = False  # makes one large element of several small ones
 
     def __init_subclass__(cls, label: str | None = None, **traits: bool) -> None:
-        """Makes a subclass a frozen dataclass.
+        """Describes a subclass.
 
         Args:
           label: What TensorFlow calls the operation, if that is not the class's name + "Dataset".
@@ -108,7 +122,11 @@ class Node:
         for name, value in traits.items():
             assert name in Node.__annotations__, name
             setattr(cls, name, value)
-        dataclasses.dataclass(frozen=True, eq=False)(cls)
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        if cls not in _dataclasses:
+            _become_dataclass(cls)
+        return super().__new__(cls)
 
     @property
     def label(self) -> str:

@@ -34,10 +34,23 @@ from typing import Any, final
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import (
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    SingleDeviceSharding,
+)
 
 from replicax._src._errors import ReplicaMismatchError
-from replicax._src._jax_internals import local_shards, put_on_each
+from replicax._src._jax_internals import (
+    ConcreteArray,
+    local_shards,
+    put_on_each,
+    uncommitted,
+    uncommitted_shards,
+)
 from replicax._src._typing import ArrayInput, Device, PyTree, override
 from replicax._src.devices._launches import Launches, token
 from replicax._src.devices._layout import PLAIN, Layout, prime_factors
@@ -81,6 +94,7 @@ class ReplicaMesh(Launches):
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
         self._shardings = {PLAIN: self.replicated}
         self._local = [device for group in here for device in group]
+        self._homes = [SingleDeviceSharding(device) for device in devices]
         rows = Mesh(np.array(self._local, dtype=object), (REPLICA_AXIS,))
         self._rows = NamedSharding(rows, PartitionSpec(REPLICA_AXIS))
         self._replicas = [self._mesh_of_replica(group) for group in here]
@@ -212,7 +226,7 @@ class ReplicaMesh(Launches):
     def assemble_from_host(self, components: Sequence[np.ndarray]) -> jax.Array:
         """One array from a NumPy array for each replica; all of one dtype and shape, not scalars.
 
-        On the CPU the memory is taken over, not copied: nobody may write to it afterwards.
+        On the CPU the memory is taken over, not copied: it may not be written to afterwards.
         """
         parts = [each for each in components for _ in range(self.logical_devices)]
         return put_on_each(parts, self._rows, self.replicated, self._local)
@@ -235,6 +249,13 @@ class ReplicaMesh(Launches):
             return mine[logical or 0]
         sharding = NamedSharding(self._replicas[index], spec)
         return jax.make_array_from_single_device_arrays(array.shape, sharding, mine)
+
+    def components(self, array: jax.Array) -> list[jax.Array]:
+        """What each replica of this process has of an assembled array, not tied to its device."""
+        is_plain = type(array) is ConcreteArray and array.sharding is self.replicated
+        if is_plain and self.logical_devices == 1:
+            return uncommitted_shards(array, self._homes)
+        return [uncommitted(self.component(array, i)) for i in range(len(self.devices))]
 
     # ------------------------------------------------------------------ programs
 
@@ -309,7 +330,7 @@ class ReplicaMesh(Launches):
             it is each worker's own.
 
         Returns:
-          An empty text where there is nobody to agree with.
+          An empty text where there are no other workers.
         """
 
     @abc.abstractmethod
@@ -497,7 +518,7 @@ class _OneThread:
     """Lets one thread in at a time, and tells the others so.
 
     Programs meet those of other workers in the order of their launching. Of two threads that
-    launch them at once nobody knows the order.
+    launch them at once the order is not known.
     """
 
     def __init__(self) -> None:

@@ -266,7 +266,7 @@ def _end_all(replicas: Sequence[_Replica]) -> None:
 
 
 def _abandon_all(replicas: Sequence[_Replica]) -> None:
-    """Waits for nobody: after a Ctrl-C, replicas may still be at work."""
+    """Does not wait: after a Ctrl-C, replicas may still be at work."""
     for replica in replicas:
         replica.task.abandon()
         # No cycles: results must go when the user drops them, not when Python collects garbage.

@@ -4,7 +4,7 @@ A `Task` moves until it pauses or ends; the thread that resumed it waits meanwhi
 real Python threads, each with its own JAX trace and context, yet only one moves at a time and their
 order is fixed.
 
-Ctrl-C reaches the waiting thread between any two instructions. Therefore nobody takes threads back:
+Ctrl-C reaches the waiting thread between any two instructions. So threads are not taken back:
 a thread that has ended its task becomes free by itself, and a paused one cannot. What the two sides
 tell each other belongs to the task, so that nothing of an abandoned one reaches another.
 """

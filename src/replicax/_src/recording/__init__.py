@@ -2,6 +2,7 @@
 
 from replicax._src.recording._as_python import Stopped as Stopped
 from replicax._src.recording._as_python import Watch as Watch
+from replicax._src.recording._as_python import in_words as in_words
 from replicax._src.recording._by_argument import RECORD_VARIABLE as RECORD_VARIABLE
 from replicax._src.recording._by_argument import record_by_argument as record_by_argument
 from replicax._src.recording._capsule import Recorded as Recorded

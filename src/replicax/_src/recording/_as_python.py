@@ -54,7 +54,7 @@ class Stopped:
         text = linecache.getline(self.frame.f_code.co_filename, self.frame.f_lineno).strip()
         lines = [f"as Python: {self.operation} at {self.line}{where}: {text}"]
         for name, value in list(_locals_of(self.frame).items())[:_SHOWN]:
-            said = _said(value)
+            said = in_words(value)
             if said:
                 lines.append(f"  {name}: {said}")
         return "\n".join(lines)
@@ -168,7 +168,7 @@ def _locals_of(frame: FrameType) -> dict[str, Any]:
     return {name: value for name, value in frame.f_locals.items() if not name.startswith("__")}
 
 
-def _said(value: Any) -> str:
+def in_words(value: Any) -> str:
     """Returns an array or number in words; "" for other things."""
     if isinstance(value, bool | int | float):
         return repr(value)

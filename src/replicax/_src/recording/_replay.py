@@ -23,7 +23,7 @@ from replicax._src.recording._capsule import Recorded, Step
 from replicax._src.recording._inputs import bits_of, from_line, put_together
 from replicax._src.recording._probe import BITS, PEAKS, WHOLE, strategy_of, variables_by_name
 from replicax._src.recording._recorder import small_results
-from replicax._src.values import is_leaf
+from replicax._src.values import PerReplica, is_leaf
 from replicax._src.variable import Variable
 
 _ROUNDING = 1e-4  # relative
@@ -106,6 +106,11 @@ class Replay:
         self._sources = [*sources, *(each for each in live_iterators() if each not in sources)]
         self._iterators: dict[int, PositionedIterator] = {}
         self._elements: dict[tuple[int, int], list[Any]] = {}
+        workers = len(recorded.workers)
+        each_has = self._replicas // workers
+        self._shares: list[int] | None = None
+        if workers > 1 and each_has > 1 and self._replicas == recorded.layout["replicas"]:
+            self._shares = [i * workers + w for w in range(workers) for i in range(each_has)]
         self.at: int | None = None  # the last step that the state of the program has
 
     def go_to(self, step: int) -> list[Replayed]:
@@ -158,10 +163,13 @@ class Replay:
         if index >= len(args) or index >= len(steps[0].inputs):
             return ""
         shares = getattr(args[index], "values", None) or [args[index]]
-        before = [np.shape(each)[0] if np.ndim(each) else 0 for each in shares[:replica]]
+        sizes = [np.shape(each)[0] if np.ndim(each) else 0 for each in shares]
+        before = sizes[:replica]
         match steps[0].inputs[index]:
             case ["element", _, int(position), _]:
-                return f"row {sum(before) + row} of element {position} of the data (rows from 0)"
+                order = self._shares or list(range(len(sizes)))
+                row += sum(size for size, i in zip(sizes, order) if i < order[replica])
+                return f"row {row} of element {position} of the data (rows from 0)"
         each_has = max(len(shares) // len(steps), 1)
         worker = replica // each_has
         position = steps[worker].positions.get(str(index)) if worker < len(steps) else None
@@ -225,8 +233,20 @@ class Replay:
                     f"The step was given element {position} of its data, and the data of this "
                     "program ends before it. Read the same data."
                 ) from None
-            self._elements[number, position] = list(_tree.leaves_of(element, is_leaf))
+            self._elements[number, position] = [
+                self._as_in_the_job(leaf) for leaf in _tree.leaves_of(element, is_leaf)
+            ]
         return self._elements[number, position]
+
+    def _as_in_the_job(self, leaf: Any) -> Any:
+        """Gives each replica the share of a batch that it had among the others' workers.
+
+        There the shares went to the workers in turns; in one process they go to the replicas in
+        their order.
+        """
+        if not isinstance(leaf, PerReplica) or self._shares is None:
+            return leaf
+        return PerReplica([jnp.asarray(np.asarray(leaf.values[i])) for i in self._shares])
 
     def _at(self, number: int, position: int) -> PositionedIterator:
         """Returns the iterator that was recorded under a number, at a position."""
@@ -308,6 +328,8 @@ def other_bits(
     else:
         tolerance = 0.0 if len(steps) == 1 else _ROUNDING
         is_same = np.isclose(recorded, mine, tolerance, 0.0, True)
+    # The sums of metrics may begin anew between two steps, or be in no checkpoint.
+    is_same[:, [name.startswith("metric ") for name in names]] = True
     found = np.argwhere(~is_same)
     return tuple((names[column], int(replica)) for replica, column in found)
 

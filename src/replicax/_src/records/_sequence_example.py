@@ -12,8 +12,9 @@ from typing import Any, NamedTuple, NoReturn, final
 
 import numpy as np
 
+from replicax._src._protobuf import decode_error
 from replicax._src.records import _native
-from replicax._src.records._by_protobuf import Title, decode_error, list_in
+from replicax._src.records._by_protobuf import Title, list_in
 from replicax._src.records._example import (
     as_records,
     parse_example,

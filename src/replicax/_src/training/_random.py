@@ -93,7 +93,7 @@ class Generator:
         self._state.assign_add(self._draws(delta))
 
     def next_key(self) -> jax.Array:
-        """Returns a key for `jax.random` that nobody has had before, here or on another replica.
+        """Returns a key for `jax.random` that was not drawn before, here or on another replica.
 
         In cross-replica context, one key for all.
         """

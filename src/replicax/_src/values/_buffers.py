@@ -2,7 +2,7 @@
 
 Those of replicas are kept as single-device arrays, as one assembled array, or as both.
 Eager code asks for components, compiled programs take the assembled form; each is made from the
-other when someone asks, without copying data, and then kept. The value never changes, so that
+other when it is needed, without copying data, and then kept. The value never changes, so that
 threads can share it: an update makes a new one.
 """
 
@@ -57,7 +57,7 @@ class OneBuffer(Storage):
 class ReplicaBuffers(Storage):
     """The components of one value or variable, one on each device of a replica mesh.
 
-    `exclusive` says that nobody else can hold these buffers: a program made them for us, and no
+    `exclusive` says that no other code can hold these buffers: a program made them for us, and no
     component was handed out. Only then may a program be given them to write its results into.
     """
 
@@ -94,6 +94,14 @@ class ReplicaBuffers(Storage):
             found = uncommitted(self.mesh.component(self._assembled, replica_id))
             components[replica_id] = found
         return found
+
+    @property
+    @override
+    def components(self) -> tuple[jax.Array, ...]:
+        if self._components is None:
+            self.exclusive = False  # as above
+            self._components = self.mesh.components(self._assembled)
+        return super().components
 
     @property
     @override

@@ -14,7 +14,7 @@ class Storage(abc.ABC):
 
     Attributes:
       mesh: the `ReplicaMesh` of the components; None for one array on one device.
-      exclusive: whether nobody else can hold the arrays, so that a program may be given them to
+      exclusive: whether no other code can hold the arrays, so that a program may be given them to
         write its results into.
     """
 

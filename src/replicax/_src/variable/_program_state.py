@@ -78,7 +78,7 @@ class ProgramState:
             raise RuntimeError(_INTERRUPTED)
         self._owner = owner  # first: from here on no signal handler takes a value away
         shared = [index for index in tuple(self._outside) if not self._fetch(index)]
-        if shared:  # someone else may hold these, and must be able to use them afterwards
+        if shared:  # other code may hold these, and must be able to use them afterwards
             self._require_undeleted(shared)
             self._copy(shared)
         return self.arrays
@@ -96,7 +96,7 @@ class ProgramState:
         """Puts copies in place of values.
 
         Many bytes are copied in portions: the variables have the copies at once, so that values
-        which nobody else holds are freed before the next portion. Else the first step of training
+        which no other code holds are freed before the next portion. Else the first step of training
         would have all of its state twice.
         """
         portions = _portions(indices, self.arrays)

@@ -432,7 +432,7 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         return self._buffers.assembled
 
     def _set_whole(self, array: jax.Array, exclusive: bool = False) -> None:
-        """Sets all copies; `exclusive` if a program has just made `array`, for nobody else."""
+        """Sets all copies; `exclusive` if a program made `array`, and no other code has it."""
         self._set(OneBuffer(put(array, self._device), exclusive))
 
     def _laid_out(self, value: jax.Array | Mirrored) -> jax.Array:

@@ -205,7 +205,7 @@ def _folders_below(logdir: Path) -> set[Path]:
 
 
 def _wait_for_devices() -> None:
-    """Waits for everything that has been asked of the devices and that somebody still holds."""
+    """Waits for everything that has been asked of the devices and that is still referenced."""
     for array in jax.live_arrays():
         with contextlib.suppress(RuntimeError):  # failed or donated meanwhile: not our business
             array.block_until_ready()

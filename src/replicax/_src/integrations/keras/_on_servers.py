@@ -169,7 +169,7 @@ def _set_tracker(value: Any, state: dict[str, Any]) -> None:
 def _fill(value: Any, state: tuple[dict[str, Any], Any]) -> None:
     vars(value).update(state[0])
     if isinstance(value, list):
-        list.extend(value, state[1])  # pyright: ignore[reportUnknownMemberType]
+        list[Any].extend(value, state[1])  # past Keras's own methods
     else:
         (dict if isinstance(value, dict) else set).update(value, state[1])
 

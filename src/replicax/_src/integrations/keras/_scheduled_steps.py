@@ -14,13 +14,12 @@ from typing import Any, final
 import numpy as np
 from keras.src import backend, tree
 from keras.src.models.model import Model
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sample_weight
 
 import replicax as rx
 from replicax._src._typing import PyTree, override
 from replicax._src.functions import Function
-from replicax._src.integrations.keras._batches import DatasetAdapter
+from replicax._src.integrations.keras._batches import BatchesAdapter, DatasetAdapter
 from replicax._src.parameter_servers import ClusterCoordinator, PerWorkerValues, RemoteValue
 from replicax._src.strategies import Strategy
 
@@ -192,7 +191,7 @@ class _Steps:
 
 
 @final
-class OfWorkers(DataAdapter):
+class OfWorkers(BatchesAdapter):
     """Data that each worker reads by itself: batches are what makes it read the next one."""
 
     def __init__(self, data: PerWorkerValues):
@@ -203,30 +202,6 @@ class OfWorkers(DataAdapter):
         iterator = iter(self._data)
         while True:
             yield iterator
-
-    @override
-    def get_jax_iterator(self) -> Iterator[Any]:
-        return self.get_numpy_iterator()
-
-    @property
-    @override
-    def num_batches(self) -> int | None:
-        return None
-
-    @property
-    @override
-    def batch_size(self) -> int | None:
-        return None
-
-    @property
-    @override
-    def has_partial_batch(self) -> bool | None:
-        return None
-
-    @property
-    @override
-    def partial_batch_size(self) -> int | None:
-        return None
 
 
 def readable(
