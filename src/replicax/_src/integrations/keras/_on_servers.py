@@ -168,10 +168,9 @@ def _set_tracker(value: Any, state: dict[str, Any]) -> None:
 
 def _fill(value: Any, state: tuple[dict[str, Any], Any]) -> None:
     vars(value).update(state[0])
-    if isinstance(value, list):
-        list[Any].extend(value, state[1])  # past Keras's own methods
-    else:
-        (dict if isinstance(value, dict) else set).update(value, state[1])
+    kind: Any = next(each for each in (list, dict, set) if isinstance(value, each))
+    add: Any = getattr(kind, "extend" if kind is list else "update")  # not Keras's own
+    add(value, state[1])
 
 
 # ---------------------------------------------------------------------- optimizers
