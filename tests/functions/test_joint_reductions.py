@@ -115,6 +115,24 @@ def test_operations_with_side_effects_stay_in_their_order():
     assert collectives(told, x) == [(1, 4), (1, 4)]
 
 
+def test_operations_without_results():
+    strategy = mirrored(2)
+
+    @jax.jit
+    def nothing(x: Any) -> dict[str, Any]:
+        jnp.sum(x)
+        return {}
+
+    @rx.function
+    def totals(x: Any) -> Any:
+        strategy.run(nothing, args=(x,))
+        return [strategy.reduce(op, x, axis=None) for op in ("SUM", "MEAN")]
+
+    x = by_replica(strategy, lambda index: jnp.float32(index + 1))
+    assert [float(each) for each in totals(x)] == [3.0, 1.5]
+    assert collectives(totals, x) == [(2, 8)]
+
+
 def test_steps_in_one_call_have_one_collective_each():
     strategy = mirrored(2)
     with strategy.scope():
@@ -132,3 +150,18 @@ def test_steps_in_one_call_have_one_collective_each():
     assert collectives(step, batches[0]) == [(2, 16)]
     np.testing.assert_array_equal(step.steps(batches), [9.0, 15.0, 21.0])
     np.testing.assert_array_equal(total.numpy(), np.full(3, 15.0))
+
+
+def test_values_that_are_put_together_may_be_a_result():
+    """They look like a pack that was made for a reduction."""
+    strategy = mirrored(2)
+
+    @rx.function
+    def step(x: Any) -> Any:
+        both = strategy.run(lambda x: jnp.concatenate([x, x + 1]), args=(x,))
+        sums = [strategy.reduce("SUM", each, axis=None) for each in (x, both)]
+        return both, *sums
+
+    x = by_replica(strategy, lambda index: jnp.arange(2.0) + index)
+    both, *_ = step(x)
+    np.testing.assert_array_equal(both.values[1], [1, 2, 2, 3])

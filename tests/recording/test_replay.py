@@ -24,13 +24,16 @@ def test_bits_on_the_same_layout_and_close_on_one_device(tmp_path: Path, which: 
     own = [str(tmp_path / "checkpoints"), which]
     run_python([str(program), *own], tmp_path, warm=True)
     capsule = tmp_path / "checkpoints" / "recording" / "capsules" / "step-6"
-    printed = replay(capsule, program, "--compare", "1", "--", *own)
+    if which == "transformer":  # the bias of the keys has no gradient but for rounding
+        printed = replay(capsule, program, "--", *own)
+        printed += replay(capsule, program, "--devices", "1", "--", *own)
+    else:
+        printed = replay(capsule, program, "--compare", "1", "--", *own)
+        assert "values are the same in both, to rounding" in printed
     assert printed.count("step 6, from a checkpoint of step 3") == 2
-    assert "the recorded bits" in printed  # on four devices
-    assert re.search(
-        r"step 6: .*(the recorded bits|the recorded value to [0-9.]+e-0[6-9])", printed
-    )
-    assert "values are the same in both, to rounding" in printed
+    four, one = re.findall(r"step 6: .*", printed)
+    assert "the recorded bits" in four
+    assert re.search(r"the recorded (bits|value to [0-9.]+e-0[6-9])", one)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,9 @@ def test_a_launched_program_is_recorded_by_argument(recorded: Path):
     capsule = recorded / "recording" / "capsules" / "step-5"
     own = ["--", str(recorded / "checkpoints")]
     printed = replay(capsule, program, "--workers", *own)
-    assert printed.count("the recorded bits") == 3, printed  # steps 3 to 5, in two processes
+    # Steps 3 to 5, in two processes; all if the checkpoint was on its way when it was trapped.
+    assert printed.count("the recorded bits") in (3, 5), printed
+    assert "the recorded value to" not in printed and "recorded was" not in printed
     printed = replay(recorded / "recording", program, "--step", "4", *own)
     assert "had another value" not in printed and "step 4: " in printed
 

@@ -560,9 +560,26 @@ def _description(checkpoint: Checkpoint, function: Function[..., Any]) -> dict[s
 
 
 def _close(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    """Closes a recorder at the end of the program; a trap that is left makes it a failure."""
     close = method()
-    if close is not None:
-        close()
+    try:
+        if close is not None:
+            close()
+    except TrappedStepError as error:  # nobody can catch it any more
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        _trapped_at_exit.append(error)
+
+
+_trapped_at_exit: list[TrappedStepError] = []
+
+
+@atexit.register
+def _fail_if_trapped() -> None:
+    """Registered early, so that it is called late: the exit status can be set in no other way."""
+    if _trapped_at_exit:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(1)
 
 
 def _check(
