@@ -22,13 +22,14 @@ import pytest  # noqa: E402
 from _pytest.doctest import DoctestModule  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-from tests import guards, memory, quick_compiles  # noqa: E402
+from tests import guards, memory, quick_compiles, quick_imports  # noqa: E402
 
 # `REPLICAX_TEST_PLATFORM=cuda` runs the same tests beside a GPU; the CPU devices stay.
 _platform = os.environ.get("REPLICAX_TEST_PLATFORM")
 jax.config.update("jax_platforms", f"{_platform},cpu" if _platform else "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 quick_compiles.set_here()
+quick_imports.set_here()
 # Keras looks once, when it is imported.
 os.environ["KERAS_BACKEND"] = "jax"
 

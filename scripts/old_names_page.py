@@ -43,9 +43,10 @@ hide the warnings, write `warnings.simplefilter("ignore", rx.compat.OldNameWarni
 NAMESPACE = """
 ## The namespace `rx.compat.v1.distribute`
 
-Programs for TensorFlow 1 find their strategies here: today's, with the methods above, `reduce` that
-can do without an `axis`, and the constructors of that time. Everything else is what it is in
-`rx.distribute`. These names do not warn. See [the reference](api/compat-v1.md).
+This namespace has the strategies for programs of TensorFlow 1. They are the current ones, with the
+methods above, with a `reduce` whose `axis` is optional, and with the constructors of TensorFlow 1.
+Everything else is the same as in `rx.distribute`. These names do not warn. See [the
+reference](api/compat-v1.md).
 
 | In `rx.compat.v1.distribute` | Today |
 |---|---|

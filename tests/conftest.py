@@ -24,6 +24,7 @@ REAL_PROCESSES = (
     *(
         "executors/test_concurrency.py",
         "multi_worker",
+        *("parity/test_workers.py", "parity/test_workers_training.py", "parity/test_one_worker.py"),
         "parameter_servers/test_coordinator.py",
         "test_examples.py",
         "test_pairs.py",

@@ -14,20 +14,18 @@ import os
 import shutil
 import tempfile
 import threading
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import jax
-from jax._src import cache_key
-from jax._src.interpreters import mlir
-
-from replicax._src import _jax_cache
-
 _FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
-# XLA ends a process that names a flag it does not know. Later versions have no other emitters.
-if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):
-    _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+# XLA ends a process that names a flag it does not know. Later versions have no other emitters. Who
+# records what TensorFlow does has no JAX: no function of here imports it before it is used.
+try:
+    if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):
+        _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+except PackageNotFoundError:
+    _FLAGS.clear()
 
 FOLDER = "REPLICAX_TEST_PROGRAMS"
 """The variable with the folder of compiled programs, which stay for the next run."""
@@ -57,6 +55,10 @@ def set_here() -> None:
 
 def share_programs(folder: str) -> None:
     """Lets this process read what others have compiled, and write what it compiles."""
+    import jax
+
+    from replicax._src import _jax_cache
+
     # Not by variables of JAX: programs that tests start do not all write whole entries.
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -72,6 +74,8 @@ def share_between_devices() -> None:
     Replicas that run eagerly compile each operation for the device of each: reading it takes a
     fifth of the time. What is read runs where the process that reads it asks for.
     """
+    from jax._src import cache_key
+
     # As for contexts below: nothing public does it, and nothing is lost without it.
     hash_options = getattr(cache_key, "_hash_serialized_compile_options", None)
     stripped = "strip_device_assignment"
@@ -92,6 +96,8 @@ def share_contexts() -> None:
 
     JAX makes one for each program, which takes longer than to lower a small one.
     """
+    from jax._src.interpreters import mlir
+
     # Nothing public does it, and nothing is lost where a later JAX does it otherwise.
     if make := getattr(mlir, "make_ir_context", None):
         mlir.make_ir_context = _Contexts(make).get

@@ -18,8 +18,12 @@ def run_python(
     *,
     warm: bool = False,
     keras: bool = False,
+    status: int = 0,
+    given: str = "",
 ) -> str:
     """Returns what `python <arguments>` prints; fails with its whole output when it fails.
+
+    It is to end with `status`. `given` is what it reads, if it is not `warm`.
 
     The program finds eight virtual CPU devices, unless it asks for another number itself. `warm`
     spares it the imports (see `tests/warm.py`), with `keras` also that of Keras.
@@ -34,26 +38,31 @@ def run_python(
     }
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "output"
-        status = None
+        ended = None
         if warm:
             imports = keras_if_safe() if keras else ()
-            status = run_warm(arguments, folder, environment, output, timeout, imports)
-        if status is None:
-            status = _run_cold(arguments, folder, environment, output, timeout)
+            ended = run_warm(arguments, folder, environment, output, timeout, imports)
+        if ended is None:
+            ended = _run_cold(arguments, folder, environment, output, timeout, given)
         text = output.read_text(encoding="utf-8")
-    assert status == 0, f"python {' '.join(arguments)} failed:\n{text}"
+    assert ended == status, f"python {' '.join(arguments)} failed:\n{text}"
     return text
 
 
 def _run_cold(
-    arguments: list[str], folder: Path, environment: dict[str, str], output: Path, timeout: float
+    arguments: list[str],
+    folder: Path,
+    environment: dict[str, str],
+    output: Path,
+    timeout: float,
+    given: str,
 ) -> int:
     with output.open("wb") as file:
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=folder,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            input=given.encode(),
             stdout=file,
             stderr=subprocess.STDOUT,
             timeout=timeout,

@@ -73,6 +73,8 @@ ACROSS_FILES: dict[str, list[str]] = {
         "interruptions replica_numbers results seen_late seen_late_in_odd_ways seen_late_in_runs "
         "types_for_users uneven_calls uneven_programs uneven_steps variables",
         "integrations": "equinox flax",
+        "parameter_servers": "keras",
+        "recording": "faults",
         "records": "fixed lines recorded",
         "strategies": "replica_structures",
         "training": "compiled_loss",
@@ -80,7 +82,8 @@ ACROSS_FILES: dict[str, list[str]] = {
         "watching": "one_speaks summary",
         # What is beside the source, and what the tests themselves are made of.
         "": "api_review architecture benchmarks build docs examples fuzz guards memory misuse "
-        "not_here notebook numerics pairs processes quick_compiles readme scripts site",
+        "not_here notebook numerics pairs processes quick_compiles quick_imports readme scripts "
+        "site",
     }.items()
 }
 

@@ -5,9 +5,11 @@ In a Markdown page, the `python` blocks run one after the other, as one program.
 """
 
 import importlib
+import inspect
 import json
 import pickle
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,32 @@ def test_every_public_name_has_a_docstring():
         if callable(value) and not (value.__doc__ or "").strip():
             silent.append(path)
     assert not silent, f"no docstring: {silent}"
+
+
+def functions_of(path: str) -> Iterator[tuple[str, Any]]:
+    """Yields the function with a public name, or the public methods of the class with it."""
+    value = value_of(path)
+    if inspect.isfunction(value):
+        yield path, value
+    for name, method in vars(value).items() if inspect.isclass(value) else ():
+        method = getattr(method, "__func__", method)
+        if inspect.isfunction(method) and not name.startswith(("_", "tree_")):
+            yield f"{path}.{name}", method
+
+
+def test_public_functions_say_what_they_return():
+    """A context manager says that it is one. Properties are what they say; they return nothing."""
+    silent = [
+        name
+        for path in all_public_names(rx, "rx")
+        for name, function in functions_of(path)
+        if function.__module__.startswith("replicax.")
+        and inspect.signature(function).return_annotation not in (None, "None", "NoReturn")
+        and not re.search(
+            r"Returns|Yields|Raises a|Context manager|Whether", inspect.getdoc(function) or ""
+        )
+    ]
+    assert not silent, f"no word about what comes back: {silent}"
 
 
 def code_that_is_shown() -> str:

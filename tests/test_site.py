@@ -9,7 +9,7 @@ import pytest
 
 from scripts.website.charts import chart_of
 from scripts.website.drawings import MARKED, as_svg
-from scripts.website.pages import all_pages, examples, link_examples
+from scripts.website.pages import all_pages, examples, link_examples, link_results
 from tests.guards import ROOT
 
 DRAWINGS = [
@@ -42,6 +42,16 @@ def test_pages_made_of_other_files():
     for program in examples():
         assert (ROOT / "examples" / program).read_text() in pages[f"examples/{program}"[:-2] + "md"]
         assert f"(examples/{program}"[:-2] + "md)" in listed
+
+
+def test_the_file_of_results_is_a_link_to_its_page():
+    assert link_results("`benchmarks/RESULTS.md`", "a.md") == "[Benchmarks](benchmarks.md)"
+    assert "(../benchmarks.md)" in link_results("`benchmarks/RESULTS.md`", "strategies/a.md")
+
+
+def test_a_wide_drawing_scrolls_on_a_phone():
+    assert 'class="drawing"' in as_svg("-" * 80, "")
+    assert 'class="drawing wide"' in as_svg("-" * 81, "")
 
 
 def test_bars_are_left_of_one_where_we_are_faster():

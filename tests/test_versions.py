@@ -1,7 +1,10 @@
 """Versions of JAX: the names that are used of it, and what is said about one that is not known."""
 
 import ast
+import importlib
+import sys
 import tomllib
+import types
 import zipfile
 from pathlib import Path
 
@@ -12,7 +15,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from replicax._src import _jax_internals, _versions
 from replicax._src._versions import JAX, PRIVATE_NAMES_OF_JAX, check_jax
-from scripts import names_of_jax
+from replicax._src.integrations import _joining
+from scripts import private_names
 from tests.everything import EVERYTHING
 
 ROOT = Path(__file__).parent.parent
@@ -55,6 +59,31 @@ def test_the_page_lists_them():
     for tested in (JAX, _versions.KERAS, _versions.FLAX):
         assert f"| {tested} |" in page
     assert f"Versions {JAX} of JAX are tested" in (ROOT / "docs/start.md").read_text()
+
+
+@pytest.mark.parametrize("library", ["keras", "flax"])
+def test_the_installed_keras_and_flax_have_the_names_that_are_used(library: str):
+    used = private_names.names_used(library, private_names.is_installed_module)
+    assert used
+    for module, names in used.items():
+        found = importlib.import_module(f"{private_names.PRIVATE[library]}.{module}".rstrip("."))
+        assert [name for name in names if not hasattr(found, name)] == []
+
+
+def test_a_library_that_lacks_a_name_does_not_stop_a_scope(monkeypatch: pytest.MonkeyPatch):
+    class Ours:
+        @staticmethod
+        def join() -> None:
+            raise AttributeError("flax.nnx has no attribute 'Variable'")
+
+    monkeypatch.setattr(_joining, "_waiting", {"flax.nnx": "ours"})
+    monkeypatch.setitem(sys.modules, "ours", Ours)
+    monkeypatch.setitem(sys.modules, "flax", types.SimpleNamespace(__version__="9.1.0"))
+    monkeypatch.setitem(sys.modules, "flax.nnx", types.SimpleNamespace())
+    expected = r"Flax 9\.1\.0 is not built as .*'Variable'.*pip install \"flax==0\.12\.\*\""
+    with pytest.warns(UserWarning, match=expected):
+        _joining._join_those_loaded(in_time=True)
+    _joining._join_those_loaded(in_time=True)  # it was said once
 
 
 def test_the_installed_jax_has_them():
@@ -113,7 +142,7 @@ def test_a_wheel_is_read_and_not_run(tmp_path: Path, capsys: pytest.CaptureFixtu
             kept = [name for name in names if name != "trace_ctx"]
             lines = ["raise SystemExit('this is not to be run')", *(f"{name} = 1" for name in kept)]
             archive.writestr(f"jax/_src/{module.replace('.', '/')}.py", "\n".join(lines))
-    assert names_of_jax.main([str(wheel)]) == 1
+    assert private_names.main([str(wheel)]) == 1
     assert capsys.readouterr().out == f"{wheel.name}: lacks core.trace_ctx, lru_cache\n"
 
 
@@ -122,6 +151,7 @@ def test_a_wheel_is_read_and_not_run(tmp_path: Path, capsys: pytest.CaptureFixtu
     [
         "def wanted[T](x: T) -> T: ...",
         "class wanted(Base):",
+        "if old:\n  class wanted(Base):",
         "wanted = 1",
         "wanted: int = 1",
         "from a import wanted",
@@ -131,19 +161,19 @@ def test_a_wheel_is_read_and_not_run(tmp_path: Path, capsys: pytest.CaptureFixtu
     ],
 )
 def test_what_defines_a_name(source: str):
-    assert names_of_jax.defines(f"x = 1\n{source}\n", "wanted")
+    assert private_names.defines(f"x = 1\n{source}\n", "wanted")
 
 
 @pytest.mark.parametrize(
     "source", ["wanted_not = 1", "wanted == 1", "x = wanted", "wanted(x=1)", "def f(wanted=1):"]
 )
 def test_what_does_not(source: str):
-    assert not names_of_jax.defines(source, "wanted")
+    assert not private_names.defines(source, "wanted")
 
 
 @pytest.mark.skipif(not EVERYTHING, reason="a new JAX is no fault of a change here")
 def test_the_newest_jax_of_the_index_has_them():
-    assert names_of_jax.main([]) == 0
+    assert private_names.main([]) == 0
 
 
 def test_without_the_quick_way_to_devices_arrays_are_the_same(monkeypatch: pytest.MonkeyPatch):

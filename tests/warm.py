@@ -134,8 +134,10 @@ class _Client:
 def import_all(names: list[str]) -> dict[str, str]:
     """Imports replicax and more; returns the variables that the imports have set."""
     before = dict(os.environ)
-    import tests.quick_compiles  # and replicax  # noqa: F401
+    import replicax  # noqa: F401
+    from tests import quick_compiles, quick_imports  # noqa: F401
 
+    quick_imports.set_here()
     for name in (*_IMPORTED_BY_MOST, *names):
         importlib.import_module(name)
     # A fork does not look for garbage in what was imported, and does not copy it for that.

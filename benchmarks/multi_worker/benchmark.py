@@ -107,6 +107,18 @@ STARTS = Table(
 )
 
 
+VARIABLES = Table(
+    "variables",
+    "Median seconds in which all workers make variables of 16 x 16 numbers.",
+    (
+        Column("initial values", "values"),
+        Column("variables", "count"),
+        Column("seconds", form=".3f"),
+    ),
+    goals=(at_most("500 variables are made in at most 0.3 s", "seconds", 0.3),),
+)
+
+
 class MultiWorker(Benchmark):
     """Processes on one machine, over loopback. A training step with Adam on 2 workers, of an MLP
     in three sizes and of fifty small layers: ours (`MultiWorkerMirroredStrategy` in an
@@ -118,12 +130,14 @@ class MultiWorker(Benchmark):
     `saves` asks how long an asynchronous save stops the loop and how fast it is on the disk, beside
     `np.savez` and `os.fsync` of the same arrays. `starts` is the time from the start of 3 workers
     to the end of their first step, with an empty compilation cache and with the one that this left.
+    `variables` is how long it takes to make variables: all workers start from the values of the
+    first one, whether they have computed the same or others.
     """
 
     name, title = "multi_worker", "Many workers"
-    tables = (WORKER_STEPS, WORKER_WORK, SAVES, STARTS)
+    tables = (WORKER_STEPS, WORKER_WORK, SAVES, STARTS, VARIABLES)
     peers = ("torch", "tensorflow")
-    parts = ("steps", "saves", "starts")
+    parts = ("steps", "saves", "starts", "variables")
     seconds, max_steps = 0.2, 100
     quick = dict(
         models=["tiny"],
@@ -132,6 +146,7 @@ class MultiWorker(Benchmark):
         max_steps=3,
         megabytes=1,
         saves=1,
+        variables=20,
         starts=1,
         start_workers=2,
         start_model="tiny_start",
@@ -148,6 +163,7 @@ class MultiWorker(Benchmark):
         add("--megabytes", type=float, default=200, help="of the state that is saved")
         add("--saves", type=int, default=7, help="turns of the saves")
         add("--folder", help="where to save (default: a temporary folder)")
+        add("--variables", type=int, default=500, help="that are made")
         add("--starts", type=int, default=3, help="starts with a warm cache")
         add("--start-workers", type=int, default=3)
         add("--limit", type=float, default=180, help="seconds that an answer may take")
@@ -165,6 +181,8 @@ class MultiWorker(Benchmark):
         if "starts" in options.only:
             title = f"{STARTS.title} The model: {MODELS[options.start_model].title}."
             report.add(STARTS, [self._start(name) for name in options.started], title)
+        if "variables" in options.only:
+            report.add(VARIABLES, self._variables())
         report.note_load()
 
     def _workers(self, side: str, count: int, **more: str) -> Processes:
@@ -219,6 +237,19 @@ class MultiWorker(Benchmark):
         medians = (statistics.median(each) for each in zip(*times))
         fields = zip(("stopped", "written", "savez", "speed"), medians)
         return {"megabytes": self.options.megabytes, **dict(fields)}
+
+    def _variables(self) -> list[Row]:
+        count = self.options.variables
+        self.report.progress(f"{count} variables")
+        seconds: dict[str, list[float]] = {"the same": [], "of each worker": []}
+        with self._workers("replicax", self.options.workers) as workers:
+            for _ in range(self.options.rounds + 1):
+                for values, found in seconds.items():
+                    found.append(max(workers.ask("make_variables", count, values == "the same")))
+        return [
+            {"values": values, "count": count, "seconds": statistics.median(found[1:])}
+            for values, found in seconds.items()  # the first compiles
+        ]
 
     def _start(self, side: str) -> Row:
         self.report.progress(f"start: {side}")

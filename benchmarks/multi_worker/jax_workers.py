@@ -65,6 +65,17 @@ class ReplicaxWorker(JaxWorker):
     def prepare(self, name: str) -> Work:
         return launching(Replicax(MODELS[name], self.strategy).launch)
 
+    def make_variables(self, count: int, are_same: bool) -> float:
+        """Returns the seconds of making so many, from values that are the same on all workers."""
+        rng = np.random.default_rng(0 if are_same else self.rank)
+        values = rng.standard_normal((count, 16, 16), np.float32)
+        self.strategy.reduce("SUM", self.strategy.run(lambda: 1.0), axis=None)  # begin together
+        begin = time.perf_counter()
+        with self.strategy.scope():
+            made = [rx.Variable(value, name=f"v{i}") for i, value in enumerate(values)]
+        jax.block_until_ready([variable.value() for variable in made])
+        return time.perf_counter() - begin
+
     def make_state(self, megabytes: float, folder: str) -> None:
         """Makes variables of that size, and a manager that saves them."""
         rng = np.random.default_rng(0)

@@ -1,6 +1,7 @@
 """The recommender with replicax: workers and servers are actors of Ray."""
 
 import pickle
+import time
 from typing import Any
 
 import jax.numpy as jnp
@@ -78,6 +79,7 @@ class ReplicaxServers(Side):
 
         def with_index(iterator: Any) -> int:
             step(iterator)
+            time.sleep(0.05)  # so that the others get some, too
             return index()
 
         while self._cold:

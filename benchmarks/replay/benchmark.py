@@ -1,6 +1,9 @@
 """What does it cost to record steps, and to look at them?"""
 
 import argparse
+import statistics
+import time
+from typing import Any
 
 from benchmarks.harness.benchmark import Benchmark
 from benchmarks.harness.tables import Column, Table, at_most
@@ -8,6 +11,8 @@ from benchmarks.replay.recorded import MODELS, RECORDED, Recorded
 from benchmarks.training.jax_steps import use_cpu_devices
 
 RECORDING = "recording / without"
+_IN_THREAD = ("without", "recording", "finite")
+_STEPS = 20
 
 COSTS = Table(
     "steps",
@@ -29,6 +34,20 @@ COSTS = Table(
 )
 
 
+THREAD = Table(
+    "thread",
+    "Median microseconds of CPU time that the calling thread spends for a step without a recorder, "
+    "and what recording adds to it.",
+    (
+        Column("model"),
+        Column("without", form=".0f"),
+        Column("recording adds", form=".0f"),
+        Column("finite adds", form=".0f"),
+    ),
+    goals=(at_most("at most 100, 1 % of a step of 10 ms", "recording adds", 100),),
+)
+
+
 class Replay(Benchmark):
     """Steps that read their batches from a data set, without an `rx.debug.Recorder` and with one:
     `recording` alone, and with each trap. `finite` looks at each replica's gradients, at variables
@@ -37,9 +56,9 @@ class Replay(Benchmark):
     for; the thread that writes works beside the steps, and what it takes from them counts.
     """
 
-    name, title, tables = "replay", "Recording steps, and traps", (COSTS,)
-    rounds, clocks = 31, True
-    seconds, max_steps = 0.3, 300
+    name, title, tables = "replay", "Recording steps, and traps", (COSTS, THREAD)
+    rounds, clocks = 21, True
+    seconds, max_steps = 0.1, 300
     quick = {"models": ["tiny"], "rounds": 2, "replicas": 2}
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -63,6 +82,27 @@ class Replay(Benchmark):
             row = turns.row(["without"], 1e3, self.options.clock, **ratios)
             rows.append({"model": model, **row})
         self.report.add(COSTS, rows)
+        self.report.add(THREAD, [self._of_thread(self.options.models[0])])
+
+    def _of_thread(self, model: str) -> dict[str, Any]:
+        """Returns what a step takes of the calling thread, in turns."""
+        sides = {name: Recorded(name, self.options.replicas) for name in _IN_THREAD}
+        taken: dict[str, list[float]] = {name: [] for name in sides}
+        try:
+            works = {name: side.prepare(model) for name, side in sides.items()}
+            for number in range(self.options.rounds + 1):
+                for name, work in works.items():
+                    before = time.thread_time()
+                    work(_STEPS)
+                    if number:  # the first one compiles
+                        taken[name].append((time.thread_time() - before) / _STEPS * 1e6)
+        finally:
+            for side in sides.values():
+                side.stop()
+        medians = {name: statistics.median(each) for name, each in taken.items()}
+        plain = medians["without"]
+        more = {f"{name}_adds": medians[name] - plain for name in ("recording", "finite")}
+        return {"model": model, "without": plain, **more}
 
 
 BENCHMARKS = (Replay,)

@@ -137,7 +137,7 @@ MANY_STEPS = Table(
 
 
 class Step(Benchmark):
-    """A training step with Adam on virtual CPU devices, of four models: ours in an `rx.function`;
+    """A training step with Adam on virtual CPU devices, of six models: ours in an `rx.function`;
     *by hand*, `jax.jit` of a `jax.shard_map` with one `psum` for each gradient and the state
     donated; *sharded*, `jax.jit` of the step for the whole batch, which is sharded over the
     devices; and *TensorFlow*, its `MirroredStrategy` in a `tf.function`, with the Keras Adam.
@@ -157,7 +157,14 @@ class Step(Benchmark):
         "rounds": 2,
         "seconds": 0.01,
     }
-    models: Sequence[str] = ("mlp", "deep_narrow", "conv", "transformer")
+    models: Sequence[str] = (
+        "small_net",
+        "six_wide",
+        "mlp",
+        "deep_narrow",
+        "conv",
+        "transformer",
+    )
     devices: Sequence[int] = (1, 2, 4, 8)
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:

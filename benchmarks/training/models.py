@@ -114,6 +114,8 @@ MODELS = {
         Model("deep_narrow", "fifty layers of 16", Dense((16,) * 51), 64),
         Model("conv", "convolutions, batch norm", Conv(16, (3, 16, 32, 64)), 64),
         Model("transformer", "transformer, 4 layers", Transformer(4, 128, 4, 32, 256), 16),
+        Model("small_net", "784-64-10", Dense((784, 64)), 64),
+        Model("six_wide", "six layers of 384", Dense((384,) * 6), 256),
         Model(
             "large",  # for an accelerator
             "transformer, 12 layers, 2048 wide, bf16",

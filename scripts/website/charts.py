@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 
-_LABELS, _BARS, _ROW = 470, 430, 22
+_LABELS, _BARS, _ROW = 540, 420, 22
 _LEAST, _MOST = 1 / 64, 8.0  # ratios that the chart has room for
 
 
@@ -22,7 +22,7 @@ def chart_of(table: str) -> str:
     for index, (what, beside, on, _, mean, worst, *_rest) in enumerate(rows, start=1):
         y = index * _ROW
         label = f"{what} / {beside}, {on}"
-        short = label if len(label) < 76 else label[:74] + "…"
+        short = label if len(label) < 92 else label[:90] + "…"
         better = "faster" if float(mean) <= 1 else "slower"
         left, right = sorted([_x(float(mean)), _x(1.0)])
         x = _x(float(worst))
@@ -33,7 +33,7 @@ def chart_of(table: str) -> str:
             f"<path class='worst' d='M{x:.1f} {y + 2}v18'/>"
         )
     return (
-        f'<svg class="chart" role="img" aria-label="Our time in times of theirs" '
+        f'<svg class="chart" role="img" aria-label="Our time divided by theirs" '
         f'viewBox="0 0 {_LABELS + _BARS + 20} {height}">{"".join(parts)}</svg>\n\n'
         "*Bars: the mean, left of 1 where we are faster. Marks: the worst case.*"
     )

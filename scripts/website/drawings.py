@@ -16,6 +16,7 @@ WIDTH, HEIGHT = 8.4, 18.0  # of a character
 # A run of these is a line, if it has a `-` beside another one or an end with an arrow.
 _ACROSS = re.compile(r"[<+]?(?:-[-+]+|(?:- )+-)[>+]?|[<>]-+|-+>|\+-\+")
 _DOWN = "|+"
+_FITS_A_PHONE = 80  # columns that can be read there; a wider drawing scrolls
 
 
 def as_svg(text: str, label: str) -> str:
@@ -44,8 +45,9 @@ def as_svg(text: str, label: str) -> str:
             )
     size = f"0 0 {columns * WIDTH:.0f} {len(lines) * HEIGHT:.0f}"
     style = f"max-width:{columns * WIDTH:.0f}px"
+    kind = "drawing wide" if columns > _FITS_A_PHONE else "drawing"
     return (
-        f'<svg class="drawing" role="img" aria-label="{html.escape(label)}" viewBox="{size}" '
+        f'<svg class="{kind}" role="img" aria-label="{html.escape(label)}" viewBox="{size}" '
         f'style="{style}">{"".join(parts)}</svg>'
     )
 

@@ -10,7 +10,7 @@ from mkdocs.structure.files import File, Files  # pyright: ignore[reportMissingI
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # mkdocs loads this file by its path
 from scripts.website.drawings import MARKED, as_svg
-from scripts.website.pages import all_pages, link_examples
+from scripts.website.pages import all_pages, link_examples, link_results
 
 
 def on_files(files: Files, *, config: Any) -> Files:
@@ -21,7 +21,8 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Turns drawings into SVG, and links examples with their source."""
+    """Turns drawings into SVG, and links examples with their source, and results with theirs."""
     if page.file.src_uri == "examples.md":
         markdown = link_examples(markdown)
+    markdown = link_results(markdown, page.file.src_uri)
     return MARKED.sub(lambda match: as_svg(match["text"], f"A drawing: {page.title}"), markdown)

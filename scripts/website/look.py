@@ -51,6 +51,7 @@ def _look(address: str, pages: list[Path], options: argparse.Namespace) -> list[
         browser = playwright.chromium.launch(executable_path=options.browser, args=["--no-sandbox"])
         for width in WIDTHS:
             tab: Any = browser.new_page(viewport={"width": width, "height": 900})
+            tab.set_default_timeout(300_000)  # pictures of long pages, on a machine with other work
             errors: list[str] = []
             tab.on("pageerror", lambda error: errors.append(str(error)))  # noqa: B023
             tab.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)  # noqa: B023

@@ -91,3 +91,17 @@ def results() -> str:
     text = text.replace("[README.md](README.md)", "`benchmarks/README.md`")
     before, table, rest = re.split(r"(^\| what .*?\n)\n", text, maxsplit=1, flags=re.M | re.S)
     return f"{before}{chart_of(table)}\n\n{table}\n{rest}"
+
+
+def link_results(markdown: str, page: str) -> str:
+    """Makes links to the page of benchmarks of what names its file.
+
+    Args:
+      markdown: a page of the documentation.
+      page: its path in `docs/`.
+
+    Returns:
+      The page with the links.
+    """
+    target = "../" * page.count("/") + "benchmarks.md"
+    return markdown.replace("`benchmarks/RESULTS.md`", f"[Benchmarks]({target})")

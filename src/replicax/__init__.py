@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+import replicax._src._loading as _loading  # noqa: F401 (first, and quickly)
 from replicax import compat as compat
 from replicax import config as config
 from replicax import data as data

@@ -1,7 +1,8 @@
-"""`rx.config`: which devices there are, and virtual ones."""
+"""`rx.config`: which devices there are, and virtual ones; programs that are kept."""
 
 from replicax._src.cluster import experimental_connect_to_cluster as experimental_connect_to_cluster
 from replicax._src.cluster import experimental_connect_to_host as experimental_connect_to_host
+from replicax._src.cluster import keep_compiled_programs as keep_compiled_programs
 from replicax._src.devices import LogicalDevice as LogicalDevice
 from replicax._src.devices import LogicalDeviceConfiguration as LogicalDeviceConfiguration
 from replicax._src.devices import PhysicalDevice as PhysicalDevice

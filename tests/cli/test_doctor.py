@@ -63,7 +63,7 @@ def test_advice_comes_last():
         "!!  part1       look",
         "                it is broken",
         "",
-        "What is wrong, and how to mend it:",
+        "What is wrong, and how to fix it:",
         "1. part1: it is broken",
         "   Buy a new one.",
     ]

@@ -1,5 +1,6 @@
 """Packs of small tensors: a partition, within the limit, that changes no result."""
 
+import itertools
 import math
 from typing import Any
 
@@ -27,24 +28,23 @@ def size_of(tensor: Any) -> int:
 @given(
     TENSORS,
     st.sampled_from([0, 1, 16, 200, 1 << 12, 1 << 30]),
-    st.sampled_from([IN_ONE_PROCESS, BETWEEN_WORKERS, Packing(1 << 12, True, 2)]),
+    st.sampled_from([IN_ONE_PROCESS, BETWEEN_WORKERS, Packing(1 << 12, 2)]),
 )
-def test_packs_partition_the_tensors_in_order(tensors: Any, limit: int, packing: Packing):
-    def kind_of(tensor: Any) -> Any:
-        return tensor.dtype, tensor.shape if packing.by_shape else len(tensor.shape) < 2
-
+def test_packs_partition_the_tensors(tensors: Any, limit: int, packing: Packing):
     arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in tensors]
     packs = plan_packs(arrays, limit, packing)
     assert sorted(index for pack in packs for index in pack) == list(range(len(arrays)))
     for pack in packs:
-        assert pack == sorted(pack)
-        assert len({kind_of(arrays[index]) for index in pack}) == 1
-        assert len(pack) <= (packing.most_tensors or len(arrays))
+        looks = [(arrays[index].dtype, arrays[index].shape) for index in pack]
+        assert len({dtype for dtype, _ in looks}) == 1
+        assert max(map(looks.count, looks)) <= (packing.most_alike or len(arrays))
+        runs = [look for look, _ in itertools.groupby(looks)]
+        assert len(runs) == len(set(runs)), "those of one shape are next to each other"
         if len(pack) > 1:
             assert sum(size_of(arrays[i]) for i in pack) <= (limit or DEFAULT_BYTES_PER_PACK)
-    for kind in map(kind_of, arrays):
-        packed = [i for pack in packs for i in pack if len(pack) > 1 and kind_of(arrays[i]) == kind]
-        assert packed == sorted(packed), "tensors of one kind are packed in their order"
+    for look in {(array.dtype, array.shape) for array in arrays}:
+        packed = [i for pack in packs for i in pack if (arrays[i].dtype, arrays[i].shape) == look]
+        assert packed == sorted(packed), "tensors of one shape stay in their order"
 
 
 def test_small_tensors_go_together_and_large_ones_alone():
@@ -56,11 +56,11 @@ def test_small_tensors_go_together_and_large_ones_alone():
     assert plan_packs([small, small], 1) == [[0], [1]]
 
 
-def test_inside_one_process_packs_are_of_one_shape_and_not_too_long():
-    vector, other = (jax.ShapeDtypeStruct((size,), "float32") for size in (8, 4))
-    assert plan_packs([vector, other, vector, other], 0) == [[0, 2], [1, 3]]
-    assert plan_packs([vector, other, vector, other], 0, BETWEEN_WORKERS) == [[0, 1, 2, 3]]
-    assert [len(pack) for pack in plan_packs([vector] * 40, 0)] == [16, 16, 8]
+def test_inside_one_process_packs_have_not_too_many_tensors_of_one_shape():
+    matrix, vector = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((8, 8), (8,)))
+    assert plan_packs([matrix, vector, matrix, vector], 0) == [[0, 2, 1, 3]]
+    packs = plan_packs([matrix, vector] * 20, 0)
+    assert [len(pack) for pack in packs] == [16, 16, 8], "8 of each, then 4 of each"
     assert [len(pack) for pack in plan_packs([vector] * 40, 0, BETWEEN_WORKERS)] == [40]
 
 

@@ -22,7 +22,7 @@ def test_stages_give_what_one_gives(monkeypatch: pytest.MonkeyPatch):
         for stages in ([None], [rows.T.tolist(), rows.tolist()]):
             monkeypatch.setattr(_parts, "_stages", lambda stages=stages: stages)
             part = _parts.scattered_sum(x, 1)
-            found += [part, _parts.put_together(part, 1)]
+            found += [part, _parts.whole_of_parts(part, 1)]
         return found
 
     program = jax.shard_map(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import jax
 
-from replicax._src.devices import ReplicaDevices, ReplicaMesh, replica_mesh
+from replicax._src.devices import Beginning, ReplicaDevices, ReplicaMesh, replica_mesh
 
 
 class Notes:
@@ -25,8 +25,14 @@ class Notes:
     def require_same(self, topic: str, what: str, content: str = "") -> bool:
         return True
 
-    def value_of_first(self, mesh: ReplicaMesh, value: jax.Array, what: str) -> jax.Array:
-        return value
+    def begin_together(self, mesh: ReplicaMesh, beginning: Beginning, what: str) -> None:
+        beginning.begin(beginning.value)
+
+    def await_beginning(self, beginning: Beginning) -> None:
+        pass
+
+    def settle_beginnings(self) -> None:
+        pass
 
     def name_of(self, worker: int) -> str:
         return f"worker {worker}"

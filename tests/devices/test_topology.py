@@ -107,9 +107,9 @@ def test_every_device_is_found_where_it_is(mesh: list[int], random: Any):
             {"mesh_shape": [1, 1, 1, 2], "device_coordinates": [[[0] * 4, [0] * 4]]},
             "device 0 of task 0, and device 1 of task 0",
         ),
-        ({"serialized": b"\x0a\x04\x01\x01"}, "end in the middle of a field"),
+        ({"serialized": b"\x0a\x04\x01\x01"}, "bytes that are no such message"),
         ({"serialized": b"\x0a\x04\x01\x01\x01\x01\x10\x01\x18\x02"}, "but 0 coordinates"),
-        ({"serialized": b"\x0b"}, "wire type 3"),
+        ({"serialized": b"\x0b"}, "bytes that are no such message"),
         ({"serialized": b"\x0a\x04\x7f\x7f\x7f\x7f"}, "no TPU has so many"),
     ],
 )

@@ -22,7 +22,7 @@ from replicax._src.variable._program_state import ProgramState
 from tests.replicas import mirrored, parts_of
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("count", [1, 2])
 def test_ctrl_c_loses_no_variable(count: int):
     strategy = mirrored(count)
@@ -36,13 +36,20 @@ def test_ctrl_c_loses_no_variable(count: int):
     step = rx.function(lambda x: strategy.run(replica_fn, (x,)))
     x = jnp.float32(1.0)
     step(x)
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+    def interrupt(*_: Any) -> None:
+        # Once more if this one comes where Python cannot raise it, as in a finalizer.
+        signal.setitimer(signal.ITIMER_REAL, 20.0)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
     try:
         for round in range(12):
             with pytest.raises(KeyboardInterrupt):
                 signal.setitimer(signal.ITIMER_REAL, 0.003 + 0.0007 * round)
                 while True:
                     step(x)
+            signal.setitimer(signal.ITIMER_REAL, 0)
             assert thread_state.world is None
             values = [float(v.numpy()[0]) for v in vs]
             assert len(set(values)) == 1 and values[0] >= 1, values
@@ -54,7 +61,6 @@ def test_ctrl_c_loses_no_variable(count: int):
     assert float(vs[0].numpy()[0]) == total + 1
 
 
-@pytest.mark.timeout(60)
 def test_a_signal_handler_that_reads_does_not_harm_the_loop():
     strategy = mirrored(2)
     with strategy.scope():
@@ -63,19 +69,25 @@ def test_a_signal_handler_that_reads_does_not_harm_the_loop():
     x = jnp.float32(1.0)
     step(x)
     seen: list[Any] = []
+    is_over = False
 
     def read(*_: Any) -> None:
         try:
             seen.append(float(v.numpy()[0]))
         except RuntimeError as error:
             seen.append(str(error))
+        # Not at fixed times: where a read takes longer than that, handlers would be interrupted by
+        # handlers until the stack is full.
+        if not is_over:
+            signal.setitimer(signal.ITIMER_REAL, 0.002)
 
     before = signal.signal(signal.SIGALRM, read)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+        signal.setitimer(signal.ITIMER_REAL, 0.002)
         for _ in range(300):
             step(x)
     finally:
+        is_over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert v.numpy()[0] == 301.0
@@ -120,7 +132,6 @@ def test_a_signal_handler_takes_nothing_from_a_call_that_begins():
     assert float(v.numpy()[0]) == 2.0
 
 
-@pytest.mark.timeout(60)
 def test_callbacks_may_read_variables():
     strategy = mirrored(2)
     with strategy.scope():
@@ -160,7 +171,6 @@ def test_a_program_that_failed_is_not_told_by_another():
     assert w.numpy() == 21.0
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_eager_optimizer_beside_a_compiled_function(count: int):
     strategy = mirrored(count)

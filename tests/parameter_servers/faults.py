@@ -6,6 +6,7 @@ functions, which go to workers several in a message.
 """
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -43,6 +44,7 @@ def main(worker_kills: int, server_kills: int, seconds: float, together: int) ->
         checkpoint = rx.train.Checkpoint(count=count, w=w, optimizer=optimizer)
         manager = rx.train.CheckpointManager(checkpoint, folder, max_to_keep=2)
         manager.save()
+        manager.sync()  # there is one to go back to
         for number in range(server_kills):
             kill_server(strategy, coordinator, step, number % 2, manager, checkpoint)
             assert count.numpy() == optimizer.iterations.numpy()
@@ -100,6 +102,8 @@ def kill_server(
             coordinator.schedule(step)
     except rx.errors.UnavailableError:
         print(f"server {server} lost, known after {time.monotonic() - start:.1f} s")
+    with contextlib.suppress(rx.errors.UnavailableError):
+        manager.sync()  # a checkpoint that the server was writing
     checkpoint.restore(manager.latest_checkpoint)
     for _ in range(20):
         coordinator.schedule(step)

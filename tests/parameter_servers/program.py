@@ -6,7 +6,6 @@ One program for many checks, because a cluster takes seconds to start.
 # A program: what it does is checked by its test.
 # pyright: basic, reportOptionalMemberAccess=false, reportIndexIssue=false, reportArgumentType=false
 
-import importlib.util
 import json
 import os
 import signal
@@ -17,7 +16,6 @@ import time
 import warnings
 from typing import Any
 
-os.environ.setdefault("KERAS_BACKEND", "jax")
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -51,7 +49,6 @@ def main():
     data(strategy, coordinator)
     mistakes(strategy, coordinator)
     training(strategy, coordinator)
-    keras_models(strategy, coordinator)
     losses(strategy, coordinator)
     coordinator.close()
 
@@ -278,7 +275,7 @@ def losses(strategy, coordinator):
         while (lost := error(lambda: coordinator.schedule(step, args=(ids, y)).fetch())) is None:
             assert time.monotonic() < start + 30
         facts["server_lost"] = lost
-        facts["server_lost_soon"] = time.monotonic() - start < 5
+        facts["server_lost_soon"] = time.monotonic() - start < 20
         error(coordinator.join)
         checkpoint.restore(path)
         facts["restored"] = bool(np.array_equal(table.numpy(), before))
@@ -286,7 +283,7 @@ def losses(strategy, coordinator):
         coordinator.schedule(step, args=(ids, y)).fetch()
         facts["goes_on"] = int(optimizer.iterations.numpy())
         coordinator.close()
-        another_cluster(path, before)
+        another_cluster(path, before, table)
 
 
 def written_by_servers(strategy, checkpoint, path, table):
@@ -314,7 +311,7 @@ def written_by_servers(strategy, checkpoint, path, table):
     )
 
 
-def another_cluster(path, saved):
+def another_cluster(path, saved, of_another):
     """From TF_CONFIG, with other numbers, a limit, and a server that stands still."""
     jobs = {"worker": 2, "ps": 3, "chief": 1}
     cluster = {job: [f"{job}{i}:1" for i in range(count)] for job, count in jobs.items()}
@@ -339,6 +336,7 @@ def another_cluster(path, saved):
     make = rx.distribute.coordinator.ClusterCoordinator
     facts["bad_limit"] = error(lambda: make(strategy, max_staleness=-1))
     coordinator = make(strategy, max_staleness=0)
+    facts["of_another"] = error(lambda: coordinator.schedule(lambda: of_another + 1))
     facts["another_limit"] = error(lambda: make(strategy, max_staleness=3))
 
     def update():
@@ -371,33 +369,6 @@ def another_cluster(path, saved):
     error(coordinator.join)
     facts["answers_again"] = bool(np.array_equal(table.numpy(), saved))
     coordinator.close()
-
-
-def keras_models(strategy, coordinator):
-    if importlib.util.find_spec("keras") is None:
-        return
-    import keras
-
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    with strategy.scope():
-        inside = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        weights = [rx.Variable(each.value) for each in model.trainable_variables]
-        optimizer = rx.Optimizer(optax.sgd(0.1))
-    facts["keras_in_scope"] = error(lambda: coordinator.schedule(lambda x: inside(x)))
-
-    @rx.function
-    def step(x, y):
-        def loss_fn():
-            out = model.stateless_call([each.value() for each in weights], [], x)[0]
-            return jnp.mean((out - y) ** 2)
-
-        loss, gradients = rx.value_and_grad(loss_fn, weights)
-        optimizer.apply_gradients(zip(gradients, weights, strict=True))
-        return loss
-
-    x = np.random.default_rng(0).normal(size=(16, 2)).astype(np.float32)
-    found = [coordinator.schedule(step, (x, x[:, :1])).fetch() for _ in range(5)]
-    facts["keras_learns"] = bool(found[-1] < 0.9 * found[0])
 
 
 main()

@@ -1,11 +1,16 @@
 """A server, without Ray: arrays, changes, optimizers, and what it does not have."""
 
+import json
+import os
 import threading
+from pathlib import Path
 
+import jax
 import numpy as np
 import optax
 import pytest
 
+import replicax as rx
 from replicax._src.parameter_servers._messages import (
     Assignment,
     Gradient,
@@ -18,8 +23,12 @@ from replicax._src.parameter_servers._messages import (
 )
 from replicax._src.parameter_servers._server import ParameterServer
 from replicax._src.parameter_servers._server_optimizer import ServerOptimizer
+from replicax._src.training import UpdateRule
 from replicax._src.variable import Change, Scatter
 
+RECORDED = json.loads(
+    (Path(__file__).parent / "recorded" / "facts.json").read_text(encoding="utf-8")
+)
 TABLE = np.arange(12.0, dtype=np.float32).reshape(6, 2) / 10
 
 
@@ -182,3 +191,59 @@ def test_the_error_of_a_task_is_told():
     assert outcome is not None
     _, error = outcome
     assert isinstance(error, OSError) and error.errno == 28
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
+@pytest.mark.parametrize("form", ["sparse", "dense"])
+def test_the_numbers_of_tensorflow(name: str, form: str):
+    """Three updates of three rows, as rows and as a whole."""
+    transformation, slots, shared = {
+        "sgd": (optax.sgd(0.5), [], []),
+        "adagrad": (optax.adagrad(0.5, initial_accumulator_value=0.1, eps=1e-7), ["sums"], []),
+        "adam": (rx.train.adam(0.5), ["mu", "nu"], ["count"]),
+    }[name]
+    server = ParameterServer(0)
+    table = np.linspace(0, 1.1, 12, dtype=np.float32).reshape(6, 2)
+    initial = transformation.init([table])
+    rule = UpdateRule(transformation, [None], None, initial)
+    server.create({1: table})
+    keys: dict[str, int] = {}
+    for label, leaf in zip(rule.labels, jax.tree_util.tree_leaves(initial), strict=True):
+        keys[label] = len(keys) + 2
+        server.create({keys[label]: np.asarray(leaf)})
+    owners = dict(zip(rule.labels, rule.owners, strict=True))
+    own = {label: key for label, key in keys.items() if owners[label] is not None}
+    assert (len(own), len(keys) - len(own)) == (len(slots), len(shared))
+    everywhere = {label: key for label, key in keys.items() if owners[label] is None}
+    optimizer(server, transformation, own, everywhere)
+    rows = np.array([0, 4, 5])
+    for _ in range(3):
+        whole = np.zeros((6, 2), np.float32)
+        whole[rows] = 1
+        dense = Gradient(0, 1, whole)
+        given = Gradient(0, 1, whole[rows], rows) if form == "sparse" else dense
+        push(server, updates=[Update("o", [given])])
+    expected = RECORDED["sparse"][f"{form} {name}"]
+    np.testing.assert_allclose(value_of(server, 1), expected, rtol=2e-6, atol=1e-6)
+
+
+def test_a_keras_optimizer_updates_rows_and_counts():
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    keras = pytest.importorskip("keras")
+    from replicax._src.integrations.keras._server_rule import KerasRule, OfVariable
+
+    config = keras.optimizers.Adam(0.5).get_config()
+    rule = KerasRule(keras.optimizers.Adam, config, [OfVariable(None, False)])
+    server = ParameterServer(0)
+    table = np.linspace(0, 1.1, 12, dtype=np.float32).reshape(6, 2)
+    zeros = np.zeros_like(table)
+    server.create({1: table, 2: zeros, 3: zeros, 4: np.int32(0), 5: np.float32(0.5)})
+    optimizer(server, rule, {"momentum": 2, "velocity": 3}, {"0": 4, "1": 5})
+    rows = np.array([0, 4, 5])
+    for _ in range(3):
+        one = Assignment(4, Change.ADD, np.ones((), np.int32))
+        gradient = Gradient(0, 1, np.ones((3, 2), np.float32), rows)
+        push(server, one, updates=[Update("o", [gradient])])
+    assert value_of(server, 4) == 3
+    expected = RECORDED["sparse"]["sparse adam"]
+    np.testing.assert_allclose(value_of(server, 1), expected, rtol=2e-6, atol=1e-6)

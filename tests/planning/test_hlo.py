@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from replicax._src._jax_cache import without_cache
 from replicax._src.devices import unsuited_libtpu
-from replicax._src.planning._hlo import Program
+from replicax._src.planning._hlo import HloProgram
 
 TEXT = """\
 HloModule jit_step, num_partitions=4
@@ -65,7 +65,7 @@ ENTRY %main (x: bf16[8,128]) -> f32[256] {
 
 def test_collectives_with_their_bytes_groups_and_times():
     found = {
-        (each.kind, each.bytes, each.times): each.groups for each in Program(TEXT).collectives()
+        (each.kind, each.bytes, each.times): each.groups for each in HloProgram(TEXT).collectives()
     }
     assert found == {
         ("all-reduce", 4 * (1024 + 256), 1): ((0, 1), (2, 3)),
@@ -76,7 +76,7 @@ def test_collectives_with_their_bytes_groups_and_times():
 
 
 def test_the_largest_tensors_with_the_users_line():
-    first, *rest = Program(TEXT).largest(3)
+    first, *rest = HloProgram(TEXT).largest(3)
     assert (first.shape, first.bytes) == ("f32[1024]", 4096)
     assert first.operation == "dot_general" and first.line == "/home/me/train.py:12"
     assert all(each.bytes <= 4096 for each in rest)
@@ -92,7 +92,7 @@ def test_lines_of_a_program_that_jax_has_just_compiled():
         compiled = jax.jit(jax.grad(loss)).lower(jnp.ones((64, 32))).compile()
     text = compiled.as_text()
     assert text is not None
-    found = [each for each in Program(text).largest(5) if each.line]
+    found = [each for each in HloProgram(text).largest(5) if each.line]
     assert found and all(each.line.startswith(f"{__file__}:") for each in found)
     numbers = {int(each.line.rpartition(":")[2]) for each in found}
     first = loss.__code__.co_firstlineno

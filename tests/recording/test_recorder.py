@@ -35,6 +35,8 @@ def test_a_step_again_has_the_same_bits(tmp_path: Path):
     first, last = capsule.before["w:0"], capsule.after["w:0"]
     assert len(first) == 2 and np.array_equal(first[0], first[1])
     assert not np.array_equal(first[0], last[0])
+    assert [each.shape for each in capsule.gradients["w:0"]] == [(2, 1)] * 2
+    assert not np.array_equal(*capsule.gradients["w:0"]), "each replica has its own"
     assert capsule.run(9).same_bits, "and backwards"
     del iterator
 
@@ -217,7 +219,28 @@ def test_a_slow_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert pause is None, "the program may do something else between two steps"
     found = probe.finding(26, [], (), {}, {"idle": 0.25, "step": 0.45})
     assert found is not None and "50 times the median" in found.text
-    assert "waited for other workers" in found.text and "took 0.25 s to call it" in found.text
+    assert "this program called it 0.25 s after the step before" in found.text
+    times = [{"idle": 0.0}, {"idle": 0.4}, {"idle": 0.01}]
+    waited = probe.of_all(found, {worker: {"times": each} for worker, each in enumerate(times)})
+    assert "Workers 0, 2 waited for worker 1, whose program called it 0.4 s" in waited.text
+    together = probe.of_all(found, {worker: {"times": times[0]} for worker in range(2)})
+    assert "No worker was late" in together.text
+
+
+def test_metrics_that_are_not_finite(tmp_path: Path):
+    mean = rx.metrics.Mean("loss")
+    w = rx.Variable(1.0, name="w")
+
+    @rx.function
+    def step(x: Any) -> Any:
+        mean.update_state(jnp.log(x))
+        return w.assign_add(x)
+
+    traps = rx.debug.Traps(finite=True)
+    with pytest.raises(rx.errors.TrappedStepError, match="Step 2: metric loss/total:0 on replica"):
+        with rx.debug.Recorder(rx.train.Checkpoint(w=w), step, tmp_path / "r", traps=traps):
+            step(jnp.float32(1))
+            step(jnp.float32(0))
 
 
 def test_a_fault_of_the_thread_that_writes_is_told_at_once(

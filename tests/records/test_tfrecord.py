@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from replicax._src._checksums import crc32c, masked
 from replicax._src.records import TFRecordWriter, scan_tfrecords
-from replicax._src.records._frames import crc32c, masked, of_lengths, plain
+from replicax._src.records._frames import of_lengths, plain
 from replicax._src.records._native import Library
 from replicax.errors import DataLossError
 

@@ -91,6 +91,11 @@ def let_every_process_write() -> None:
     _compilation_cache.reset_cache()  # if it was opened already, then not by the function above
 
 
+def open_again() -> None:
+    """Lets the next compilation open the cache that is set then."""
+    _compilation_cache.reset_cache()
+
+
 class _WholeEntries:
     """JAX's directory of compiled programs, in which an entry is whole or not there."""
 

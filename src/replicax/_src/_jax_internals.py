@@ -64,6 +64,21 @@ def local_shards(array: jax.Array) -> list[jax.Array]:
     return [shard.data for shard in array.addressable_shards]  # random keys, for example
 
 
+def uncommitted_shards(array: Any, places: Sequence[jax.sharding.Sharding]) -> list[jax.Array]:
+    """Returns the shards of an array that each device has a copy of, `uncommitted`.
+
+    Args:
+      array: the array; not of random keys.
+      places: the sharding of each shard, which a question for it would make again.
+    """
+    shards: Any = array._arrays
+    aval = shards[0].aval
+    return [
+        _array.ArrayImpl(aval, place, [shard], committed=False, _skip_checks=True)
+        for shard, place in zip(shards, places, strict=True)
+    ]
+
+
 def put_on_each(
     components: Sequence[Any],
     rows: jax.sharding.NamedSharding,
@@ -484,3 +499,31 @@ def place_of(operation: Any) -> str:
 def subprograms(parameters: dict[str, Any]) -> Iterator[Any]:
     """Yields the programs in an operation's parameters: bodies of loops, branches, inner jits."""
     return _core.jaxprs_in_params(parameters)
+
+
+def is_tracer(value: object) -> bool:
+    """Whether a value stands for one that is traced or differentiated."""
+    return isinstance(value, jax.core.Tracer)
+
+
+@contextlib.contextmanager
+def watching_operations(
+    watcher: Callable[[Any, Sequence[Any], Sequence[Any]], None],
+) -> Iterator[None]:
+    """Inside the block, `watcher` is given each operation on arrays, its operands and results.
+
+    Functions that JAX itself compiles are taken apart. Operations of programs are not seen.
+    """
+    plain = _core.EvalTrace.process_primitive
+
+    def process_primitive(self: Any, primitive: Any, args: Sequence[Any], params: Any) -> Any:
+        found = plain(self, primitive, args, params)
+        watcher(primitive, args, found if primitive.multiple_results else [found])
+        return found
+
+    _core.EvalTrace.process_primitive = process_primitive  # type: ignore[method-assign]
+    try:
+        with jax.disable_jit():
+            yield
+    finally:
+        _core.EvalTrace.process_primitive = plain

@@ -73,6 +73,14 @@ class Messages:
             field.oneof_index = 0
 
 
+@functools.cache
+def decode_error() -> type[Exception]:
+    """Returns what protobuf raises for malformed bytes."""
+    from google.protobuf.message import DecodeError
+
+    return DecodeError
+
+
 def _pickled(package: str, name: str, message: Any) -> tuple[Any, ...]:
     return _unpickled, (package, name, message.SerializeToString())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from typing import NamedTuple
 
 from replicax._src._warnings import warn
@@ -53,6 +54,7 @@ PRIVATE_NAMES_OF_JAX: dict[str, tuple[str, ...]] = {
         "trace_context",
     ),
     "core": (
+        "EvalTrace",
         "Primitive",
         "ShapedArray",
         "Trace",
@@ -120,6 +122,30 @@ def warn_unless_tested(library: str, version: str, tested: Tested) -> None:
             "model fails or learns nothing under a strategy, install that: pip install "
             f'"{library.lower()}=={tested.last[0]}.{tested.last[1]}.*"'
         )
+
+
+def not_as_known(module: str, error: Exception) -> str:
+    """Returns what to say about a library that lacks something which replicax uses of it.
+
+    Args:
+      module: "keras" or "flax.nnx".
+      error: what was raised.
+
+    Returns:
+      The text of a warning: its objects do not follow strategies.
+    """
+    library = module.partition(".")[0]
+    version = getattr(sys.modules[library], "__version__", "")
+    tested = {"keras": KERAS, "flax": FLAX}[library]
+    return (
+        f"{library.capitalize()} {version} is not built as replicax knows it ({error}), so its "
+        f"objects do not follow strategies. {_to_install(library, tested)}"
+    )
+
+
+def _to_install(library: str, tested: Tested) -> str:
+    first, last = tested.last
+    return f'Install a version that was tested: pip install "{library}=={first}.{last}.*"'
 
 
 def missing_names() -> list[str]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import replicax as rx
-from replicax._src.checkpoints._manifest import checksum_of
+from replicax._src._checksums import checksum_of, masked
 from replicax._src.checkpoints.foreign._messages import parsed
 from replicax._src.checkpoints.foreign._slices import Part
-from replicax._src.checkpoints.foreign._table import TableError, masked, read_table
+from replicax._src.checkpoints.foreign._table import TableError, read_table
 from tests.checkpoints.foreign.recordings import NAMES
 
 

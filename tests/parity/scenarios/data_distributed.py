@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._expected import raises
+from .._layout import LAYOUTS
 from .._library import Library
 from .._observation import Observation
 from .._pipelines import (
@@ -340,7 +341,7 @@ def optionals_of_infinite_data(lib: Library, strategy: Any) -> Any:
     }
 
 
-@scenario("default", "one_device", "mirrored2", eager_only=HOST_ONLY)
+@scenario("default", "one_device", "mirrored2", *LAYOUTS, eager_only=HOST_ONLY)
 def iterated_twice(lib: Library, strategy: Any) -> Any:
     distributed = strategy.experimental_distribute_dataset(_range(lib, 7).batch(4))
     first, second = iter(distributed), iter(distributed)

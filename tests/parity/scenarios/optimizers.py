@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._expected import array, mirrored_variable
+from .._layout import LAYOUTS
 from .._library import Library, nothing
 from .._registry import ours, scenario
 
@@ -90,7 +91,7 @@ def steps_in_cross_replica_context(lib: Library, strategy: Any, optimizer: str) 
     return {"outcomes": outcomes, "weight": weight}
 
 
-@scenario("mirrored2", "mirrored3")
+@scenario("mirrored2", "mirrored3", *LAYOUTS)
 def replicas_with_the_same_gradient(lib: Library, strategy: Any) -> Any:
     with strategy.scope():
         weight = lib.Variable(10.0)

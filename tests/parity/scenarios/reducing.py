@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._expected import array, raises
+from .._layout import LAYOUTS
 from .._library import Library
 from .._registry import ours, scenario
 
@@ -85,6 +86,14 @@ def reduce_a_scalar_over_an_axis(lib: Library, strategy: Any) -> Any:
     return lib.outcome(lambda: strategy.reduce("SUM", value, axis=0))
 
 
+@scenario(*LAYOUTS, op=("SUM", "MEAN"), axis=(None, 0))
+@ours(
+    "a plain array is no sum: it would count once for each worker, not for each replica",
+    raises("ValueError"),
+    strategy="2x2",
+    op="SUM",
+    axis=None,
+)
 @scenario(*SHARED_KINDS, op=("SUM", "MEAN"), axis=(None, 0))
 def reduce_a_plain_array(lib: Library, strategy: Any, op: str, axis: int | None) -> Any:
     value = lib.constant([1.0, 2.0, 6.0])
@@ -167,7 +176,7 @@ def reduce_inside_and_outside_scope(lib: Library, strategy: Any, inside: bool) -
         return strategy.reduce("SUM", value, axis=None)
 
 
-@scenario("mirrored2", "mirrored4")
+@scenario("mirrored2", "mirrored4", *LAYOUTS)
 def reduce_an_epoch(lib: Library, strategy: Any) -> Any:
     total = lib.constant(0.0)
     for step in range(3):

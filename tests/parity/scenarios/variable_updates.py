@@ -12,6 +12,7 @@ from .._expected import (
     raises,
     sync_on_read_variable,
 )
+from .._layout import LAYOUTS
 from .._library import AGGREGATIONS, Library, nothing
 from .._registry import ours, scenario
 
@@ -334,6 +335,11 @@ def accumulate_on_read(lib: Library, strategy: Any, aggregation: str) -> Any:
     return {"seen": seen, "cross_replica": cross_replica, "variable": variable}
 
 
+@scenario(
+    *LAYOUTS,
+    eager_only="nothing runs on replicas",
+    aggregation=("SUM", "MEAN", "ONLY_FIRST_REPLICA"),
+)
 @scenario("mirrored2", "mirrored3", aggregation=("SUM", "MEAN", "ONLY_FIRST_REPLICA"))
 def reset_on_read(lib: Library, strategy: Any, aggregation: str) -> Any:
     with strategy.scope():

@@ -1,5 +1,6 @@
 """Checkpoints: what a program has to remember, on the disk and back."""
 
+from replicax._src.checkpoints._access import keeping_leftovers as keeping_leftovers
 from replicax._src.checkpoints._access import last_on_disk as last_on_disk
 from replicax._src.checkpoints._access import link_whole as link_whole
 from replicax._src.checkpoints._access import require_whole as require_whole
@@ -16,6 +17,7 @@ from replicax._src.checkpoints._latest import latest_checkpoint as latest_checkp
 from replicax._src.checkpoints._latest import list_checkpoints as list_checkpoints
 from replicax._src.checkpoints._lock import PathLock as PathLock
 from replicax._src.checkpoints._manager import CheckpointManager as CheckpointManager
+from replicax._src.checkpoints._manager import manager_watchers as manager_watchers
 from replicax._src.checkpoints._preemption import (
     PreemptionCheckpointHandler as PreemptionCheckpointHandler,
 )

@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Iterator
+from unittest import mock
 
-from replicax._src.checkpoints import _folder
+from replicax._src.checkpoints import _folder, _manager
 from replicax._src.checkpoints._checkpoint import Checkpoint
 from replicax._src.checkpoints._names import MANIFEST
 
@@ -40,3 +42,10 @@ def link_whole(path: str, target: str) -> None:
 def require_whole(path: str) -> None:
     """Raises a `CheckpointError` unless every byte of the checkpoint is as it was written."""
     _folder.verify(path)
+
+
+@contextlib.contextmanager
+def keeping_leftovers() -> Iterator[None]:
+    """Inside the block, managers that are made remove nothing that killed programs have left."""
+    with mock.patch.object(_manager, "remove_leftovers", lambda *_: None):
+        yield

@@ -25,7 +25,7 @@ _INLINE = 1024  # bytes; TensorStore compresses some of the smaller arrays toget
 def _context() -> Any:
     import tensorstore  # loaded with the first checkpoint, not with replicax
 
-    # Files are synced by whoever knows that all are there; nothing is worth a cache.
+    # The caller syncs the files when all of them are there; nothing is worth a cache.
     return tensorstore.Context({"file_io_sync": False, "cache_pool": {"total_bytes_limit": 0}})
 
 

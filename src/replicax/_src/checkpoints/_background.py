@@ -13,7 +13,7 @@ from typing import final
 
 @final
 class Background:
-    """Runs one task at a time in a thread of its own; whoever waits gets its error."""
+    """Runs one task at a time in a thread of its own; `wait` raises its error."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -32,7 +32,7 @@ class Background:
             self._error = error
 
     def finish(self) -> None:
-        """Returns when nothing runs any more; an error waits for whoever calls `wait`."""
+        """Returns when nothing runs any more; its error is kept for `wait`."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()

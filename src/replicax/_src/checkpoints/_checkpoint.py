@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from replicax._src._errors import CheckpointError
 from replicax._src.checkpoints import _job
 from replicax._src.checkpoints._background import finish_all
-from replicax._src.checkpoints._graph import OURS, Kind, Node, Spelling, is_trackable, kind_of, walk
+from replicax._src.checkpoints._graph import (
+    OURS,
+    GraphNode,
+    Kind,
+    Spelling,
+    is_trackable,
+    kind_of,
+    walk,
+)
 from replicax._src.checkpoints._opening import open_saved
 from replicax._src.checkpoints._paths import as_path, as_target, require_below
 from replicax._src.checkpoints._saved import Progress
@@ -128,7 +136,7 @@ class Checkpoint:
     # ------------------------------------------------------------------ saving
 
     def save(self, file_prefix: str | os.PathLike[str], options: object = None) -> str:
-        """Saves to `{file_prefix}-{n}`, where n counts the saves; returns that path.
+        """Saves to `{file_prefix}-{n}`, where n counts the saves. Returns that path.
 
         In a job of many workers all call it, and the first one writes. It needs the others only if
         they have something of their own to save, as sync-on-read variables: then all return when
@@ -145,7 +153,7 @@ class Checkpoint:
         return self._written(f"{prefix}-{int(self.save_counter.numpy())}")
 
     def write(self, file_prefix: str | os.PathLike[str], options: object = None) -> str:
-        """Saves to this very path, and does not count; returns the path.
+        """Saves to this very path, and does not count. Returns the path.
 
         Args:
           file_prefix: the path of the checkpoint, which is a directory.
@@ -175,7 +183,7 @@ class Checkpoint:
         """Its values are now those at `path`."""
         object.__setattr__(self, "_last_on_disk", (self._last_on_disk[0] + 1, path))
 
-    def _require_restored(self, nodes: list[Node]) -> None:
+    def _require_restored(self, nodes: list[GraphNode]) -> None:
         for node in nodes:
             if node.kind == Kind.VARIABLE:
                 catch_up(node.value)  # made after restoring, and not used so far
@@ -240,7 +248,7 @@ class Checkpoint:
         partial: bool = False,
         progress: Progress | None = None,
     ) -> CheckpointLoadStatus | InitializationOnlyStatus:
-        """As `restore`, for what `write` has written: without the counter of saves."""
+        """Returns what `restore` does, for what `write` has written: without the counter."""
         return self._restore(as_path(save_path, "save_path"), partial, progress)
 
     def _restore(

@@ -15,7 +15,7 @@ import numpy as np
 from replicax._src import _warnings
 from replicax._src.checkpoints import _folder
 from replicax._src.checkpoints._arrays import write_arrays
-from replicax._src.checkpoints._graph import Kind, Node
+from replicax._src.checkpoints._graph import GraphNode, Kind
 from replicax._src.checkpoints._leaf import ArraySpec, spec_of
 from replicax._src.checkpoints._names import SERVERS
 from replicax._src.checkpoints._saved import Place, ReadRows, Saved
@@ -30,7 +30,7 @@ class WrittenElsewhere:
       parts: by the paths of variables, the numbers of the parts' folders, and their first rows.
     """
 
-    def __init__(self, nodes: list[Node], folder: str):
+    def __init__(self, nodes: list[GraphNode], folder: str):
         """
         Args:
           nodes: variables and arrays.
@@ -84,7 +84,7 @@ class ReadElsewhere:
       rest: variables and arrays that are read here, and what was saved of each.
     """
 
-    def __init__(self, pairs: list[tuple[Node, int]], saved: Saved):
+    def __init__(self, pairs: list[tuple[GraphNode, int]], saved: Saved):
         self.rest = list(pairs)
         self._tasks: list[Task] = []
         fit = {
@@ -130,8 +130,8 @@ def _rows(piece: Piece, spec: ArraySpec, places: list[Place]) -> Any:
     return spec, places, piece.start, piece.stop
 
 
-def _by_holder(nodes: list[Node]) -> dict[Holder, list[Node]]:
-    found: dict[Holder, list[Node]] = defaultdict(list)
+def _by_holder(nodes: list[GraphNode]) -> dict[Holder, list[GraphNode]]:
+    found: dict[Holder, list[GraphNode]] = defaultdict(list)
     for node in nodes:
         if node.kind == Kind.VARIABLE and (holder := holder_of(node.value)) is not None:
             found[holder].append(node)

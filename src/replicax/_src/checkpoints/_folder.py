@@ -15,10 +15,11 @@ import time
 from collections.abc import Iterator
 from typing import final
 
+from replicax._src._checksums import checksum_of
 from replicax._src.checkpoints import _manifest
 from replicax._src.checkpoints._leftovers import require_replaceable, settle
 from replicax._src.checkpoints._lock import PathLock
-from replicax._src.checkpoints._manifest import Manifest, checksum_of, damaged, open_regular
+from replicax._src.checkpoints._manifest import Manifest, damaged, open_regular
 from replicax._src.checkpoints._names import KEPT, LEFTOVERS, MANIFEST, PARTIAL, REPLACED
 from replicax._src.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
 

@@ -54,7 +54,7 @@ class Slot:
 
 @final
 @dataclasses.dataclass
-class Node:
+class GraphNode:
     """An object of the program, or something in it that has a value."""
 
     kind: Kind
@@ -98,9 +98,9 @@ class Spelling:
 OURS = Spelling()
 
 
-def walk(root: object, spelling: Spelling = OURS) -> list[Node]:
+def walk(root: object, spelling: Spelling = OURS) -> list[GraphNode]:
     """Returns the nodes reachable from `root`, which is the first; nearer ones come first."""
-    nodes = [Node(Kind.OBJECT, root, "")]
+    nodes = [GraphNode(Kind.OBJECT, root, "")]
     known: dict[int, int] = {id(root): 0}
     alive: list[Any] = []  # what was made on the way keeps its identity until we are done
     # `plain`: only dictionaries and lists lie between the checkpoint and here.
@@ -121,7 +121,7 @@ def walk(root: object, spelling: Spelling = OURS) -> list[Node]:
             if one_of_many or identity not in known:
                 path = f"{parent.path}/{_escaped(name)}" if parent.path else _escaped(name)
                 known[identity] = len(nodes)
-                nodes.append(Node(kind, child, path, put=put))
+                nodes.append(GraphNode(kind, child, path, put=put))
                 if kind == Kind.OBJECT:
                     inner = plain and isinstance(child, dict | list) or _is_checkpoint(child)
                     queue.append((known[identity], inner))
@@ -223,7 +223,7 @@ def _escaped(name: str) -> str:
     return name.replace(".", "..").replace("/", ".S")
 
 
-def _add_slots(nodes: list[Node], known: dict[int, int], spelling: Spelling) -> None:
+def _add_slots(nodes: list[GraphNode], known: dict[int, int], spelling: Spelling) -> None:
     for node, slots in [(each, spelling.slots_of(each.value)) for each in nodes]:
         for owner, position, label, variable in slots or ():
             owned_by = None if owner is None else known.get(id(owner))
@@ -231,11 +231,11 @@ def _add_slots(nodes: list[Node], known: dict[int, int], spelling: Spelling) -> 
             path = f"{node.path}/{label}" + ("" if named is None else f"/{named}")
             slot = known.setdefault(id(variable), len(nodes))
             if slot == len(nodes):
-                nodes.append(Node(Kind.VARIABLE, variable, path))
+                nodes.append(GraphNode(Kind.VARIABLE, variable, path))
             node.slots.append(Slot(owned_by, position, label, slot))
 
 
-def _without_empty_branches(nodes: list[Node]) -> list[Node]:
+def _without_empty_branches(nodes: list[GraphNode]) -> list[GraphNode]:
     """Drops objects that lead to nothing; the root stays."""
     parents: dict[int, list[int]] = {}
     for index, node in enumerate(nodes):

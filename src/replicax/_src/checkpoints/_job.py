@@ -27,7 +27,7 @@ class Job(Protocol):
         ...
 
     def phase(self, phase: str, busy: bool | None = None) -> contextlib.AbstractContextManager[Any]:
-        """Tells whoever watches what this worker is doing; `busy`, if that may take long."""
+        """Reports to the watchdog what this worker is doing; `busy`, if that may take long."""
         ...
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, final
 
 from replicax._src.checkpoints import _restoring
-from replicax._src.checkpoints._graph import Kind, Node, kind_of, walk
+from replicax._src.checkpoints._graph import GraphNode, Kind, kind_of, walk
 from replicax._src.checkpoints._problems import UnmatchedError
 from replicax._src.checkpoints._saved import Saved
 from replicax._src.training import Optimizer
@@ -110,7 +110,7 @@ class LateValues:
             return
         fitting = []
         for variable, index in pairs:
-            node = Node(Kind.VARIABLE, variable, self._saved.objects[index]["path"])
+            node = GraphNode(Kind.VARIABLE, variable, self._saved.objects[index]["path"])
             difference = _restoring.difference(node, self._saved, index)
             if difference is None:
                 fitting.append((node, index))

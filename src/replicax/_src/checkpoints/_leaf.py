@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax._src._arrays import IntegersTooLargeError, as_array
-from replicax._src.checkpoints._graph import Kind, Node
+from replicax._src.checkpoints._graph import GraphNode, Kind
 from replicax._src.checkpoints._problems import UnmatchedError
 from replicax._src.context import require_threads
 from replicax._src.values import storage_of
@@ -67,7 +67,7 @@ def has_parts_elsewhere(variable: object) -> bool:
     )
 
 
-def host_copies(nodes: list[Node]) -> list[np.ndarray]:
+def host_copies(nodes: list[GraphNode]) -> list[np.ndarray]:
     """Returns the values of variables and arrays, on the host, where no later update reaches them.
 
     Compiled steps write their results into the buffers of the variables, so these cannot just be
@@ -83,7 +83,7 @@ def host_copies(nodes: list[Node]) -> list[np.ndarray]:
         return _copied(arrays)
 
 
-def _on_device(node: Node) -> jax.Array | np.ndarray:
+def _on_device(node: GraphNode) -> jax.Array | np.ndarray:
     value = node.value
     if node.kind == Kind.ARRAY:
         return value
@@ -139,7 +139,7 @@ def converted(array: Any, wanted: ArraySpec, path: str) -> Any:
         raise UnmatchedError(f"{path}: the saved value does not fit {wanted}: {error}") from None
 
 
-def put_value(node: Node, value: object, copies: list[Any] | None = None) -> None:
+def put_value(node: GraphNode, value: object, copies: list[Any] | None = None) -> None:
     """Gives a variable or array of the program a restored value."""
     if node.kind == Kind.VARIABLE:
         mine = differing_copies(node.value)

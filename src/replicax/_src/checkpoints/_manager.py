@@ -6,7 +6,6 @@ import contextlib
 import operator
 import os
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Literal, Self, SupportsInt
 
 from replicax._src._errors import add_note
@@ -62,6 +61,10 @@ def _require_hours(hours: object) -> None:
         )
     if not hours >= 0:
         raise ValueError(f"`keep_checkpoint_every_n_hours` must be at least 0; got {hours}.")
+
+
+manager_watchers: list[Callable[[CheckpointManager], None]] = []
+"""Called with each manager that is made: a recorder may wait for one."""
 
 
 class CheckpointManager:
@@ -167,6 +170,8 @@ class CheckpointManager:
         self._init_fn = init_fn
         self._asynchronous = asynchronous
         self._background = Background()
+        for watcher in manager_watchers:
+            watcher(self)
         self._last_step = last_checkpoint_step
         self._clock = Clock(self._directory, self._name)
         self._verified: str | None = None  # the path of the latest one, if it is known to be whole
@@ -348,12 +353,7 @@ class CheckpointManager:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except BaseException as failure:

@@ -6,16 +6,13 @@ nothing of it is trusted before its type was looked at.
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
 import stat
-from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
-import numpy as np
-
+from replicax._src._checksums import checksum_of
 from replicax._src.checkpoints._names import MANIFEST
 from replicax._src.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
 
@@ -34,18 +31,6 @@ class Manifest(NamedTuple):
     workers: int
     files: dict[str, tuple[int, int]]  # size and checksum, by path
     metrics: dict[str, float] = {}  # how good it is, if somebody has said so
-
-
-def checksum_of(data: bytes | memoryview | np.ndarray, start: int = 0) -> int:
-    """Returns the checksum of some bytes; `start` is that of the bytes before them."""
-    return _crc32c()(data, start)
-
-
-@functools.cache
-def _crc32c() -> Callable[[Any, int], int]:
-    from crc32c import crc32c  # loaded with the first checkpoint
-
-    return crc32c
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:

@@ -1,4 +1,4 @@
-"""Opens a checkpoint, whoever wrote it."""
+"""Opens a checkpoint of any format: ours, TensorFlow's or Orbax's."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class PreemptionCheckpointHandler:
     """Saves a checkpoint of one step on all workers when one of them is to be preempted.
 
     Made at the beginning, it restores the latest checkpoint. `run` calls the training function, and
-    saves before a call if a notice has come: then all workers leave, with exit status 42, upon
+    saves before a call if a notice has come: then all workers leave, with exit status 42, after
     which `replicax launch` starts them again.
 
     Where the checkpoint holds an iterator and a batch is taken from it as an argument of `run`,
@@ -164,7 +164,7 @@ class PreemptionCheckpointHandler:
 
     @contextlib.contextmanager
     def watch_preemption_scope(self) -> Iterator[None]:
-        """Around a training loop: saves at its end if a notice came after the last step."""
+        """Context manager around a training loop: saves at its end if a notice came meanwhile."""
         yield
         while notice := self._notice_to_save_for():
             self._save_and_leave(notice)

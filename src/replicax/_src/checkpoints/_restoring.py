@@ -12,7 +12,7 @@ from typing import Any, final
 from replicax._src import _errors
 from replicax._src.checkpoints import _job
 from replicax._src.checkpoints._elsewhere import ReadElsewhere
-from replicax._src.checkpoints._graph import CALL_COUNTER, Kind, Node, Spelling
+from replicax._src.checkpoints._graph import CALL_COUNTER, GraphNode, Kind, Spelling
 from replicax._src.checkpoints._leaf import (
     converted,
     differing_copies,
@@ -33,8 +33,8 @@ _LISTED = 40  # how many differences an error shows
 class Match:
     """How the program and a checkpoint go together."""
 
-    pairs: list[tuple[Node, int]]  # leaves, and the saved object of each
-    missing: list[Node]  # leaves without one
+    pairs: list[tuple[GraphNode, int]]  # leaves, and the saved object of each
+    missing: list[GraphNode]  # leaves without one
     differences: list[str]  # leaves whose saved object is something else
     unbuilt: list[tuple[Optimizer, int]]  # optimizers without a state yet, of which one was saved
     reset: list[Optimizer]  # optimizers with a state, of which none was saved
@@ -42,7 +42,7 @@ class Match:
     used: set[int]  # saved objects with a place in the program
 
 
-def match(nodes: list[Node], saved: Saved) -> Match:
+def match(nodes: list[GraphNode], saved: Saved) -> Match:
     """Follows the names in both at once."""
     found = Match([], [], [], [], [], {}, set())
     of_node = {0: 0}
@@ -103,7 +103,7 @@ def is_counter(path: str) -> bool:
 
 
 def _match_slots(
-    index: int, nodes: list[Node], saved: Saved, of_node: dict[int, int], found: Match
+    index: int, nodes: list[GraphNode], saved: Saved, of_node: dict[int, int], found: Match
 ) -> None:
     node, target = nodes[index], of_node[index]
     theirs = saved.objects[target].get("slots", [])
@@ -144,7 +144,7 @@ class SlotTable:
         return None
 
 
-def difference(node: Node, saved: Saved, target: int) -> str | None:
+def difference(node: GraphNode, saved: Saved, target: int) -> str | None:
     """In what a thing of the program and a saved one differ."""
     theirs = saved.objects[target]["kind"]
     mine = describe(node)
@@ -158,7 +158,7 @@ def difference(node: Node, saved: Saved, target: int) -> str | None:
     return f"{node.path}: saved {saved.describe(target)}, wanted {mine}"
 
 
-def describe(node: Node) -> str:
+def describe(node: GraphNode) -> str:
     """Returns what the program has there, for messages."""
     if node.kind in (Kind.VARIABLE, Kind.ARRAY):
         return str(spec_of(node.value))
@@ -197,7 +197,7 @@ def _shortened(lines: list[str]) -> list[str]:
     return [*lines[:_LISTED], f"... and {len(lines) - _LISTED} more"]
 
 
-def require_own_strategy(nodes: list[Node]) -> None:
+def require_own_strategy(nodes: list[GraphNode]) -> None:
     """Variables of another strategy than the current one cannot be set."""
     if not has_strategy():
         return
@@ -214,7 +214,7 @@ def require_own_strategy(nodes: list[Node]) -> None:
 class PreparedValues:
     """Everything is read, and positions are set, which are the only ones that may refuse."""
 
-    def __init__(self, pairs: list[tuple[Node, int]], saved: Saved):
+    def __init__(self, pairs: list[tuple[GraphNode, int]], saved: Saved):
         job = _job.current_job()
         self._saved = saved
         require_own_strategy([node for node, _ in pairs])
@@ -233,7 +233,7 @@ class PreparedValues:
             self._elsewhere.end()
             raise
 
-    def _read(self, in_arrays: list[tuple[Node, int]], job: _job.Job) -> None:
+    def _read(self, in_arrays: list[tuple[GraphNode, int]], job: _job.Job) -> None:
         saved = self._saved
         self._in_arrays = in_arrays
         self._values = saved.arrays(sorted({index for _, index in self._in_arrays}))
@@ -266,14 +266,14 @@ class PreparedValues:
             value.set_state(before)
 
 
-def _same_copies(node: Node, saved: dict[str, Any], workers: int) -> bool:
+def _same_copies(node: GraphNode, saved: dict[str, Any], workers: int) -> bool:
     """Returns whether each copy can have its own value: the replicas are those of the save."""
     mine = len(differing_copies(node.value)) if node.kind == Kind.VARIABLE else 0
     return mine > 0 and saved.get("copies") == [mine] * workers
 
 
 def _set_states(
-    pairs: list[tuple[Node, int]], saved: Saved, job: _job.Job
+    pairs: list[tuple[GraphNode, int]], saved: Saved, job: _job.Job
 ) -> list[tuple[Any, Any]]:
     """Sets positions; returns the iterators, and where they were."""
     done: list[tuple[Any, Any]] = []

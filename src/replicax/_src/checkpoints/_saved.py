@@ -14,7 +14,7 @@ import numpy as np
 from replicax._src._typing import override
 from replicax._src.checkpoints import _folder
 from replicax._src.checkpoints._arrays import read_arrays
-from replicax._src.checkpoints._graph import OURS, Kind, Node, Spelling
+from replicax._src.checkpoints._graph import OURS, GraphNode, Kind, Spelling
 from replicax._src.checkpoints._leaf import ArraySpec, as_saved, number_from_json
 from replicax._src.checkpoints._manifest import damaged
 from replicax._src.checkpoints._names import ARRAYS, COPIES, SERVERS
@@ -81,7 +81,7 @@ class Saved(abc.ABC):
         """Returns the copies that a worker had, by object."""
         return {}
 
-    def named(self, node: Node) -> int | None:
+    def named(self, node: GraphNode) -> int | None:
         """Returns the saved object of something that names from the root did not lead to."""
         return None
 

@@ -20,10 +20,11 @@ from typing import Any, final
 
 import numpy as np
 
+from replicax._src._errors import UnavailableError
 from replicax._src.checkpoints import _folder, _job
 from replicax._src.checkpoints._arrays import write_arrays
 from replicax._src.checkpoints._elsewhere import WrittenElsewhere
-from replicax._src.checkpoints._graph import Kind, Node
+from replicax._src.checkpoints._graph import GraphNode, Kind
 from replicax._src.checkpoints._leaf import (
     differing_copies,
     has_parts_elsewhere,
@@ -44,7 +45,7 @@ _PATIENCE_SECONDS = 7 * 24 * 3600.0
 class Save:
     """A checkpoint on its way to the disk. Making one takes the values; `finish` writes them."""
 
-    def __init__(self, nodes: list[Node], path: str, metrics: dict[str, float] | None = None):
+    def __init__(self, nodes: list[GraphNode], path: str, metrics: dict[str, float] | None = None):
         """
         Args:
           nodes: what to save.
@@ -94,7 +95,7 @@ class Save:
 
     # ------------------------------------------------------------------ taking the values
 
-    def _take(self, nodes: list[Node]) -> None:
+    def _take(self, nodes: list[GraphNode]) -> None:
         """Copies the values to the host, and describes them."""
         leaves = [node for node in nodes if node.kind in (Kind.VARIABLE, Kind.ARRAY)]
         # What the workers have parts of, all take part to combine; the rest is the same everywhere.
@@ -110,7 +111,7 @@ class Save:
         if self._job.worker != 0:
             self._arrays = {}
 
-    def _described(self, node: Node) -> dict[str, Any]:
+    def _described(self, node: GraphNode) -> dict[str, Any]:
         found: dict[str, Any] = {"kind": node.kind, "path": node.path}
         if node.children:
             found["children"] = node.children
@@ -256,6 +257,11 @@ class Save:
 
 
 def _is_about_writing(error: BaseException) -> bool:
-    """Errors of the file system: Python's, and TensorStore's, which has its own texts for them."""
+    """Errors of the file system: Python's, and TensorStore's, which has its own texts for them.
+
+    A parameter server that was lost meanwhile is none.
+    """
+    if isinstance(error, UnavailableError):
+        return False
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, OSError) or any(f.name in ("write_arrays",) for f in frames)

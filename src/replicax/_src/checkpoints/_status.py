@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 import jax
 
 from replicax._src.checkpoints import _restoring
-from replicax._src.checkpoints._graph import OURS, Kind, Node, walk
+from replicax._src.checkpoints._graph import OURS, GraphNode, Kind, walk
 from replicax._src.checkpoints._late import LateValues
 from replicax._src.checkpoints._leaf import converted, spec_of
 from replicax._src.checkpoints._problems import UnmatchedError
@@ -78,7 +78,7 @@ class CheckpointLoadStatus:
         index = self._saved.objects[0].get("children", {}).get(name)
         return index is not None and index not in self._found.used
 
-    def _late(self, nodes: list[Node]) -> list[str]:
+    def _late(self, nodes: list[GraphNode]) -> list[str]:
         """Returns variables that were made after restoring and have not got their saved values."""
         if self._partial:
             return []
@@ -176,7 +176,7 @@ class InitializationOnlyStatus:
 
     run_restore_ops = initialize_or_restore
 
-    def _late(self, nodes: list[Node]) -> list[str]:
+    def _late(self, nodes: list[GraphNode]) -> list[str]:
         return []
 
 
@@ -228,6 +228,6 @@ class _DeferredSlots:
             self._status._done[id(variable)] = variable
 
 
-def _key(node: Node) -> Any:
+def _key(node: GraphNode) -> Any:
     """Returns what tells things of the program apart: identity, or for immutable ones the place."""
     return id(node.value) if node.kind == Kind.VARIABLE else node.path

@@ -13,18 +13,18 @@ from typing import final
 from replicax._src import _warnings
 from replicax._src._errors import CheckpointError
 from replicax._src.checkpoints import _folder, _job
-from replicax._src.checkpoints._graph import CALL_COUNTER, Kind, Node
+from replicax._src.checkpoints._graph import CALL_COUNTER, GraphNode, Kind
 from replicax._src.checkpoints._leaf import has_parts_elsewhere
 from replicax._src.data.distributed import DistributedIterator
 from replicax._src.strategies import replica_mesh_of
 
 
-def save_needs_all(nodes: list[Node]) -> bool:
+def save_needs_all(nodes: list[GraphNode]) -> bool:
     """Returns whether a checkpoint of these things has parts that only other workers have."""
     return any(_differs_over_workers(node) for node in nodes)
 
 
-def _differs_over_workers(node: Node) -> bool:
+def _differs_over_workers(node: GraphNode) -> bool:
     if node.kind == Kind.STATE:
         # Where every worker takes its part of global batches, all are at the same place.
         is_global = isinstance(node.value, DistributedIterator)
@@ -34,7 +34,7 @@ def _differs_over_workers(node: Node) -> bool:
     return node.kind == Kind.VARIABLE and has_parts_elsewhere(node.value)
 
 
-def restore_needs_all(nodes: list[Node]) -> bool:
+def restore_needs_all(nodes: list[GraphNode]) -> bool:
     """Returns whether these things must be the same on all workers.
 
     Plain variables need not: a worker may restore a model of its own, to look at it. Where there is
@@ -44,7 +44,7 @@ def restore_needs_all(nodes: list[Node]) -> bool:
     return not leaves or any(_belongs_to_all(node) for node in leaves)
 
 
-def _belongs_to_all(node: Node) -> bool:
+def _belongs_to_all(node: GraphNode) -> bool:
     if node.kind != Kind.VARIABLE:
         return node.kind == Kind.STATE
     strategy = node.value.distribute_strategy

@@ -27,6 +27,8 @@ examples:
                                                    on host0; the same with --node-rank 1 on host1
   replicax launch --ray head:6379 --workers 8 --devices-per-worker 1 train.py
                                                    eight workers with a GPU each, on a Ray cluster
+  replicax launch --workers 4 --record recording --traps finite train.py
+                                                   steps can be run again; a NaN ends the job
 
 exit status: 0 if all workers finish; that of the worker that failed first; 128 + the signal that
 killed it; 42 if the launcher was told to end (SIGTERM) and the workers have saved; 130 after
@@ -110,6 +112,17 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "a folder in which each worker's lines are appended to a file of its own, "
         "worker-0.log and so on, beside the combined log",
     },
+    "--record": {
+        "metavar": "DIR",
+        "help": "record the steps of a program that has an rx.train.CheckpointManager, so that "
+        "each of the last ones can be run again: replicax replay DIR train.py. All workers see DIR",
+    },
+    "--traps": {
+        "metavar": "TRAPS",
+        "default": "",
+        "help": "with --record: what ends the job and saves the step; some of finite, bits, "
+        "bound=1e6, copies_every=100, slower_than=10, separated by commas",
+    },
     "-m": {"metavar": "MODULE", "dest": "module", "help": "run a module instead of a script"},
 }
 
@@ -147,6 +160,8 @@ def launch_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
             key=os.environ.get(KEY_VARIABLE) or None if parsed.key is None else parsed.key,
             shared_folder=parsed.shared_folder,
             log_dir=parsed.log_dir,
+            record=parsed.record,
+            traps=parsed.traps,
             ray=parsed.ray,
         )
     except (Usage, ClusterConfigError) as error:

@@ -110,7 +110,7 @@ def _as_text(name: str, finding: Finding, paint: "_Paint") -> str:
 def _advice(problems: list[tuple[str, Problem]], paint: "_Paint") -> str:
     if not problems:
         return "\nNothing is wrong."
-    lines = ["", paint("1", "What is wrong, and how to mend it:")]
+    lines = ["", paint("1", "What is wrong, and how to fix it:")]
     for number, (name, problem) in enumerate(problems, 1):
         lines.append(f"{number}. {name}: {problem.text}")
         lines.append(f"   {paint('36', problem.fix)}")

@@ -156,7 +156,7 @@ class Lease:
         self._wake.set()
 
     def note(self, generation: int, restarts: int) -> None:
-        """Writes down how far the job has come, for whoever leads next."""
+        """Writes down how far the job has come, for the launcher that leads next."""
         self._rewrite(generation=generation, restarts=restarts)
 
     def end(self, status: int | None) -> None:

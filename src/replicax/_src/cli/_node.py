@@ -142,6 +142,9 @@ def base_environment(
     base = dict(os.environ if environment is None else environment)
     base.pop(KEY_VARIABLE, None)  # it is between launchers
     base["PYTHONUNBUFFERED"] = "1"
+    if options.record is not None:
+        base["REPLICAX_RECORD"] = os.path.abspath(options.record)
+        base["REPLICAX_RECORD_TRAPS"] = options.traps
     base["REPLICAX_JOIN_TIMEOUT"] = f"{options.join_timeout:g}"
     return base
 

@@ -8,7 +8,7 @@ and `End`.
 import dataclasses
 import signal
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar, final
+from typing import Any, ClassVar, TypeVar, dataclass_transform, final
 
 from replicax._src._errors import ClusterConfigError
 from replicax._src.cluster import split_address
@@ -105,11 +105,16 @@ def _field(check: Callable[[object], Any]) -> Any:
     return dataclasses.field(metadata={"check": check})
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(_field,))
 @dataclasses.dataclass(frozen=True)
 class NodeMessage:
-    """One kind of message."""
+    """One kind of message: `class Ready(NodeMessage, op="ready")` is a frozen dataclass."""
 
     op: ClassVar[str]
+
+    def __init_subclass__(cls, op: str) -> None:
+        cls.op = op
+        dataclasses.dataclass(frozen=True)(cls)
 
     @property
     def message(self) -> Message:
@@ -133,11 +138,9 @@ class NodeMessage:
 
 
 @final
-@dataclasses.dataclass(frozen=True)
-class Arrival(NodeMessage):
+class Arrival(NodeMessage, op="node"):
     """A launcher says which node it is, and with what options; "" is the proof of no key."""
 
-    op = "node"
     rank: int = _field(_number(0, _MOST))
     nodes: str = _field(_line)
     workers: str = _field(_line)
@@ -148,50 +151,40 @@ class Arrival(NodeMessage):
 
 
 @final
-@dataclasses.dataclass(frozen=True)
-class Ready(NodeMessage):
+class Ready(NodeMessage, op="ready"):
     """Its workers are gone, and new ones can have these addresses."""
 
-    op = "ready"
     generation: int = _field(_number(0, 1 << 62))
     addresses: list[str] = _field(_list(_address))
 
 
 @final
-@dataclasses.dataclass(frozen=True)
-class Exit(NodeMessage):
+class Exit(NodeMessage, op="exit"):
     """A worker of it has ended: the status is as `Popen.returncode`."""
 
-    op = "exit"
     generation: int = _field(_number(0, 1 << 62))
     rank: int = _field(_number(0, _MOST))
     status: int = _field(_number(-255, 255))
 
 
 @final
-@dataclasses.dataclass(frozen=True)
-class Welcome(NodeMessage):
+class Welcome(NodeMessage, op="welcome"):
     """The leader takes a launcher in, and proves that it has the key too; "" if it has none."""
 
-    op = "welcome"
     proof: str = _field(_line)
 
 
 @final
-@dataclasses.dataclass(frozen=True)
-class Refused(NodeMessage):
+class Refused(NodeMessage, op="refused"):
     """The leader does not take a launcher in, or has given it up."""
 
-    op = "refused"
     text: str = _field(_text(_LONGEST_TEXT))
 
 
 @final
-@dataclasses.dataclass(frozen=True)
-class Start(NodeMessage):
+class Start(NodeMessage, op="start"):
     """Start your workers of a generation; see `NodePlan`."""
 
-    op = "start"
     generation: int = _field(_number(0, 1 << 62))
     cluster: list[str] = _field(_list(_address))
     environment: dict[str, str] = _field(_environment)
@@ -199,29 +192,23 @@ class Start(NodeMessage):
 
 
 @final
-@dataclasses.dataclass(frozen=True)
-class Signal(NodeMessage):
+class Signal(NodeMessage, op="signal"):
     """Send your workers a signal."""
 
-    op = "signal"
     number: int = _field(_signal)
 
 
 @final
-@dataclasses.dataclass(frozen=True)
-class Say(NodeMessage):
+class Say(NodeMessage, op="say"):
     """Add lines to your log."""
 
-    op = "say"
     text: str = _field(_text(_LONGEST_TEXT))
 
 
 @final
-@dataclasses.dataclass(frozen=True)
-class End(NodeMessage):
+class End(NodeMessage, op="end"):
     """The job is over, with this exit status."""
 
-    op = "end"
     status: int = _field(_number(0, 255))
 
 

@@ -5,6 +5,7 @@ read in `_arguments.py`; the options are used in `_launch.py` and `_member.py`.
 """
 
 import dataclasses
+import re
 from typing import NamedTuple, final
 
 from replicax._src._errors import ClusterConfigError
@@ -16,6 +17,10 @@ KEY_VARIABLE = "REPLICAX_LAUNCH_KEY"
 HOW_TO_GIVE_A_KEY = (
     f"Start all launchers with the same key: --key, or {KEY_VARIABLE} in the environment."
 )
+
+
+_NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?"
+_TRAP = re.compile(rf"finite|bits|copies_every=[1-9]\d*|(?:bound|slower_than)={_NUMBER}")
 
 
 class Usage(ValueError):
@@ -76,6 +81,10 @@ class LaunchOptions:
     """Where the launchers agree on a new leader when theirs is lost; None: they end with it."""
     log_dir: str | None = None
     """A folder for a file with the lines of each worker, beside the combined log."""
+    record: str | None = None
+    """A folder in which the steps of the program are recorded."""
+    traps: str = ""
+    """What is looked for in these steps."""
     ray: str | None = None
     """Where Ray is, if the workers are to run there; "" finds it, or starts one."""
     payload: bytes | None = dataclasses.field(default=None, repr=False)
@@ -92,6 +101,7 @@ class LaunchOptions:
             raise Usage(f"--join-timeout {self.join_timeout:g}: expected more than 0 seconds.")
         self._check_at_least("--grace-period", self.grace_period, 0)
         self._check_nodes()
+        self._check_traps()
         if self.ray is not None:
             self._check_ray(self.ray)
 
@@ -118,6 +128,18 @@ class LaunchOptions:
     def _check_at_least(self, option: str, value: float, least: float) -> None:
         if not value >= least:  # also NaN
             raise Usage(f"{option} {value:g}: expected {least} or more.")
+
+    def _check_traps(self) -> None:
+        if self.record == "":
+            raise Usage("--record: name a folder, which all workers see.")
+        if self.traps and self.record is None:
+            raise Usage("--traps without --record: say where to record, as in `--record DIR`.")
+        for word in self.traps.replace(",", " ").split():
+            if not _TRAP.fullmatch(word):
+                raise Usage(
+                    f"--traps {word}: expected some of finite, bits, bound=1e6, copies_every=100 "
+                    "and slower_than=10, separated by commas."
+                )
 
     def _check_ray(self, address: str) -> None:
         if self.nodes.most > 1:

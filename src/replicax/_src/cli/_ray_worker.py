@@ -1,6 +1,6 @@
 """`RayWorker`: an actor that starts and ends the process of one worker, wherever Ray places it.
 
-The worker is a process of its own, as with `replicax launch` on one host: JAX starts anew in each
+The worker is a process of its own, as with `replicax launch` on one host: JAX starts again in each
 generation, it ends with all that it has started, and when the actor dies, however it dies, so does
 the worker. The actor stays, generation after generation. Ray calls its methods one at a time.
 """

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from replicax._src.checkpoints import Checkpoint, CheckpointManager
+from replicax._src.checkpoints import Checkpoint, CheckpointManager, keeping_leftovers
 from replicax._src.recording import without_recording
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -103,6 +103,7 @@ def without_effects(temporary: str) -> Iterator[None]:
         replace(mock.patch.object(Checkpoint, "write", _unwritten))
         replace(mock.patch.object(Checkpoint, "save", _unwritten))
         replace(mock.patch.object(CheckpointManager, "save", lambda *_, **__: None))
+        replace(keeping_leftovers())
         replace(without_recording())
         guards.append(True)
         try:

@@ -22,7 +22,7 @@ from replicax._src.cli._succession import Succession
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line `replicax <arguments>`; returns the exit status."""
+    """Runs the command line `replicax <arguments>`. Returns the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(
         prog="replicax", description="The programming model of tf.distribute, on JAX."

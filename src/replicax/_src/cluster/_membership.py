@@ -89,8 +89,11 @@ def join(
 class Series:
     """Exchanges of one topic, which any worker may end for all."""
 
-    def __init__(self, client: ControlClient, topic: str, timeout: float) -> None:
+    def __init__(
+        self, client: ControlClient, topic: str, timeout: float, before_waiting: Callable[[], None]
+    ) -> None:
         self._client = client
+        self._before_waiting = before_waiting
         self._topic = topic
         self._timeout = timeout
         self._lock = threading.Lock()
@@ -103,11 +106,12 @@ class Series:
             if self._closed:
                 return None
             number, self._next = self._next, self._next + 1
+        self._before_waiting()
         said = self._client.exchange(self._topic, [payload], self._timeout, number)
         return None if None in said else [each[0] for each in said]
 
     def close(self) -> None:
-        """Ends it: whoever waits in it, here or on other workers, is released."""
+        """Ends it, and releases all that wait in it, here or on other workers."""
         with self._lock:
             if self._closed:
                 return
@@ -153,6 +157,7 @@ class Membership:
         self._left = False
         self._departed = False  # it has said that it ends now
         self._relay: Relay | None = None
+        self._held_back: list[Callable[[], None]] = []
         self._hooks = _exits.ExitHooks(self._failing, self._failed, self._at_exit)
 
     def __repr__(self) -> str:
@@ -175,13 +180,22 @@ class Membership:
           WorkersMissingError: Not all came in time; the text names who did not, and what it does.
           WorkerLostError: Not all can come: one has finished or failed.
         """
+        self._hand_out()
         timeout = self._exchange_timeout if timeout is None else timeout
         return self._client.exchange(topic, payload, timeout)
+
+    def before_waiting(self, fn: Callable[[], None]) -> None:
+        """Calls `fn` before this worker waits for others: they may wait for what it holds back."""
+        self._held_back.append(fn)
+
+    def _hand_out(self) -> None:
+        for fn in self._held_back:
+            fn()
 
     def series(self, topic: str, timeout: float | None = None) -> Series:
         """Exchanges that one thread makes, one after the other, and another one may end."""
         timeout = self._exchange_timeout if timeout is None else timeout
-        return Series(self._client, topic, timeout)
+        return Series(self._client, topic, timeout, self._hand_out)
 
     def publish(self, topic: str, payload: object) -> None:
         """Sends a message to every worker, this one too; all get all messages in the same order."""

@@ -22,6 +22,7 @@ from replicax._src.collectives._differentiable import (
 from replicax._src.collectives._differentiable import (
     all_reduce_with_gradient as all_reduce_with_gradient,
 )
+from replicax._src.collectives._fusion import DEFAULT_BYTES_PER_PACK as DEFAULT_BYTES_PER_PACK
 from replicax._src.collectives._options import CollectiveHints as CollectiveHints
 from replicax._src.collectives._options import (
     CommunicationImplementation as CommunicationImplementation,
@@ -30,7 +31,7 @@ from replicax._src.collectives._options import CommunicationOptions as Communica
 from replicax._src.collectives._options import as_options as as_options
 from replicax._src.collectives._parts import own_part as own_part
 from replicax._src.collectives._parts import part_shape as part_shape
-from replicax._src.collectives._parts import put_together as put_together
+from replicax._src.collectives._parts import whole_of_parts as whole_of_parts
 from replicax._src.collectives._reduce_op import ReduceOp as ReduceOp
 from replicax._src.collectives._reduce_op import ReduceOpLike as ReduceOpLike
 from replicax._src.collectives._reduce_op import as_reduce_op as as_reduce_op

@@ -11,7 +11,7 @@ shapes travel first.
 from __future__ import annotations
 
 import functools
-import hashlib
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -46,37 +46,34 @@ def _gather_program(mesh: ReplicaMesh, axis: int) -> Any:
 
 
 def of_first_replica(mesh: ReplicaMesh, components: Sequence[Any]) -> jax.Array:
-    """The component of the very first replica, on every worker; all have the same shape."""
+    """Returns the component of the very first replica, on every worker; all have the same shape."""
     parts = [put(part, device) for part, device in zip(components, mesh.devices, strict=True)]
     if parts[0].size == 0:
         return parts[0]
     return mesh.component(_first_program(mesh)(mesh.assemble(parts)), 0)
 
 
-def of_first_worker(mesh: ReplicaMesh, value: jax.Array, what: str) -> jax.Array:
-    """The first worker's `value`, on all workers; `what` it is has to be the same on all.
+def of_first_worker(mesh: ReplicaMesh, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns the first worker's arrays, on all workers, where shapes and dtypes are equal.
 
-    Most initializers give the same on all of them, and then there is nothing to send. Otherwise it
-    travels as words, in messages of few sizes: a model has many shapes, and would compile a program
-    for each.
+    They travel together, as words, in messages of few sizes: a model has many shapes, and would
+    compile a program for each.
     """
-    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-        data = of_first_worker(mesh, jax.random.key_data(value), what)
-        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(value))
-    here = np.asarray(value)
-    look = f"{what}: {value.dtype}{list(value.shape)}"
-    is_same = mesh.require_same("variables", look, hashlib.blake2b(here.tobytes()).hexdigest())
-    if is_same or not here.size:
-        return value
-    words = np.zeros(_message_size(math.ceil(here.nbytes / 4)), np.uint32)
-    words.view(np.uint8)[: here.nbytes] = np.frombuffer(here.tobytes(), np.uint8)
-    message = np.asarray(of_first_replica(mesh, [words] * len(mesh.devices)))
-    received = message.view(np.uint8)[: here.nbytes]
-    return jnp.asarray(np.frombuffer(received.tobytes(), here.dtype).reshape(here.shape))
+    sizes = [array.nbytes for array in arrays]
+    ends = [*itertools.accumulate(sizes)]
+    words = np.zeros(_message_size(math.ceil(sum(sizes) / 4)), np.uint32)
+    sent = words.view(np.uint8)
+    for array, end in zip(arrays, ends, strict=True):
+        sent[end - array.nbytes : end] = np.frombuffer(array.tobytes(), np.uint8)
+    message = np.asarray(of_first_replica(mesh, [words] * len(mesh.devices))).view(np.uint8)
+    return [
+        np.frombuffer(message[end - array.nbytes : end].tobytes(), array.dtype).reshape(array.shape)
+        for array, end in zip(arrays, ends, strict=True)
+    ]
 
 
 def _message_size(words: int) -> int:
-    """At least `words`, an eighth more at most: eight sizes between a power of two and the next."""
+    """Returns a size from `words` to an eighth more: there are eight for each power of two."""
     grain = max(_SMALLEST_MESSAGE, 1 << max(words - 1, 1).bit_length() >> 4)
     return math.ceil(words / grain) * grain
 
@@ -128,7 +125,7 @@ def _looks_everywhere(mesh: ReplicaMesh, arrays: Sequence[jax.Array]) -> list[ja
 
 
 def numbers_everywhere(mesh: ReplicaMesh, numbers: Sequence[int]) -> list[int]:
-    """A number of each replica here, as those of all replicas."""
+    """Returns a number of each replica here, as those of all replicas."""
     return [int(row[0]) for row in _rows_everywhere(mesh, [[number] for number in numbers])]
 
 

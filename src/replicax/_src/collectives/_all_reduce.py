@@ -42,7 +42,7 @@ from replicax._src.values import (
 
 @functools.lru_cache(maxsize=256)
 def all_reduce_program(mesh: ReplicaMesh, op: ReduceOp, bytes_per_pack: int) -> Any:
-    """The compiled reduction of a list of arrays over `mesh`."""
+    """Returns the compiled reduction of a list of arrays over `mesh`."""
 
     def all_reduce(arrays: list[jax.Array]) -> Any:
         return all_reduce_traced(arrays, op, mesh, bytes_per_pack)
@@ -59,7 +59,7 @@ def _reduce_on_one_device(parts: Sequence[jax.Array], op: ReduceOp) -> jax.Array
 
 
 def as_components(value: DistributedValues, what: str) -> DistributedValues:
-    """`value` with every component an array, all of one shape and dtype.
+    """Returns `value` with every component an array, all of one shape and dtype.
 
     Raises:
       ValueError: shapes or dtypes differ; the text lists them by replica.
@@ -93,7 +93,7 @@ def _require_summable(array: jax.Array, what: str) -> None:
 
 
 def array_of(part: object, what: str) -> jax.Array:
-    """A concrete array from one component; `TypeError` for what is no array."""
+    """Returns a concrete array from one component; `TypeError` for what is no array."""
     world().refuse_traced(
         part,
         lambda: TypeError(
@@ -134,12 +134,12 @@ def all_reduce_in_trace(
 
 
 def assembled_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
-    """The components of a value, which are on the devices of `mesh`, as one array."""
+    """Returns the components of a value, which are on the devices of `mesh`, as one array."""
     return (storage_of(value) or ReplicaBuffers(mesh, components=list(value.values))).assembled
 
 
 def combine(op: ReduceOp, parts: Sequence[jax.Array]) -> jax.Array:
-    """The reduction of arrays on one device, that of the first."""
+    """Returns the reduction of arrays on one device, that of the first."""
     if len(parts) == 1:
         return for_mean(parts[0]) if op is ReduceOp.MEAN else parts[0]
     home = component_devices(PerReplica(parts))[0]
@@ -147,7 +147,7 @@ def combine(op: ReduceOp, parts: Sequence[jax.Array]) -> jax.Array:
 
 
 def concatenate(parts: Sequence[Any], axis: int, device: Device, what: str) -> jax.Array:
-    """The components joined along `axis`, in replica order, on one device.
+    """Returns the components joined along `axis`, in replica order, on one device.
 
     Raises:
       ValueError: scalars, another number of dimensions, sizes that differ off the axis, or an
@@ -157,7 +157,7 @@ def concatenate(parts: Sequence[Any], axis: int, device: Device, what: str) -> j
 
 
 def concatenate_traced(local: object, axis: int, replicas: int, what: str) -> jax.Array:
-    """`concatenate` of what each replica has, in a program that is being traced."""
+    """Returns `concatenate` of what each replica has, in a program that is being traced."""
     local = array_of(local, what)
     axis = checked_axis([local] * replicas, axis, what)
     if local.size == 0:

@@ -84,7 +84,7 @@ class CrossDeviceOps(abc.ABC):
         options: CommunicationOptions | None = None,
         experimental_hints: CommunicationOptions | None = None,
     ) -> list[Any]:
-        """Like `reduce` for many `(value, destinations)` pairs; returns a list of results."""
+        """Returns a list of results: `reduce` for many `(value, destinations)` pairs."""
         op, options = as_reduce_op(reduce_op), as_options(options, experimental_hints)
         devices = [destination_devices(each) for _, each in value_destination_pairs]
         pairs = [(_as_per_replica(value), each) for value, each in value_destination_pairs]
@@ -97,7 +97,7 @@ class CrossDeviceOps(abc.ABC):
         return [_delivered(one, each) for one, each in zip(results, devices, strict=True)]
 
     def broadcast(self, tensor: object, destinations: object) -> Any:
-        """Copies `tensor` to every destination device."""
+        """Returns `tensor` as a value with a copy on every destination device."""
         return self.broadcast_implementation(tensor, destinations)
 
     def gather(
@@ -107,7 +107,7 @@ class CrossDeviceOps(abc.ABC):
         axis: int,
         options: CommunicationOptions | None = None,
     ) -> Any:
-        """Joins the components along `axis` and puts the result on `destinations`."""
+        """Returns the components, joined along `axis`, on `destinations`."""
         as_options(options)
         devices = destination_devices(destinations)
         value = _as_per_replica(per_replica_value)
@@ -132,7 +132,7 @@ class CrossDeviceOps(abc.ABC):
         destinations: object,
         options: CommunicationOptions,
     ) -> Any:
-        """What a subclass writes: the reduction of one value. Arguments as in `reduce`."""
+        """Returns the reduction of one value; subclasses define it. Arguments as in `reduce`."""
 
     def batch_reduce_implementation(
         self,
@@ -140,14 +140,14 @@ class CrossDeviceOps(abc.ABC):
         value_destination_pairs: ValueDestinationPairs,
         options: CommunicationOptions,
     ) -> list[Any]:
-        """What a subclass may write: many reductions at once. By default, one after the other."""
+        """Returns many reductions. A subclass may make them at once; by default, one by one."""
         return [
             self.reduce_implementation(reduce_op, value, destinations, options)
             for value, destinations in value_destination_pairs
         ]
 
     def broadcast_implementation(self, tensor: object, destinations: object) -> Any:
-        """What a subclass may write: the copying of one array."""
+        """Returns copies of one array. A subclass may define how they are made."""
         return mirror(array_of(tensor, "broadcast"), destination_devices(destinations))
 
     def __repr__(self) -> str:
@@ -279,7 +279,7 @@ def _as_per_replica(value: object) -> DistributedValues:
 
 
 def _delivered(result: object, devices: tuple[Device, ...]) -> Any:
-    """`result` on exactly the destination devices."""
+    """Returns `result` on exactly the destination devices."""
     if result is None:
         raise TypeError(
             "A CrossDeviceOps' reduce_implementation returned None. Return the reduced value, for "

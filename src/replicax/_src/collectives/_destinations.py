@@ -20,7 +20,7 @@ Devices = tuple[Device, ...]
 
 
 def destination_devices(destinations: object) -> Devices:
-    """The devices of a variable, a value, a device name, or a list of device names.
+    """Returns the devices of a variable, a value, a device name, or a list of device names.
 
     Raises:
       TypeError, ValueError: it stands for no device.
@@ -60,7 +60,7 @@ def component_devices(value: DistributedValues) -> Devices:
 
 
 def default_device() -> Device:
-    """Where plain computations of this thread run."""
+    """Returns the device on which plain computations of this thread run."""
     chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(chosen, Device):
         return chosen
@@ -68,7 +68,7 @@ def default_device() -> Device:
 
 
 def mirror(array: jax.Array, devices: Devices) -> Any:
-    """`array` on these devices: a plain array for one, `Mirrored` for more."""
+    """Returns `array` on these devices: a plain array for one, `Mirrored` for more."""
     if replicas_on(devices) == 1:
         return put(array, devices[0])
     return world().mirrored(devices, array)

@@ -40,7 +40,7 @@ def _require_concrete(values: Sequence[Any], what: str) -> None:
 def _apart(
     leaves: Arrays, differentiated: Callable[[Arrays], Arrays], plain: Callable[[Arrays], Arrays]
 ) -> list[jax.Array]:
-    """`differentiated` of the floating-point leaves if JAX traces one, `plain` of the others."""
+    """Returns `differentiated` of floating-point leaves if JAX traces one, else `plain`."""
     floating = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     if not is_traced([leaves[i] for i in floating]):
         return list(plain(leaves))
@@ -57,7 +57,7 @@ def _apart(
 def all_reduce_with_gradient(
     leaves: Arrays, meet: Callable[[Arrays], list[jax.Array]], what: str
 ) -> list[jax.Array]:
-    """`meet(leaves)`, with the all-reduce gradient where a leaf is being differentiated."""
+    """Returns `meet(leaves)`, with the all-reduce gradient where a leaf is being differentiated."""
 
     def plain(parts: Arrays) -> list[jax.Array]:
         _require_concrete(parts, what)

@@ -10,12 +10,12 @@ copy costs more than the collective.
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from replicax._src._arrays import for_mean
 from replicax._src.collectives._reduce_op import ReduceOp
@@ -27,30 +27,37 @@ DEFAULT_BYTES_PER_PACK = 4 << 20
 def plan_packs(
     arrays: Sequence[Any], bytes_per_pack: int, packing: Packing = IN_ONE_PROCESS
 ) -> list[list[int]]:
-    """Which tensors are reduced together: lists of positions, each of one dtype."""
+    """Returns which tensors are reduced together: lists of positions, each of one dtype.
+
+    Those of one shape are next to each other, so that packs that are alike begin alike.
+    """
     limit = bytes_per_pack or DEFAULT_BYTES_PER_PACK
     packs: list[list[int]] = []
-    open_pack: dict[Any, tuple[list[int], int]] = {}
+    open_packs: dict[Any, tuple[list[int], int]] = {}
+    alike: collections.Counter[Any] = collections.Counter()
     for index, array in enumerate(arrays):
         size = math.prod(array.shape) * array.dtype.itemsize
         if size >= min(limit, packing.alone_from_bytes):
             packs.append([index])
             continue
-        kind = (array.dtype, array.shape if packing.by_shape else len(array.shape) < 2)
-        pack, used = open_pack.get(kind, ([], 0))
-        if used + size > limit or len(pack) == packing.most_tensors:
+        look = (array.dtype, array.shape)
+        number = alike[look] // packing.most_alike if packing.most_alike else 0
+        alike[look] += 1
+        pack, used = open_packs.get((array.dtype, number), ([], 0))
+        if used + size > limit:
             pack, used = [], 0
         if not pack:
             packs.append(pack)
         pack.append(index)
-        open_pack[kind] = (pack, used + size)
-    return packs
+        open_packs[array.dtype, number] = (pack, used + size)
+    shapes = {shape: place for place, shape in enumerate(dict.fromkeys(a.shape for a in arrays))}
+    return [sorted(pack, key=lambda index: shapes[arrays[index].shape]) for pack in packs]
 
 
 def all_reduce_traced(
     arrays: Sequence[jax.Array], op: ReduceOp, mesh: ReplicaMesh, bytes_per_pack: int
 ) -> list[jax.Array]:
-    """The reduction of each array over the replica axis, fused; for use inside `shard_map`."""
+    """Returns the reductions of arrays over the replica axis, fused; inside `shard_map`."""
     if op is ReduceOp.MEAN:
         arrays = [for_mean(array) for array in arrays]
     reduced: list[Any] = list(arrays)
@@ -61,7 +68,7 @@ def all_reduce_traced(
         if len(pack) == 1:
             reduced[pack[0]] = over_replicas(jax.lax.psum, arrays[pack[0]])
             continue
-        flat = jnp.concatenate([arrays[index].ravel() for index in pack])
+        flat = jax.lax.concatenate([arrays[index].reshape(-1) for index in pack], 0)
         total = over_replicas(jax.lax.psum, flat)
         offset = 0
         for index in pack:

@@ -26,7 +26,7 @@ class CommunicationOptions:
 
     Attributes:
       bytes_per_pack: small tensors are reduced together in packs of up to this many bytes; 0 means
-        a good default (4 MiB).
+        a good default (4 MiB). A compiled function may send several packs as one, of up to 4 MiB.
       timeout_seconds: how long to wait for other processes; None means the runtime's own limit.
         Replicas of one process are never waited for, so it has no effect there.
       implementation: `CommunicationImplementation`, or its name.

@@ -20,13 +20,13 @@ from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, over_replicas
 
 
 def part_shape(shape: tuple[int, ...], dim: int, mesh: ReplicaMesh | None) -> tuple[int, ...]:
-    """The shape of each replica's part."""
+    """Returns the shape of each replica's part."""
     assert mesh is not None
     return (*shape[:dim], shape[dim] // mesh.size, *shape[dim + 1 :])
 
 
 def own_part(array: jax.Array, dim: int, mesh: ReplicaMesh | None) -> jax.Array:
-    """Each replica's part of an array that all of them have."""
+    """Returns each replica's part of an array that all of them have."""
     assert mesh is not None
     size, rest = divmod(jnp.shape(array)[dim], mesh.size)
     assert rest == 0
@@ -34,8 +34,8 @@ def own_part(array: jax.Array, dim: int, mesh: ReplicaMesh | None) -> jax.Array:
     return jax.lax.dynamic_slice_in_dim(array, start, size, dim)
 
 
-def put_together(part: jax.Array, dim: int) -> jax.Array:
-    """The whole, for each replica, of what each has a part of."""
+def whole_of_parts(part: jax.Array, dim: int) -> jax.Array:
+    """Gathers the replicas' parts along `dim`: returns the whole array, on each replica."""
     for groups in reversed(_stages()):
         part = over_replicas(
             jax.lax.all_gather, part, axis=dim, axis_index_groups=groups, tiled=True
@@ -44,7 +44,7 @@ def put_together(part: jax.Array, dim: int) -> jax.Array:
 
 
 def scattered_sum(array: jax.Array, dim: int) -> jax.Array:
-    """Each replica's part of the sum of what they have."""
+    """Returns each replica's part of the sum of what they have."""
     for groups in _stages():
         array = over_replicas(
             jax.lax.psum_scatter, array, scatter_dimension=dim, axis_index_groups=groups, tiled=True
@@ -56,7 +56,7 @@ _SQUARES = (64, 256)
 
 
 def _stages() -> list[list[list[int]] | None]:
-    """Which replicas exchange their parts with each other, stage after stage; None for all.
+    """Returns which replicas exchange their parts with each other, stage after stage; None for all.
 
     XLA makes one reduce-scatter over all of 8x8 or 16x16 TPUs an all-reduce, which sends twice as
     much, and one all-gather, too. In two stages it leaves them as they are, and what is sent is as

@@ -31,7 +31,7 @@ ReduceOpLike = ReduceOp | str | enum.Enum
 
 
 def as_reduce_op(op: object) -> ReduceOp:
-    """A `ReduceOp` from itself, its name in any case, or `VariableAggregation.SUM`/`MEAN`."""
+    """Returns the `ReduceOp` for itself, its name, or `VariableAggregation.SUM`/`MEAN`."""
     if isinstance(op, ReduceOp):
         return op
     name = op.name if isinstance(op, enum.Enum) else op

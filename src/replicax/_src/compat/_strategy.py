@@ -116,7 +116,7 @@ class Strategy(strategies.Strategy):
     def reduce(
         self, reduce_op: ReduceOp | str, value: PyTree, axis: int | tuple[int, ...] | None = None
     ) -> Any:
-        """Combines a per-replica value into one array; by default over the replicas only.
+        """Returns a per-replica value combined into one array; by default over the replicas only.
 
         Args:
           reduce_op: `ReduceOp.SUM` or `MEAN`, or the name.
@@ -168,7 +168,7 @@ class Strategy(strategies.Strategy):
             self._adapt(session_config)
 
     def colocate_vars_with(self, colocate_with_variable: Variable) -> AbstractContextManager[None]:
-        """The older place of `extended.colocate_vars_with`.
+        """Returns `extended.colocate_vars_with(...)`, of which this is the older place.
 
         Args:
           colocate_with_variable: a variable of this strategy.
@@ -177,12 +177,12 @@ class Strategy(strategies.Strategy):
         return self.extended.colocate_vars_with(colocate_with_variable)
 
     def unwrap(self, value: PyTree) -> tuple[Any, ...]:
-        """The older name of `experimental_local_results`."""
+        """Returns `experimental_local_results(value)`, of which this is the older name."""
         _old_names.warn_of("Strategy.unwrap")
         return self.experimental_local_results(value)
 
     def group(self, value: PyTree, name: str | None = None) -> Any:
-        """Kept for ported code: what `value` depends on has been done. None, or the only value."""
+        """Returns None, or the only value. Kept for ported code: nothing is left to be done."""
         _old_names.warn_of("Strategy.group")
         results = self.experimental_local_results(value)
         return results[0] if len(results) == 1 else None

@@ -6,6 +6,10 @@ from replicax._src.context._access import replica_id_of as replica_id_of
 from replicax._src.context._access import replica_number_of as replica_number_of
 from replicax._src.context._access import shared_state_of as shared_state_of
 from replicax._src.context._forks import require_threads as require_threads
+from replicax._src.context._libraries import calling_a_model_fn as calling_a_model_fn
+from replicax._src.context._libraries import joining_hooks as joining_hooks
+from replicax._src.context._libraries import let_libraries_join as let_libraries_join
+from replicax._src.context._libraries import model_fn_scopes as model_fn_scopes
 from replicax._src.context._queries import current_replica as current_replica
 from replicax._src.context._queries import get_replica_context as get_replica_context
 from replicax._src.context._queries import get_strategy as get_strategy
@@ -24,7 +28,6 @@ from replicax._src.context._scope import experimental_set_strategy as experiment
 from replicax._src.context._stack import EACH as EACH
 from replicax._src.context._stack import Frame as Frame
 from replicax._src.context._stack import ReplicaId as ReplicaId
-from replicax._src.context._stack import calling_a_model_fn as calling_a_model_fn
 from replicax._src.context._stack import copy_for as copy_for
 from replicax._src.context._stack import current_frame as current_frame
 from replicax._src.context._stack import default_strategy as default_strategy
@@ -35,9 +38,6 @@ from replicax._src.context._stack import fill_world_slot as fill_world_slot
 from replicax._src.context._stack import first_of as first_of
 from replicax._src.context._stack import is_compiling as is_compiling
 from replicax._src.context._stack import is_default as is_default
-from replicax._src.context._stack import joining_hooks as joining_hooks
-from replicax._src.context._stack import let_libraries_join as let_libraries_join
-from replicax._src.context._stack import model_fn_scopes as model_fn_scopes
 from replicax._src.context._stack import thread_state as thread_state
 from replicax._src.context._stack import world as world
 from replicax._src.context._strategy import StrategyLike as StrategyLike

@@ -64,5 +64,5 @@ def meet_replicas(
 
 
 def leave_meetings(context: ReplicaContext) -> None:
-    """The replica has ended, and meets nobody any more."""
+    """Called when the replica has ended: it takes part in no more meetings."""
     context._meet_others = None

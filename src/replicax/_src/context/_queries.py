@@ -54,7 +54,7 @@ def get_replica_context() -> ReplicaContext | None:
 
 
 def current_replica() -> ReplicaContext | None:
-    """The current `ReplicaContext`, if its replica is one of several; else None."""
+    """Returns the current `ReplicaContext`, if its replica is one of several; else None."""
     context = get_replica_context()
     return None if context is None or context.num_replicas_in_sync == 1 else context
 
@@ -74,12 +74,12 @@ def in_cross_replica_context() -> bool:
 
 
 def update_replica_id() -> Any:
-    """The copy that `extended.update` is working on, or None outside it."""
+    """Returns the copy that `extended.update` is working on, or None outside it."""
     return _stack.current_frame().update_replica_id
 
 
 def replica_id_for(strategy: StrategyLike) -> Any:
-    """Which replica of `strategy` code here speaks for: replica and update context, else None."""
+    """Returns the replica of `strategy` that code here speaks for, or None if for all."""
     frame = _stack.current_frame()
     if frame.strategy is not strategy:
         return None

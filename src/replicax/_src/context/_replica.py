@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, final
 
 from replicax._src import _old_names
@@ -151,6 +150,9 @@ class ReplicaContext:
           value: an array or a nested structure of arrays, of the same shapes on every replica.
           options: an `rx.distribute.experimental.CommunicationOptions`.
           experimental_hints: the older name of `options`.
+
+        Returns:
+          The sums or means, in the structure of `value`.
         """
         self._require_current("all_reduce")
         options = _old_names.options_or_hints(options, experimental_hints)
@@ -165,6 +167,9 @@ class ReplicaContext:
           value: an array or a nested structure of arrays; sizes may differ along `axis` only.
           axis: the dimension to concatenate along.
           options: an `rx.distribute.experimental.CommunicationOptions`.
+
+        Returns:
+          The joined arrays, in the structure of `value`.
         """
         self._require_current("all_gather")
         return self._strategy.extended._replica_ctx_all_gather(self, value, axis, options)
@@ -182,12 +187,7 @@ class ReplicaContext:
         _stack.thread_state.frames.append(_stack.Frame(self._strategy, self))
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if _stack.current_frame().replica_context is not self:
             raise WrongContextError(
                 "A ReplicaContext was left in another order than it was entered."

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 from typing import Any
 
 from replicax._src._errors import WrongContextError
 from replicax._src.context import _queries, _stack
 from replicax._src.context._forks import require_threads
+from replicax._src.context._libraries import let_libraries_join
 from replicax._src.context._strategy import StrategyLike
 
 
@@ -40,17 +40,12 @@ class StrategyScope:
             "Inside strategy.run the strategy is current already: leave the scope out there.",
         )
         require_threads("strategy.scope() or strategy.run")
-        _stack.let_libraries_join()
+        let_libraries_join()
         _stack.thread_state.frames.append(_stack.Frame(strategy, task_scope=_new_task_scope()))
         self._entered.append(True)
         return strategy
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not self._entered:
             raise WrongContextError(
                 "This scope was left more often than it was entered. Use `with strategy.scope():`, "
@@ -66,7 +61,7 @@ class StrategyScope:
                 "entered. Use `with strategy.scope():`, which nests by itself."
             )
         frames[:] = [each for each in frames if each is not frame]
-        _stack.let_libraries_join(in_time=False)
+        let_libraries_join(in_time=False)
 
 
 def _new_task_scope() -> object:

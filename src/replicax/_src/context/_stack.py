@@ -2,22 +2,19 @@
 
 There are four contexts: *default* (the stack is empty: one replica under the default strategy),
 *cross-replica* (`strategy.scope()`, or inside a `merge_call`), *replica* (inside `strategy.run`)
-and *update* (inside `extended.update`). A new thread inherits nothing: whoever starts one hands it
-its frames.
+and *update* (inside `extended.update`). A new thread inherits nothing: the code that starts one
+hands it its frames.
 
-The default strategy lives above this room. It fills the slot below when it is imported, which is
-the one upward link in the package (see `strategies/_default.py`). Likewise `integrations` leaves
-here how libraries join in.
+The default strategy and the eager world are defined in rooms above. `strategies/_default.py` fills
+the two slots for them when it is imported.
 """
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import dataclasses
 import enum
 import threading
-from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from replicax._src._typing import override
@@ -48,12 +45,12 @@ ReplicaId: TypeAlias = "int | Each"
 
 
 def copy_for(replica_id: ReplicaId, copies: int) -> ReplicaId:
-    """Which of so many copies a replica has: the last one serves all replicas after it."""
+    """Returns which of so many copies a replica has: the last one serves all replicas after it."""
     return EACH if replica_id is EACH else min(replica_id, copies - 1)
 
 
 def first_of(replica_id: ReplicaId) -> int:
-    """The number of the replica, or that of the first of `EACH`."""
+    """Returns the number of the replica, or that of the first of `EACH`."""
     return 0 if replica_id is EACH else replica_id
 
 
@@ -87,30 +84,6 @@ def fill_default_slot(frame: Frame) -> None:
     _default_frame[:] = [frame]
 
 
-joining_hooks: list[Callable[[bool], None]] = []
-"""Libraries that were imported meanwhile join in: before a strategy is entered, a function is
-traced or a data set is made outside of scopes (True), and when a strategy is left (False)."""
-
-
-def let_libraries_join(in_time: bool = True) -> None:
-    for hook in joining_hooks:
-        hook(in_time)
-
-
-model_fn_scopes: list[Callable[[], contextlib.AbstractContextManager[None]]] = []
-"""What libraries that joined in do around each call of an estimator's `model_fn`: names of what
-they make there are counted from the start again, their variables are ours also without a strategy,
-and their losses are means over the rows of one replica."""
-
-
-@contextlib.contextmanager
-def calling_a_model_fn() -> Generator[None]:
-    with contextlib.ExitStack() as stack:
-        for scope in model_fn_scopes:
-            stack.enter_context(scope())
-        yield
-
-
 scopes_of_task: contextvars.ContextVar[tuple[object, ...]] = contextvars.ContextVar(
     "scopes_of_task", default=()
 )
@@ -118,7 +91,7 @@ scopes_of_task: contextvars.ContextVar[tuple[object, ...]] = contextvars.Context
 
 
 def current_frame() -> Frame:
-    """The current context of this thread, as this asyncio task sees it."""
+    """Returns the current context of this thread, as this asyncio task sees it."""
     frames = thread_state.frames
     if frames and frames[-1].task_scope is None:
         return frames[-1]
@@ -146,7 +119,7 @@ def fill_world_slot(world: World) -> None:
 
 
 def world() -> World:
-    """How things are done on this thread, now."""
+    """Returns the world of this thread: how things are done here, now."""
     return thread_state.world or _eager_world[0]
 
 
@@ -156,7 +129,7 @@ def is_compiling() -> bool:
 
 
 def depth() -> int:
-    """How many contexts are entered on this thread; 0 in the default context."""
+    """Returns how many contexts are entered on this thread; 0 in the default context."""
     return len(thread_state.frames)
 
 

@@ -95,11 +95,11 @@ class ExtendedLike(Protocol):
         ...
 
     def non_slot_devices(self, var_list: Iterable[Variable]) -> Any:
-        """The devices for state that belongs to no variable."""
+        """Returns the devices for state that belongs to no variable."""
         ...
 
     def colocate_vars_with(self, colocate_with_variable: object) -> AbstractContextManager[None]:
-        """Around code whose variables are placed where the given one is."""
+        """Returns a context manager: variables made in it are placed where the given one is."""
         ...
 
 

@@ -144,7 +144,7 @@ class World(abc.ABC):
     compiles_losses: bool = False
 
     def _with(self, **attributes: object) -> AbstractContextManager[None]:
-        """Around code for which this world has other attributes."""
+        """Returns a context manager around code for which this world has other attributes."""
         changed = copy.copy(self)
         vars(changed).update(attributes)
         return entered_world(changed)
@@ -166,11 +166,11 @@ class World(abc.ABC):
     # ------------------------------------------------------------------ running
 
     def compiling_runs(self, functions: FunctionCache) -> AbstractContextManager[None]:
-        """Around Python code in which `strategy.run` compiles the replica functions."""
+        """Returns a context manager in which `strategy.run` compiles the replica functions."""
         return self._with(compiled_runs=functions)
 
     def compiling_losses(self) -> AbstractContextManager[None]:
-        """Around Python code that was to be compiled: `rx.value_and_grad` compiles what it can."""
+        """Returns a context manager in which `rx.value_and_grad` compiles what it can."""
         return self._with(compiles_losses=True)
 
     @abc.abstractmethod
@@ -190,11 +190,11 @@ class World(abc.ABC):
 
     @abc.abstractmethod
     def on_device(self, device: Device) -> AbstractContextManager[Any]:
-        """Around computations that belong on `device`."""
+        """Returns a context manager around computations that belong on `device`."""
 
     @abc.abstractmethod
     def beside(self, array: jax.Array) -> AbstractContextManager[Any]:
-        """Around computations that belong where `array` is."""
+        """Returns a context manager around computations that belong where `array` is."""
 
     @abc.abstractmethod
     def mirrored(self, devices: tuple[Device, ...], array: jax.Array) -> Any:
@@ -303,7 +303,7 @@ class World(abc.ABC):
     # ------------------------------------------------------------------ training
 
     def in_loss(self, substitution: Substitution) -> AbstractContextManager[None]:
-        """Around a loss that is differentiated, in which other values stand for variables."""
+        """Returns a context manager for a loss: other values stand for variables in it."""
         return self._with(substitutions=(*self.substitutions, substitution))
 
     @abc.abstractmethod

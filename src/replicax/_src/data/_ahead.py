@@ -1,7 +1,7 @@
 """Reading ahead: a thread makes the next items while the user works on this one.
 
 The thread knows the queues and the function that makes items, and not who reads them: a reader that
-nobody holds any more is collected, and the thread ends.
+is no longer referenced is collected, and the thread ends.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _Work:
 class ReadAhead:
     """The items that `make` returns until it raises StopIteration, up to `ahead` of them early.
 
-    What fails ends the thread, not the items: whoever asks for the next one starts it again.
+    What fails ends the thread, not the items: the next request starts it again.
 
     Args:
       make: returns the next item, or `Failed` in its place. It runs in the thread.

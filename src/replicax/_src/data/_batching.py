@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
@@ -38,12 +38,11 @@ from replicax._src.data._run import Run
 from replicax._src.data._sources import BlockNode, OneElement, TensorSlices
 
 
-class OfSize(OneInput):
+class OfSize(OneInput, stacks_elements=True):
     """An operation that makes one element of `batch_size` of them."""
 
     batch_size: int
     drop_remainder: bool
-    stacks_elements: ClassVar[bool] = True
 
     @override
     def _cardinality(self) -> int:
@@ -53,8 +52,6 @@ class OfSize(OneInput):
 @final
 class Batch(OfSize):
     """`batch_size` elements as one."""
-
-    label: ClassVar[str] = "BatchDataset"
 
     @override
     def open(self, run: Run) -> Reader:
@@ -117,7 +114,6 @@ class PaddedBatch(OfSize, Generated):
 
     padded_shapes: Any  # a structure of tuples (None: the longest), or None for all
     padding_values: Any  # a structure of numbers, or None for zeros
-    label: ClassVar[str] = "PaddedBatchDataset"
 
     @override
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
@@ -238,8 +234,6 @@ def rows_of(element: Element, what: str) -> Block:
 class Unbatch(Generated):
     """The rows of the batches."""
 
-    label: ClassVar[str] = "UnbatchDataset"
-
     @override
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
         return unbatched(reader)
@@ -292,13 +286,11 @@ def rows_in(node: Node) -> int:
 
 
 @final
-class Rebatch(Generated):
+class Rebatch(Generated, stacks_elements=True):
     """Batches of other sizes: those of `sizes`, in turn."""
 
     sizes: tuple[int, ...]
     drop_remainder: bool
-    label: ClassVar[str] = "RebatchDataset"
-    stacks_elements: ClassVar[bool] = True
 
     @override
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
@@ -341,7 +333,6 @@ class Window(Generated):
     stride: int
     drop_remainder: bool
     make_data_set: Callable[[Any], Any]  # Dataset, which is made of nodes and so comes later
-    label: ClassVar[str] = "WindowDataset"
 
     @override
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:

@@ -419,7 +419,7 @@ def copied(element: Element, allocate: Allocate) -> Any:
 @final
 @dataclass(slots=True, eq=False)
 class Broken(Block):
-    """In the place of an element that could not be made: whoever wants it gets the error."""
+    """In the place of an element that could not be made: reading it raises the error."""
 
     error: Exception
 

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Sequence
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from replicax._src._typing import override
 from replicax._src.data import _cache_file
@@ -51,7 +51,7 @@ class KeepsInFiles(OneInput):
 
 
 @final
-class Cache(KeepsInFiles):
+class Cache(KeepsInFiles, keeps_elements=True, passes_on=True):
     """The elements, computed in the first walk and kept, in memory or in a file.
 
     Shuffles before it may draw their seeds. A walk that continues a state has those of the state:
@@ -60,9 +60,6 @@ class Cache(KeepsInFiles):
 
     filename: str
     store: Store = dataclasses.field(default_factory=Store, init=False)
-    label: ClassVar[str] = "CacheDataset"
-    keeps_elements: ClassVar[bool] = True
-    passes_on: ClassVar[bool] = True
 
     @override
     def open(self, run: Run) -> Reader:
@@ -167,11 +164,8 @@ def seeds_of_files(nodes: Sequence[Node]) -> dict[int, int]:
     return seeds
 
 
-class _PassedOn(OneInput):
+class _PassedOn(OneInput, keeps_elements=True, passes_on=True):
     """The same elements, read as they are."""
-
-    keeps_elements: ClassVar[bool] = True
-    passes_on: ClassVar[bool] = True
 
     @override
     def open(self, run: Run) -> Reader:
@@ -186,7 +180,6 @@ class Prefetch(_PassedOn):
     """
 
     buffer_size: int
-    label: ClassVar[str] = "PrefetchDataset"
 
     @override
     def details(self) -> str:
@@ -194,11 +187,10 @@ class Prefetch(_PassedOn):
 
 
 @final
-class WithOptions(_PassedOn):
+class WithOptions(_PassedOn, label="OptionsDataset"):
     """The same elements, with options for those who distribute them."""
 
     options: Options
-    label: ClassVar[str] = "OptionsDataset"
 
     @override
     def details(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
@@ -33,14 +33,13 @@ _ALONE = Structure(0)
 
 
 @final
-class Choose(Node):
+class Choose(Node, label="DirectedInterleaveDataset"):
     """The next element of one of `parts`, again and again: `selector` has the number of which."""
 
     selector: Node
     parts: tuple[Node, ...]
     stop_on_empty: bool
     operation: str
-    label: ClassVar[str] = "DirectedInterleaveDataset"
 
     @classmethod
     def of(
@@ -260,10 +259,8 @@ class _Random(Node):
 
 
 @final
-class RandomNumbers(_Random):
+class RandomNumbers(_Random, label="RandomDataset"):
     """Integers from 0 to 2**32 - 1, without end."""
-
-    label: ClassVar[str] = "RandomDataset"
 
     @override
     def open(self, run: Run) -> Reader:
@@ -272,11 +269,10 @@ class RandomNumbers(_Random):
 
 
 @final
-class RandomChoices(_Random):
+class RandomChoices(_Random, label="RandomChoices"):
     """Numbers of data sets, each as often as its weight says, without end."""
 
     weights: tuple[float, ...]
-    label: ClassVar[str] = "RandomChoices"
 
     @override
     def open(self, run: Run) -> Reader:
@@ -302,12 +298,11 @@ class _Drawn(Reader):
 
 
 @final
-class WeightedChoices(OneInput):
+class WeightedChoices(OneInput, label="RandomChoices"):
     """Numbers of data sets, by weights that change: an element of the input has those of one."""
 
     random: RandomNumbers
     count: int
-    label: ClassVar[str] = "RandomChoices"
 
     @override
     def open(self, run: Run) -> Reader:
@@ -350,13 +345,12 @@ class _WeightedReader(ReaderOfOne):
 
 
 @final
-class CountUp(Node):
+class CountUp(Node, label="CounterDataset"):
     """Numbers without end: `start`, `start + step`, and so on."""
 
     start: Any
     step: Any
     dtype: np.dtype
-    label: ClassVar[str] = "CounterDataset"
 
     @classmethod
     def of(cls, start: float, step: float, dtype: DTypeLike) -> CountUp:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
@@ -41,7 +41,6 @@ class Concatenate(Node):
 
     parts: tuple[Node, ...]
     merged: Any = None  # the spec of all parts: not to merge them again for each that is added
-    label: ClassVar[str] = "ConcatenateDataset"
 
     @classmethod
     def of(cls, first: Node, second: Node) -> Concatenate:
@@ -136,7 +135,6 @@ class Zip(Node):
 
     parts: tuple[Node, ...]
     structure: Structure
-    label: ClassVar[str] = "ZipDataset"
 
     @classmethod
     def of(cls, nest: PyTree) -> Zip:
@@ -208,7 +206,6 @@ class Enumerate(OneInput):
     """Each element with its number."""
 
     start: int
-    label: ClassVar[str] = "EnumerateDataset"
 
     @override
     def open(self, run: Run) -> Reader:
@@ -224,7 +221,7 @@ class Enumerate(OneInput):
 
 
 @final
-class Interleave(Generated):
+class Interleave(Generated, runs_user_code=True, pulls_user_code=True):
     """The elements of the data sets that a function makes of each element, taking turns.
 
     With a `cycle_length` of 1, one after the other: `flat_map`.
@@ -236,9 +233,6 @@ class Interleave(Generated):
     operation: str
     spec_of_all: Callable[[], Any] | None = None  # where more is known than some elements show
     drawn: int = dataclasses.field(default_factory=draw)
-    label: ClassVar[str] = "InterleaveDataset"
-    runs_user_code: ClassVar[bool] = True
-    pulls_user_code: ClassVar[bool] = True
 
     @override
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:

@@ -267,7 +267,7 @@ class Dataset(RarerOperations):
         vectorized: bool = False,
         on_device: bool = False,
     ) -> Dataset:
-        """Applies a function to each element; the items of a tuple are several arguments.
+        """Returns what a function makes of each element; a tuple's items are several arguments.
 
         Args:
           map_func: gets NumPy arrays, and may use NumPy, JAX or anything else. Not called for
@@ -314,7 +314,7 @@ class Dataset(RarerOperations):
         deterministic: bool | None = None,
         name: str | None = None,
     ) -> Dataset:
-        """Works as `flat_map`, with `cycle_length` data sets in turns of `block_length` elements.
+        """Returns what `flat_map` does, from `cycle_length` data sets by turns of `block_length`.
 
         `cycle_length` is 16 by default (in TensorFlow it depends on the machine).
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
@@ -41,7 +41,9 @@ from replicax._src.records import PaddedRows
 
 
 @final
-class GroupWindows(Generated):
+class GroupWindows(
+    Generated, label="GroupByWindowDataset", runs_user_code=True, pulls_user_code=True
+):
     """A key and a data set of elements with this key, for every window that is full.
 
     What is left of the groups at the end comes in the order of the keys.
@@ -51,9 +53,6 @@ class GroupWindows(Generated):
     size_func: Callable[[np.int64], Any]
     make_data_set: Callable[[Node], DatasetBase]
     operation: str
-    label: ClassVar[str] = "GroupByWindowDataset"
-    runs_user_code: ClassVar[bool] = True
-    pulls_user_code: ClassVar[bool] = True
 
     @override
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
@@ -221,7 +220,6 @@ class RaggedBatch(OfSize, Generated):
     """`batch_size` elements as one; arrays become rows, filled up, and the lengths of those."""
 
     lengths: np.dtype
-    label: ClassVar[str] = "RaggedBatchDataset"
 
     @override
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, final, runtime_checkable
+from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 
@@ -100,8 +100,8 @@ def _stacked(column: Column, allocate: Allocate | None) -> np.ndarray:
 
 
 @final
-class Indexed(Node):
-    """A source with a length, of which any elements can be had."""
+class Indexed(Node, runs_user_code=True):
+    """A source with a length, and with access to any of its elements."""
 
     fetch: Fetch
     size: int  # or INFINITE
@@ -110,11 +110,10 @@ class Indexed(Node):
     signature: Any = None  # what the elements look like, where the source says it
     # Whether an element can be a batch: where the library has a batch() of its own.
     may_be_batches: bool = False
-    runs_user_code: ClassVar[bool] = True
 
     @property
     @override
-    def label(self) -> str:  # type: ignore[override]
+    def label(self) -> str:
         return self.kind
 
     @override

@@ -7,7 +7,7 @@ import enum
 import functools
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import jax
 import numpy as np
@@ -177,7 +177,7 @@ class WholeBlocks(ElementFunction):
 
 
 @final
-class Map(OneInput):
+class Map(OneInput, runs_user_code=True):
     """A function of each element."""
 
     fn: Callable[..., Any]
@@ -185,8 +185,6 @@ class Map(OneInput):
     parallel: int = 1
     parsed: ParsedRecords | None = None  # what `fn` does to one record, where that is known
     drawn: int = dataclasses.field(default_factory=draw)
-    label: ClassVar[str] = "MapDataset"
-    runs_user_code: ClassVar[bool] = True
 
     @functools.cached_property
     def draws(self) -> bool:  # type: ignore[override]
@@ -338,13 +336,10 @@ class MapReader(ReaderOfOne):
 
 
 @final
-class Filter(Generated):
+class Filter(Generated, runs_user_code=True, pulls_user_code=True):
     """The elements of which a function says True."""
 
     predicate: Callable[..., Any]
-    label: ClassVar[str] = "FilterDataset"
-    runs_user_code: ClassVar[bool] = True
-    pulls_user_code: ClassVar[bool] = True
 
     @override
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:

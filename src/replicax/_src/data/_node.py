@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, ClassVar, Self, dataclass_transform, final
 
@@ -81,15 +82,28 @@ def take_all(reader: Reader, count: int) -> Block:
     return concatenate(blocks)
 
 
+_dataclasses: set[type] = set()
+_becoming = threading.RLock()
+
+
+def _become_dataclass(cls: type[Node]) -> None:
+    with _becoming:
+        for each in reversed(cls.__mro__):
+            if issubclass(each, Node) and each is not Node and each not in _dataclasses:
+                dataclasses.dataclass(frozen=True, eq=False)(each)
+                _dataclasses.add(each)
+
+
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
 @dataclasses.dataclass(frozen=True, eq=False)
 class Node:
     """An operation, with the operations that it reads from in its fields.
 
-    Its subclasses are frozen dataclasses without being told.
+    Its subclasses are frozen dataclasses without being told. They become that when the first of
+    their objects is made: there are many, and a program uses few of them.
     """
 
-    label: ClassVar[str] = "Dataset"  # as TensorFlow calls it, for printing
+    _label: ClassVar[str]
     runs_user_code: ClassVar[bool] = False  # the user's Python functions and iterators
     pulls_user_code: ClassVar[bool] = False  # to get elements, not only to compute them
     keeps_elements: ClassVar[bool] = False  # hands on the elements of its input, in some order
@@ -97,8 +111,27 @@ class Node:
     passes_on: ClassVar[bool] = False  # hands on the elements of its input, in order
     stacks_elements: ClassVar[bool] = False  # makes one large element of several small ones
 
-    def __init_subclass__(cls) -> None:
-        dataclasses.dataclass(frozen=True, eq=False)(cls)
+    def __init_subclass__(cls, label: str | None = None, **traits: bool) -> None:
+        """Describes a subclass.
+
+        Args:
+          label: What TensorFlow calls the operation, if that is not the class's name + "Dataset".
+          **traits: Which of the attributes above are true of it.
+        """
+        cls._label = label or f"{cls.__name__}Dataset"
+        for name, value in traits.items():
+            assert name in Node.__annotations__, name
+            setattr(cls, name, value)
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        if cls not in _dataclasses:
+            _become_dataclass(cls)
+        return super().__new__(cls)
+
+    @property
+    def label(self) -> str:
+        """What TensorFlow calls the operation, for printing."""
+        return self._label
 
     @property
     def inputs(self) -> tuple[Node, ...]:

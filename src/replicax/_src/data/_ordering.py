@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from replicax._src.data._run import Run, draw
 
 
 @final
-class Shuffle(OneInput):
+class Shuffle(OneInput, keeps_elements=True, reorders=True):
     """A random order, as far as a buffer of `buffer_size` elements allows it.
 
     TensorFlow's algorithm: fill the buffer; then, again and again, hand out one of it and put the
@@ -36,9 +36,6 @@ class Shuffle(OneInput):
     seed: int | None
     reshuffle_each_iteration: bool
     drawn: int = dataclasses.field(default_factory=draw)
-    label: ClassVar[str] = "ShuffleDataset"
-    keeps_elements: ClassVar[bool] = True
-    reorders: ClassVar[bool] = True
 
     @property
     @override
@@ -132,7 +129,6 @@ class Repeat(OneInput):
     """The elements again and again: `count` times, or forever if it is negative."""
 
     count: int
-    label: ClassVar[str] = "RepeatDataset"
 
     @override
     def open(self, run: Run) -> Reader:
@@ -228,7 +224,6 @@ class Take(OneInput):
     """The first `count` elements."""
 
     count: int
-    label: ClassVar[str] = "TakeDataset"
 
     @override
     def open(self, run: Run) -> Reader:
@@ -251,7 +246,6 @@ class Skip(OneInput):
     """All but the first `count` elements."""
 
     count: int
-    label: ClassVar[str] = "SkipDataset"
 
     @override
     def open(self, run: Run) -> Reader:
@@ -305,7 +299,6 @@ class Shard(OneInput):
 
     num_shards: int
     index: int
-    label: ClassVar[str] = "ShardDataset"
 
     @override
     def open(self, run: Run) -> Reader:

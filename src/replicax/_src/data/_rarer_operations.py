@@ -213,7 +213,7 @@ class RarerOperations(DatasetBase):
         return self._with(Unique(self._data_set_node))
 
     def ignore_errors(self, log_warning: bool = False, name: str | None = None) -> Dataset:
-        """Returns the elements that can be had: those whose functions raise errors are left out.
+        """Returns the elements without those whose functions raise errors.
 
         Args:
           log_warning: whether to warn of each.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
@@ -27,14 +27,11 @@ from replicax._src.data._run import Run, draw
 
 
 @final
-class Scan(Generated):
+class Scan(Generated, runs_user_code=True, pulls_user_code=True):
     """What a function makes of a state and each element: the next state, and an element."""
 
     initial: Any
     fn: Callable[..., Any]
-    label: ClassVar[str] = "ScanDataset"
-    runs_user_code: ClassVar[bool] = True
-    pulls_user_code: ClassVar[bool] = True
 
     @override
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
@@ -85,13 +82,10 @@ class Scan(Generated):
 
 
 @final
-class TakeWhile(Generated):
+class TakeWhile(Generated, runs_user_code=True, pulls_user_code=True):
     """The elements up to the first of which a function says False."""
 
     predicate: Callable[..., Any]
-    label: ClassVar[str] = "TakeWhileDataset"
-    runs_user_code: ClassVar[bool] = True
-    pulls_user_code: ClassVar[bool] = True
 
     @override
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
@@ -117,8 +111,6 @@ class TakeWhile(Generated):
 @final
 class Unique(Generated):
     """Each element once: where it comes first."""
-
-    label: ClassVar[str] = "UniqueDataset"
 
     @override
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
@@ -166,10 +158,9 @@ def _key(row: Any) -> Any:
 
 @final
 class IgnoreErrors(Generated):
-    """The elements that can be had: those whose functions fail are left out."""
+    """The elements without those whose functions fail."""
 
     log_warning: bool
-    label: ClassVar[str] = "IgnoreErrorsDataset"
 
     @override
     def _blocks(self, reader: Reader, run: Run) -> Generator[Block]:
@@ -210,7 +201,9 @@ _ESTIMATED_AT_ONCE = 32  # elements
 
 
 @final
-class Resample(Generated):
+class Resample(
+    Generated, label="RejectionResampleDataset", runs_user_code=True, pulls_user_code=True
+):
     """Pairs of a class and an element, of which so many are dropped that classes come as wanted.
 
     An element is kept with a probability proportional to its class's share in the result over the
@@ -222,9 +215,6 @@ class Resample(Generated):
     initial: tuple[float, ...] | None
     seed: int | None
     drawn: int = dataclasses.field(default_factory=draw)
-    label: ClassVar[str] = "RejectionResampleDataset"
-    runs_user_code: ClassVar[bool] = True
-    pulls_user_code: ClassVar[bool] = True
 
     @property
     @override

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
@@ -41,13 +41,12 @@ ReaderFunction = Callable[[Any], Any]
 
 
 @final
-class Saved(Node):
+class Saved(Node, label="LoadDataset"):
     """The elements of some parts of a saved data set."""
 
     index: Index
     parts: tuple[Part, ...]
     element_spec: Any
-    label: ClassVar[str] = "LoadDataset"
 
     @override
     def open(self, run: Run) -> Reader:
@@ -156,7 +155,7 @@ def is_compressed(compression: str | None, operation: str) -> bool:
 
 
 @final
-class Snapshot(KeepsInFiles):
+class Snapshot(KeepsInFiles, keeps_elements=True, passes_on=True):
     """The elements, written to a folder in the first walk that ends, and read from there then.
 
     A pipeline has a folder of its own below the one that the user named. What is there counts if
@@ -168,9 +167,6 @@ class Snapshot(KeepsInFiles):
     shard_func: Callable[..., Any] | None
     reader_func: ReaderFunction | None
     make_data_set: Callable[[Node], Any]
-    label: ClassVar[str] = "SnapshotDataset"
-    keeps_elements: ClassVar[bool] = True
-    passes_on: ClassVar[bool] = True
 
     @property
     def _folder(self) -> str:

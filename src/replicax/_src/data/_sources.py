@@ -6,7 +6,7 @@ import functools
 import glob
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
@@ -41,12 +41,11 @@ from replicax._src.records import FileName
 
 
 @final
-class TensorSlices(Node):
+class TensorSlices(Node, label="TensorSliceDataset"):
     """The rows of arrays."""
 
     table: Table
     size: int
-    label: ClassVar[str] = "TensorSliceDataset"
 
     @classmethod
     def of(cls, tensors: Element) -> TensorSlices:
@@ -89,11 +88,10 @@ class TensorSlices(Node):
 
 
 @final
-class OneElement(Node):
+class OneElement(Node, label="TensorDataset"):
     """A data set of one element."""
 
     element: Any
-    label: ClassVar[str] = "TensorDataset"
 
     @override
     def open(self, run: Run) -> Reader:
@@ -112,12 +110,11 @@ class OneElement(Node):
         return cls(map_leaves(read_only, as_element(tensors)))
 
 
-class Numbers(Node):
+class Numbers(Node, label="RangeDataset"):
     """The numbers of a Python range."""
 
     numbers: range
     dtype: Any = np.dtype(np.int64)
-    label: ClassVar[str] = "RangeDataset"
 
     @override
     def open(self, run: Run) -> Reader:
@@ -137,12 +134,11 @@ class Numbers(Node):
 
 
 @final
-class BlockNode(Node):
+class BlockNode(Node, label="WindowDataset"):
     """The elements of a block: a window."""
 
     block: Block
     element_spec: Any
-    label: ClassVar[str] = "WindowDataset"
 
     @override
     def open(self, run: Run) -> Reader:
@@ -157,16 +153,13 @@ class BlockNode(Node):
         return self.element_spec
 
 
-class PythonIterator(Node):
+class PythonIterator(Node, label="GeneratorDataset", runs_user_code=True, pulls_user_code=True):
     """What a user's iterator yields; `make` returns a new one."""
 
     make: Callable[[], Iterator[Any]]
     signature: Any = None
     size: int = UNKNOWN
     source: str = "from_generator"
-    label: ClassVar[str] = "GeneratorDataset"
-    runs_user_code: ClassVar[bool] = True
-    pulls_user_code: ClassVar[bool] = True
 
     @override
     def open(self, run: Run) -> Reader:
@@ -310,7 +303,7 @@ class Files(Node):
 
     @property
     @override
-    def label(self) -> str:  # type: ignore[override]
+    def label(self) -> str:
         return self.kind
 
     @override

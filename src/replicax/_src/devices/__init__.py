@@ -46,6 +46,7 @@ from replicax._src.devices._registry import planned_cpu_devices as planned_cpu_d
 from replicax._src.devices._registry import (
     set_logical_device_configuration as set_logical_device_configuration,
 )
+from replicax._src.devices._replicas import Beginning as Beginning
 from replicax._src.devices._replicas import Coworkers as Coworkers
 from replicax._src.devices._replicas import Groups as Groups
 from replicax._src.devices._replicas import ReplicaDevices as ReplicaDevices

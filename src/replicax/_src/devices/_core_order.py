@@ -17,7 +17,7 @@ import numpy as np
 
 
 def replicas_by_axis(mesh: np.ndarray, shape: np.ndarray, stride: np.ndarray) -> np.ndarray:
-    """How many computations fit along each axis; those that interleave count all."""
+    """Returns how many computations fit along each axis; those that interleave count all."""
     return mesh // (shape * stride) * stride
 
 
@@ -89,7 +89,7 @@ def _open_loop(width: int, height: int) -> list[tuple[int, int]]:
 
 
 def _replica_grid(most: np.ndarray, replicas: int) -> list[int]:
-    """A grid for so many replicas, near to a cube, with at most so many along each axis.
+    """Returns a grid for so many replicas, near to a cube, with at most so many along each axis.
 
     The shortest axes choose first, for they have the least choice; among equals the cores, so that
     neighbours share a chip, then x, y and z.

@@ -163,7 +163,7 @@ class DeviceAssignment:
         num_replicas: int = 1,
         device_order_mode: DeviceOrderMode = DeviceOrderMode.AUTO,
     ) -> DeviceAssignment:
-        """Gives each of some replicas a compact block of devices.
+        """Returns an assignment of a compact block of devices to each of some replicas.
 
         On TPUs the blocks and their order are TensorFlow's. Other devices have no geometry: there
         only the number of devices of a block counts, whatever its shape, and devices are taken as
@@ -187,7 +187,7 @@ class DeviceAssignment:
         )
 
     def _devices(self) -> tuple[tuple[Device, ...], ...]:
-        """JAX's devices: for each replica, those of its logical cores."""
+        """Returns JAX's devices: for each replica, those of its logical cores."""
         device_at = self._topology._device_at
         return tuple(
             tuple(device_at(place) for place in replica) for replica in self._core_assignment
@@ -208,7 +208,7 @@ def device_assignment(
     num_replicas: int = 1,
     device_order_mode: DeviceOrderMode = DeviceOrderMode.AUTO,
 ) -> DeviceAssignment:
-    """`DeviceAssignment.build`, as a function."""
+    """Returns what `DeviceAssignment.build` does."""
     if isinstance(topology, bytes):
         topology = Topology(serialized=topology)
     rank = _checked_topology(topology).mesh_rank

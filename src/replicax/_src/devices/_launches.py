@@ -72,7 +72,7 @@ class Launches(abc.ABC):
         which a worker may call alone.
 
         Such programs must reach every device in one order, whichever threads call them. The last
-        of what `program` returns tells that it has ended; nobody may donate it.
+        of what `program` returns tells that it has ended; it may not be donated.
 
         The results are appended in one step: an interrupt cannot come in between.
         """
@@ -88,7 +88,7 @@ class Launches(abc.ABC):
 
 
 def token() -> jax.Array:
-    """A last result for a program, nobody else's: to see by it that the program has ended."""
+    """Returns a last result for a program, which shows when the program has ended."""
     return jnp.zeros((), jnp.int8)
 
 

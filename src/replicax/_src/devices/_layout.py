@@ -14,7 +14,7 @@ import numpy as np
 
 
 def whole_numbers(parts: object, what: str, size_of: str) -> tuple[int, ...]:
-    """A list of numbers of parts, checked: each is at least 1."""
+    """Returns a list of numbers of parts, checked: each is at least 1."""
     if isinstance(parts, str | bytes) or not isinstance(parts, Sequence | np.ndarray):
         raise TypeError(f"{what}: `{size_of}` is a list of integers; got {parts!r}.")
     given: list[Any] = list(parts)  # pyright: ignore[reportUnknownArgumentType]  # checked below

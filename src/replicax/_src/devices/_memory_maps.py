@@ -31,7 +31,7 @@ def require_memory_maps() -> None:
         limit = int(_LIMIT.read_text())
         if _count() < 0.9 * limit:
             return
-        gc.collect()  # functions that nobody has any more take their programs with them
+        gc.collect()  # functions that are no longer referenced take their programs with them
         count = _count()
     except OSError:  # not Linux
         return

@@ -34,17 +34,30 @@ from typing import Any, final
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import (
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    SingleDeviceSharding,
+)
 
 from replicax._src._errors import ReplicaMismatchError
-from replicax._src._jax_internals import local_shards, put_on_each
+from replicax._src._jax_internals import (
+    ConcreteArray,
+    local_shards,
+    put_on_each,
+    uncommitted,
+    uncommitted_shards,
+)
 from replicax._src._typing import ArrayInput, Device, PyTree, override
 from replicax._src.devices._launches import Launches, token
 from replicax._src.devices._layout import PLAIN, Layout, prime_factors
 from replicax._src.devices._names import short_name
 from replicax._src.devices._packing import BETWEEN_WORKERS, IN_ONE_PROCESS, Packing
 from replicax._src.devices._placement import put
-from replicax._src.devices._replicas import Coworkers, ReplicaDevices, groups_of
+from replicax._src.devices._replicas import Beginning, Coworkers, ReplicaDevices, groups_of
 
 REPLICA_AXIS = "replica"
 _WHOLE = PartitionSpec()  # every replica gets and gives buffers of its own
@@ -81,6 +94,7 @@ class ReplicaMesh(Launches):
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
         self._shardings = {PLAIN: self.replicated}
         self._local = [device for group in here for device in group]
+        self._homes = [SingleDeviceSharding(device) for device in devices]
         rows = Mesh(np.array(self._local, dtype=object), (REPLICA_AXIS,))
         self._rows = NamedSharding(rows, PartitionSpec(REPLICA_AXIS))
         self._replicas = [self._mesh_of_replica(group) for group in here]
@@ -109,11 +123,11 @@ class ReplicaMesh(Launches):
     # ------------------------------------------------------------------ layouts
 
     def spec(self, parts: Sequence[int]) -> PartitionSpec:
-        """How JAX writes a cut into so many parts over the logical devices of a replica."""
+        """Returns how JAX writes a cut into so many parts over the logical devices of a replica."""
         return PartitionSpec(*self._axes(parts))
 
     def _axes(self, parts: Sequence[int]) -> list[tuple[str, ...]]:
-        """The axes that each dimension is cut over."""
+        """Returns the axes that each dimension is cut over."""
         free = list(zip(self._factors, self._logical_axes, strict=True))
         dims: list[tuple[str, ...]] = []
         for count in parts:
@@ -125,11 +139,11 @@ class ReplicaMesh(Launches):
         return dims
 
     def replica_spec(self, layout: Layout) -> PartitionSpec:
-        """How a program takes an array of this layout: what of it is each replica's own part."""
+        """Returns which part of an array of this layout each replica of a program has."""
         return PartitionSpec(*layout.axes_over(REPLICA_AXIS))
 
     def sharding(self, layout: Layout) -> NamedSharding:
-        """The same for JAX, with the logical devices."""
+        """Returns the same for JAX, with the logical devices."""
         found = self._shardings.get(layout)
         if found is None:
             axes = itertools.zip_longest(
@@ -140,28 +154,28 @@ class ReplicaMesh(Launches):
         return found
 
     def logical_device(self, replica: int, number: int) -> Device:
-        """One of the logical devices of a replica of this process."""
+        """Returns one of the logical devices of a replica of this process."""
         return self._local[replica * self.logical_devices + number]
 
     def split_inside(
         self, array: jax.Array, parts: Sequence[int], replica: int | None
     ) -> jax.Array:
-        """`array` cut over the logical devices; in a program, or on one replica of this process."""
+        """Returns `array` cut over logical devices; in a program, or on one replica here."""
         place = self.spec(parts) if replica is None else self.sharding_of_replica(parts, replica)
         return jax.lax.with_sharding_constraint(array, place)
 
     def sharding_of_replica(self, parts: Sequence[int], replica: int) -> NamedSharding:
-        """A cut over the logical devices of one replica of this process."""
+        """Returns a cut over the logical devices of one replica of this process."""
         return NamedSharding(self._replicas[replica], self.spec(parts))
 
     # ------------------------------------------------------------------ components and wholes
 
     def spread(self, value: ArrayInput, layout: Layout = PLAIN) -> jax.Array:
-        """One array, the same for every replica; other workers have to give the same."""
+        """Returns one array, the same for every replica; other workers have to give the same."""
         return self._spread(value, self.sharding(layout))
 
     def relaid(self, array: jax.Array, layout: Layout) -> jax.Array:
-        """An array over this mesh, in another layout."""
+        """Returns an array over this mesh, in another layout."""
         sharding = self.sharding(layout)
         is_there = array.sharding == sharding or array.sharding.is_equivalent_to(
             sharding, array.ndim
@@ -178,25 +192,25 @@ class ReplicaMesh(Launches):
         return results[0][0]
 
     def gathered(self, array: jax.Array) -> jax.Array:
-        """An array that is cut over the replicas, with all of it on each of them."""
+        """Returns an array that is cut over the replicas, with all of it on each of them."""
         spec = array.sharding.spec  # type: ignore[attr-defined]
         return self._relaid(array, NamedSharding(self.mesh, _uncut(spec)))
 
     def at_home(self, part: jax.Array, index: int) -> jax.Array:
-        """A component on the devices of its replica: its first one, or cut over all of them."""
+        """Returns a component on its replica's first device, or cut over all its devices."""
         if self.logical_devices > 1 and self._cut(part, index) is not None:
             return part
         return put(part, self.devices[index])
 
     def _cut(self, part: jax.Array, index: int) -> PartitionSpec | None:
-        """How a component is cut over the logical devices of its replica; None if it is not."""
+        """Returns how a component is cut over its replica's logical devices; None if it is not."""
         sharding = getattr(part, "sharding", None)
         if not isinstance(sharding, NamedSharding) or sharding.mesh != self._replicas[index]:
             return None
         return sharding.spec if any(sharding.spec) else None
 
     def assemble(self, components: Sequence[jax.Array]) -> jax.Array:
-        """One array from a component of each replica here, at home; all of one shape and dtype."""
+        """Returns one array from a component of each replica here, alike in shape and dtype."""
         if self.logical_devices == 1:
             return jax.make_array_from_single_device_arrays(
                 components[0].shape, self.replicated, list(components)
@@ -212,7 +226,7 @@ class ReplicaMesh(Launches):
     def assemble_from_host(self, components: Sequence[np.ndarray]) -> jax.Array:
         """One array from a NumPy array for each replica; all of one dtype and shape, not scalars.
 
-        On the CPU the memory is taken over, not copied: nobody may write to it afterwards.
+        On the CPU the memory is taken over, not copied: it may not be written to afterwards.
         """
         parts = [each for each in components for _ in range(self.logical_devices)]
         return put_on_each(parts, self._rows, self.replicated, self._local)
@@ -226,7 +240,7 @@ class ReplicaMesh(Launches):
           logical: the logical device that has it, of an array that all of them have.
         """
         if self.logical_devices == 1:
-            # The first one alone is quick to be had: a loss, which one array is made of.
+            # The first one alone is cheap to get, as for a loss, of which one array is made.
             return local_shards(array)[index] if index else array.addressable_data(0)
         shards = local_shards(array)
         mine = shards[index * self.logical_devices : (index + 1) * self.logical_devices]
@@ -236,10 +250,17 @@ class ReplicaMesh(Launches):
         sharding = NamedSharding(self._replicas[index], spec)
         return jax.make_array_from_single_device_arrays(array.shape, sharding, mine)
 
+    def components(self, array: jax.Array) -> list[jax.Array]:
+        """What each replica of this process has of an assembled array, not tied to its device."""
+        is_replicated = type(array) is ConcreteArray and array.sharding is self.replicated
+        if is_replicated and self.logical_devices == 1:
+            return uncommitted_shards(array, self._homes)
+        return [uncommitted(self.component(array, i)) for i in range(len(self.devices))]
+
     # ------------------------------------------------------------------ programs
 
     def spmd(self, fn: Callable[..., Any], in_specs: PyTree = _WHOLE) -> Callable[..., Any]:
-        """`fn` compiled as one program in which each replica sees its own buffers."""
+        """Returns `fn` compiled as one program in which each replica sees its own buffers."""
         program = jax.jit(self.mapped(fn, in_specs))
 
         def call(*args: Any) -> Any:
@@ -258,7 +279,7 @@ class ReplicaMesh(Launches):
         in_specs: PyTree = _WHOLE,
         out_specs: PyTree = _WHOLE,
     ) -> Callable[..., Any]:
-        """`fn` as a part of a program: each replica sees its own buffers.
+        """Returns `fn` as a part of a program: each replica sees its own buffers.
 
         Not checked for replication (`check_vma=False`): with the check on, JAX would insert
         reductions by itself where it believes a value to be replicated.
@@ -309,20 +330,29 @@ class ReplicaMesh(Launches):
             it is each worker's own.
 
         Returns:
-          An empty text where there is nobody to agree with.
+          An empty text where there are no other workers.
         """
 
     @abc.abstractmethod
-    def from_first_worker(self, value: jax.Array, what: str) -> jax.Array:
-        """Returns the first worker's `value`; `what` it is has to be the same on all."""
+    def begin_together(self, beginning: Beginning, what: str) -> None:
+        """Lets it begin with the first worker's value: at once, or when that is known.
+
+        Args:
+          beginning: what begins.
+          what: says what it is, the same on all workers.
+        """
+
+    @abc.abstractmethod
+    def await_beginning(self, beginning: Beginning) -> None:
+        """Waits until it has begun."""
 
     @abc.abstractmethod
     def collected(self, array: jax.Array) -> jax.Array:
-        """An array that is cut over the replicas, on the first device here."""
+        """Returns an array that is cut over the replicas, on the first device here."""
 
     @abc.abstractmethod
     def for_host(self, array: jax.Array) -> jax.Array | np.ndarray:
-        """An array that is cut over the replicas, to be copied to the host as a whole."""
+        """Returns an array that is cut over the replicas, to be copied to the host as a whole."""
 
     @abc.abstractmethod
     def rows_here(self, rows: jax.Array) -> jax.Array:
@@ -338,7 +368,7 @@ class ReplicaMesh(Launches):
 
     @abc.abstractmethod
     def _spread(self, value: ArrayInput, sharding: NamedSharding) -> jax.Array:
-        """One array, the same for every replica, laid out like this."""
+        """Returns one array, the same for every replica, laid out like this."""
 
 
 class LocalMesh(ReplicaMesh):
@@ -364,8 +394,12 @@ class LocalMesh(ReplicaMesh):
         return ""
 
     @override
-    def from_first_worker(self, value: jax.Array, what: str) -> jax.Array:
-        return value
+    def begin_together(self, beginning: Beginning, what: str) -> None:
+        beginning.begin(beginning.value)
+
+    @override
+    def await_beginning(self, beginning: Beginning) -> None:
+        pass
 
     @override
     def collected(self, array: jax.Array) -> jax.Array:
@@ -430,8 +464,17 @@ class MeshOverWorkers(ReplicaMesh):
         return f"{name} ({zlib.crc32(text.encode()):08x})"
 
     @override
-    def from_first_worker(self, value: jax.Array, what: str) -> jax.Array:
-        return self._coworkers.value_of_first(self, value, what)
+    def begin_together(self, beginning: Beginning, what: str) -> None:
+        self._coworkers.begin_together(self, beginning, what)
+
+    @override
+    def await_beginning(self, beginning: Beginning) -> None:
+        self._coworkers.await_beginning(beginning)
+
+    @override
+    def wait_for(self, inputs: PyTree) -> None:
+        self._coworkers.settle_beginnings()
+        super().wait_for(inputs)
 
     @override
     def collected(self, array: jax.Array) -> jax.Array:
@@ -475,7 +518,7 @@ class _OneThread:
     """Lets one thread in at a time, and tells the others so.
 
     Programs meet those of other workers in the order of their launching. Of two threads that
-    launch them at once nobody knows the order.
+    launch them at once the order is not known.
     """
 
     def __init__(self) -> None:
@@ -498,7 +541,7 @@ _NO_CONTEXT = contextlib.nullcontext()
 
 
 def _looks(arrays: PyTree) -> str:
-    """What arrays look like, in a line of some hundred letters at most."""
+    """Returns what arrays look like, in a line of some hundred letters at most."""
     text = ", ".join(f"{each.dtype}{list(each.shape)}" for each in jax.tree.leaves(arrays))
     return text if len(text) < 200 else f"{text[:150]}... ({zlib.crc32(text.encode()):08x})"
 
@@ -510,12 +553,12 @@ def _is_whole(sharding: Sharding) -> bool:
 
 
 def _uncut(spec: PartitionSpec) -> PartitionSpec:
-    """How an array lies that is cut like this, but not over the replicas."""
+    """Returns how an array lies that is cut like this, but not over the replicas."""
     return PartitionSpec(*(_without_replicas(dim) for dim in spec))
 
 
 def _without_replicas(dim: str | tuple[str, ...] | None) -> Any:
-    """A dimension's entry in JAX's partition spec, without the replica axis."""
+    """Returns a dimension's entry in JAX's partition spec, without the replica axis."""
     axes = dim if isinstance(dim, tuple) else (dim,)
     if REPLICA_AXIS not in axes:
         return dim

@@ -13,7 +13,7 @@ from replicax._src.devices._replicas import ReplicaDevices
 
 @functools.lru_cache(maxsize=256)
 def replica_mesh(devices: tuple[Device, ...]) -> ReplicaMesh:
-    """The mesh over these devices; the same object each time, so that programs can be cached."""
+    """Returns the mesh over these devices, always the same object: programs are cached by it."""
     plan = plan_of(devices[0])
     if plan is not None:
         return PlannedMesh(devices, plan)

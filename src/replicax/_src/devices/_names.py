@@ -44,7 +44,7 @@ def kind_of(device: Device) -> str:
 
 
 def devices_of_kind(kind: str) -> list[Device]:
-    """This process's devices of one kind, in JAX's order; empty where there are none."""
+    """Returns this process's devices of one kind, in JAX's order; empty where there are none."""
     try:
         return jax.local_devices(backend=kind.lower())
     except RuntimeError:  # JAX's word for "no such backend on this machine"
@@ -52,7 +52,7 @@ def devices_of_kind(kind: str) -> list[Device]:
 
 
 def all_devices() -> list[Device]:
-    """Every device of this process: CPU, then GPU, then TPU."""
+    """Returns every device of this process: CPU, then GPU, then TPU."""
     return [device for kind in ("CPU", "GPU", "TPU") for device in devices_of_kind(kind)]
 
 
@@ -67,7 +67,7 @@ def short_name(device: Device) -> str:
 
 
 def canonical_name(device: Device) -> str:
-    """The full name that TensorFlow would print."""
+    """Returns the full name that TensorFlow would print."""
     plan = plan_of(device)
     if plan is not None:
         task = plan.host_of(device)
@@ -79,7 +79,7 @@ def canonical_name(device: Device) -> str:
 
 
 def resolve(device: str | Device) -> Device:
-    """The `jax.Device` that a string or device object means; `DeviceError` if there is none."""
+    """Returns the `jax.Device` of a name or device; `DeviceError` if there is none."""
     if isinstance(device, Device):
         is_known = not _stand_ins or plan_of(device) or device in _stand_ins[-1]
         return device if is_known else _stand_ins[-1][0]
@@ -121,7 +121,7 @@ def resolve(device: str | Device) -> Device:
 
 
 def resolve_all(devices: Iterable[Any] | None) -> tuple[Device, ...]:
-    """The devices named; all the best ones there are for None or an empty list.
+    """Returns the devices named; all the best ones there are for None or an empty list.
 
     "Best" is all GPUs, else all TPUs, else all (virtual) CPU devices.
     """

@@ -32,7 +32,7 @@ def device(device_name: str | Device | None) -> contextlib.AbstractContextManage
 
 
 def device_of(array: jax.Array) -> Device:
-    """The device of a single-device array (the first one here of a sharded array)."""
+    """Returns the device of a single-device array (the first one here of a sharded array)."""
     if isinstance(array, PlannedArray):
         return array.home
     devices = array.sharding.addressable_devices

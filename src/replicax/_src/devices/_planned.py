@@ -280,7 +280,7 @@ def _noted(devices: PlannedDevices) -> PlannedDevices:
 
 
 def plan_with_job(job: str | None) -> PlannedDevices | None:
-    """The plan whose devices have names that begin so."""
+    """Returns the plan whose devices have names that begin so."""
     if job is None or not _plans:
         return None
     return next((plan for plan in _plans.values() if plan.job == job.lower()), None)
@@ -298,5 +298,5 @@ def refuse_planned(device: Device, what: str) -> None:
 
 
 def plan_of(device: Device) -> PlannedDevices | None:
-    """The plan that a device is of; None for one that is here."""
+    """Returns the plan that a device is of; None for one that is here."""
     return _plans.get(device) if _plans else None

@@ -134,7 +134,7 @@ def set_logical_device_configuration(
 
 
 def planned_cpu_devices() -> int:
-    """How many CPU devices there will be, without starting JAX."""
+    """Returns how many CPU devices there will be, without starting JAX."""
     wanted = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
     if wanted > 0:
         return wanted

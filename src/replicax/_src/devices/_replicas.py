@@ -21,6 +21,24 @@ if TYPE_CHECKING:
 Groups = tuple[tuple[Device, ...], ...]
 
 
+class Beginning(Protocol):
+    """Something that starts from the first worker's value on all workers.
+
+    Attributes:
+      value: what it would start from if this worker were alone.
+    """
+
+    value: jax.Array
+
+    def begin(self, value: jax.Array) -> None:
+        """The first worker's value is known; called again, it does nothing."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """The workers do not agree on what it is."""
+        ...
+
+
 class Coworkers(Protocol):
     """How a worker meets the others outside of the devices."""
 
@@ -36,8 +54,16 @@ class Coworkers(Protocol):
         """
         ...
 
-    def value_of_first(self, mesh: ReplicaMesh, value: jax.Array, what: str) -> jax.Array:
-        """Returns the first worker's `value`; `what` it is has to be the same on all."""
+    def begin_together(self, mesh: ReplicaMesh, beginning: Beginning, what: str) -> None:
+        """Lets it begin with the first worker's value; `what` it is has to be the same on all."""
+        ...
+
+    def await_beginning(self, beginning: Beginning) -> None:
+        """Waits until it has begun, or failed."""
+        ...
+
+    def settle_beginnings(self) -> None:
+        """Lets all that were handed over begin, before this worker waits for others."""
         ...
 
     def name_of(self, worker: int) -> str:
@@ -85,21 +111,21 @@ class ReplicaDevices(tuple[Device, ...]):
 
 
 def in_groups(devices: Sequence[Device], size: int) -> tuple[Device, ...]:
-    """The devices of replicas that have `size` neighbouring ones of `devices` each."""
+    """Returns the devices of replicas that have `size` neighbouring ones of `devices` each."""
     if size == 1:
         return tuple(devices)
     return ReplicaDevices([devices[i : i + size] for i in range(0, len(devices), size)])
 
 
 def groups_of(devices: tuple[Device, ...]) -> Groups:
-    """The logical devices of each replica, of all workers."""
+    """Returns the logical devices of each replica, of all workers."""
     if isinstance(devices, ReplicaDevices):
         return devices.groups
     return tuple((device,) for device in devices)
 
 
 def replicas_on(devices: tuple[Device, ...]) -> int:
-    """How many replicas there are, on all workers."""
+    """Returns how many replicas there are, on all workers."""
     return len(devices.groups) if isinstance(devices, ReplicaDevices) else len(devices)
 
 

@@ -28,7 +28,7 @@ class Supposed:
     only_lowered: bool = False
 
     def rows_for(self, size: int) -> int:
-        """How many rows a share has that would have `size`."""
+        """Returns how many rows a share has that would have `size`."""
         return max(round(size * self.batch_factor), 1) if size else 0
 
 
@@ -36,7 +36,7 @@ _current = [Supposed()]
 
 
 def supposed() -> Supposed:
-    """What is tried now."""
+    """Returns the change of settings that a plan tries now."""
     return _current[-1]
 
 

@@ -89,7 +89,7 @@ class Topology:
         return new
 
     def _inverted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Two arrays of the mesh's shape: the task and the ordinal of the device at each place."""
+        """Returns the task and the ordinal of the device at each place of the mesh."""
         tasks = np.full(self._mesh_shape, -1, np.int32)
         ordinals = np.full(self._mesh_shape, -1, np.int32)
         for task, ordinal in np.ndindex(*self._device_coordinates.shape[:2]):
@@ -205,7 +205,7 @@ class Topology:
         return f"{_job(job)}/task:{task}/device:TPU:{ordinal}"
 
     def _device_at(self, device_coordinates: Sequence[int] | np.ndarray) -> Device:
-        """JAX's device at these coordinates."""
+        """Returns JAX's device at these coordinates."""
         task, ordinal = self._task_and_ordinal(device_coordinates)
         devices = self._devices
         if devices is None:  # a description by hand: of the devices that JAX has
@@ -247,7 +247,7 @@ class Topology:
 
 
 def topology_of(devices: Sequence[Device]) -> Topology:
-    """The topology of some devices: TPUs by their coordinates, others numbered through.
+    """Returns the topology of some devices: TPUs by their coordinates, others numbered through.
 
     Raises:
       DeviceError: There are none, or processes have different numbers of them.
@@ -288,7 +288,7 @@ def virtual_mesh_shape(count: int) -> list[int]:
 
 
 def by_process(devices: Sequence[Device]) -> tuple[tuple[Device, ...], ...]:
-    """The devices of each process, in the order of processes."""
+    """Returns the devices of each process, in the order of processes."""
     groups: dict[int, list[Device]] = {}
     for device in devices:
         groups.setdefault(device.process_index, []).append(device)
@@ -296,19 +296,19 @@ def by_process(devices: Sequence[Device]) -> tuple[tuple[Device, ...], ...]:
 
 
 def best_local_devices() -> tuple[Device, ...]:
-    """All TPUs of this process; without any, what stands in: all GPUs, else all CPU devices."""
+    """Returns all TPUs of this process; without any, all GPUs, else all CPU devices."""
     here = [] if are_replaced() else devices_of_kind("TPU")
     return tuple(here) or resolve_all(None)
 
 
 def devices_of_all_processes(local: Sequence[Device]) -> list[Device]:
-    """All devices of the same kind, also those of the other workers of a cluster."""
+    """Returns all devices of the same kind, also those of the other workers of a cluster."""
     found = jax.devices(local[0].platform)
     return sorted(found, key=lambda each: (each.process_index, each.id))
 
 
 def _physical_places(devices: Sequence[Device]) -> np.ndarray | None:
-    """The coordinates of TPUs in their own mesh; None where they have none in common."""
+    """Returns the coordinates of TPUs in their own mesh; None where they have none in common."""
     if any(device.platform != "tpu" for device in devices):
         return None
     places = [(*device.coords, device.core_on_chip) for device in devices]
@@ -323,7 +323,7 @@ def _physical_places(devices: Sequence[Device]) -> np.ndarray | None:
 
 
 def integers(value: object, name: str) -> np.ndarray:
-    """The value as an int32 array; `ValueError` if it is something else than whole numbers."""
+    """Returns the value as an int32 array; `ValueError` if it is not of whole numbers."""
     try:
         given = np.asarray(value)
         with np.errstate(invalid="ignore"):

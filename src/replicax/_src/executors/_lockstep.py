@@ -179,7 +179,8 @@ def run_in_lockstep(
         for replica in replicas:
             replica.task.resume()
             _raise_if_failed(replica, strategy.num_replicas_in_sync)
-        while not all(replica.state is _State.DONE for replica in replicas):
+        # A list: Python drops a Ctrl-C that arrives while a generator of `all` is closed.
+        while [each for each in replicas if each.state is not _State.DONE]:
             _hold_meeting(strategy, replicas)
         return released(_merged([replica.result for replica in replicas]), devices)
     finally:
@@ -265,7 +266,7 @@ def _end_all(replicas: Sequence[_Replica]) -> None:
 
 
 def _abandon_all(replicas: Sequence[_Replica]) -> None:
-    """Waits for nobody: after a Ctrl-C, replicas may still be at work."""
+    """Does not wait: after a Ctrl-C, replicas may still be at work."""
     for replica in replicas:
         replica.task.abandon()
         # No cycles: results must go when the user drops them, not when Python collects garbage.

@@ -1,10 +1,10 @@
 """Tasks that run on threads of their own, one at a time, when told to.
 
-A `Task` moves until it pauses or ends; whoever resumed it waits meanwhile. So replicas are real
-Python threads, each with its own JAX trace and context, yet only one moves at a time and their
+A `Task` moves until it pauses or ends; the thread that resumed it waits meanwhile. So replicas are
+real Python threads, each with its own JAX trace and context, yet only one moves at a time and their
 order is fixed.
 
-Ctrl-C reaches the waiting thread between any two instructions. Therefore nobody takes threads back:
+Ctrl-C reaches the waiting thread between any two instructions. So threads are not taken back:
 a thread that has ended its task becomes free by itself, and a paused one cannot. What the two sides
 tell each other belongs to the task, so that nothing of an abandoned one reaches another.
 """
@@ -45,7 +45,7 @@ class Task:
         self._lock = threading.Lock()  # around the next two
         self._thread_id: int | None = None  # while the code may be interrupted
         self._is_interrupted = False
-        self._is_awaited = False  # it has a thread, and whoever resumes it waits
+        self._is_awaited = False  # it has a thread, and the one that resumes it waits
         self._ending = False
         self._has_ended = False
 

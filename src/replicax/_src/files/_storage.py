@@ -1,6 +1,6 @@
 """Where files are: on this machine, or behind an address such as `gs://bucket`, through fsspec.
 
-Errors are those of `rx.errors`, whoever has the file.
+Errors are those of `rx.errors`, on every kind of storage.
 """
 
 from __future__ import annotations

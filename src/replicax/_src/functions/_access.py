@@ -42,3 +42,8 @@ def observe(function: Function[..., Any], observer: Observer | None) -> Observer
     before, function._observer = function._observer, observer
     function._state.programs.clear()  # they may be of another body
     return before
+
+
+def observer_of(function: Function[..., Any]) -> Observer | None:
+    """Returns who sees the calls of a function."""
+    return function._observer

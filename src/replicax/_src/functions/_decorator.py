@@ -88,6 +88,9 @@ def function(
       experimental_relax_shapes: kept for ported code.
       experimental_compile: kept for ported code.
       experimental_follow_type_hints: kept for ported code.
+
+    Returns:
+      A `Function`, which is called as `func` is; without `func`, a decorator.
     """
     if func is None:
         return lambda func: function(func, input_signature)

@@ -34,7 +34,7 @@ class Exchange:
     def __init__(self, root: object, new: dict[int, Any], assigns_globals: bool):
         self._known = dict(new)
         self._assigns_globals = assigns_globals
-        self._nodes: dict[int, Node] = {}  # they keep what they are made of alive
+        self._nodes: dict[int, TreeNode] = {}  # they keep what they are made of alive
         self._cells: dict[int, types.CellType] = {}
         self._scopes: dict[int, dict[str, Any]] = {}
         self._reaching = self._that_reach(set(new), root)
@@ -122,7 +122,7 @@ class Exchange:
         return self._cells.setdefault(id(cell), types.CellType())
 
 
-class Node(NamedTuple):
+class TreeNode(NamedTuple):
     """A value that can be made again from its parts; `label` says the rest about it."""
 
     label: Hashable
@@ -131,35 +131,35 @@ class Node(NamedTuple):
     is_mutable: bool = False
 
 
-def _movable(value: object) -> Node:
+def _movable(value: object) -> TreeNode:
     """The parts of a value that can be exchanged; none for most objects."""
     if isinstance(value, types.FunctionType):
         if from_library(value):
-            return Node(None, (), lambda parts: value)
+            return TreeNode(None, (), lambda parts: value)
         cells = map(contents_of, value.__closure__ or ())
         scope = (each for _, each in globals_of(value))
         parts = [*cells, value.__defaults__, value.__kwdefaults__, *scope]
-        return Node(None, parts, lambda parts: value)
+        return TreeNode(None, parts, lambda parts: value)
     if isinstance(value, Variable | type | types.ModuleType | ReplicaContext):
-        return Node(None, (), lambda parts: value)
-    return node_of(value) or Node(None, (), lambda parts: value)
+        return TreeNode(None, (), lambda parts: value)
+    return node_of(value) or TreeNode(None, (), lambda parts: value)
 
 
-def node_of(value: Any) -> Node | None:
+def node_of(value: Any) -> TreeNode | None:
     """The parts of a method, a partial or a container; None for what cannot be made again."""
     if isinstance(value, types.MethodType):
-        return Node(
+        return TreeNode(
             "method", (value.__func__, value.__self__), lambda p: types.MethodType(p[0], p[1])
         )
     if type(value) is functools.partial:
-        return Node(
+        return TreeNode(
             "partial",
             (value.func, value.args, value.keywords, vars(value)),
             lambda p: functools.partial(p[0], *p[1], **p[2]),
         )
     kind = type(value)
     if kind is list or kind is tuple:
-        return Node(kind, value, kind, kind is list)
+        return TreeNode(kind, value, kind, kind is list)
     if isinstance(value, dict):
         if kind not in (dict, collections.OrderedDict):
             return None
@@ -168,7 +168,7 @@ def node_of(value: Any) -> Node | None:
         if None in keys:
             return None
         names, children = [name for name, _ in items], [child for _, child in items]
-        return Node((kind, keys), children, lambda p: kind(zip(names, p)), True)
+        return TreeNode((kind, keys), children, lambda p: kind(zip(names, p)), True)
     if isinstance(value, list | DistributedValues) or not _has_faithful_parts(value):
         return None
     level = _tree.one_level(value)
@@ -179,7 +179,7 @@ def node_of(value: Any) -> Node | None:
         hash(label)
     except TypeError:
         return None
-    return Node(label, list(children), rebuild, not isinstance(value, tuple))
+    return TreeNode(label, list(children), rebuild, not isinstance(value, tuple))
 
 
 def _dict_key(name: object) -> Hashable:

@@ -220,7 +220,7 @@ class Retraces:
         if settings != last_settings:
             changes.append("JAX's settings changed")
         if not changes:
-            return "The first call made variables, which later calls find made."
+            return "The first call made variables; later calls use them."
         text = "; ".join(changes)
         return text[0].upper() + text[1:] + "."
 

@@ -77,6 +77,10 @@ _MANY = 10  # uneven calls in a row, before there is a warning
 _MANY_REPLICAS = 8  # which a function may be traced for one by one, before there is a warning
 
 
+function_watchers: list[Callable[[Function[..., Any]], None]] = []
+"""Called with each function that is made: a recorder may wait for one."""
+
+
 class _State:
     """The programs of a function, or of a method for one object."""
 
@@ -116,6 +120,8 @@ class Function(Generic[P, R]):
         self._runs = FunctionCache()
         self._lock = threading.RLock()
         self._observer: Observer | None = None
+        for watcher in function_watchers:
+            watcher(self)
 
     @property
     def python_function(self) -> Callable[P, R]:

@@ -48,6 +48,12 @@ class Proceed(Protocol):
         """Returns the program of the call and its inputs; or why it is none."""
         ...
 
+    def changed(
+        self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Sequence[Variable] | None:
+        """Returns the variables that the program of the call changes; None if there is none."""
+        ...
+
 
 class Observer(Protocol):
     """Is asked to carry out each call that is no part of another program."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from replicax._src.context import Frame, StrategyLike
@@ -10,6 +10,7 @@ from replicax._src.functions._arguments import Arguments
 from replicax._src.functions._observing import Examined
 from replicax._src.functions._program import Program
 from replicax._src.functions._retry import Uneven
+from replicax._src.variable import Variable
 
 if TYPE_CHECKING:
     from replicax._src.functions._function import Function
@@ -39,3 +40,14 @@ class Call:
             return str(reason)
         program = self._function._find(body, self._strategy, self._frame, arguments)
         return program.examined(arguments) if isinstance(program, Program) else str(program)
+
+    def changed(
+        self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Sequence[Variable] | None:
+        """Returns the variables that the program of the call changes; None if there is none."""
+        try:
+            arguments = Arguments(args, kwargs)
+        except Uneven:
+            return None
+        program = self._function._find(body, self._strategy, self._frame, arguments)
+        return program.changed() if isinstance(program, Program) else None

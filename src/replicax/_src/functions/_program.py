@@ -33,6 +33,7 @@ from replicax._src.devices import (
 from replicax._src.functions._agreement import BY_DATA, SAME, require_agreement
 from replicax._src.functions._arguments import Arguments, Kind, Look, lay_out
 from replicax._src.functions._explanation import Report, collectives_of
+from replicax._src.functions._joint_reductions import join_reductions
 from replicax._src.functions._making import Making
 from replicax._src.functions._many import loop_of
 from replicax._src.functions._observing import Discarding, Examined
@@ -83,6 +84,8 @@ class Program:
         self.made_variables = found.made_variables
         self.defers = [(weakref.ref(variable), how) for variable, how, _ in traced.deferred]
         if self.mesh is not None:
+            if self.mesh.logical_devices == 1:  # else the compiler has collectives of its own
+                self.jaxpr = join_reductions(self.jaxpr, self.mesh.packing)
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
             self._what = self.mesh.agreed_name(
                 "programs", lambda: _described(user_fn, arguments, self.jaxpr)
@@ -228,6 +231,10 @@ class Program:
             variables=[*variables, *only_read],
             plan=plan,
         )
+
+    def changed(self) -> list[Variable]:
+        """Returns the variables that it changes."""
+        return [*self._state.variables(), *(held.alive() for held in self._elsewhere)]
 
     def examined(self, arguments: Arguments) -> Examined:
         """The program and what a call with these arguments would give it now."""

@@ -23,7 +23,7 @@ from replicax._src import _jax_internals
 from replicax._src._errors import WrongContextError
 from replicax._src._tree import leaves_of
 from replicax._src._typing import Device, PyTree, Tracer
-from replicax._src.collectives import own_part, part_shape, put_together
+from replicax._src.collectives import own_part, part_shape, whole_of_parts
 from replicax._src.context import (
     EACH,
     ReplicaId,
@@ -440,10 +440,10 @@ class ProgramTrace:
         if entry.cut is None:
             return self._value(entry)
         if entry.ref is not None or _jax_internals.is_checkpointed(self._trace):
-            return put_together(self._value(entry), entry.cut)
+            return whole_of_parts(self._value(entry), entry.cut)
         if entry.gathered is None:
             with _jax_internals.at_level(self._trace):
-                entry.gathered = put_together(entry.value, entry.cut)
+                entry.gathered = whole_of_parts(entry.value, entry.cut)
         if _jax_internals.staging_trace() is not self._trace:
             entry.is_read_inside = True
         return entry.gathered

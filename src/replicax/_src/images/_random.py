@@ -137,12 +137,12 @@ def _cropped(value: Image, size: Sequence[int], numbers: _Numbers, operation: st
 
 
 def stateless_random_flip_left_right(image: Image, seed: Seed) -> Any:
-    """Mirrors an image with a chance of one half, as two numbers decide; each of a batch."""
+    """Returns an image, mirrored with a chance of one half, as two numbers decide."""
     return _flipped(image, _by_seed(seed, image), flip_left_right)
 
 
 def stateless_random_flip_up_down(image: Image, seed: Seed) -> Any:
-    """Turns an image upside down with a chance of one half, as two numbers decide."""
+    """Returns an image, upside down with a chance of one half, as two numbers decide."""
     return _flipped(image, _by_seed(seed, image), flip_up_down)
 
 
@@ -154,25 +154,25 @@ def stateless_random_crop(
 
 
 def stateless_random_brightness(image: Image, max_delta: float, seed: Seed) -> Any:
-    """Works as `adjust_brightness`, by up to `max_delta` more or less, as two numbers decide."""
+    """Returns what `adjust_brightness` does, by up to `max_delta`, as two numbers decide."""
     _check_not_negative(max_delta, "stateless_random_brightness()")
     return adjust_brightness(image, _by_seed(seed, image).uniform(-max_delta, max_delta))
 
 
 def stateless_random_contrast(image: Image, lower: float, upper: float, seed: Seed) -> Any:
-    """Works as `adjust_contrast`, with a factor between two, as two numbers decide."""
+    """Returns what `adjust_contrast` does, with a factor between two, as two numbers decide."""
     _check_range(lower, upper, "stateless_random_contrast()")
     return adjust_contrast(image, _by_seed(seed, image).uniform(lower, upper))
 
 
 def stateless_random_saturation(image: Image, lower: float, upper: float, seed: Seed) -> Any:
-    """Works as `adjust_saturation`, with a factor between two, as two numbers decide."""
+    """Returns what `adjust_saturation` does, with a factor between two, as two numbers decide."""
     _check_range(lower, upper, "stateless_random_saturation()")
     return adjust_saturation(image, _by_seed(seed, image).uniform(lower, upper))
 
 
 def stateless_random_hue(image: Image, max_delta: float, seed: Seed) -> Any:
-    """Works as `adjust_hue`, by up to `max_delta` more or less, as two numbers decide."""
+    """Returns what `adjust_hue` does, by up to `max_delta` more or less, as two numbers decide."""
     _check_not_negative(max_delta, "stateless_random_hue()", 0.5)
     return adjust_hue(image, _by_seed(seed, image).uniform(-max_delta, max_delta))
 
@@ -180,7 +180,7 @@ def stateless_random_hue(image: Image, max_delta: float, seed: Seed) -> Any:
 def stateless_random_jpeg_quality(
     image: Image, min_jpeg_quality: int, max_jpeg_quality: int, seed: Seed
 ) -> np.ndarray:
-    """Works as `adjust_jpeg_quality`, with a quality between two, as two numbers decide."""
+    """Returns what `adjust_jpeg_quality` does, with a quality that two numbers decide."""
     quality = _by_seed(seed, image).integer(min_jpeg_quality, max_jpeg_quality)
     return adjust_jpeg_quality(image, quality)
 
@@ -189,7 +189,7 @@ def stateless_random_jpeg_quality(
 
 
 def random_flip_left_right(image: Image, seed: int | None = None) -> Any:
-    """Mirrors an image with a chance of one half; each image of a batch for itself.
+    """Returns an image, mirrored with a chance of one half; each image of a batch for itself.
 
     In a function of `dataset.map`, what is drawn follows from a seed and from the place of the
     element in the data, so that a state continues exactly, and is another in each repetition; so
@@ -199,7 +199,7 @@ def random_flip_left_right(image: Image, seed: int | None = None) -> Any:
 
 
 def random_flip_up_down(image: Image, seed: int | None = None) -> Any:
-    """Turns an image upside down with a chance of one half; each image of a batch for itself."""
+    """Returns an image, upside down with a chance of one half; each of a batch for itself."""
     return _flipped(image, _by_place(seed, image, "random_flip_up_down()"), flip_up_down)
 
 
@@ -211,27 +211,27 @@ def random_crop(
 
 
 def random_brightness(image: Image, max_delta: float, seed: int | None = None) -> Any:
-    """Works as `adjust_brightness`, by up to `max_delta` more or less."""
+    """Returns what `adjust_brightness` does, by up to `max_delta` more or less."""
     _check_not_negative(max_delta, "random_brightness()")
     numbers = _by_place(seed, image, "random_brightness()")
     return adjust_brightness(image, numbers.uniform(-max_delta, max_delta))
 
 
 def random_contrast(image: Image, lower: float, upper: float, seed: int | None = None) -> Any:
-    """Works as `adjust_contrast`, with a factor from `lower` to `upper`."""
+    """Returns what `adjust_contrast` does, with a factor from `lower` to `upper`."""
     _check_range(lower, upper, "random_contrast()")
     return adjust_contrast(image, _by_place(seed, image, "random_contrast()").uniform(lower, upper))
 
 
 def random_saturation(image: Image, lower: float, upper: float, seed: int | None = None) -> Any:
-    """Works as `adjust_saturation`, with a factor from `lower` to `upper`."""
+    """Returns what `adjust_saturation` does, with a factor from `lower` to `upper`."""
     _check_range(lower, upper, "random_saturation()")
     numbers = _by_place(seed, image, "random_saturation()")
     return adjust_saturation(image, numbers.uniform(lower, upper))
 
 
 def random_hue(image: Image, max_delta: float, seed: int | None = None) -> Any:
-    """Works as `adjust_hue`, by up to `max_delta` more or less."""
+    """Returns what `adjust_hue` does, by up to `max_delta` more or less."""
     _check_not_negative(max_delta, "random_hue()", 0.5)
     numbers = _by_place(seed, image, "random_hue()")
     return adjust_hue(image, numbers.uniform(-max_delta, max_delta))
@@ -240,7 +240,7 @@ def random_hue(image: Image, max_delta: float, seed: int | None = None) -> Any:
 def random_jpeg_quality(
     image: Image, min_jpeg_quality: int, max_jpeg_quality: int, seed: int | None = None
 ) -> np.ndarray:
-    """Works as `adjust_jpeg_quality`, with a quality between two."""
+    """Returns what `adjust_jpeg_quality` does, with a quality between two."""
     quality = _by_place(seed, image, "random_jpeg_quality()").integer(
         min_jpeg_quality, max_jpeg_quality
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 
+from replicax._src._versions import not_as_known
 from replicax._src._warnings import warn
 from replicax._src.context import joining_hooks
 
@@ -21,9 +22,14 @@ _waiting = {
 def _join_those_loaded(in_time: bool) -> None:
     for library, ours in list(_waiting.items()):
         if library in sys.modules:
-            importlib.import_module(ours).join()
+            joined = True
+            try:
+                importlib.import_module(ours).join()
+            except (ImportError, AttributeError, KeyError) as error:
+                joined = False
+                warn(not_as_known(library, error))
             del _waiting[library]
-            if not in_time:
+            if joined and not in_time:
                 warn(
                     f"{library} was imported inside of a strategy's scope, so that what was made "
                     "there with it is on one device. Import it before the scope is entered."

@@ -3,6 +3,17 @@
 All of them are actors of Ray, which is imported when a strategy is made.
 """
 
+from replicax._src.parameter_servers._access import ForeignOptimizer as ForeignOptimizer
+from replicax._src.parameter_servers._access import ForeignRule as ForeignRule
+from replicax._src.parameter_servers._access import OptimizerSpec as OptimizerSpec
+from replicax._src.parameter_servers._access import Program as Program
+from replicax._src.parameter_servers._access import ServerVariable as ServerVariable
+from replicax._src.parameter_servers._access import ShardedVariable as ShardedVariable
+from replicax._src.parameter_servers._access import WorkerStrategy as WorkerStrategy
+from replicax._src.parameter_servers._access import made_outside as made_outside
+from replicax._src.parameter_servers._access import reducers as reducers
+from replicax._src.parameter_servers._access import server_numbers as server_numbers
+from replicax._src.parameter_servers._access import tell_servers as tell_servers
 from replicax._src.parameter_servers._coordinator import ClusterCoordinator as ClusterCoordinator
 from replicax._src.parameter_servers._coordinator import (
     experimental_get_current_worker_index as experimental_get_current_worker_index,

@@ -157,9 +157,8 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
         value = RemoteValue(name)
         what = f"The function {name!r}"
         number, code = self._code_of(fn, what)
-        arguments = packed(
-            (tuple(args or ()), dict(kwargs or {})), self._strategy_id, f"{what}, as"
-        )
+        given = (tuple(args or ()), dict(kwargs or {}))
+        arguments = packed(given, self._strategy_id, f"What the function {name!r} is given")
         token = f"{self._run_id}-{next(self._tokens)}"
         self._dispatcher.put(Closure(token, number, code, arguments, value))
         return value
@@ -285,7 +284,7 @@ class _IteratorMaker:
 
 
 def experimental_get_current_worker_index() -> int:
-    """The number of the worker that a function runs on.
+    """Returns the number of the worker that a function runs on.
 
     Raises:
       RuntimeError: called elsewhere than in a function that was scheduled.

@@ -19,13 +19,17 @@ from replicax._src._errors import WorkerLostError, add_note
 from replicax._src._warnings import warn
 from replicax._src.cluster import imported_ray
 from replicax._src.parameter_servers._coordinator_view import CoordinatorView
-from replicax._src.parameter_servers._packing import numbers, packed, unpacked
+from replicax._src.parameter_servers._packing import (
+    numbers,
+    packed,
+    state_on_servers,
+    unpacked,
+)
 from replicax._src.parameter_servers._remote_value import RemoteValue, cancelled
 from replicax._src.parameter_servers._servers import ActorHandle
 from replicax._src.parameter_servers._staleness import Staleness, StalenessLimit
 from replicax._src.parameter_servers._worker import Call, Ending, Outcome
 from replicax._src.strategies import Strategy
-from replicax._src.training import state_of
 
 _QUEUED = 256 * 1024  # functions that wait; TensorFlow's number
 _AT_ONCE = 2  # messages that a worker has been sent, so that it always has the next one
@@ -406,10 +410,10 @@ class Dispatcher:
         strategy = self._strategy()
         assert strategy is not None  # the coordinator holds it
         with self._building:
-            if state_of(optimizer) is None:
+            if state_on_servers(optimizer) is None:
                 with strategy.scope():
                     optimizer.build(unpacked(structure))
-        state = state_of(optimizer)
+        state = state_on_servers(optimizer)
         told = (state.server_name, state.variables)
         return {number: packed(told, self._strategy_id, "The optimizer")}
 

@@ -92,7 +92,7 @@ class Rows(Variable):
 def embedding_lookup(
     params: ArrayInput, ids: ArrayInput, max_norm: float | None = None, name: str | None = None
 ) -> Any:
-    """The rows of a table with the given numbers.
+    """Returns the rows of a table with the given numbers.
 
     Of an array or a variable of this process they are an array. Of a variable on parameter servers,
     in a function on a worker, they are a variable: only these rows are read, and an optimizer that
@@ -110,6 +110,7 @@ def embedding_lookup(
       max_norm: rows with a larger norm are scaled down to it. Not for tables on servers.
       name: kept for ported code.
     """
+    params = getattr(params, "__rx_variable__", params)  # of Keras's
     if isinstance(params, ServerVariable | ShardedVariable):
         if max_norm is not None:
             raise ValueError(

@@ -119,7 +119,7 @@ class OptimizerSpec(NamedTuple):
     """What a server has to know of an optimizer.
 
     Attributes:
-      transformation: of optax.
+      transformation: of optax, or a `ForeignRule`.
       constraints: of all variables, by position.
       tree: how the transformation sees the variables, if not as a list.
       parts: the arrays of this server.

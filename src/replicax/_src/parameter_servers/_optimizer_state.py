@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -25,6 +26,59 @@ from replicax._src.values import array_here
 from replicax._src.variable import Change, Variable
 
 
+def tell_servers(
+    strategy: Any,
+    spec: OptimizerSpec,
+    name: str,
+    variables: Sequence[Variable],
+    slots: Iterable[tuple[int | None, str, Variable]],
+) -> str:
+    """Tells the servers of an optimizer whose state they have.
+
+    Args:
+      strategy: whose servers.
+      spec: what they have to know, without `parts` and `shared`.
+      name: of the optimizer.
+      variables: those that it updates.
+      slots: the state: the position of the variable that it belongs to or None, a label, itself.
+
+    Returns:
+      The name by which the servers know it.
+    """
+    shared: dict[str, Spec] = {}
+    own: dict[int, dict[str, list[Spec]]] = defaultdict(dict)
+    for owner, label, slot in slots:
+        specs = [piece.spec for piece in pieces_of(slot)]
+        if owner is None:
+            shared[label] = specs[0]
+        else:
+            own[owner][label] = specs
+    parts: dict[int, list[Part]] = defaultdict(list)
+    for position, variable in enumerate(variables):
+        pieces = pieces_of(variable)
+        for index, piece in enumerate(pieces):
+            keys = {
+                label: specs[index if len(specs) == len(pieces) else 0].key
+                for label, specs in own[position].items()
+            }
+            for server in piece.spec.servers:
+                parts[server].append(Part(position, piece.spec.key, keys))
+    everywhere = {label: each.key for label, each in shared.items()}
+    server_name = f"{name}-{uuid.uuid4().hex[:8]}"
+    strategy.extended.view.build(
+        server_name,
+        {
+            server: packed(
+                spec._replace(parts=found, shared=everywhere),
+                strategy.extended.strategy_id,
+                "The optimizer",
+            )
+            for server, found in parts.items()
+        },
+    )
+    return server_name
+
+
 @final
 class ServerOptimizerState(OptimizerState):
     """The variables of the state; the servers are told of the transformation."""
@@ -40,38 +94,12 @@ class ServerOptimizerState(OptimizerState):
         tree: Any = None,
     ):
         super().__init__(transformation, variables, strategy, name, iterations, initial_slots, tree)
-        self.server_name = f"{name}-{uuid.uuid4().hex[:8]}"
-        shared: dict[str, Spec] = {}
-        own: dict[int, dict[str, list[Spec]]] = defaultdict(dict)
-        for _, owner, label, slot in self.slots():
-            specs = [piece.spec for piece in pieces_of(slot)]
-            if owner is None:
-                shared[label] = specs[0]
-            else:
-                own[owner][label] = specs
-        parts: dict[int, list[Part]] = defaultdict(list)
-        for position, variable in enumerate(variables):
-            pieces = pieces_of(variable)
-            for index, piece in enumerate(pieces):
-                slots = {
-                    label: specs[index if len(specs) == len(pieces) else 0].key
-                    for label, specs in own[position].items()
-                }
-                for server in piece.spec.servers:
-                    parts[server].append(Part(position, piece.spec.key, slots))
-        constraints = [variable.constraint for variable in variables]
-        everywhere = {label: spec.key for label, spec in shared.items()}
-        view = strategy.extended.view
-        view.build(
-            self.server_name,
-            {
-                server: packed(
-                    OptimizerSpec(transformation, constraints, tree, found, everywhere),
-                    strategy.extended.strategy_id,
-                    "The optimizer",
-                )
-                for server, found in parts.items()
-            },
+        self.server_name = tell_servers(
+            strategy,
+            OptimizerSpec(transformation, [v.constraint for v in variables], tree, [], {}),
+            name,
+            variables,
+            [(owner, label, slot) for _, owner, label, slot in self.slots()],
         )
 
     @override

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from replicax._src._typing import override
 from replicax._src.cluster import imported_ray
 from replicax._src.functions import Function
 from replicax._src.parameter_servers._sharded import ShardedVariable
@@ -28,6 +29,36 @@ class Referred(abc.ABC):
     @abc.abstractmethod
     def reference(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Returns a function, and the arguments with which it gives the object elsewhere."""
+
+
+class ForeignOptimizer(Referred):
+    """An optimizer of another library, as the coordinator knows it.
+
+    Attributes:
+      strategy_id: whose variables it updates.
+      iterations: the count of updates, a variable.
+    """
+
+    strategy_id: str
+    iterations: Variable
+
+    @property
+    @abc.abstractmethod
+    def state(self) -> Any:
+        """What the servers know it by, and the variables that it updates; None if not built."""
+
+    @abc.abstractmethod
+    def build(self, variables: Variable | list[Variable]) -> None:
+        """Makes its state, on the servers."""
+
+    @override
+    def reference(self) -> Any:
+        """On a worker it is what sends gradients to the servers."""
+        return _optimizer_there, (self.strategy_id, numbers.of(self), _contents_of(self))
+
+
+# How objects of other libraries are packed: each returns what `reducer_override` does.
+reducers: list[Callable[[object], Any]] = []
 
 
 class Place(abc.ABC):
@@ -115,9 +146,10 @@ def packed(value: object, strategy_id: str, what: str) -> bytes:
     try:
         _packer()(file, strategy_id).dump(value)
     except Exception as error:
+        why = str(error).rstrip(".")
         raise TypeError(
-            f"{what} cannot be sent to a worker: {error}. What it refers to must be data, or be "
-            "made in the strategy's scope. Make files, locks, sessions and the like inside of the "
+            f"{what} cannot be sent to a worker: {why}. What it refers to must be data, or be made "
+            "in the strategy's scope. Make files, locks, sessions and the like inside of the "
             "function, or with coordinator.create_per_worker_values."
         ) from error
     return file.getvalue()
@@ -135,6 +167,8 @@ def _packer() -> Any:
 
         def reducer_override(self, obj: object) -> Any:
             strategy_id = self._strategy_id
+            if isinstance(obj, ServerVariable | ShardedVariable):
+                _check_owner(obj, strategy_id)
             if isinstance(obj, ServerVariable):
                 return _variable_there, (strategy_id, obj.spec)
             if isinstance(obj, ShardedVariable):
@@ -147,33 +181,32 @@ def _packer() -> Any:
                 return _function_there, (strategy_id, numbers.of(obj), made)
             if isinstance(obj, Optimizer):
                 return _optimizer_there, (strategy_id, numbers.of(obj), _contents_of(obj))
-            if _has_keras_variables(obj):
-                raise TypeError(
-                    f"it uses {obj!r} of Keras, whose variables were made in the strategy's scope; "
-                    "of these Keras sends copies. Make the model outside of the scope, and its "
-                    "variables inside, weights = [rx.Variable(each.value) for each in "
-                    "model.trainable_variables]; in the function call "
-                    "model.stateless_call(weights, [], x), and use an rx.Optimizer and rx.metrics"
-                )
             if isinstance(obj, Variable):
-                raise TypeError(
-                    f"it uses the variable {obj.name!r}, which was made outside of the "
-                    "strategy's scope, and is in this process alone. Make it inside "
-                    "`with strategy.scope():`"
-                )
+                raise made_outside(obj.name)
+            for reducer in reducers:
+                if (found := reducer(obj)) is not NotImplemented:
+                    return found
             return super().reducer_override(obj)
 
     return Packer
 
 
-def _has_keras_variables(value: object) -> bool:
-    """Whether something is a variable of Keras in a scope, or a model or the like with some."""
-    if hasattr(value, "__rx_variable__"):
-        return True
-    if not hasattr(type(value), "variables"):
-        return False
-    found = getattr(value, "variables", None)
-    return isinstance(found, list) and any(hasattr(v, "__rx_variable__") for v in found)
+def _check_owner(variable: Variable, strategy_id: str) -> None:
+    owner = getattr(variable.distribute_strategy.extended, "strategy_id", strategy_id)
+    if owner != strategy_id:
+        raise TypeError(
+            f"it uses the variable {variable.name!r} of another ParameterServerStrategy, whose "
+            "servers these workers do not know. Make it in the scope of this one, or pass its "
+            "value, np.asarray(variable)"
+        )
+
+
+def made_outside(name: str) -> TypeError:
+    """Returns the error for a variable that is in the coordinator's process alone."""
+    return TypeError(
+        f"it uses the variable {name!r}, which was made outside of the strategy's scope, and is in "
+        "this process alone. Make it inside `with strategy.scope():`"
+    )
 
 
 def unpacked(data: bytes) -> Any:
@@ -181,9 +214,14 @@ def unpacked(data: bytes) -> Any:
     return pickle.loads(data)
 
 
-def _contents_of(optimizer: Optimizer) -> tuple[Any, ...]:
+def state_on_servers(optimizer: Optimizer | ForeignOptimizer) -> Any:
+    """Returns what an optimizer keeps on the servers; None if it was not built yet."""
+    return optimizer.state if isinstance(optimizer, ForeignOptimizer) else state_of(optimizer)
+
+
+def _contents_of(optimizer: Optimizer | ForeignOptimizer) -> tuple[Any, ...]:
     """Returns what a worker has to know of an optimizer."""
-    state = state_of(optimizer)
+    state = state_on_servers(optimizer)
     name, variables = (None, None) if state is None else (state.server_name, state.variables)
     return name, optimizer.iterations, variables
 

@@ -29,6 +29,11 @@ class RemoteValue(Referred):
         self._held: tuple[Any, bytes | int] | None = None
         self._error: BaseException | None = None
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the function has ended, or will not run."""
+        return self._is_there.is_set()
+
     def set(self, result: bytes | int, large: object) -> None:
         """The function has returned.
 
@@ -67,7 +72,7 @@ class RemoteValue(Referred):
 
     @override
     def reference(self) -> Any:
-        """A result does not go to workers."""
+        """Raises a TypeError: a result does not go to workers."""
         raise TypeError(
             f"it is given the RemoteValue of {self._what}, which only the coordinator can "
             "use. Pass the result itself, remote_value.fetch(), or call one function in the other"
@@ -105,7 +110,7 @@ class PerWorkerValues(Referred):
 
     @override
     def reference(self) -> Any:
-        """On a worker it is that worker's value."""
+        """Returns what makes that worker's value of it, on a worker."""
         return value_there, (self._strategy_id, self._number)
 
     def __iter__(self) -> Iterator[Any]:
@@ -129,7 +134,7 @@ class PerWorkerIterator(Referred):
 
     @override
     def reference(self) -> Any:
-        """On a worker it is that worker's iterator."""
+        """Returns what makes that worker's iterator of it, on a worker."""
         return self._values.reference()
 
     def __iter__(self) -> PerWorkerIterator:

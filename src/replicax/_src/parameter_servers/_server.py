@@ -54,7 +54,7 @@ class Held:
         self.version += 1
 
     def shared(self) -> np.ndarray:
-        """Returns the value, which stays as it is: whoever changes it later changes a copy."""
+        """Returns the value, which stays as it is: a later change makes a copy."""
         self._is_own = False
         return self._array
 
@@ -75,6 +75,7 @@ class ParameterServer:
         jax.config.update("jax_platforms", "cpu")
         # Its programs are small: another thread costs more than it saves.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
+        os.environ.setdefault("KERAS_BACKEND", "jax")  # for what may be sent here
         self._index = index
         self._held: dict[Key, Held] = {}
         self._optimizers: dict[str, ServerOptimizer] = {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,28 @@ if TYPE_CHECKING:
 _SMALLEST = 64  # rows in one update are rounded up to a power of two, not below this
 
 
+class Program(Protocol):
+    """The compiled update of some arrays."""
+
+    def __call__(
+        self,
+        gradients: Sequence[np.ndarray],
+        values: Sequence[np.ndarray],
+        states: Sequence[dict[str, np.ndarray]],
+        shared: dict[str, np.ndarray],
+    ) -> tuple[list[np.ndarray], list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
+        """Returns new values, each one's new state, and what belongs to none of them."""
+        ...
+
+
+class ForeignRule(abc.ABC):
+    """What an optimizer of another library does, in the place of a transformation of optax."""
+
+    @abc.abstractmethod
+    def program(self, positions: Sequence[int]) -> Program:
+        """Returns the update of the variables at some positions."""
+
+
 @final
 class ServerOptimizer:
     """One optimizer, and the arrays of this server that it updates."""
@@ -26,7 +49,7 @@ class ServerOptimizer:
     def __init__(self, spec: OptimizerSpec):
         self._spec = spec
         self._parts = {part.key: part for part in spec.parts}
-        self._programs: dict[Any, _Program] = {}
+        self._programs: dict[Any, Program] = {}
 
     def keys(self, given: Sequence[Key]) -> list[Key]:
         """Returns the keys of all arrays that take part in an update of the given ones."""
@@ -60,10 +83,12 @@ class ServerOptimizer:
             return _Whole(gradient.values, value, state)
         return _SomeRows(gradient.values, gradient.rows, value, state)
 
-    def _program(self, gradients: Sequence[Gradient], values: Sequence[np.ndarray]) -> _Program:
+    def _program(self, gradients: Sequence[Gradient], values: Sequence[np.ndarray]) -> Program:
         positions = tuple(each.position for each in gradients)
         key = (positions, tuple(value.shape for value in values))
         found = self._programs.get(key)
+        if found is None and isinstance(self._spec.transformation, ForeignRule):
+            found = self._programs[key] = self._spec.transformation.program(positions)
         if found is None:
             looks = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values]
             found = self._programs[key] = _Program(self._spec, positions, looks)
@@ -135,7 +160,7 @@ def _groups(gradients: Sequence[Gradient]) -> list[list[Gradient]]:
 
 @final
 class _Program:
-    """The compiled update of some arrays."""
+    """That of a transformation of optax."""
 
     def __init__(
         self,
@@ -171,7 +196,6 @@ class _Program:
         states: Sequence[dict[str, np.ndarray]],
         shared: dict[str, np.ndarray],
     ) -> tuple[list[np.ndarray], list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
-        """Returns new values, each one's new state, and what belongs to none of them."""
         order = {position: index for index, position in enumerate(self._positions)}
         everything: list[Any] = [None] * self._count
         for position, index in order.items():

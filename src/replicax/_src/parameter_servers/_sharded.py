@@ -19,6 +19,7 @@ from replicax._src.collectives import default_device
 from replicax._src.context import world
 from replicax._src.devices import ReplicaMesh
 from replicax._src.parameter_servers._variable import (
+    AtServer,
     ServerVariable,
     View,
     checked_rows,
@@ -129,15 +130,19 @@ class ShardedVariable(Variable):
 
     @property
     def _stored(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return _InParts(self)
+        return AtServer(self)
 
     def assembled(self) -> jax.Array:
         """Returns all rows."""
         return jnp.concatenate([piece.held.assembled for piece in self._pieces])
 
+    def load(self) -> Storage:
+        """Returns storage with all rows."""
+        return OneBuffer(self.assembled())
+
     @override
     def _settled(self) -> Storage:
-        return OneBuffer(self.assembled())
+        return self.load()
 
     @override
     def _store(self, storage: Storage) -> None:
@@ -205,39 +210,3 @@ class ShardedVariable(Variable):
             f"Variable {self.name!r} is on parameter servers, and cannot be copied. Make another "
             "one from its value: rx.Variable(variable.read_value())."
         )
-
-
-@final
-class _InParts(Storage):
-    """The storage of a variable in parts."""
-
-    __slots__ = ("_variable",)
-    is_settled = False
-    exclusive = False
-    mesh = None
-
-    def __init__(self, variable: ShardedVariable):
-        self._variable = variable
-
-    @property
-    @override
-    def kind(self) -> type[Storage]:
-        return OneBuffer
-
-    @override
-    def component(self, replica_id: object) -> Any:
-        return self._variable.assembled()
-
-    @property
-    @override
-    def assembled(self) -> Any:
-        return self._variable.assembled()
-
-    @property
-    @override
-    def look(self) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(self._variable.shape, self._variable.dtype)
-
-    @override
-    def settled(self) -> Storage:
-        return OneBuffer(self._variable.assembled())

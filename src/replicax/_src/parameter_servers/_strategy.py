@@ -279,7 +279,7 @@ class ParameterServerStrategy(Strategy, Referred):
 
     @override
     def reference(self) -> Any:
-        """On a worker it is what stands for the strategy there."""
+        """Returns what makes of it, on a worker, what stands for the strategy there."""
         return strategy_there, (self.extended.strategy_id,)
 
     def __repr__(self) -> str:

@@ -101,6 +101,7 @@ class Worker(Place):
             jax.config.update("jax_platforms", "cpu")
             # What a program leaves is sent at once, so that there is nothing to do meanwhile.
             jax.config.update("jax_cpu_enable_async_dispatch", False)
+        os.environ.setdefault("KERAS_BACKEND", "jax")  # for what may be sent here
         self.index = index
         strategy = WorkerStrategy(self)
         self.strategy = strategy

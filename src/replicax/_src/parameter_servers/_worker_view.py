@@ -293,7 +293,7 @@ class WorkerView:
         self.collect()
         self._note(variable.spec, Assignment(variable.spec.key, how, value))
         if variable.spec.key not in self._here and how is not Change.ASSIGN:
-            return  # whoever reads it now sends the change first
+            return  # a read sends the change first
         if how is Change.ASSIGN:
             variable.keep(loaded(value))
         else:

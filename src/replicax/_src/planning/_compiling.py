@@ -16,7 +16,7 @@ import jax
 from replicax._src._jax_cache import without_cache
 from replicax._src._typing import Device
 from replicax._src.devices import PlannedDevices, for_libtpu, supposed, unsuited_libtpu
-from replicax._src.planning._hlo import Collective, Program
+from replicax._src.planning._hlo import Collective, HloProgram
 from replicax._src.planning._plan import Exchange, Plan
 
 _LARGEST = 5
@@ -84,7 +84,7 @@ def compiled_plan(
         if isinstance(costs, dict):
             flops, estimate = costs.get("flops"), costs.get("optimal_seconds")
             touched = costs.get("bytes accessed")
-        text = Program(_text(compiled, plan))
+        text = HloProgram(_text(compiled, plan))
         hosts_of = [plan.host_of(device) for device in devices]
         exchanges = _exchanges(text.collectives(), hosts_of, plan)
         largest = text.largest(_LARGEST)

@@ -87,7 +87,7 @@ class Tensor:
     line: str
 
 
-class Program:
+class HloProgram:
     """The text of a compiled program, taken apart."""
 
     def __init__(self, text: str):

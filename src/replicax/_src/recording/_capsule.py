@@ -12,6 +12,7 @@ nothing of it is trusted before it was looked at.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import io
@@ -72,6 +73,7 @@ def write_capsule(
     if not workers:
         raise DataLossError(f"{recording} is no recording: there is no folder worker-0 in it.")
     first = min(workers)
+    workers = _of_this_job(os.path.join(recording, f"worker-{first}"), workers)
     after, checkpoint = _nearest_checkpoint(os.path.join(recording, f"worker-{first}"), step)
     os.mkdir(target, 0o700)  # one that is there is somebody else's
     try:
@@ -111,6 +113,28 @@ def _workers_in(recording: str) -> list[int]:
     except (FileNotFoundError, NotADirectoryError):
         raise DataLossError(f"There is no recording at {recording}.") from None
     return sorted(int(match[1]) for match in matches if match)
+
+
+def last_step_of(recording: str) -> int | None:
+    """Returns the last step in the folder of a recording; None if it is none, or has none."""
+    folder = os.path.join(recording, "worker-0")
+    if os.path.exists(os.path.join(recording, MANIFEST)) or not os.path.isdir(folder):
+        return None
+    for segment in reversed(segments_in(folder)):
+        steps = [_number_of(line) for line in lines_of(folder, segment) if "inputs" in line]
+        if steps:
+            return steps[-1]
+    return None
+
+
+def _of_this_job(folder: str, workers: list[int]) -> list[int]:
+    """Returns the workers that the job has now; an earlier one in the folder had more, perhaps."""
+    try:
+        with open(os.path.join(folder, DESCRIPTION), "rb") as file:
+            count = json.load(file)["layout"]["workers"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return workers
+    return [each for each in workers if not is_count(count) or each < count]
 
 
 def _nearest_checkpoint(folder: str, step: int) -> tuple[int, str]:
@@ -190,6 +214,7 @@ class Step:
       number: of the step; the first call is step 1.
       inputs: what is known of each leaf of the arguments.
       structure: of the arguments, if it can be said.
+      positions: of which elements of this worker's own data the arguments are that were kept.
       results: the small arrays that the step returned, as `[dtype, shape, bytes]`; a list for each
         leaf, with one for each replica.
       figures: what traps saw: arrays with a row for each replica here.
@@ -201,6 +226,7 @@ class Step:
     number: int
     inputs: list[Any] = dataclasses.field(default_factory=list)
     structure: Any = None
+    positions: dict[str, int] = dataclasses.field(default_factory=dict)
     results: list[Any] | None = None
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
     times: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -257,23 +283,33 @@ class Recorded:
         return self.descriptions[0]["layout"]
 
     def of(self, number: int) -> list[Step]:
-        """Returns what each worker recorded of a step."""
-        missing = [
-            worker
-            for worker, steps in zip(self.workers, self.steps, strict=True)
-            if number not in steps
-        ]
-        if missing:
+        """Returns what each worker recorded of a step; nothing of one that was lost before."""
+        if number not in self.steps[0]:
             here = sorted(self.steps[0])
             span = f"It has steps {here[0]} to {here[-1]}" if here else "It has no steps"
             raise DataLossError(
-                f"The capsule {self.path} has nothing of step {number} of worker {missing[0]}. "
-                f"{span}, after a checkpoint of step {self.after}."
+                f"The capsule {self.path} has nothing of step {number} of worker "
+                f"{self.workers[0]}. {span}, after a checkpoint of step {self.after}."
             )
-        return [steps[number] for steps in self.steps]
+        return [steps.get(number) or Step(number) for steps in self.steps]
 
-    def argument(self, number: int, index: int) -> Any:
-        """Returns an argument that was kept, with the parts of the replicas of all workers."""
+    def only(self, worker: int) -> Recorded:
+        """Returns the same capsule, with what one worker recorded alone."""
+        index = self.workers.index(worker)
+        found = copy.copy(self)
+        found.workers = [worker]
+        for name in ("descriptions", "states", "steps"):
+            setattr(found, name, [getattr(self, name)[index]])
+        return found
+
+    def argument(self, number: int, index: int, replicas: int) -> Any:
+        """Returns an argument that was kept, with the parts of the replicas of all workers.
+
+        Args:
+          number: of the step.
+          index: of the argument.
+          replicas: among which its rows are shared out again if there are not as many parts.
+        """
         parts: list[Any] = []
         kind = ""
         for worker, step in zip(self.workers, self.of(number), strict=True):
@@ -294,7 +330,7 @@ class Recorded:
                     )
                 case other:
                     raise self._unsound(f"an argument is {str(other)[:80]}")
-        return as_argument(kind, parts)
+        return as_argument(kind, parts, replicas)
 
     def _unsound(self, what: str) -> DataLossError:
         return DataLossError(f"The capsule {self.path} is not sound: {what}.")
@@ -419,6 +455,7 @@ _CHECKS = {
     "results": _of(list, _check_results),
     "figures": _of(dict, _check_figures),
     "times": _of(dict, _check_times),
+    "positions": _of(dict, _check_times),
     "error": _of(str, len),
 }
 

@@ -53,9 +53,8 @@ class Elements:
 
     def delivered(self, iterator: PositionedIterator, value: PyTree) -> None:
         """Called for each element that any iterator hands out."""
-        if self._keep_all or "workers" in iterator.tied_to():
-            return  # one process alone could not read it again
-        number = self.number_of(iterator)
+        is_kept = self._keep_all or "workers" in iterator.tied_to()
+        number = -1 if is_kept else self.number_of(iterator)  # one process could not read it again
         for index, leaf in enumerate(_tree.leaves_of(value, is_leaf)):
             try:
                 reference = weakref.ref(leaf)
@@ -89,17 +88,26 @@ class Elements:
     def place_of(self, leaf: object) -> list[Any] | None:
         """Returns `["element", iterator, position, leaf]`; None if it came from elsewhere."""
         found = self._known.get(id(leaf))
-        if found is None or found[0]() is not leaf:
+        if found is None or found[0]() is not leaf or found[1] < 0:
             return None
         return ["element", *found[1:]]
+
+    def position_of(self, leaf: object) -> int | None:
+        """Returns of which element a value is that is kept itself; None if of none."""
+        found = self._known.get(id(leaf))
+        return None if found is None or found[0]() is not leaf else found[2]
 
 
 @dataclasses.dataclass
 class Kept:
-    """An array that is to be kept; `parts` has one for each replica here, or one."""
+    """An array that is to be kept; `parts` has one for each replica here, or one.
+
+    `position` is that of the element that it is of, if it is of data that is tied to this worker.
+    """
 
     kind: str
     parts: Sequence[Any]
+    position: int | None = None
 
 
 def describe(elements: Elements, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -117,9 +125,9 @@ def _described(elements: Elements, leaf: object) -> Any:
         return ["object", f"variable {leaf.name}"]
     if isinstance(leaf, DistributedValues):
         kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
-        return Kept(kind, leaf.values)
+        return Kept(kind, leaf.values, elements.position_of(leaf))
     if isinstance(leaf, jax.Array):
-        return Kept("array", [leaf])
+        return Kept("array", [leaf], elements.position_of(leaf))
     if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "OSUMm":
         return Kept("numpy", [leaf])
     if leaf is None or isinstance(leaf, bool | int):
@@ -253,11 +261,20 @@ def from_line(found: object) -> Any:
     raise DataLossError(f"A capsule has no sound array: {str(found)[:80]}.")
 
 
-def as_argument(kind: str, parts: Sequence[Any]) -> Any:
-    """Returns a leaf of arguments of what was kept of it."""
+def as_argument(kind: str, parts: Sequence[Any], replicas: int) -> Any:
+    """Returns a leaf of arguments of what was kept of it, for so many replicas."""
     if kind == "numpy":
         return parts[0]
     arrays = [jnp.asarray(part) for part in parts]
+    if kind == "per replica" and len(arrays) != replicas:
+        if any(not np.ndim(each) for each in arrays):
+            raise DataLossError(
+                f"An argument has a number for each of {len(arrays)} replicas, and no rows that "
+                f"could be shared out among {replicas}."
+            )
+        arrays = list(jnp.array_split(jnp.concatenate(arrays), replicas))
+        if replicas == 1:
+            return arrays[0]
     makers: dict[str, Callable[[Sequence[Any]], Any]] = {
         "per replica": PerReplica,
         "mirrored": Mirrored,

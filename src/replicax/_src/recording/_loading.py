@@ -6,18 +6,15 @@ import os
 from collections.abc import Callable
 from typing import Any, final
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from replicax._src.checkpoints import Checkpoint, CheckpointManager
 from replicax._src.functions import Function, Proceed, as_function, observe
 from replicax._src.recording._capsule import Recorded
-from replicax._src.recording._probe import Probe, variables_by_name
-from replicax._src.recording._replay import Replay, Replayed, recorded_results
+from replicax._src.recording._probe import Probe, gradients_in
+from replicax._src.recording._replay import Replay, Replayed, recorded_results, values_of
 from replicax._src.recording._report import contents_of, heading
 from replicax._src.recording._traps import Traps
-from replicax._src.variable import Variable
 
 
 def load(capsule: str | os.PathLike[str]) -> Capsule:
@@ -49,8 +46,8 @@ class Capsule:
       before: the values of all variables before that step, by name, or by their path in the
         checkpoint where names are not unique; for each what each replica has.
       after: the same after it.
-      gradients: what traps saw of the gradients of each replica, if the recorder has traps: by
-        variable, the largest absolute value on each replica.
+      gradients: by trainable variable, what each replica gave for it to an `rx.Optimizer`, before
+        the replicas' gradients met.
     """
 
     def __init__(self, recorded: Recorded):
@@ -59,7 +56,7 @@ class Capsule:
         self.inputs: Any = None
         self.before: dict[str, list[np.ndarray]] = {}
         self.after: dict[str, list[np.ndarray]] = {}
-        self.gradients: dict[str, np.ndarray] = {}
+        self.gradients: dict[str, list[np.ndarray]] = {}
 
     @property
     def step(self) -> int:
@@ -97,13 +94,14 @@ class Capsule:
         Args:
           manager: the checkpoints of the program, or one.
           function: the `rx.function` that makes a step.
-          traps: as the recorder had them, to see gradients.
+          traps: as the recorder had them, to compare what they saw.
         """
         found = as_function(function)
         if found is None:
             raise TypeError(f"attach takes an rx.function; got {function!r}.")
         checkpoint = manager.checkpoint if isinstance(manager, CheckpointManager) else manager
-        self._program = checkpoint, found, Probe(traps or Traps(), checkpoint, discards=False)
+        probe = Probe(traps or Traps(), checkpoint, discards=False, is_replay=True)
+        self._program = checkpoint, found, probe
 
     def run(self, step: int | None = None) -> Replayed:
         """Restores, runs the steps before, and then the step; its iterators must be made already.
@@ -112,6 +110,9 @@ class Capsule:
 
         Args:
           step: its number; by default the one that the capsule was made for.
+
+        Returns:
+          What the step has computed, next to what was recorded of it.
         """
         if self._program is None:
             raise RuntimeError(
@@ -133,10 +134,10 @@ class Capsule:
         replay = Replay(self._recorded, checkpoint, call)
         replay.go_to(number)
         self.inputs = replay.inputs_of(number)
-        self.before = _values(checkpoint)
+        self.before = values_of(checkpoint)
         replayed = replay.run_next()
-        self.after = _values(checkpoint)
-        self.gradients = probe.gradients_in(seen)
+        self.after = values_of(checkpoint)
+        self.gradients = gradients_in(seen)
         return replayed
 
     def __str__(self) -> str:
@@ -161,19 +162,3 @@ class _Through:
         result, figures = self._probe.seen(proceed, body, args, kwargs)
         self._seen.update(figures)
         return result
-
-
-def _values(checkpoint: Checkpoint) -> dict[str, list[np.ndarray]]:
-    """Returns a copy of all variables."""
-    return {name: _copies(each) for name, each in variables_by_name(checkpoint).items()}
-
-
-def _copies(variable: Variable) -> list[np.ndarray]:
-    parts: Any = getattr(variable, "values", None)
-    parts = (variable,) if parts is None else parts
-    arrays = [part.read_value() if isinstance(part, Variable) else part for part in parts]
-    return [np.array(each) for each in arrays if not _is_key(each)]
-
-
-def _is_key(array: object) -> bool:
-    return isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key)

@@ -106,13 +106,23 @@ class Examination:
     outputs: dict[str, np.ndarray]
 
 
-def examine(examined: Examined) -> Examination:
+def examine(
+    examined: Examined,
+    seen: Callable[[str, str, np.ndarray], None] | None = None,
+    replica: int | None = None,
+) -> Examination:
     """Interprets a program, and finds what was first not finite.
+
+    Args:
+      examined: the program.
+      seen: is given each value that an operation makes: the name of the operation, the user's
+        line, and the array with a first dimension for the replicas.
+      replica: the only one that is looked at; None: all.
 
     Raises:
       NotImplementedError: the program has operations that cannot be interpreted one by one.
     """
-    interpreter = _Interpreter(examined.replicas)
+    interpreter = _Interpreter(examined.replicas, seen, replica)
     inputs = [
         interpreter.given(name, parts)
         for name, parts in zip(examined.input_names, examined.inputs, strict=True)
@@ -122,7 +132,7 @@ def examine(examined: Examined) -> Examination:
     outputs = dict(zip(examined.output_names, found, strict=False))
     # Results first; of variables those with the fewest origins, whose cause is the clearest.
     for name, value in outputs.items():
-        if value.origins and _is_bad(value.array):
+        if value.origins and _is_bad(value.array):  # origins are those of the replica, if of one
             origins = sorted(value.origins, key=lambda each: each.number)
             return Examination(name, tuple(origins), interpreter.stacked(outputs))
     return Examination(None, (), interpreter.stacked(outputs))
@@ -130,8 +140,15 @@ def examine(examined: Examined) -> Examination:
 
 @final
 class _Interpreter:
-    def __init__(self, replicas: int):
+    def __init__(
+        self,
+        replicas: int,
+        seen: Callable[[str, str, np.ndarray], None] | None,
+        replica: int | None,
+    ):
         self._replicas = replicas
+        self._seen = seen
+        self._replica = replica
         self._count = 0
 
     def stacked(self, values: dict[str, _Value]) -> dict[str, np.ndarray]:
@@ -148,9 +165,9 @@ class _Interpreter:
             kind = jax.random.key_impl(parts[0])
             return _Value(jax.random.wrap_key_data(jnp.stack(datas), impl=kind), True)
         array = jnp.asarray(np.stack([np.asarray(part) for part in parts]))
-        if not _is_bad(array):
+        if not self._is_bad_here(array):
             return _Value(array, True)
-        replica, index, value = _first_bad(np.asarray(array))
+        replica, index, value = self._first_bad(np.asarray(array))
         self._count += 1
         origin = Origin(
             self._count, "input", name, False, replica, index, array.shape[1:], value, np.nan
@@ -185,11 +202,28 @@ class _Interpreter:
         if inner and len(inner[0].invars) == len(operands):
             return self.run(inner[0], _constants_of(operation.params), operands)
         results = self._applied(lambda *arrays: carry_out(operation, arrays), operands)
+        if self._seen is not None:
+            for each in results:
+                if jnp.issubdtype(each.array.dtype, jnp.floating):
+                    self._seen(name, place_of(operation), np.asarray(each.array))
         news = self._judged(operation, operands, results)
         is_new = any(each.origins and each.origins[0].number == self._count for each in news)
         if name == "scan" and is_new and operation.params["length"] <= _MOST_TURNS:
             return self._turn_by_turn(operation, operands)
         return news
+
+    def _is_bad_here(self, array: jax.Array) -> bool:
+        """Whether an array of all replicas is bad on one that is looked at."""
+        return _is_bad(array if self._replica is None else array[self._replica])
+
+    def _first_bad(
+        self, array: np.ndarray, nan: bool = False
+    ) -> tuple[int, tuple[int, ...], float]:
+        if self._replica is None:
+            return _first_bad(array, nan)
+        of_one = array[self._replica : self._replica + 1]
+        _, index, value = _first_bad(of_one, nan and bool(np.isnan(of_one).any()))
+        return self._replica, index, value
 
     def _turn_by_turn(self, operation: JaxprEqn, operands: list[_Value]) -> list[_Value]:
         """Looks into a loop."""
@@ -253,7 +287,9 @@ class _Interpreter:
             if known and not makes_nan:
                 result.origins = known
                 continue
-            replica, index, value = _first_bad(data, nan=makes_nan)
+            if not self._is_bad_here(result.array):
+                continue
+            replica, index, value = self._first_bad(data, nan=makes_nan)
             result.origins = (
                 Origin(
                     self._count,

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import os
 import statistics
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, final
 
 import jax
@@ -28,9 +29,11 @@ from replicax._src.cluster import current_membership
 from replicax._src.context import get_replica_context, get_strategy
 from replicax._src.divergence import check_replicas, sum_of_bits
 from replicax._src.functions import Discarding, Proceed, Substitute
+from replicax._src.recording._inputs import from_line
+from replicax._src.recording._others import who_waited
 from replicax._src.recording._traps import Finding, Traps
 from replicax._src.strategies import Strategy
-from replicax._src.training import gradient_watchers
+from replicax._src.training import gradient_watchers, metric_watchers
 from replicax._src.values import DistributedValues, is_leaf
 from replicax._src.variable import (
     DistributedVariable,
@@ -41,27 +44,32 @@ from replicax._src.variable import (
 
 _MEDIAN_OF = 101  # steps
 _FIRST_STEPS = 10  # of which nothing is said about time: they compile
-PEAKS, BITS = "largest", "bits"
+PEAKS, BITS, WHOLE = "largest", "bits", "gradient of "
 
 
 @final
 class Probe:
     """Looks at the steps of one function."""
 
-    def __init__(self, traps: Traps, checkpoint: Checkpoint, discards: bool):
+    def __init__(
+        self, traps: Traps, checkpoint: Checkpoint, discards: bool, is_replay: bool = False
+    ):
         """
         Args:
           traps: what to look for.
           checkpoint: what the program has.
           discards: whether the updates of a bad step are discarded.
+          is_replay: whether all that traps can see is wanted, and the gradients themselves.
         """
         self._traps = traps
         self._checkpoint = checkpoint
         self._discards = discards
-        self._looks = traps.finite or traps.bound is not None or traps.bits
+        self._is_replay = is_replay
+        self._looks = traps.finite or traps.bound is not None or traps.bits or is_replay
         self._seconds: collections.deque[float] = collections.deque(maxlen=_MEDIAN_OF)
         self._steps = 0
         self._gradients: _Gradients | None = None
+        self._names: Sequence[str] = ()
 
     # ------------------------------------------------------------------ in the program
 
@@ -77,7 +85,9 @@ class Probe:
             return proceed(body, args, kwargs), None
         if self._gradients is None:
             strategy = strategy_of(self._checkpoint)
-            self._gradients = _Gradients(self._variables(), strategy, self._traps.bits)
+            self._gradients = _Gradients(
+                self._variables(), strategy, self._traps.bits, self._is_replay
+            )
 
         def watched(*args: object, **kwargs: object) -> Any:
             assert self._gradients is not None
@@ -89,7 +99,7 @@ class Probe:
         if self._discards:
             substitute = Discarding(watched, lambda: variables_in(self._checkpoint))
         result, names, figures, *_ = proceed(substitute, args, kwargs)
-        return result, (names, *figures)
+        return result, (names, figures)
 
     def seen(
         self,
@@ -115,7 +125,7 @@ class Probe:
         """Computes what is looked at, in cross-replica context."""
         assert self._gradients is not None
         gradients = self._gradients
-        by_name = self._variables()
+        by_name = self._variables() | gradients.metrics
         variables = list(by_name.values())
         strategy = strategy_of(self._checkpoint) or get_strategy()
         floats = [leaf for leaf in _tree.leaves_of(result, is_leaf) if _is_floating(leaf)]
@@ -123,13 +133,15 @@ class Probe:
 
         def on_replica(*floats: jax.Array) -> tuple[Any, ...]:
             values = [variable.read_value() for variable in variables]
-            found = tuple(
-                jnp.concatenate([_each(function, values), seen.read_value()])
-                for function, seen in gradients.figures
-            )
+            found: dict[str, Any] = {
+                name: jnp.concatenate([_each(function, values), seen.read_value()])
+                for name, (function, seen) in gradients.figures.items()
+            }
+            if gradients.whole:
+                found[WHOLE] = [each.read_value() for each in gradients.whole]
             if not self._discards:
                 return (found,)
-            all_peaks = jnp.concatenate([found[0], _each(_peak, floats)])
+            all_peaks = jnp.concatenate([found[PEAKS], _each(_peak, floats)])
             # A NaN is not below anything.
             bad = ~jnp.all(all_peaks < bound)
             context = get_replica_context()
@@ -143,27 +155,17 @@ class Probe:
 
     # ------------------------------------------------------------------ on the host
 
-    def gradients_in(self, figures: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the largest value of each gradient on each replica, by variable."""
-        if self._gradients is None or PEAKS not in figures:
-            return {}
-        names = self._gradients.names
-        first = figures[PEAKS].shape[1] - len(names)
-        return {name: figures[PEAKS][:, first + index] for index, name in enumerate(names)}
-
     def on_host(self, figures: tuple[Any, ...] | None) -> dict[str, np.ndarray]:
-        """Returns what was computed; waits for it."""
+        """Returns what was computed, with a row for each replica; waits for it."""
         if figures is None:
             return {}
-        names, *arrays = figures
-        del names
-        parts = [
-            list(each.values) if isinstance(each, DistributedValues) else [each] for each in arrays
-        ]
-        return {
-            name: np.stack([np.asarray(part) for part in each])
-            for name, each in zip((PEAKS, BITS), parts, strict=False)
-        }
+        _, by_name = figures
+        found = {name: _rows(by_name[name]) for name in (PEAKS, BITS) if name in by_name}
+        if WHOLE in by_name:
+            assert self._gradients is not None
+            for name, gradient in zip(self._gradients.names, by_name[WHOLE], strict=True):
+                found[f"{WHOLE}{name}"] = _rows(gradient)
+        return found
 
     def finding(
         self,
@@ -174,19 +176,43 @@ class Probe:
         times: dict[str, float],
     ) -> Finding | None:
         """Returns what is wrong with a step; None if nothing is."""
-        finding = self._bad_value(step, results, names, figures) if self._looks else None
+        self._names = names
+        finding = self._bad_value(step, results, figures) if self._looks else None
         return finding or self._slow(step, times)
+
+    def of_all(self, finding: Finding, lines: Mapping[int, dict[str, Any]]) -> Finding:
+        """Returns a finding as it is with what all workers have recorded of the step.
+
+        A bad gradient of one worker makes the variables of all of them bad; and who finds that a
+        step was slow has often waited for another.
+        """
+        if finding.kind == "slow":
+            return dataclasses.replace(
+                finding, text=finding.text + who_waited(lines, finding.excess)
+            )
+        figures = [line.get("figures", {}) for _, line in sorted(lines.items())]
+        if finding.kind != "value" or not all(PEAKS in each for each in figures):
+            return finding
+        rows = [from_line(each[PEAKS]) for each in figures]
+        if len({each.shape for each in rows}) != 1:
+            return finding
+        found = self._bad_value(finding.step, (), {PEAKS: np.concatenate(rows)}, sorted(lines))
+        return found or finding
 
     def _bad_value(
         self,
         step: int,
         results: Sequence[Sequence[Any]],
-        names: Sequence[str],
         figures: dict[str, np.ndarray],
+        workers: Sequence[int] | None = None,
     ) -> Finding | None:
+        """Finds a bad value among the figures of this worker, or those of `workers`."""
+        names = self._names
         bound = np.inf if self._traps.bound is None else self._traps.bound
         peaks = figures[PEAKS]
-        first = _first_replica_here(peaks.shape[0])
+        here = _worker()
+        each_has = peaks.shape[0] // len(workers or (here,))
+        replicas = [w * each_has + i for w in workers or (here,) for i in range(each_has)]
         said = " Its updates were discarded." if self._discards else ""
         line = "" if self._gradients is None else self._gradients.line
         where = f" (given to the optimizer at {line})" if line else ""
@@ -199,11 +225,12 @@ class Probe:
             others = sorted({each[0] for each in bad} - {name})
             more = f", and {len(others)} more: {', '.join(others[:4])}" if others else ""
             at = where if name.startswith("the gradient of ") else ""
-            what = name if at else f"variable {name!r}"
+            what = name if at or name.startswith("metric ") else f"variable {name!r}"
             return Finding(
                 step,
                 "value",
-                f"{what} on replica {first + replica}{at} {_said(value)}{more}.{said}",
+                f"{what} on replica {replicas[replica]}{at} {_said(value)}{more}.{said}",
+                replicas[replica] // each_has,
             )
         for index, parts in enumerate(results):
             for replica, part in enumerate(parts):
@@ -212,7 +239,7 @@ class Probe:
                     continue
                 peak = np.max(np.abs(array.astype(np.float64)))
                 if not peak < bound:
-                    on = f" of replica {first + replica}" if len(parts) > 1 else ""
+                    on = f" of replica {replicas[replica]}" if len(parts) > 1 else ""
                     return Finding(step, "value", f"result {index}{on} {_said(peak)}.{said}")
         return None
 
@@ -234,9 +261,10 @@ class Probe:
         return Finding(
             step,
             "slow",
-            f"it took {seconds:.3g} s, {seconds / median:.0f} times the median of {median:.3g} s; "
-            "the step itself was at work, or waited for other workers. Before it, this worker's "
-            f"own program took {times['idle']:.3g} s to call it.",
+            f"it took {seconds:.3g} s, {seconds / median:.0f} times the median of {median:.3g} s, "
+            f"from the call on; this program called it {times['idle']:.3g} s after the step "
+            "before.",
+            excess=seconds - median,
         )
 
     def copies_at(self, step: int) -> Finding | None:
@@ -249,6 +277,15 @@ class Probe:
         except ReplicaMismatchError as error:
             return Finding(step, "copies", str(error))
         return None
+
+
+def gradients_in(figures: dict[str, np.ndarray]) -> dict[str, list[np.ndarray]]:
+    """Returns each gradient on each replica, by variable."""
+    return {
+        name.removeprefix(WHOLE): list(rows)
+        for name, rows in figures.items()
+        if name.startswith(WHOLE)
+    }
 
 
 def variables_by_name(checkpoint: Checkpoint) -> dict[str, Variable]:
@@ -272,35 +309,53 @@ def strategy_of(checkpoint: Checkpoint) -> Strategy | None:
 class _Gradients:
     """What replicas have given to optimizers in this step: a number or two for each variable."""
 
-    def __init__(self, variables: dict[str, Variable], strategy: Strategy | None, bits: bool):
+    def __init__(
+        self,
+        variables: dict[str, Variable],
+        strategy: Strategy | None,
+        bits: bool,
+        whole: bool,
+    ):
         self.names = list(variables)
+        self.metrics: dict[str, Variable] = {}
+        """The sums of metrics that the step adds to."""
         self._places = {id(each): index for index, each in enumerate(variables.values())}
         self.line = ""
 
-        def own(name: str, dtype: DTypeLike) -> Any:
+        def own(name: str, shape: Sequence[int], dtype: DTypeLike) -> Any:
             return Variable(
-                jnp.zeros(len(variables), dtype),
+                jnp.zeros(shape, dtype),
                 trainable=False,
                 name=name,
                 synchronization=VariableSynchronization.ON_READ,
                 aggregation=VariableAggregation.SUM,
             )
 
+        count = (len(variables),)
         with contextlib.nullcontext() if strategy is None else strategy.scope():
-            self.figures: list[tuple[Callable[[Any], Any], Any]] = [
-                (_peak, own("largest_gradients", jnp.result_type(float)))
-            ]
+            self.figures: dict[str, tuple[Callable[[Any], Any], Any]] = {
+                PEAKS: (_peak, own("largest_gradients", count, jnp.result_type(float)))
+            }
             if bits:
-                self.figures.append((sum_of_bits, own("bits_of_gradients", jnp.uint32)))
+                self.figures[BITS] = (sum_of_bits, own("bits_of_gradients", count, jnp.uint32))
+            self.whole = [
+                own("gradient", each.shape, each.dtype) for each in variables.values() if whole
+            ]
 
     @contextlib.contextmanager
     def watching(self) -> Generator[None]:
-        """Inside the block, gradients are looked at."""
+        """Inside the block, gradients and metrics are looked at."""
         gradient_watchers.append(self._seen)
+        metric_watchers.append(self._added)
         try:
             yield
         finally:
             gradient_watchers.remove(self._seen)
+            metric_watchers.remove(self._added)
+
+    def _added(self, weight: Variable) -> None:
+        if jnp.issubdtype(weight.dtype, jnp.floating):
+            self.metrics.setdefault(f"metric {weight.name}", weight)
 
     def _seen(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         found = [
@@ -315,7 +370,9 @@ class _Gradients:
         places = [place for place, _ in found]
         arrays = [gradient for _, gradient in found]
         is_all = places == list(range(len(self.names)))
-        for function, seen in self.figures:
+        for place, gradient in found if self.whole else ():
+            self.whole[place].assign(gradient)
+        for function, seen in self.figures.values():
             values = _each(function, arrays)
             if not is_all:  # of another optimizer, or of variables that have none
                 values = seen.read_value().at[jnp.asarray(places)].set(values)
@@ -332,6 +389,11 @@ def _peak(array: jax.Array) -> jax.Array:
     return jnp.max(jnp.abs(array), initial=0).astype(jnp.result_type(float))
 
 
+def _rows(value: object) -> np.ndarray:
+    parts = list(value.values) if isinstance(value, DistributedValues) else [value]
+    return np.stack([np.asarray(part) for part in parts])
+
+
 def _is_floating(leaf: object) -> bool:
     if isinstance(leaf, DistributedValues):
         leaf = leaf.values[0]
@@ -345,6 +407,6 @@ def _said(value: float) -> str:
     return f"is not finite ({value})"
 
 
-def _first_replica_here(count: int) -> int:
+def _worker() -> int:
     membership = current_membership()
-    return 0 if membership is None else membership.worker * count
+    return 0 if membership is None else membership.worker

@@ -8,7 +8,6 @@ for each step.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -16,12 +15,12 @@ import json
 import os
 import platform
 import queue
+import secrets
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self, final
 
 import jax
@@ -39,8 +38,9 @@ from replicax._src.checkpoints import (
 from replicax._src.cluster import current_membership
 from replicax._src.data import delivery_watchers
 from replicax._src.functions import Function, Proceed, as_function, observe
-from replicax._src.recording._capsule import write_capsule
+from replicax._src.recording._capsule import MANIFEST, write_capsule
 from replicax._src.recording._inputs import Elements, Kept, describe, in_line, structure_of
+from replicax._src.recording._others import lines_of_step
 from replicax._src.recording._probe import Probe, strategy_of
 from replicax._src.recording._ring import (
     DESCRIPTION,
@@ -56,6 +56,7 @@ from replicax._src.values import DistributedValues, PerReplica, is_leaf
 
 LIMIT = 256 << 20
 _MOST_RESULTS, _LARGEST_RESULT = 16, 64  # leaves of what a step returns, and items in them
+_OTHERS_SECONDS = 10.0  # for what other workers write of a step that was trapped
 _PATIENCE_SECONDS = 30.0  # at the end, for results that are still being computed
 
 _ON_TRAP = ("stop", "skip", "continue")
@@ -152,16 +153,23 @@ class Recorder:
         self._step: int | None = None
         self._on_disk = (-1, None)
         self._is_closed = False
+        self._is_by_argument = False
         self._has_stopped = False
         self._writer: threading.Thread | None = None
-        self._probe = Probe(self._traps, self._checkpoint, discards=on_trap == "skip")
         replaying = replaying_now()
+        self._probe = Probe(
+            self._traps,
+            self._checkpoint,
+            discards=on_trap == "skip",
+            is_replay=replaying is not None,
+        )
         if replaying is not None:
             self._is_closed = True
             replaying.take_over(checkpoint, found, self._probe)
             return
         membership = current_membership()
         self._worker = 0 if membership is None else membership.worker
+        self._workers = 1 if membership is None else membership.workers
         make_private_folder(self._directory)
         self._ring = Ring(os.path.join(self._directory, f"worker-{self._worker}"), limit)
         self._elements = Elements(keep_all=bool(rows))
@@ -189,7 +197,7 @@ class Recorder:
         return self._step or 0
 
     def save(self, step: int | None = None) -> str:
-        """Makes a capsule of a recorded step, by default the last one; returns its path.
+        """Makes a capsule of a recorded step, by default the last one. Returns its path.
 
         Args:
           step: the number of the step.
@@ -218,17 +226,19 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except TrappedStepError:
             if error is None:
                 raise
+
+    def _recorded_by_argument(self, elements: Elements) -> None:
+        """Notes that the program itself makes no recorder; `elements` has seen all of its data."""
+        self._is_by_argument = True
+        if not self._is_closed:
+            delivery_watchers.remove(self._elements.delivered)
+            self._elements = elements
 
     # ------------------------------------------------------------------ each call
 
@@ -239,7 +249,7 @@ class Recorder:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Carries out a call of the function, and records it."""
+        """Calls the function, and records that. Returns its result."""
         self._react()
         self._begin_segment()
         assert self._step is not None
@@ -292,6 +302,7 @@ class Recorder:
             self._ring.forget(start)
             self._checkpoint.write(start)
         described = _description(self._checkpoint, self._function)
+        described["by_argument"] = self._is_by_argument
         write_private(
             os.path.join(self._ring.folder, DESCRIPTION), json.dumps(described, indent=1).encode()
         )
@@ -329,8 +340,11 @@ class Recorder:
         while not self._findings.empty() and not self._has_stopped:
             finding = self._findings.get()
             self._drain()
-            membership = current_membership()
-            worker = "" if membership is None else f", worker {membership.worker}"
+            worker = ""
+            if self._workers > 1:
+                lines = lines_of_step(self._directory, self._workers, finding.step, _OTHERS_SECONDS)
+                finding = self._probe.of_all(finding, lines)
+                worker = f", worker {self._worker if finding.worker is None else finding.worker}"
             text = f"Step {finding.step}{worker}: {finding.text}"
             try:
                 capsule = self._capsule(finding.step, {"kind": finding.kind, "text": text})
@@ -356,10 +370,32 @@ class Recorder:
         for number in itertools.count(1):
             target = base if number == 1 else f"{base}-{number}"
             if os.path.lexists(target):
+                if trap is not None and self._is_of_this_run(target):
+                    return target
                 continue
-            with contextlib.suppress(FileExistsError):  # another worker was faster
+            try:
                 return write_capsule(self._directory, target, step, trap)
+            except FileExistsError:  # another worker was faster
+                if trap is not None and self._is_of_this_run(target):
+                    return target
         raise AssertionError
+
+    def _is_of_this_run(self, capsule: str) -> bool:
+        """Whether another worker has made this capsule of what is trapped now; waits for it."""
+        if self._workers == 1:
+            return False
+        folder = f"worker-{self._worker}"
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while not os.path.exists(os.path.join(capsule, MANIFEST)):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        try:
+            with open(os.path.join(capsule, folder, DESCRIPTION), "rb") as theirs:
+                with open(os.path.join(self._directory, folder, DESCRIPTION), "rb") as mine:
+                    return theirs.read() == mine.read()
+        except OSError:
+            return False
 
 
 def _write_all(
@@ -415,6 +451,13 @@ def _write(
         for index, each in enumerate(call.inputs)
     ]
     line: dict[str, Any] = {"step": call.step, "inputs": inputs}
+    positions = {
+        str(index): each.position
+        for index, each in enumerate(call.inputs)
+        if isinstance(each, Kept) and each.position is not None
+    }
+    if positions:
+        line["positions"] = positions
     if call.structure is not None:
         line["structure"] = call.structure
     if call.error is not None:
@@ -497,6 +540,7 @@ def _description(checkpoint: Checkpoint, function: Function[..., Any]) -> dict[s
         if module is not None:
             versions[name] = str(getattr(module, "__version__", "?"))
     return {
+        "run": secrets.token_hex(8),
         "versions": versions,
         "platform": jax.default_backend(),
         "function": {
@@ -516,9 +560,26 @@ def _description(checkpoint: Checkpoint, function: Function[..., Any]) -> dict[s
 
 
 def _close(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    """Closes a recorder at the end of the program; a trap that is left makes it a failure."""
     close = method()
-    if close is not None:
-        close()
+    try:
+        if close is not None:
+            close()
+    except TrappedStepError as error:  # nobody can catch it any more
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        _trapped_at_exit.append(error)
+
+
+_trapped_at_exit: list[TrappedStepError] = []
+
+
+@atexit.register
+def _fail_if_trapped() -> None:
+    """Registered early, so that it is called late: the exit status can be set in no other way."""
+    if _trapped_at_exit:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(1)
 
 
 def _check(

@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from replicax._src import _tree
@@ -19,9 +21,10 @@ from replicax._src.checkpoints import Checkpoint
 from replicax._src.data import PositionedIterator, live_iterators
 from replicax._src.recording._capsule import Recorded, Step
 from replicax._src.recording._inputs import bits_of, from_line, put_together
-from replicax._src.recording._probe import BITS, PEAKS
+from replicax._src.recording._probe import BITS, PEAKS, WHOLE, strategy_of, variables_by_name
 from replicax._src.recording._recorder import small_results
-from replicax._src.values import is_leaf
+from replicax._src.values import PerReplica, is_leaf
+from replicax._src.variable import Variable
 
 _ROUNDING = 1e-4  # relative
 
@@ -43,6 +46,8 @@ class Replayed:
       largest_difference: between the two, relative to the recorded values.
       same_layout: whether it ran in as many processes as it was recorded in. In another number of
         them sums may be rounded in another way.
+      changes: if it was asked for: by trainable variable, the largest absolute value of its
+        gradient on any replica, and of the change that the step made to it.
       other_bits: variables and gradients whose bits, as traps saw them, are not those recorded: the
         name and the number of the replica. Where results and data are the same, something else has
         changed them: a program, or the memory of a device.
@@ -56,6 +61,7 @@ class Replayed:
     largest_difference: float
     other_bits: tuple[tuple[str, int], ...] = ()
     same_layout: bool = True
+    changes: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
 
     @property
     def agrees(self) -> bool:
@@ -75,6 +81,7 @@ class Replay:
         call: Call,
         template: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
         sources: Sequence[PositionedIterator] = (),
+        same_layout: bool | None = None,
     ):
         """
         Args:
@@ -83,14 +90,27 @@ class Replay:
           call: calls the function of the program that was recorded.
           template: arguments that the program itself has passed to it, if it has.
           sources: iterators that the program has, the most likely ones first.
+          same_layout: whether it runs on as many replicas in as many processes; None: if one
+            worker has recorded it.
         """
         self._recorded = recorded
         self._checkpoint = checkpoint
         self._call = call
         self._template = template
+        self.measures_changes = False
+        self.figures: dict[str, np.ndarray] = {}
+        """What traps saw of the last step, and its gradients by replica."""
+        self._same_layout = same_layout
+        strategy = strategy_of(checkpoint)
+        self._replicas = 1 if strategy is None else len(strategy.extended.worker_devices)
         self._sources = [*sources, *(each for each in live_iterators() if each not in sources)]
         self._iterators: dict[int, PositionedIterator] = {}
         self._elements: dict[tuple[int, int], list[Any]] = {}
+        workers = len(recorded.workers)
+        each_has = self._replicas // workers
+        self._shares: list[int] | None = None
+        if workers > 1 and each_has > 1 and self._replicas == recorded.layout["replicas"]:
+            self._shares = [i * workers + w for w in range(workers) for i in range(each_has)]
         self.at: int | None = None  # the last step that the state of the program has
 
     def go_to(self, step: int) -> list[Replayed]:
@@ -129,14 +149,54 @@ class Replay:
         found = iter(leaves)
         return _tree.map_structure(lambda _: next(found), self._template, is_leaf)
 
+    def place_of_row(self, step: int, index: int, replica: int, row: int) -> str:
+        """Returns which row of the program's data a row of an argument is, as far as it is known.
+
+        Args:
+          step: the number of the step.
+          index: of the argument.
+          replica: whose share has the row.
+          row: in that share.
+        """
+        steps = self._recorded.of(step)
+        args = list(_tree.leaves_of(self.inputs_of(step), is_leaf))
+        if index >= len(args) or index >= len(steps[0].inputs):
+            return ""
+        shares = getattr(args[index], "values", None) or [args[index]]
+        sizes = [np.shape(each)[0] if np.ndim(each) else 0 for each in shares]
+        before = sizes[:replica]
+        match steps[0].inputs[index]:
+            case ["element", _, int(position), _]:
+                order = self._shares or list(range(len(sizes)))
+                row += sum(size for size, i in zip(sizes, order) if i < order[replica])
+                return f"row {row} of element {position} of the data (rows from 0)"
+        each_has = max(len(shares) // len(steps), 1)
+        worker = replica // each_has
+        position = steps[worker].positions.get(str(index)) if worker < len(steps) else None
+        if position is None:
+            return ""
+        row += sum(before[worker * each_has :])
+        return (
+            f"row {row} of element {position} of the data of worker "
+            f"{self._recorded.workers[worker]} (rows from 0)"
+        )
+
     def run_next(self) -> Replayed:
         """Runs the next step, and compares what it gives with what was recorded."""
         assert self.at is not None
         step = self.at + 1
         args, kwargs = self.inputs_of(step)
-        result, figures = self._call(args, kwargs)
+        before = values_of(self._checkpoint) if self.measures_changes else {}
+        result, self.figures = self._call(args, kwargs)
         self.at = step
-        return compared(step, result, figures, self._recorded.of(step))
+        after = values_of(self._checkpoint) if before else {}
+        changes = {
+            name: (largest(list(gradients)), largest(after[name], before[name]))
+            for name in after
+            if (gradients := self.figures.get(f"{WHOLE}{name}")) is not None
+        }
+        found = compared(step, result, self.figures, self._recorded.of(step), self._same_layout)
+        return dataclasses.replace(found, changes=changes)
 
     def _leaf(self, step: int, index: int, described: object, template: list[Any] | None) -> Any:
         match described:
@@ -161,7 +221,7 @@ class Replay:
                         "the capsule. Give the script: it passes such arguments itself."
                     )
                 return template[index]
-        return self._recorded.argument(step, index)
+        return self._recorded.argument(step, index, self._replicas)
 
     def _element(self, number: int, position: int) -> list[Any]:
         if (number, position) not in self._elements:
@@ -173,8 +233,20 @@ class Replay:
                     f"The step was given element {position} of its data, and the data of this "
                     "program ends before it. Read the same data."
                 ) from None
-            self._elements[number, position] = list(_tree.leaves_of(element, is_leaf))
+            self._elements[number, position] = [
+                self._as_in_the_job(leaf) for leaf in _tree.leaves_of(element, is_leaf)
+            ]
         return self._elements[number, position]
+
+    def _as_in_the_job(self, leaf: Any) -> Any:
+        """Gives each replica the share of a batch that it had among the others' workers.
+
+        There the shares went to the workers in turns; in one process they go to the replicas in
+        their order.
+        """
+        if not isinstance(leaf, PerReplica) or self._shares is None:
+            return leaf
+        return PerReplica([jnp.asarray(np.asarray(leaf.values[i])) for i in self._shares])
 
     def _at(self, number: int, position: int) -> PositionedIterator:
         """Returns the iterator that was recorded under a number, at a position."""
@@ -200,20 +272,35 @@ class Replay:
         )
 
 
-def recorded_results(steps: Sequence[Step]) -> list[list[np.ndarray]] | None:
-    """Returns the small results of a step that all workers recorded, joined over their replicas."""
+def recorded_results(
+    steps: Sequence[Step], counts: Sequence[int] = ()
+) -> list[list[np.ndarray]] | None:
+    """Returns the small results of a step that all workers recorded, joined over their replicas.
+
+    Args:
+      steps: what each worker recorded.
+      counts: of how many replicas a replay has each result, if there is one.
+    """
+    by_worker = [
+        [[bits_of(from_line(part)) for part in parts] for parts in step.results]
+        for step in steps
+        if step.results is not None
+    ]
+    if not by_worker or len({len(each) for each in by_worker}) > 1:
+        return None
     found: list[list[np.ndarray]] = []
-    for step in steps:
-        if step.results is None:
+    for index, of_each in enumerate(zip(*by_worker, strict=True)):
+        joined = [part for parts in of_each for part in parts]
+        # What is the same on all workers was recorded by each of them.
+        is_one = all(len(parts) == 1 for parts in of_each) and (
+            counts[index] == 1
+            if index < len(counts)
+            else len({part.tobytes() for part in joined}) == 1
+        )
+        if not is_one and len(by_worker) < len(steps):
             return None
-        for index, parts in enumerate(step.results):
-            arrays = [bits_of(from_line(part)) for part in parts]
-            if index == len(found):
-                found.append([])
-            found[index] += arrays
-    # What is the same on all workers was recorded by each of them.
-    alone = [len(parts) == 1 for parts in steps[0].results or ()]
-    return [parts[:1] if one and len(steps) > 1 else parts for parts, one in zip(found, alone)]
+        found.append(joined[:1] if is_one else joined)
+    return found
 
 
 def other_bits(
@@ -241,30 +328,76 @@ def other_bits(
     else:
         tolerance = 0.0 if len(steps) == 1 else _ROUNDING
         is_same = np.isclose(recorded, mine, tolerance, 0.0, True)
+    # The sums of metrics may begin anew between two steps, or be in no checkpoint.
+    is_same[:, [name.startswith("metric ") for name in names]] = True
     found = np.argwhere(~is_same)
     return tuple((names[column], int(replica)) for replica, column in found)
 
 
 def compared(
-    step: int, result: PyTree, figures: dict[str, np.ndarray], steps: Sequence[Step]
+    step: int,
+    result: PyTree,
+    figures: dict[str, np.ndarray],
+    steps: Sequence[Step],
+    same_layout: bool | None = None,
 ) -> Replayed:
-    """Compares what a step gave with what was recorded of it."""
+    """Compares what a step gave with what was recorded of it.
+
+    Args:
+      step: its number.
+      result: what it gave.
+      figures: what traps saw.
+      steps: what the workers recorded, of which these are the replicas here.
+      same_layout: whether it ran on as many replicas in as many processes.
+    """
     results = [[bits_of(part) for part in parts] for parts in small_results(result)]
-    recorded = recorded_results(steps)
+    recorded = recorded_results(steps, [len(parts) for parts in results])
+    is_same_layout = len(steps) == 1 if same_layout is None else same_layout
     if recorded is None:
         return Replayed(step, result, results, None, None, 0.0)
-    shapes = [[(part.dtype, part.shape) for part in parts] for parts in results]
+    if is_same_layout is False and len(results) == len(recorded):  # what can be compared
+        both = [
+            pair for pair in zip(results, recorded, strict=True) if len(pair[0]) == len(pair[1])
+        ]
+        mine, recorded = [pair[0] for pair in both], [pair[1] for pair in both]
+    else:
+        mine = results
+    shapes = [[(part.dtype, part.shape) for part in parts] for parts in mine]
     if shapes != [[(part.dtype, part.shape) for part in parts] for parts in recorded]:
         return Replayed(step, result, results, recorded, False, float("inf"))
     pairs = [
         pair
-        for mine, theirs in zip(results, recorded, strict=True)
-        for pair in zip(mine, theirs, strict=True)
+        for ours, theirs in zip(mine, recorded, strict=True)
+        for pair in zip(ours, theirs, strict=True)
     ]
-    same = all(mine.tobytes() == theirs.tobytes() for mine, theirs in pairs)
-    worst = max((relative_difference(mine, theirs) for mine, theirs in pairs), default=0.0)
+    same = all(ours.tobytes() == theirs.tobytes() for ours, theirs in pairs)
+    worst = max((relative_difference(ours, theirs) for ours, theirs in pairs), default=0.0)
     bits = other_bits(figures, steps)
-    return Replayed(step, result, results, recorded, same, worst, bits, len(steps) == 1)
+    return Replayed(step, result, results, recorded, same, worst, bits, is_same_layout)
+
+
+def values_of(checkpoint: Checkpoint) -> dict[str, list[np.ndarray]]:
+    """Returns a copy of all variables: what each replica has of them."""
+    return {name: _copies(each) for name, each in variables_by_name(checkpoint).items()}
+
+
+def _copies(variable: Variable) -> list[np.ndarray]:
+    parts: Any = getattr(variable, "values", None)
+    parts = (variable,) if parts is None else parts
+    arrays = [part.read_value() if isinstance(part, Variable) else part for part in parts]
+    return [np.array(each) for each in arrays if not _is_key(each)]
+
+
+def _is_key(array: object) -> bool:
+    return isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+
+
+def largest(arrays: Sequence[np.ndarray], others: Sequence[np.ndarray] | None = None) -> float:
+    """Returns the largest absolute value of arrays, or of their differences to others."""
+    pairs = zip(arrays, others or [np.zeros(())] * len(arrays), strict=True)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = [np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)) for a, b in pairs]
+    return max((float(np.max(each)) for each in found if each.size), default=0.0)
 
 
 def relative_difference(mine: np.ndarray, theirs: np.ndarray) -> float:

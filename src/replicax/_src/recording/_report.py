@@ -12,6 +12,7 @@ from replicax._src.recording._replay import Replayed
 from replicax._src.recording._ring import DESCRIPTION
 
 _SHOWN = 8  # steps
+_JUMP = 50.0  # times as much as in the step before
 
 
 def heading(recorded: Recorded, step: int) -> str:
@@ -24,7 +25,9 @@ def heading(recorded: Recorded, step: int) -> str:
         f"{layout['replicas']} replica(s); {made_by}",
     ]
     if recorded.trap is not None:
-        lines.append(f"  trapped: {printable(str(recorded.trap.get('text')))}")
+        first, *more = str(recorded.trap.get("text")).splitlines() or [""]
+        lines.append(f"  trapped: {printable(first)}")
+        lines += [f"    {printable(each)}" for each in more]
     lines.append(f"  step {step}, from a checkpoint of step {recorded.after}")
     return "\n".join(lines)
 
@@ -66,15 +69,49 @@ def table_of(steps: Sequence[Replayed]) -> str:
     for each in changed[:1]:
         gradients = [bits for bits in each.other_bits if bits[0].startswith("the gradient of ")]
         name, replica = (gradients or each.other_bits)[0]
+        others = [bits[0] for bits in each.other_bits if bits[1] == replica and bits[0] != name]
+        also = f", as had {', '.join(others[:4])} there" if others else ""
         lines.append(
             f"  step {each.step}: {name} on replica {replica} had another value when it was "
-            f"recorded ({len(each.other_bits)} differ in all), and is the first that had: unless "
-            "the data or the program are others now, it was changed from outside of the step, or "
-            "by a fault"
+            f"recorded{also} ({len(each.other_bits)} differ in all). It is the first step that "
+            "had: unless the data or the program are others now, it was changed from outside of "
+            "the step, or by a fault"
         )
     for each in steps[-_SHOWN:]:
         lines.append(f"  step {each.step}: {_numbers(each)}{_verdict(each)}")
     return "\n".join(lines)
+
+
+def changes_of(steps: Sequence[Replayed], is_wanted: bool) -> str:
+    """Returns where a step changed variables far more for their gradients than the one before.
+
+    Args:
+      steps: those that were run again, with their changes.
+      is_wanted: whether the largest change of the last one is said in any case.
+    """
+    steps = [each for each in steps if each.changes]
+    for before, step in zip(steps, steps[1:]):
+        for name, (gradient, change) in step.changes.items():
+            gradient_before, change_before = before.changes.get(name, (0.0, 0.0))
+            if not (gradient > 0 and gradient_before > 0 and change_before > 0):
+                continue
+            factor, factor_before = change / gradient, change_before / gradient_before
+            if factor > _JUMP * factor_before:
+                return (
+                    f"  step {step.step}: {name} changed by up to {change:.4g} with gradients of "
+                    f"up to {gradient:.4g}, {factor:.4g} times as much, and {factor_before:.4g} "
+                    "times the step before: look at the learning rate, and at the state of the "
+                    "optimizer"
+                )
+    if not steps or not is_wanted:
+        return ""
+    changes = steps[-1].changes
+    name = max(changes, key=lambda each: changes[each][1])
+    gradient, change = changes[name]
+    return (
+        f"  step {steps[-1].step}: {name} changed most of all, by up to {change:.4g}, with "
+        f"gradients of up to {gradient:.4g}"
+    )
 
 
 def _numbers(replayed: Replayed) -> str:
@@ -93,8 +130,8 @@ def _verdict(replayed: Replayed) -> str:
         return ", the recorded bits"
     if replayed.agrees:
         return (
-            f", the recorded value to {replayed.largest_difference:.1e} (replicas of several "
-            "workers are in one process here, and round in another way)"
+            f", the recorded value to {replayed.largest_difference:.1e} (another number of "
+            "processes or replicas rounds in another way)"
         )
     was = [_number(part) for parts in replayed.recorded or () for part in parts][:4]
     return f", recorded was {' '.join(was)}: they differ by {replayed.largest_difference:.1e}"

@@ -46,7 +46,7 @@ def replaying_now() -> Replaying | None:
 
 @contextlib.contextmanager
 def replaying(who: Replaying) -> Generator[None]:
-    """Inside the block, whoever would record a function hands it over."""
+    """Inside the block, a function that would be recorded is handed over instead."""
     _current.append(who)
     try:
         yield

@@ -27,15 +27,25 @@ class ScriptTakenOver(BaseException):
 class Takeover:
     """Waits for the recorded function to be called, and replays in its place."""
 
-    def __init__(self, recorded: Recorded, replay: Callable[[Replay, Proceed, Any], None]):
+    def __init__(
+        self,
+        recorded: Recorded,
+        replay: Callable[[Replay, Proceed, Any], None],
+        same_layout: bool | None = None,
+    ):
         """
         Args:
           recorded: the capsule.
           replay: is given the replay, what makes a call, and the function that is compiled.
+          same_layout: whether it runs on as many replicas and in as many processes; None: on as
+            many replicas.
         """
+        self._same_layout = same_layout
         self._recorded = recorded
         self._replay = replay
         self._checkpoint: Checkpoint | None = None
+        self.checkpoint: Checkpoint
+        """Of the script."""
         self._probe: Probe | None = None
         self._elements = Elements(keep_all=False)
 
@@ -69,7 +79,9 @@ class Takeover:
             lambda args, kwargs: probe.seen(proceed, body, args, kwargs),
             (args, kwargs),
             sources,
+            self._same_layout,
         )
+        self.checkpoint = self._checkpoint
         self._replay(replay, proceed, body)
         raise ScriptTakenOver
 

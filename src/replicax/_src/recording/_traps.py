@@ -49,8 +49,18 @@ class Traps:
 @final
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Something that a trap has found."""
+    """Something that a trap has found.
+
+    Attributes:
+      step: where.
+      kind: of the trap.
+      text: what is wrong.
+      worker: the one where it is wrong; None if it is not that of one.
+      excess: seconds more than usual.
+    """
 
     step: int
     kind: str
     text: str
+    worker: int | None = None
+    excess: float = 0.0

@@ -1,19 +1,19 @@
 """Examples as arrays by protobuf, whatever their form: what protobuf understands is what they mean.
 
 Numbers one by one or in several pieces, a feature or list given twice, fields that it does not
-know: all of that is allowed. What protobuf does not understand is malformed, unless nobody asked
-for it.
+know: all of that is allowed. What protobuf does not understand is malformed, unless it was
+not asked for.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 
+from replicax._src._protobuf import decode_error
 from replicax._src.records._features import FIELDS, FLOAT32, NAMES, Column, FeatureConfig
 from replicax._src.records._messages import MESSAGES
 
@@ -136,14 +136,6 @@ def _features_in(
     except decode_error():
         return _features_of_malformed(content, features, title(number))
     return {entry.key: entry.value for entry in example.features.feature}
-
-
-@functools.cache
-def decode_error() -> type[Exception]:
-    """Returns what protobuf raises for malformed bytes; protobuf is loaded when it is needed."""
-    from google.protobuf.message import DecodeError
-
-    return DecodeError
 
 
 def _features_of_malformed(

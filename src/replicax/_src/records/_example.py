@@ -102,7 +102,7 @@ def parse_single_example(
     *,
     native: bool | None = None,
 ) -> dict[str, Any]:
-    """Parses one serialized `tf.train.Example` into a dict of arrays of the features' shapes.
+    """Returns one serialized `tf.train.Example` as a dict of arrays of the features' shapes.
 
     A `VarLenFeature` gives a `SparseTensor` of one dimension, a `FixedLenSequenceFeature` an array
     of shape `(rows, *shape)`, and a single value of bytes is just that. One record at a time is

@@ -9,17 +9,16 @@ from __future__ import annotations
 import enum
 import functools
 import struct
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from replicax._src._checksums import MASK, crc32c
 from replicax._src.records import _native
 
 HEADER_BYTES = 12  # the length and its checksum
 OVERHEAD = 16  # and the checksum of the content
 
-_MASK = 0xA282EAD8
 _LENGTH = struct.Struct("<Q")
 
 
@@ -129,22 +128,9 @@ def _first_false(which: np.ndarray) -> int:
 # They are CRC-32C, turned and shifted ("masked") as TensorFlow does.
 
 
-@functools.cache
-def crc32c() -> Callable[[bytes | memoryview], int]:
-    """Returns the function of the package `crc32c`, which is loaded when it is needed."""
-    from crc32c import crc32c as function
-
-    return function
-
-
-def masked(crc: int) -> int:
-    """Returns the checksum as it stands in a file, given the plain one."""
-    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
-
-
 def plain(crc: np.ndarray) -> np.ndarray:
     """Returns the inverse of `masked`, for an array of uint32."""
-    turned = crc - np.uint32(_MASK)
+    turned = crc - np.uint32(MASK)
     return turned << np.uint32(15) | turned >> np.uint32(17)
 
 

@@ -29,7 +29,7 @@ _TABLE: dict[str, list[tuple[str, int, str]]] = {
     "ListEntry": [("key", 1, "one bytes"), ("value", 2, "one FeatureList")],
     "ListEntries": [("feature_list", 1, "repeated ListEntry")],
     "SequenceOfEntries": [("feature_lists", 2, "one ListEntries")],
-    # and the same with values that are read only if someone asks for them.
+    # and the same with values that are read only if they are needed.
     "RawEntry": [("key", 1, "one bytes"), ("value", 2, "repeated bytes")],
     "RawFeatures": [("feature", 1, "repeated RawEntry")],
     "RawExample": [("features", 1, "one RawFeatures")],

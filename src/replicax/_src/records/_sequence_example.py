@@ -12,8 +12,9 @@ from typing import Any, NamedTuple, NoReturn, final
 
 import numpy as np
 
+from replicax._src._protobuf import decode_error
 from replicax._src.records import _native
-from replicax._src.records._by_protobuf import Title, decode_error, list_in
+from replicax._src.records._by_protobuf import Title, list_in
 from replicax._src.records._example import (
     as_records,
     parse_example,
@@ -89,7 +90,7 @@ def parse_single_sequence_example(
     example_name: object = None,
     name: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parses one serialized `tf.train.SequenceExample` into a dict of arrays and one of sequences.
+    """Returns one serialized `tf.train.SequenceExample` as dicts of arrays and of sequences.
 
     >>> from replicax._src.records import Feature, FeatureList, FeatureLists, Int64List
     >>> from replicax._src.records import SequenceExample

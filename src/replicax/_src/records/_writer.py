@@ -7,8 +7,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from replicax._src._checksums import crc32c, masked
 from replicax._src._typing import override
-from replicax._src.records._frames import crc32c, masked
 from replicax._src.records._source import Closed, FileName, check_compression_type, check_path
 
 _LENGTH = struct.Struct("<Q")

@@ -36,7 +36,7 @@ _AXIS_ADVICE = {
 def checked_call(
     fn: object, args: object, kwargs: object, what: str
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a function to run on each replica, if they can be."""
+    """Returns the arguments of a function to run on each replica, checked."""
     if not callable(fn):
         raise TypeError(
             f"{what} takes the function to run on each replica; got {_tree.describe(fn)}. Pass the "

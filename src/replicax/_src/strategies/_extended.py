@@ -125,7 +125,7 @@ class StrategyExtended:
         self._sync_group: SyncGroup = ReplicasHere()
 
     def _container_strategy(self) -> Any:
-        """The `Strategy` that this belongs to."""
+        """Returns the `Strategy` that this belongs to."""
         return self._strategy
 
     # ------------------------------------------------------------------ what the strategy is
@@ -191,7 +191,7 @@ class StrategyExtended:
         """What `strategy.scope()` returns."""
         if self._is_planned:
             return PlannedScope(self._strategy, self._replica_devices[0])
-        return StrategyScope(self._strategy)
+        return self._sync_group.scope(self._strategy)
 
     @property
     def _is_planned(self) -> bool:
@@ -201,7 +201,7 @@ class StrategyExtended:
     def _moved_to(
         self, planned: tuple[Device, ...]
     ) -> contextlib.AbstractContextManager[tuple[Device, ...]]:
-        """Around what is done on planned devices instead; gives those of the replicas there."""
+        """Context manager: the strategy is on planned devices; gives those of its replicas."""
         raise NotImplementedError(
             f"{type(self._strategy).__name__} cannot be looked at on other devices. Make it on "
             "rx.config.planned_devices(...), or use MirroredStrategy or TPUStrategy."
@@ -215,7 +215,7 @@ class StrategyExtended:
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Calls `fn` once per replica, as `strategy.run` does; returns the merged results."""
+        """Calls `fn` once per replica, as `strategy.run` does. Returns the merged results."""
         self._require_cross_replica(
             "call_for_each_replica", "Inside strategy.run, call the function itself."
         )
@@ -380,7 +380,7 @@ class StrategyExtended:
         return self._cross_device_ops.batch_reduce(reduce_op, pairs, options)
 
     def _of_first_replica(self, value: DistributedValues) -> Any:
-        """What the first replica of all workers has."""
+        """Returns what the first replica of all workers has."""
         return self._sync_group.first_component(value)
 
     def _scattered(self, values: Sequence[tuple[DistributedValues, int]]) -> list[jax.Array]:
@@ -461,14 +461,14 @@ class StrategyExtended:
         return OptimizerState
 
     def _layout_of_slot(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
-        """How a part of an optimizer's state for the variable `primary` lies on the devices."""
+        """Returns the layout of a part of an optimizer's state for the variable `primary`."""
         return self._state_layout.of_slot(primary, shape)
 
     def _devices_for(self, colocate_with: object) -> tuple[Device, ...]:
         return self._variable_devices if colocate_with is None else self._devices_of(colocate_with)
 
     def _devices_of(self, destinations: object) -> tuple[Device, ...]:
-        """The devices that a destination stands for."""
+        """Returns the devices that a destination stands for."""
         of_replicas = self._sync_group.devices_of(destinations)
         if of_replicas is not None:
             return of_replicas
@@ -607,6 +607,9 @@ class StrategyExtended:
           args: its arguments; mirrored values are unwrapped.
           kwargs: keyword arguments, likewise.
           group: if False, the results come as tuples with one item per device.
+
+        Returns:
+          The results, as mirrored values.
         """
         self._require_cross_replica("extended.update_non_slot", USE_MERGE_CALL)
         if not callable(fn):

@@ -97,7 +97,7 @@ def _laid_out(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _moved(place: Device | NamedSharding, array: jax.Array) -> jax.Array:
-    """`array` on other devices. Its gradient may be added to others, wherever these are.
+    """Returns `array` on other devices. Its gradient may be added to others, wherever these are.
 
     That of `jax.device_put` alone would be bound to the device where the array came from.
     """
@@ -116,7 +116,7 @@ _moved.defvjp(_moved_forward, _moved_backward)
 
 
 def _on_one(array: jax.Array) -> jax.Array:
-    """A single-device array; JAX does not move others."""
+    """Returns a single-device array; JAX does not move others."""
     if array.sharding.num_devices == 1:
         return array
     return jax.device_put(array, device_of(array))
@@ -125,7 +125,7 @@ def _on_one(array: jax.Array) -> jax.Array:
 def _each(
     mesh: ReplicaMesh, tensor: object, fn: Callable[[jax.Array, int | None], jax.Array], what: str
 ) -> Any:
-    """`fn(array, replica)` of a tensor, or of each component of a per-replica value."""
+    """Returns `fn(array, replica)` of a tensor, or of each component of a per-replica value."""
     tensor = array_here(tensor)
     if isinstance(tensor, DistributedValues):
         return world().replicas.map_numbered(
@@ -156,7 +156,7 @@ def explain(error: BaseException) -> None:
 def grouped(
     devices: Sequence[str | Device] | None, logical_devices_per_replica: int
 ) -> tuple[Device, ...]:
-    """The devices of replicas with so many logical devices each, neighbours in the list."""
+    """Returns the devices of replicas with so many logical devices each, neighbours in the list."""
     count = logical_devices_per_replica
     if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
         raise ValueError(

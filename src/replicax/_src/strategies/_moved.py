@@ -39,7 +39,7 @@ def moved(
 
 
 def _layout_there(layout: Layout, shape: tuple[int, ...], mesh: ReplicaMesh) -> Layout:
-    """The same layout for another number of replicas."""
+    """Returns the same layout for another number of replicas."""
     over_logical = Layout(layout.parts)
     if layout == over_logical or mesh.size == 1:
         return over_logical

@@ -148,7 +148,7 @@ def _devices_of_all(
     assigned: Groups | None,
     logical_devices_per_replica: int,
 ) -> ReplicaDevices:
-    """The devices of the replicas of all workers, as this one sees them."""
+    """Returns the devices of the replicas of all workers, as this one sees them."""
     everywhere = sorted(
         jax.devices(local[0].platform), key=lambda each: (each.process_index, each.id)
     )
@@ -177,7 +177,7 @@ def _check_devices(
 
 
 def _planned_device_count() -> int:
-    """How many devices this process will have; asking JAX would start it too early."""
+    """Returns how many devices this process will have; asking JAX would start it too early."""
     accelerators = len(list_physical_devices("GPU")) or len(list_physical_devices("TPU"))
     return accelerators or planned_cpu_devices()
 

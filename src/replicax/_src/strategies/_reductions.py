@@ -74,7 +74,7 @@ def same_for_all(
 
 
 def copies_of(value: PyTree) -> Any:
-    """A sync-on-read variable as the per-replica value that its copies are."""
+    """Returns a sync-on-read variable as the per-replica value that its copies are."""
     if isinstance(value, DistributedVariable):
         return value_of_buffers(PerReplica, storage_of(value))
     return value

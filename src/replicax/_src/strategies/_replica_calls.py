@@ -165,7 +165,7 @@ def _as_arrays(value: PyTree, what: str) -> tuple[list[jax.Array], _tree.Rebuild
 
 
 def _code_of(fn: object) -> Any:
-    """What makes two functions the same one, though each replica may define its own."""
+    """Returns what makes two functions the same one, though each replica may define its own."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     fn = getattr(fn, "__func__", fn)

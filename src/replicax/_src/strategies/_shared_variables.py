@@ -17,7 +17,7 @@ from replicax._src.context import EACH, ReplicaContext, replica_id_of, shared_st
 def shared_by_replicas(
     context: ReplicaContext, arguments: dict[str, Any], make: Callable[[], Any]
 ) -> Any:
-    """The variable that replica 0 made at this place in the user's code; makes it on replica 0."""
+    """Returns the variable that replica 0 makes at this place in the user's code."""
     if replica_id_of(context) is EACH:
         return make()
     replica_id, shared = replica_id_of(context), shared_state_of(context)

@@ -113,7 +113,7 @@ class StateLayout:
     def rule(
         self, mesh: ReplicaMesh, asked: object, is_mirrored: bool
     ) -> Callable[[str, tuple[int, ...]], Layout]:
-        """What chooses the layout of a new variable, when its name and shape are known."""
+        """Returns what chooses the layout of a new variable, given its name and shape."""
         return functools.partial(self.of_variable, mesh, asked, is_mirrored)
 
     def of_slot(self, primary: Variable, shape: tuple[int, ...]) -> Layout:
@@ -133,7 +133,7 @@ class StateLayout:
     def _replica_dim(
         self, mesh: ReplicaMesh, shape: tuple[int, ...], parts: tuple[int, ...]
     ) -> int | None:
-        """The first dimension that can be cut: its parts lie in one piece."""
+        """Returns the first dimension that can be cut: its parts lie in one piece."""
         elements = 1
         for size in shape:
             elements *= size
@@ -143,7 +143,7 @@ class StateLayout:
 
 
 def fitting_dim(shape: tuple[int, ...], parts: tuple[int, ...], replicas: int) -> int | None:
-    """The first dimension, of an array in parts, that can be cut over so many replicas."""
+    """Returns the first dimension, of an array in parts, that can be cut over so many replicas."""
     cuts = parts or (1,) * len(shape)
     fitting = (dim for dim, size in enumerate(shape) if size % (replicas * cuts[dim]) == 0)
     return next(fitting, None)
@@ -171,7 +171,7 @@ class SplitOverLogical(StateLayout):
 
 
 def layout_for(devices: tuple[Device, ...], layout: StateLayout) -> StateLayout:
-    """The layout of a strategy; on planned devices, with what is tried there."""
+    """Returns the layout of a strategy; on planned devices, with what is tried there."""
     if plan_of(devices[0]) is None:
         return layout
     tried = supposed()

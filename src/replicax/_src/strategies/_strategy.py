@@ -187,7 +187,7 @@ class Strategy:
         kwargs: dict[str, Any] | None = None,
         options: RunOptions | None = None,
     ) -> Any:
-        """The older name of `run`."""
+        """Returns what `run` does, of which this is the older name."""
         _old_names.warn_of("Strategy.experimental_run_v2")
         return self.run(fn, args, kwargs, options)
 
@@ -235,7 +235,7 @@ class Strategy:
         return [array_here(x) for x in reduced]
 
     def _parts(self, value: PyTree, what: str = "reduce") -> list[Any]:
-        """What each replica has of `value`, as arrays."""
+        """Returns what each replica has of `value`, as arrays."""
         return [self._as_array(part, what) for part in self._spread(value).values]
 
     def _as_array(self, part: object, what: str) -> jax.Array:
@@ -252,7 +252,7 @@ class Strategy:
         return world().replicas.map_components(total, self._spread(value))
 
     def _spread(self, value: object) -> DistributedValues:
-        """`value` with one component per replica, also where all have the same."""
+        """Returns `value` with one component per replica, also where all have the same."""
         if isinstance(value, DistributedValues):
             return value
         return Mirrored([value] * self._extended._local_replicas)
@@ -264,7 +264,7 @@ class Strategy:
         )
 
     def gather(self, value: PyTree, axis: int) -> Any:
-        """Joins the replicas' arrays along `axis`, in replica order, into one array.
+        """Returns the replicas' arrays, joined along `axis` in replica order, as one array.
 
         >>> import numpy as np, replicax as rx
         >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -313,7 +313,7 @@ class Strategy:
     def experimental_distribute_values_from_function(
         self, value_fn: Callable[[ValueContext], Any]
     ) -> Any:
-        """A per-replica value from a function that is called once for each replica here.
+        """Returns a per-replica value; a function is called for each replica of this process.
 
         Args:
           value_fn: takes a `ValueContext` (`replica_id_in_sync_group`, `num_replicas_in_sync`) and
@@ -413,7 +413,7 @@ class Strategy:
     def distribute_datasets_from_function(
         self, dataset_fn: Callable[[InputContext], Any], options: InputOptions | None = None
     ) -> DistributedDataset:
-        """A data set for each worker, made by a function; its replicas take successive batches.
+        """Returns a data set that a function makes for each worker; replicas take turns at batches.
 
         >>> import replicax as rx
         >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -444,7 +444,7 @@ class Strategy:
     def experimental_distribute_datasets_from_function(
         self, dataset_fn: Callable[[InputContext], Any], options: InputOptions | None = None
     ) -> DistributedDataset:
-        """The older name of `distribute_datasets_from_function`."""
+        """Returns what `distribute_datasets_from_function` does; this is its older name."""
         _old_names.warn_of("Strategy.experimental_distribute_datasets_from_function")
         return self.distribute_datasets_from_function(dataset_fn, options)
 
@@ -483,7 +483,7 @@ class Strategy:
 
 
 def _groups(extended: StrategyExtended) -> list[tuple[Device, ...]]:
-    """The logical devices of the replicas of this process."""
+    """Returns the logical devices of the replicas of this process."""
     homes = [resolve(name) for name in extended.worker_devices]
     groups = {group[0]: group for group in groups_of(extended._replica_devices)}
     return [groups.get(home, (home,)) for home in homes]

@@ -13,7 +13,6 @@ from typing import Any, final
 
 import jax
 
-from replicax._src._errors import ReplicaMismatchError
 from replicax._src._typing import Device, PyTree, override
 from replicax._src.cluster import Membership
 from replicax._src.collectives import (
@@ -25,11 +24,11 @@ from replicax._src.collectives import (
     gather_across,
     numbers_everywhere,
     of_first_replica,
-    of_first_worker,
 )
-from replicax._src.context import world
+from replicax._src.context import StrategyLike, StrategyScope, world
 from replicax._src.data.distributed import Exchange, InputLayout, differ, mark_uneven, shapes_of
-from replicax._src.devices import Coworkers, ReplicaDevices, ReplicaMesh, replica_mesh
+from replicax._src.devices import Beginning, Coworkers, ReplicaDevices, ReplicaMesh, replica_mesh
+from replicax._src.strategies._beginnings import ScopeOfWorkers, beginnings_of, mismatch
 from replicax._src.values import (
     DistributedValues,
     PerReplica,
@@ -47,6 +46,10 @@ class SyncGroup(abc.ABC):
     """
 
     first_replica: int
+
+    @abc.abstractmethod
+    def scope(self, strategy: StrategyLike) -> StrategyScope:
+        """Returns a new scope of the strategy."""
 
     @abc.abstractmethod
     def size(self, here: int) -> int:
@@ -101,6 +104,10 @@ class ReplicasHere(SyncGroup):
     """All replicas are of this process."""
 
     first_replica = 0
+
+    @override
+    def scope(self, strategy: StrategyLike) -> StrategyScope:
+        return StrategyScope(strategy)
 
     @override
     def size(self, here: int) -> int:
@@ -165,8 +172,13 @@ class ReplicasOfWorkers(SyncGroup):
         self._mesh = replica_mesh(devices)
         self._membership = membership
         self._patience = patience
+        self._beginnings = beginnings_of(membership)
         self._datasets = itertools.count()
         self.first_replica = self._mesh.first
+
+    @override
+    def scope(self, strategy: StrategyLike) -> StrategyScope:
+        return ScopeOfWorkers(strategy, self._beginnings)
 
     @override
     def size(self, here: int) -> int:
@@ -253,14 +265,23 @@ class ClusterWorkers(Coworkers):
     def __init__(self, membership: Membership, patience: float):
         self._membership = membership
         self._patience = patience
+        self._beginnings = beginnings_of(membership)
 
     @override
     def before_call(self, what: str) -> None:
         self._membership.before_call(what)
 
     @override
-    def value_of_first(self, mesh: ReplicaMesh, value: jax.Array, what: str) -> jax.Array:
-        return of_first_worker(mesh, value, what)
+    def begin_together(self, mesh: ReplicaMesh, beginning: Beginning, what: str) -> None:
+        self._beginnings.add(mesh, beginning, what, self._patience)
+
+    @override
+    def await_beginning(self, beginning: Beginning) -> None:
+        self._beginnings.begin(beginning)
+
+    @override
+    def settle_beginnings(self) -> None:
+        self._beginnings.settle()
 
     @override
     def name_of(self, worker: int) -> str:
@@ -272,14 +293,7 @@ class ClusterWorkers(Coworkers):
         said = [each for each, _ in answers]
         if all(each == what for each in said):
             return all(each == content for _, each in answers)
-        names = self._membership.names
-        listing = "\n".join(f"  {name}: {each}" for name, each in zip(names, said, strict=True))
-        raise ReplicaMismatchError(
-            f"The workers do not do the same thing:\n{listing}\nEvery worker must run the same "
-            "program: make the same variables and call the same functions, with arrays of the same "
-            "shapes, in the same order. Look for an `if` that depends on the worker, on its data "
-            "or on the order of a set."
-        )
+        raise mismatch(self._membership.names, said)
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:

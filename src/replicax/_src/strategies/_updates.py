@@ -71,7 +71,7 @@ def ungrouped(extended: StrategyExtended, merged: PyTree, devices_of_a_copy: int
 
 
 def select_components(index: Any, structure: PyTree) -> PyTree:
-    """One copy's view of `structure`: values and variables alike replaced by their component."""
+    """Returns one copy's view of `structure`: the components of values and variables."""
 
     def pick(leaf: object) -> object:
         if isinstance(leaf, DistributedValues):

@@ -31,6 +31,7 @@ from replicax._src.training._metrics import (
     SparseTopKCategoricalAccuracy as SparseTopKCategoricalAccuracy,
 )
 from replicax._src.training._metrics import Sum as Sum
+from replicax._src.training._metrics import metric_watchers as metric_watchers
 from replicax._src.training._moving_average import (
     ExponentialMovingAverage as ExponentialMovingAverage,
 )

@@ -25,6 +25,9 @@ from replicax._src.variable import (
     copies_differ,
 )
 
+metric_watchers: list[Callable[[Variable], None]] = []
+"""Called with each sum of a metric that is added to: traps look at it."""
+
 
 class Metric:
     """Base of metrics. A subclass makes sums with `add_weight` and defines the other two.
@@ -52,6 +55,8 @@ class Metric:
 
     def _add(self, weight: Variable, amount: jax.Array) -> None:
         """Adds to a sum: this replica's copy, or in cross-replica context the whole."""
+        for watcher in metric_watchers:
+            watcher(weight)
         if copies_differ(weight) and in_cross_replica_context():
             weight.assign(weight.read_value() + amount)
         else:

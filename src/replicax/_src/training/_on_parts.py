@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from replicax._src import _jax_internals
 from replicax._src._typing import Atom
-from replicax._src.collectives import own_part, part_shape, put_together
+from replicax._src.collectives import own_part, part_shape, whole_of_parts
 from replicax._src.devices import REPLICA_AXIS, ReplicaMesh, over_replicas
 
 
@@ -95,7 +95,7 @@ class _Work:
             part = Part(over_replicas(jax.lax.psum, part.value))
         if part.dim == dim:
             return part.value
-        whole = part.value if part.dim is None else put_together(part.value, part.dim)
+        whole = part.value if part.dim is None else whole_of_parts(part.value, part.dim)
         return whole if dim is None else own_part(whole, dim, self._mesh)
 
     def through(self, jaxpr: Any, constants: Sequence[Any], inputs: Sequence[Part]) -> list[Part]:

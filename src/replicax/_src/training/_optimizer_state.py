@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from replicax._src.collectives import put_together
+from replicax._src.collectives import whole_of_parts
 from replicax._src.context import EACH, layout_of_slot, world
 from replicax._src.devices import Layout, token
 from replicax._src.training._on_parts import Part, on_parts
@@ -318,7 +318,7 @@ def _set_part(variable: Variable, value: jax.Array, dim: int | None) -> None:
     if variable.layout.replica_dim is not None:
         world().set_part(variable, value)
     else:
-        set_whole(variable, value if dim is None else put_together(value, dim))
+        set_whole(variable, value if dim is None else whole_of_parts(value, dim))
 
 
 def state_variable(value: object, **kwargs: object) -> Variable:

@@ -93,7 +93,7 @@ class Generator:
         self._state.assign_add(self._draws(delta))
 
     def next_key(self) -> jax.Array:
-        """Returns a key for `jax.random` that nobody has had before, here or on another replica.
+        """Returns a key for `jax.random` that was not drawn before, here or on another replica.
 
         In cross-replica context, one key for all.
         """
@@ -260,7 +260,7 @@ def normal(
     seed: int | None = None,
     name: str | None = None,
 ) -> jax.Array:
-    """Normally distributed numbers of the global generator; each replica draws its own.
+    """Returns normally distributed numbers of the global generator; each replica draws its own.
 
     >>> import replicax as rx
     >>> rx.random.normal([2, 3]).shape
@@ -285,7 +285,7 @@ def truncated_normal(
     seed: int | None = None,
     name: str | None = None,
 ) -> jax.Array:
-    """As `normal`, and none further than two `stddev` from the mean.
+    """Returns numbers as `normal` does, none further than two `stddev` from the mean.
 
     >>> import replicax as rx
     >>> bool((abs(rx.random.truncated_normal([100])) <= 2).all())
@@ -302,7 +302,7 @@ def uniform(
     seed: int | None = None,
     name: str | None = None,
 ) -> jax.Array:
-    """Numbers of the global generator from `minval` to `maxval`, which is excluded.
+    """Returns numbers of the global generator from `minval` to `maxval`, which is excluded.
 
     >>> import replicax as rx
     >>> numbers = rx.random.uniform([100], maxval=3, dtype="int32")
@@ -313,7 +313,7 @@ def uniform(
 
 
 def shuffle(value: ArrayInput, seed: int | None = None, name: str | None = None) -> jax.Array:
-    """The rows of an array in an order that the global generator draws.
+    """Returns the rows of an array in an order that the global generator draws.
 
     >>> import jax.numpy as jnp, replicax as rx
     >>> sorted(rx.random.shuffle(jnp.arange(4)).tolist())

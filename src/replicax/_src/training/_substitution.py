@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from replicax._src import _tree
 from replicax._src._jax_internals import at_level, current_trace, is_checkpointed, staging_trace
 from replicax._src._typing import PyTree, override
-from replicax._src.collectives import put_together
+from replicax._src.collectives import whole_of_parts
 from replicax._src.context import Substitution, world
 from replicax._src.values import array_here
 from replicax._src.variable import Variable, read_storage, root_of
@@ -76,7 +76,7 @@ class GatheredValue:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _whole_of(dim: int, stand_in: jax.Array, part: jax.Array) -> Any:
-    return put_together(part, dim)
+    return whole_of_parts(part, dim)
 
 
 @_whole_of.defjvp

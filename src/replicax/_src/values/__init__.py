@@ -19,6 +19,7 @@ from replicax._src.values._buffers import PartBuffers as PartBuffers
 from replicax._src.values._buffers import ReplicaBuffers as ReplicaBuffers
 from replicax._src.values._buffers import buffers_for as buffers_for
 from replicax._src.values._buffers import drop_gathered as drop_gathered
+from replicax._src.values._buffers import kind_for as kind_for
 from replicax._src.values._distributed import DistributedValues as DistributedValues
 from replicax._src.values._mirrored import Mirrored as Mirrored
 from replicax._src.values._one_of_many import OneOfMany as OneOfMany
@@ -33,4 +34,5 @@ from replicax._src.values._regroup import regroup_traced as regroup_traced
 from replicax._src.values._regroup import released as released
 from replicax._src.values._regroup import select_replica as select_replica
 from replicax._src.values._storage import Storage as Storage
+from replicax._src.values._storage import UnsettledStorage as UnsettledStorage
 from replicax._src.values._traced import TracedBuffers as TracedBuffers

@@ -113,7 +113,7 @@ class ArrayLike:
         )
 
     def numpy(self) -> np.ndarray:
-        """The current value as a NumPy array."""
+        """Returns the current value as a NumPy array."""
         return np.asarray(self._array())
 
     @property

@@ -2,7 +2,7 @@
 
 Those of replicas are kept as single-device arrays, as one assembled array, or as both.
 Eager code asks for components, compiled programs take the assembled form; each is made from the
-other when someone asks, without copying data, and then kept. The value never changes, so that
+other when it is needed, without copying data, and then kept. The value never changes, so that
 threads can share it: an update makes a new one.
 """
 
@@ -57,7 +57,7 @@ class OneBuffer(Storage):
 class ReplicaBuffers(Storage):
     """The components of one value or variable, one on each device of a replica mesh.
 
-    `exclusive` says that nobody else can hold these buffers: a program made them for us, and no
+    `exclusive` says that no other code can hold these buffers: a program made them for us, and no
     component was handed out. Only then may a program be given them to write its results into.
     """
 
@@ -94,6 +94,14 @@ class ReplicaBuffers(Storage):
             found = uncommitted(self.mesh.component(self._assembled, replica_id))
             components[replica_id] = found
         return found
+
+    @property
+    @override
+    def components(self) -> tuple[jax.Array, ...]:
+        if self._components is None:
+            self.exclusive = False  # as above
+            self._components = self.mesh.components(self._assembled)
+        return super().components
 
     @property
     @override
@@ -148,7 +156,7 @@ def drop_gathered() -> None:
 
 @final
 class PartBuffers(Storage):
-    """One array that is cut over the replicas: each has a part, and whoever reads it the whole."""
+    """One array that is cut over the replicas: each has a part, and a read gives the whole."""
 
     __slots__ = ("__weakref__", "_assembled", "_components", "_gathered", "exclusive", "mesh")
 
@@ -214,7 +222,11 @@ class PartBuffers(Storage):
         return PartBuffers(self.mesh, self.mesh.spread(array, layout))
 
 
+def kind_for(layout: Layout) -> type[Storage]:
+    """Returns the class of the storage of a variable that is laid out like this."""
+    return ReplicaBuffers if layout.replica_dim is None else PartBuffers
+
+
 def buffers_for(mesh: ReplicaMesh, layout: Layout, array: jax.Array) -> Storage:
     """Returns the storage of a new variable that is laid out like this."""
-    kind = ReplicaBuffers if layout.replica_dim is None else PartBuffers
-    return kind.holding(mesh, array)
+    return kind_for(layout).holding(mesh, array)

@@ -31,6 +31,6 @@ class OneOfMany(ArrayLike, PerReplica):
 
 
 def per_replica_type(devices: tuple[Device, ...]) -> type[PerReplica]:
-    """The class of values that replicas on these devices have one each of."""
+    """Returns the class of values that replicas on these devices have one each of."""
     is_one_of_many = have_others(devices) and len(devices) == 1
     return OneOfMany if is_one_of_many else PerReplica

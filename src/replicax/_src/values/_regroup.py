@@ -73,7 +73,7 @@ def regroup(
 
 
 def regroup_alone(structure: PyTree) -> Any:
-    """What `regroup` is for the only replica: the copy of a variable becomes the variable."""
+    """Returns what `regroup` does for one replica: copies of variables become variables."""
 
     def merge(leaf: object) -> Any:
         container = _common_container([leaf])
@@ -83,7 +83,7 @@ def regroup_alone(structure: PyTree) -> Any:
 
 
 def as_one_of_many(structure: PyTree) -> Any:
-    """What the only replica of a worker gave, for reductions with the others."""
+    """Returns what the only replica of a worker gave, for reductions with the others."""
 
     def wrap(leaf: object) -> Any:
         container = getattr(leaf, "_distributed_container", None)
@@ -101,7 +101,7 @@ def regroup_traced(
     *,
     is_same: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """What `regroup` is for eager replicas, for the one structure that a trace has for all.
+    """Returns what `regroup` is for eager replicas, for the one structure that a trace has for all.
 
     Args:
       structure: what each replica has.
@@ -124,7 +124,7 @@ def regroup_traced(
 
 
 def released(merged: PyTree, devices: tuple[Device, ...]) -> Any:
-    """The results of eager replicas, free to be mixed with each other.
+    """Returns the results of eager replicas, free to be mixed with each other.
 
     What is whole on all logical devices of a replica is then that of one of them, as it is after a
     compiled run. What is split stays so.
@@ -166,7 +166,7 @@ def _common_container(leaves: Sequence[Any]) -> Any:
 
 
 def select_replica(replica_id: Any, structure: PyTree) -> Any:
-    """The structure that one replica sees: distributed values replaced by its component."""
+    """Returns the structure that one replica sees: distributed values replaced by its component."""
 
     def pick(leaf: object) -> Any:
         if is_distributed_value(leaf):

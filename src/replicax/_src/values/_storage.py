@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar
 
+from replicax._src._typing import override
 from replicax._src.devices import ReplicaMesh
 
 
@@ -13,7 +14,7 @@ class Storage(abc.ABC):
 
     Attributes:
       mesh: the `ReplicaMesh` of the components; None for one array on one device.
-      exclusive: whether nobody else can hold the arrays, so that a program may be given them to
+      exclusive: whether no other code can hold the arrays, so that a program may be given them to
         write its results into.
     """
 
@@ -85,5 +86,42 @@ class Storage(abc.ABC):
         """Returns a storage of the owner's own with the same value."""
         return self
 
+    def arrive(self) -> None:  # noqa: B027 (most have nothing to do)
+        """Waits for other workers, if the value depends on them."""
+
     def leave(self) -> None:  # noqa: B027 (most have nothing to do)
         """Called when the owner has its value elsewhere."""
+
+
+class UnsettledStorage(Storage):
+    """The value of a variable is elsewhere, until somebody asks for it."""
+
+    __slots__ = ()
+    is_settled: ClassVar[bool] = False
+
+    @property
+    @override
+    @abc.abstractmethod
+    def kind(self) -> type[Storage]: ...
+
+    @override
+    @abc.abstractmethod
+    def settled(self) -> Storage: ...
+
+    @override
+    def component(self, replica_id: Any) -> Any:
+        return self.settled().component(replica_id)
+
+    @property
+    @override
+    def copies(self) -> int:
+        return self.kind.holding(self.mesh, None).copies
+
+    @property
+    @override
+    def has_parts_elsewhere(self) -> bool:
+        return self.kind.holding(self.mesh, None).has_parts_elsewhere
+
+    @override
+    def for_host(self) -> Any:
+        return self.settled().for_host()

@@ -118,7 +118,7 @@ class TracedBuffers(Storage):
 
 
 def _as_numbers(fn: Callable[[jax.Array], jax.Array], array: ArrayLike) -> jax.Array:
-    """`fn(array)`; of random keys, with the numbers that they are made of."""
+    """Returns `fn(array)`; of random keys, with the numbers that they are made of."""
     array = jnp.asarray(array)
     if not jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         return fn(array)

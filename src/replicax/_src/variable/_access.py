@@ -118,7 +118,7 @@ def whole_of(variable: Variable) -> jax.Array:
 
 
 def set_whole(variable: Variable, array: jax.Array, exclusive: bool = False) -> None:
-    """Sets all copies; `exclusive` if a program has just made `array`, for nobody else."""
+    """Sets all copies; `exclusive` if a program has just made `array`, and no other code has it."""
     variable._set_whole(array, exclusive)
 
 

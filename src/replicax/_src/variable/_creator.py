@@ -105,7 +105,7 @@ def variable_creator_scope(variable_creator: Creator) -> Generator[None]:
 def initial_array(
     initial_value: PyTree, dtype: DTypeLike | None, shape: object, name: str
 ) -> jax.Array:
-    """The concrete array that a variable starts from."""
+    """Returns the concrete array that a variable starts from."""
     require_threads("rx.Variable")
     if initial_value is None:
         raise ValueError(

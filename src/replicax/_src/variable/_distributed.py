@@ -48,12 +48,12 @@ from replicax._src.values import (
     OneBuffer,
     PerReplica,
     array_here,
-    buffers_for,
     value_of_buffers,
 )
 from replicax._src.variable import _creator, _policy
 from replicax._src.variable._policy import Change, VariableAggregation, VariableSynchronization
 from replicax._src.variable._scatter import Scatter
+from replicax._src.variable._start import Start
 from replicax._src.variable._variable import UPDATING, Variable, changed
 
 _REDUCE_OPS = {
@@ -82,6 +82,10 @@ class ComponentVariable(Variable):
     @property
     def _looks_left(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._container._looks_left
+
+    @override
+    def _catch_up(self) -> None:
+        self._container._catch_up()
 
     @property
     def _template(self) -> Any:
@@ -162,8 +166,10 @@ class DistributedVariable(DistributedValues, Variable):  # pyright: ignore  # bo
     def _start(self, mesh: ReplicaMesh | None, value: jax.Array) -> None:
         assert mesh is not None
         kind = f"{self._synchronization.name}, {self._aggregation.name}"
-        value = mesh.from_first_worker(value, f"variable {self._name!r} ({kind})")
-        self._stored = buffers_for(mesh, self._layout, mesh.spread(value, self._layout))
+        start = Start(mesh, self._layout, value)
+        mesh.begin_together(start, f"variable {self._name!r} ({kind})")
+        self._stored = start.now
+        self._looks_left = 0 if self._stored.is_settled else 1
 
     @property
     def values(self) -> tuple[ComponentVariable, ...]:
@@ -195,17 +201,17 @@ class DistributedVariable(DistributedValues, Variable):  # pyright: ignore  # bo
         return canonical_name(self._placement[0 if index is None else first_of(index)])
 
     def _local_index(self) -> Any:
-        """The copy that code here speaks for, or None where it speaks for all."""
+        """Returns the copy that code here speaks for, or None where it speaks for all."""
         replica_id = replica_id_for(self._strategy)
         return None if replica_id is None else copy_for(replica_id, self._count)
 
     def read_value(self) -> jax.Array:
-        """The current value as an array, which later updates do not change."""
+        """Returns the current value as an array, which later updates do not change."""
         self._require_own_strategy("read_value")
         return super().read_value()
 
     def numpy(self) -> np.ndarray:
-        """The current value as a NumPy array."""
+        """Returns the current value as a NumPy array."""
         self._require_own_strategy("numpy")
         return super().numpy()
 
@@ -306,7 +312,7 @@ def _shown(array: jax.Array) -> Any:
 
 
 def _part_text(index: tuple[slice, ...]) -> str:
-    """Which part of an array: "[0:4, :]"."""
+    """Returns which part of an array: "[0:4, :]"."""
     ends = [("" if i.start is None else i.start, "" if i.stop is None else i.stop) for i in index]
     return "[" + ", ".join(f"{start}:{stop}" for start, stop in ends) + "]"
 

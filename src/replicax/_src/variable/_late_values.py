@@ -26,13 +26,13 @@ class _Asking:
 
 
 def expect_late_value(variable: Any) -> None:
-    """A variable was made while somebody has values to give."""
+    """Called when a variable was made while a checkpoint has values for later ones."""
     if hasattr(variable, "_looks_left"):
         variable._looks_left = _LOOKS
 
 
 def stop_looking(variable: Any) -> None:
-    """Notes that a variable has got its value, so that nobody looks for it again."""
+    """Notes that a variable has got its value, so that it is not looked for again."""
     variable._looks_left = 0
 
 

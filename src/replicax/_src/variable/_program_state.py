@@ -18,15 +18,14 @@ import functools
 import math
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, final
 
 import jax
 import jax.numpy as jnp
 
 from replicax._src._jax_internals import local_shards, uncommitted
 from replicax._src._typing import override
-from replicax._src.context import ReplicaId
-from replicax._src.values import Storage
+from replicax._src.values import Storage, UnsettledStorage
 
 if TYPE_CHECKING:
     from replicax._src.variable._variable import Variable
@@ -67,19 +66,19 @@ class ProgramState:
         self._outside = set(range(len(self._variables)))  # those whose value is not in `arrays`
 
     def variables(self) -> list[Any]:
-        """The variables; they must exist."""
+        """Returns the variables; they must exist."""
         found = [variable() for variable in self._variables]
         if any(variable is None for variable in found):
             raise VariableGone
         return found
 
     def take(self, owner: object) -> list[Any]:
-        """The values, which the program may write its results into, until `put` or `give_back`."""
+        """Returns the values. The program may write into them until `put` or `give_back`."""
         if self._owner is not None:
             raise RuntimeError(_INTERRUPTED)
         self._owner = owner  # first: from here on no signal handler takes a value away
         shared = [index for index in tuple(self._outside) if not self._fetch(index)]
-        if shared:  # someone else may hold these, and must be able to use them afterwards
+        if shared:  # other code may hold these, and must be able to use them afterwards
             self._require_undeleted(shared)
             self._copy(shared)
         return self.arrays
@@ -97,7 +96,7 @@ class ProgramState:
         """Puts copies in place of values.
 
         Many bytes are copied in portions: the variables have the copies at once, so that values
-        which nobody else holds are freed before the next portion. Else the first step of training
+        which no other code holds are freed before the next portion. Else the first step of training
         would have all of its state twice.
         """
         portions = _portions(indices, self.arrays)
@@ -159,7 +158,7 @@ class ProgramState:
         return type(stored) is StateSlot and stored._state is self
 
     def lost(self) -> list[str]:
-        """The names of the variables whose values a program took, and then failed."""
+        """Returns the names of the variables whose values a program took, and then failed."""
         pairs = zip(self._variables, self.arrays, strict=True)
         found = [(variable(), array) for variable, array in pairs if array is not None]
         return [each.name for each, array in found if each is not None and array.is_deleted()]
@@ -175,7 +174,7 @@ class ProgramState:
         return self.arrays[index]
 
     def look(self, index: int) -> jax.ShapeDtypeStruct:
-        """The shape and dtype of a variable."""
+        """Returns the shape and dtype of a variable."""
         return self._looks[index]
 
 
@@ -186,11 +185,10 @@ def _forget(state: weakref.ReferenceType[ProgramState], index: int, _: object) -
 
 
 @final
-class StateSlot(Storage):
+class StateSlot(UnsettledStorage):
     """The storage of a variable whose value is among the results of a program."""
 
     __slots__ = ("_index", "_kind", "_state", "mesh")
-    is_settled: ClassVar[bool] = False
     exclusive = True
 
     def __init__(self, state: ProgramState, index: int, before: Storage):
@@ -210,10 +208,6 @@ class StateSlot(Storage):
     def kind(self) -> type[Storage]:
         return self._kind
 
-    @override
-    def component(self, replica_id: ReplicaId) -> Any:
-        return self.settled().component(replica_id)
-
     @property
     @override
     def assembled(self) -> Any:
@@ -228,20 +222,6 @@ class StateSlot(Storage):
     @override
     def look(self) -> jax.ShapeDtypeStruct:
         return self._state.look(self._index)
-
-    @property
-    @override
-    def copies(self) -> int:
-        return self._kind.holding(self.mesh, None).copies
-
-    @property
-    @override
-    def has_parts_elsewhere(self) -> bool:
-        return self._kind.holding(self.mesh, None).has_parts_elsewhere
-
-    @override
-    def for_host(self) -> Any:
-        return self.settled().for_host()
 
     @override
     def settled(self) -> Storage:

@@ -164,7 +164,7 @@ class Scattering:
         return self._scatter_nd(Scatter.UPDATE, jnp.stack([*grid, indices], axis=-1), values)
 
     def sparse_read(self, indices: ArrayInput, name: str | None = None) -> jax.Array:
-        """The rows with these numbers."""
+        """Returns the rows with these numbers."""
         return self.gather_nd(_integers(indices, "sparse_read")[..., None])
 
     # Items.
@@ -200,7 +200,7 @@ class Scattering:
         return self._scatter_nd(Scatter.MAX, indices, updates)
 
     def gather_nd(self, indices: ArrayInput, name: str | None = None) -> jax.Array:
-        """What is at these indices, which are along the last dimension of `indices`."""
+        """Returns what is at these indices, which are along the last dimension of `indices`."""
         places = _integers(indices, "gather_nd")
         self._check_places(places, "gather_nd")
         return self.value()[tuple(jnp.moveaxis(places, -1, 0))]

@@ -185,7 +185,7 @@ def _is_variable(value: object) -> bool:
 
 
 def _keys(node: object, count: int) -> Sequence[str]:
-    """What the children of a node are called in it."""
+    """Returns what the children of a node are called in it."""
     if isinstance(node, dict) and type(node) is dict:
         return [str(key) for key in node]
     paths = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda part: part is not node)[0]

@@ -83,7 +83,7 @@ class _VariableMeta(type):
 
 
 def _bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `rx.Variable` by name, and the checks that need no strategy."""
+    """Returns the arguments of `rx.Variable` by name, after the checks that need no strategy."""
     arguments = _signature().bind(None, *args, **kwargs).arguments
     arguments.pop("self")
     _creator.require_meaning(arguments)
@@ -146,7 +146,7 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         return None
 
     _layout: Layout = PLAIN
-    _looks_left: int = 0  # how often a checkpoint may still be asked for its value
+    _looks_left: int = 0  # how often others may still have to be asked for its first value
     _stored: Any  # the `Storage`; `_buffers` also sees what a compiled function did
 
     def __init__(
@@ -259,7 +259,8 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         return world().read(self)
 
     def _catch_up(self) -> None:
-        """Takes over the value that a checkpoint may have for this variable."""
+        """Takes over the value that the first worker, or a checkpoint, may have for it."""
+        self._stored.arrive()  # not under the lock
         with UPDATING:
             _late_values.take_over(self)
 
@@ -325,7 +326,7 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         world().assign(self, how, self._coerced(how, value))
 
     def _coerced(self, how: Change, value: object) -> Any:
-        """`value` as an array of this variable's shape and dtype; `Mirrored` values stay so."""
+        """Returns `value` with this variable's shape and dtype; `Mirrored` values stay so."""
         if isinstance(value, PerReplica):
             context = get_replica_context() if has_strategy() else None
             here = len(replica_devices_of(context.strategy)) if context is not None else 0
@@ -348,7 +349,7 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
 
     @override
     def _converted(self, how: Change | Scatter, value: object) -> jax.Array:
-        """`value` as an array of this variable's dtype."""
+        """Returns `value` as an array of this variable's dtype."""
         try:
             wanted = None
             value = array_here(value)
@@ -431,11 +432,11 @@ class Variable(ArrayLike, Scattering, metaclass=_VariableMeta):
         return self._buffers.assembled
 
     def _set_whole(self, array: jax.Array, exclusive: bool = False) -> None:
-        """Sets all copies; `exclusive` if a program has just made `array`, for nobody else."""
+        """Sets all copies; `exclusive` if a program made `array`, and no other code has it."""
         self._set(OneBuffer(put(array, self._device), exclusive))
 
     def _laid_out(self, value: jax.Array | Mirrored) -> jax.Array:
-        """A value that is the same on all replicas, laid out as `_whole` is."""
+        """Returns a value that is the same on all replicas, laid out as `_whole` is."""
         return put(array_here(value), self._device)
 
     # Python's own protocols.

@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import jax
@@ -89,18 +88,13 @@ class Profile:
             self._whole.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._entered = False
         whole, self._whole = self._whole, None
         if whole is not None:
             if error is None:
                 _wait_for_devices()
-            whole.__exit__(kind, error, traceback)
+            whole.__exit__(kind, error, trace)
         self._stop(wait=error is None)
         if error is None and self._writes and self.folder is None:
             print(
@@ -211,7 +205,7 @@ def _folders_below(logdir: Path) -> set[Path]:
 
 
 def _wait_for_devices() -> None:
-    """Waits for everything that has been asked of the devices and that somebody still holds."""
+    """Waits for everything that has been asked of the devices and that is still referenced."""
     for array in jax.live_arrays():
         with contextlib.suppress(RuntimeError):  # failed or donated meanwhile: not our business
             array.block_until_ready()

@@ -1,7 +1,7 @@
 """`SummaryWriter`: where summaries go; which writer is the default one, and whether it records.
 
 Names and meaning are those of `tf.summary`. Default writer, step and condition are context
-variables, so that replica threads have those of whoever called `strategy.run`.
+variables, so that replica threads have those of the caller of `strategy.run`.
 
 The file is written by tensorboardX, which needs no TensorFlow. Of it, only what encodes summaries
 and writes records is used: its own `SummaryWriter` writes in a thread behind a queue, and its
@@ -92,7 +92,7 @@ class SummaryWriter:
 
     @contextlib.contextmanager
     def as_default(self, step: SupportsInt | None = None) -> Iterator[SummaryWriter]:
-        """Inside, summaries go to this writer, with this step unless they name another.
+        """Context manager: summaries go to this writer, with this step unless they name another.
 
         Args:
           step: a number, or a variable, which is read for each summary.
@@ -204,7 +204,7 @@ def create_file_writer(
     filename_suffix: str | None = None,
     name: str | None = None,
 ) -> SummaryWriter:
-    """Makes a writer of summaries into a folder, which TensorBoard shows.
+    """Returns a writer of summaries into a folder, which TensorBoard shows.
 
     Needs the package tensorboardX: `pip install "replicax[tensorboard]"`.
 
@@ -252,13 +252,13 @@ def create_file_writer(
 
 
 def create_noop_writer() -> SummaryWriter:
-    """Makes a writer that writes nothing, for where a program must have one."""
+    """Returns a writer that writes nothing, for where a program must have one."""
     return SummaryWriter(None, 0, 0, "")
 
 
 @contextlib.contextmanager
 def record_if(condition: bool | Callable[[], Any]) -> Iterator[None]:
-    """Inside, summaries are written only if `condition` is true, or returns true when it is called.
+    """Context manager: summaries are written only if `condition` is true, or returns true.
 
     >>> import replicax as rx
     >>> with rx.summary.record_if(False):

@@ -21,11 +21,11 @@ import ml_dtypes
 import numpy as np
 
 from replicax._src._arrays import STRING
-from replicax._src.checkpoints._manifest import checksum_of
+from replicax._src._checksums import checksum_of, masked
 from replicax._src.checkpoints._problems import CheckpointNotFoundError, DamagedCheckpointError
 from replicax._src.checkpoints.foreign._messages import parsed
 from replicax._src.checkpoints.foreign._slices import Part, overlap, part_of
-from replicax._src.checkpoints.foreign._table import TableError, masked, read_table, read_varint
+from replicax._src.checkpoints.foreign._table import TableError, read_table, read_varint
 
 INDEX = ".index"
 NO_ARRAY = "no array"  # for a dtype

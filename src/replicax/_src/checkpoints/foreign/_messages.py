@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from replicax._src._protobuf import Messages
+from replicax._src._protobuf import Messages, decode_error
 
 _TABLE: dict[str, list[tuple[str, int, str]]] = {
     # The index: what all of it is like, and each tensor.
@@ -51,11 +51,5 @@ def parsed(kind: str, content: bytes) -> Any:
     """Returns a message; `ValueError` if the bytes are none."""
     try:
         return _MESSAGES.classes[kind].FromString(content)
-    except _decode_error() as error:
+    except decode_error() as error:
         raise ValueError(f"it holds no {kind}: {error}") from None
-
-
-def _decode_error() -> type[Exception]:
-    from google.protobuf.message import DecodeError
-
-    return DecodeError

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from replicax._src._typing import override
-from replicax._src.checkpoints._graph import Kind, Node
+from replicax._src.checkpoints._graph import GraphNode, Kind
 from replicax._src.checkpoints._problems import DamagedCheckpointError
 from replicax._src.checkpoints._saved import Saved
 from replicax._src.checkpoints.foreign._bundle import Bundle
@@ -48,7 +48,7 @@ class SavedBundle(Saved):
         return _Values(self.bundle, names)
 
     @override
-    def named(self, node: Node) -> int | None:
+    def named(self, node: GraphNode) -> int | None:
         """Finds variables by their names in checkpoints that have nothing else (TensorFlow 1)."""
         if self._has_objects:
             return None

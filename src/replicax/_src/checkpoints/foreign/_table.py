@@ -10,24 +10,18 @@ import struct
 from collections.abc import Iterator
 from typing import final
 
-from replicax._src.checkpoints._manifest import checksum_of
+from replicax._src._checksums import checksum_of, masked
 
 _FOOTER = 48  # bytes: two handles with padding, and the mark
 _MARK = 0xDB4775248B80FB57
 _TRAILER = 5  # bytes after a block: how it is compressed, and its checksum
 _PLAIN = 0
-_MASK = 0xA282EAD8
 _MOST_KEYS = 64  # times the bytes of a table: one key in 16 is written whole
 
 
 @final
 class TableError(ValueError):
     """A table is not what was once written; the text says where."""
-
-
-def masked(checksum: int) -> int:
-    """Returns a checksum as TensorFlow writes it."""
-    return ((checksum >> 15 | checksum << 17) + _MASK) & 0xFFFFFFFF
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:

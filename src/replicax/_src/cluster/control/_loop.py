@@ -45,7 +45,7 @@ _FOR_EACH_PEER = 512
 
 @final
 class Connection(asyncio.Protocol):
-    """One peer of a `MessageLoop`. `data` is for whoever runs the loop. Used in its thread only."""
+    """One peer of a `MessageLoop`. `data` is for the owner of the loop. Used in its thread only."""
 
     def __init__(self, loop: MessageLoop, sock: socket.socket, peer: str) -> None:
         self.peer = peer
@@ -211,7 +211,7 @@ class MessageLoop:
         return self._thread.loop.call_later(seconds, function)
 
     def expect_nobody(self) -> None:
-        """Takes its time from now on for whoever connects: all peers are here."""
+        """Accepts connections more slowly from now on: all peers are here."""
         self._nobody_expected = True
 
     def drain(self, timeout: float) -> bool:

@@ -94,7 +94,7 @@ class ControlServer:
     # For its owner, in any thread.
 
     def start(self) -> None:
-        """Listens and serves; OSError if the port cannot be had."""
+        """Listens and serves; OSError if the port is not free."""
         loop = MessageLoop(
             self._host,
             self._port,

@@ -39,7 +39,7 @@ def bind(host: str, port: int) -> socket.socket:
 
     Raises:
       NotThisMachine: `host` is no address of this machine, or cannot be resolved.
-      OSError: The port cannot be had.
+      OSError: The port is not free.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -23,7 +23,7 @@ def format_master_url(master: str, rpc_layer: str | None = None) -> str:
 
 
 class Place(NamedTuple):
-    """What a source says of this process, where nobody has set it; None: it does not say."""
+    """What a source says of this process, where it was not set; None: it does not say."""
 
     task_type: str | None = None
     task_id: int | None = None
@@ -137,7 +137,7 @@ class ClusterResolver(abc.ABC):
         return type(self).__name__
 
     def _place(self) -> Place:
-        """Returns what the source says of this process; asked for what nobody has set."""
+        """Returns what the source says of this process; asked for what was not set."""
         return Place()
 
     def _known_accelerators(self) -> dict[str, int] | None:

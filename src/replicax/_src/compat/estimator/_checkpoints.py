@@ -6,7 +6,6 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self, final
 
 import numpy as np
@@ -151,10 +150,5 @@ class Saver:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._manager.__exit__(kind, error, trace)

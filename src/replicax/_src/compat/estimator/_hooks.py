@@ -64,7 +64,7 @@ class CheckpointSaverListener:
         """Called before each save."""
 
     def after_save(self, session: None, global_step_value: int) -> bool | None:
-        """Called when the checkpoint is on the disk. True ends the training."""
+        """Called when the checkpoint is on the disk. Returns True to end the training."""
 
     def end(self, session: None, global_step_value: int) -> None:
         """Called once, after the last save."""

@@ -126,7 +126,7 @@ class DistributedDataset(Distributed):
         raise NotImplementedError
 
     def reduce(self, initial_state: PyTree, reduce_func: Callable[[Any, Any], Any]) -> Any:
-        """Calls `state = reduce_func(state, element)` for each element; returns the last state.
+        """Calls `state = reduce_func(state, element)` for each element. Returns the last state.
 
         Args:
           initial_state: the state before the first element.

@@ -36,7 +36,7 @@ class Stream(PythonIterator):
 
     @property
     @override
-    def label(self) -> str:  # type: ignore[override]
+    def label(self) -> str:
         return self.source
 
     @override

@@ -28,13 +28,6 @@ def join() -> None:
             "objects do not follow strategies of replicax. Unset it."
         )
         return
-    try:
-        from replicax._src.integrations.keras._hooks import install
+    from replicax._src.integrations.keras._hooks import install
 
-        install()
-    except (ImportError, AttributeError) as error:
-        warn(
-            f"Keras {keras.__version__} is not built as replicax knows it ({error}), so that Keras "
-            "objects do not follow strategies. Install the one that is known: pip install "
-            '"replicax[keras]".'
-        )
+    install()

@@ -144,17 +144,8 @@ def joined(strategy: Strategy, value: PyTree) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-@final
-class DatasetAdapter(DataAdapter):
-    """Lets Keras read a data set of ours, distributed or not."""
-
-    def __init__(self, dataset: rx.data.Dataset | rx.distribute.DistributedDataset):
-        self._dataset = dataset
-
-    @override
-    def get_numpy_iterator(self) -> Iterator[Any]:
-        """Of a distributed one not NumPy's arrays, but per-replica values: `Sharing` knows them."""
-        return iter(self._dataset)
+class BatchesAdapter(DataAdapter):
+    """Lets Keras read batches of which it knows nothing before; subclasses have an iterator."""
 
     @override
     def get_jax_iterator(self) -> Iterator[Any]:
@@ -163,10 +154,7 @@ class DatasetAdapter(DataAdapter):
     @property
     @override
     def num_batches(self) -> int | None:
-        try:
-            return len(self._dataset)
-        except TypeError:  # not known before it was read
-            return None
+        return None
 
     @property
     @override
@@ -182,6 +170,27 @@ class DatasetAdapter(DataAdapter):
     @override
     def partial_batch_size(self) -> int | None:
         return None
+
+
+@final
+class DatasetAdapter(BatchesAdapter):
+    """Lets Keras read a data set of ours, distributed or not."""
+
+    def __init__(self, dataset: rx.data.Dataset | rx.distribute.DistributedDataset):
+        self._dataset = dataset
+
+    @override
+    def get_numpy_iterator(self) -> Iterator[Any]:
+        """Of a distributed one not NumPy's arrays, but per-replica values: `Sharing` knows them."""
+        return iter(self._dataset)
+
+    @property
+    @override
+    def num_batches(self) -> int | None:
+        try:
+            return len(self._dataset)
+        except TypeError:  # not known before it was read
+            return None
 
 
 def has_ours(arguments: Iterable[object]) -> bool:

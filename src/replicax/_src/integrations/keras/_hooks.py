@@ -53,7 +53,9 @@ from replicax._src.functions import NotOneProgram
 from replicax._src.integrations.keras import (
     _batches,
     _checkpoints,
+    _on_servers,
     _reduction,
+    _scheduled_steps,
     _steps,
     _tensorboard,
     _variables,
@@ -80,6 +82,7 @@ def install() -> None:
         setattr(owner, name, value)
     model_fn_scopes.append(_variables.around_model_fn)
     _checkpoints.install()
+    _on_servers.install()
 
 
 _changes: list[tuple[Any, str, Any]] = []  # owner, attribute, new value
@@ -260,9 +263,16 @@ def _hook_reductions() -> None:
         # Replicas make the same update: what they keep for it is the same on all.
         if has_strategy() and aggregation in (None, "none"):
             aggregation = "only_first_replica"
-        return original(optimizer, shape, initializer, dtype, aggregation, **kwargs)
+        with _on_servers.on_all_servers():  # or with that which it belongs to
+            return original(optimizer, shape, initializer, dtype, aggregation, **kwargs)
 
+    def init(original: Original, optimizer: BaseOptimizer, *args: object, **kwargs: object) -> None:
+        with _on_servers.on_all_servers():
+            original(optimizer, *args, **kwargs)
+
+    _around(BaseOptimizer, "__init__", init)
     _around(BaseOptimizer, "add_variable", add_variable)
+    _around(BaseOptimizer, "add_variable_from_reference", _on_servers.with_its_variable)
     _around(BaseOptimizer, "apply_gradients", apply_gradients)
     for kind in (BaseOptimizer, LossScaleOptimizer):
         _around(kind, "apply", _reduction.apply)
@@ -398,6 +408,9 @@ def _with_our_data(original: Original, model: Model, *args: object, **kwargs: ob
         raise TypeError(f"{original.__qualname__}() {error}") from None
     del given["self"]
     given.update(given.pop("kwargs", {}))
+    if strategy is not None and _on_servers.is_on_servers(strategy):
+        given = _scheduled_steps.readable(model, strategy, given, original.__name__)
+        return _in_own_strategy(original, model, **given)
     given = _batches.readable(given, strategy)
     if strategy is None:
         return _in_own_strategy(original, model, **given)
@@ -418,6 +431,8 @@ def _make(
     if strategy is None:
         return original(model, force)
     if force or getattr(model, name) is None:
+        if _on_servers.is_on_servers(strategy):
+            function = _steps.scheduled_function(name)
         setattr(model, name, function(model, strategy))
     return getattr(model, name)
 
@@ -433,8 +448,13 @@ def _jax_state(
 
 def _jax_state_sync(original: Original, model: Model) -> None:
     """Keras is about to look at the variables of a model that was trained."""
-    original(model)
     strategy = strategy_of(model)
+    if _on_servers.is_on_servers(strategy):
+        if sys.exc_info()[1] is _running.handled:  # no error is on its way out
+            _scheduled_steps.join(model)
+        original(model)
+        return
+    original(model)
     if strategy is not None and not _fails_alone(strategy):
         _steps.settle(model)
 
@@ -451,6 +471,8 @@ def _fails_alone(strategy: Strategy) -> bool:
 def _iterator(original: Original, epoch_iterator: JAXEpochIterator) -> Any:
     if _running.strategy is None:
         return original(epoch_iterator)
+    if _on_servers.is_on_servers(_running.strategy):
+        return epoch_iterator.data_adapter.get_numpy_iterator()
     sharing = _batches.Sharing(_running.strategy)
     return sharing.all_of(epoch_iterator.data_adapter.get_numpy_iterator())
 

@@ -1,6 +1,6 @@
 """A callback that records the steps of `fit`, so that each of the last ones can be run again.
 
-Between two steps `fit` and other callbacks change state: metrics begin anew, learning rates follow
+Between two steps `fit` and other callbacks change state: metrics start again, learning rates follow
 a plan. So there is a checkpoint before the first step of each epoch, when all of that is done.
 """
 

@@ -85,6 +85,8 @@ class _State(threading.local):
 
 
 _state = _State()
+# Each is given what `apply` is, and returns whether the update is made elsewhere.
+updates_elsewhere: list[Callable[[BaseOptimizer, Sequence[Any], Sequence[Any] | None], bool]] = []
 Original = Callable[..., Any]  # a function of Keras that one of ours is called in place of
 
 
@@ -133,6 +135,9 @@ def apply(
     trainable_variables: Sequence[JaxVariable] | None = None,
 ) -> None:
     """Does what `optimizer.apply` does; in a replica, the same update on every replica."""
+    for elsewhere in updates_elsewhere:
+        if elsewhere(optimizer, grads, trainable_variables):
+            return
     variables = trainable_variables
     context = get_replica_context()
     kept = variables if variables is not None else optimizer._trainable_variables or ()

@@ -18,6 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from keras.src import backend, tree
 from keras.src.backend.jax.core import JaxVariable
+from keras.src.backend.jax.trainer import JAXTrainer
 from keras.src.models.model import Model
 
 import replicax as rx
@@ -25,7 +26,7 @@ from replicax._src import _tree
 from replicax._src._typing import PyTree
 from replicax._src.context import current_replica, has_strategy
 from replicax._src.functions import Function
-from replicax._src.integrations.keras import _reduction
+from replicax._src.integrations.keras import _on_servers, _reduction, _scheduled_steps
 from replicax._src.integrations.keras._batches import OnReplicas, Sharing, joined
 from replicax._src.integrations.keras._reduction import Share
 from replicax._src.integrations.keras._variables import (
@@ -104,6 +105,20 @@ def _with_logs(model: Model, strategy: Strategy, name: str) -> StepFunction:
     several = _several(model, step, lambda logs: logs[-1])
     several.compiled = compiled  # for who records it
     return several
+
+
+def scheduled_function(name: str) -> Callable[[Model, Strategy], Any]:
+    """Returns what makes `train_function` and the like where steps are functions on workers."""
+    step_name = name.replace("function", "step")
+
+    def make(model: Model, strategy: Strategy) -> Any:
+        groups = [model.variables] if name == "predict_function" else _groups(model, step_name)
+        _require_replicated(model, strategy, [v for group in groups for v in group])
+        step = getattr(model, step_name)
+        is_own = getattr(type(model), step_name) is getattr(JAXTrainer, step_name)
+        return _scheduled_steps.function(model, strategy, step_name, _takes_state(step), is_own)
+
+    return make
 
 
 def settle(model: Model) -> None:
@@ -198,6 +213,8 @@ def of_either_kind(original: Callable[..., Any], model: Model, *args: PyTree) ->
     if len(args) != 1 or not has_strategy():
         return original(model, *args)
     [data] = args
+    if _on_servers.is_on_worker():
+        return _scheduled_steps.STEPS[original.__name__](model, data)
     share = Share(_rows_of(data))
     return _with_state(model, original.__name__, functools.partial(original, model), data, share)
 

@@ -111,18 +111,42 @@ class Replicated:
         return self._maybe_autocast(self._value if found is None else found)  # pyright: ignore
 
     def _direct_assign(self, value: ArrayLike) -> None:
-        _assigned.ids.add(id(self))
+        self._note()
         self._in_strategy.assign(value)
+
+    def _note(self) -> None:
+        """Takes note that it is assigned."""
+        _assigned.ids.add(id(self))
+
+    def _joined(self) -> None:
+        """Called when it has its Variable."""
 
     def set_on_replica(self, value: ArrayLike) -> None:
         """In replica context: sets this replica's copy, as it is."""
-        _assigned.ids.add(id(self))
+        self._note()
         copy_here(self._in_strategy).assign(value)
 
 
+# By the classes of the strategy's variables, what else than `Replicated` those of Keras become.
+kinds: dict[type, type[Replicated]] = {}
+
+
+def of_strategy(variable: Any, own: rx.Variable) -> Any:
+    """Returns a Keras variable, which becomes one that keeps its value in a Variable."""
+    variable.__class__ = _replicated_kind(type(variable), kinds.get(type(own), Replicated))
+    variable._in_strategy = own
+    variable._joined()
+    return variable
+
+
+def kind_in_keras(kind: type) -> type:
+    """Returns the class that a variable had before."""
+    return kind.__bases__[1]
+
+
 @functools.cache
-def _replicated_kind(kind: type) -> type:
-    made = type(kind.__name__, (Replicated, kind), {"__module__": kind.__module__})
+def _replicated_kind(kind: type, ours: type[Replicated]) -> type:
+    made = type(kind.__name__, (ours, kind), {"__module__": kind.__module__})
     # As of an rx.Variable, functions of JAX see its value: jnp.sum(layer.kernel).
     jax.tree_util.register_pytree_node(
         made, lambda variable: ((variable.value,), None), lambda _, children: children[0]
@@ -143,8 +167,7 @@ def replicate(variable: JaxVariable, value: jax.Array) -> None:
         aggregation=aggregation,
     )
     vars(variable).pop("_value", None)
-    variable.__class__ = _replicated_kind(type(variable))
-    variable._in_strategy = made  # pyright: ignore
+    of_strategy(variable, made)
 
 
 def can_join(variable: JaxVariable) -> bool:

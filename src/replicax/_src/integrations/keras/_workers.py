@@ -53,7 +53,7 @@ def agree_on_chance(strategy: Strategy) -> None:
 
 
 def said_by_all(exchange: Exchange, word: object, wanted: str) -> Sequence[Any]:
-    """Returns what all workers say. `wanted`: what cannot be had if one of them has given up."""
+    """Returns what all workers say. `wanted`: what is not possible if one of them has given up."""
     said = exchange(word)
     if said is None:
         raise WorkerLostError(

@@ -1,0 +1,172 @@
+"""The small reductions of a traced program that need not wait for each other become one.
+
+Gradients meet in the optimizer, a loss after it, metrics where they are updated. Each meeting is a
+reduction of its own, and on small steps what counts is how many there are. Which of them depend on
+others can be seen in the finished program.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, JaxprEqn
+
+from replicax._src import _jax_internals
+from replicax._src.collectives import DEFAULT_BYTES_PER_PACK
+from replicax._src.devices import REPLICA_AXIS, Packing
+
+
+def join_reductions(program: ClosedJaxpr, packing: Packing) -> ClosedJaxpr:
+    """Returns a program that gives the same, bit for bit, in fewer collectives.
+
+    Args:
+      program: of each replica, with `psum` over the replicas where they meet.
+      packing: what is worth sending together.
+    """
+    jaxpr = program.jaxpr
+    parts = _Parts(jaxpr.eqns)
+    sums = [each for each in jaxpr.eqns if _is_sum(each) and parts.are_small(each, packing)]
+    if len(sums) < 2 or any(map(_jax_internals.has_side_effects, jaxpr.eqns)):
+        return program
+    rounds = _rounds(jaxpr.eqns, sums)
+    groups: list[list[JaxprEqn]] = []
+    for alike in _by_round_and_dtype(sums, rounds):
+        groups += _groups(alike, parts, packing)
+    joint = {id(each): group for group in groups if len(group) > 1 for each in group}
+    if not joint:
+        return program
+    operations: list[JaxprEqn] = []
+    for each in sorted(jaxpr.eqns, key=lambda each: (rounds[id(each)], id(each) in joint)):
+        group = joint.get(id(each))
+        if group is None:
+            operations.append(each)
+        elif each is group[0]:
+            operations += _joined(group, parts)
+    needed = parts.without_unused(operations, jaxpr.outvars)
+    return ClosedJaxpr(jaxpr.replace(eqns=needed), program.consts)
+
+
+def _is_sum(operation: JaxprEqn) -> bool:
+    parameters = operation.params
+    return (
+        operation.primitive.name == "psum"
+        and parameters["axes"] == (REPLICA_AXIS,)
+        and parameters.get("axis_index_groups") is None
+        and len(operation.invars) == 1
+        and not hasattr(operation.invars[0], "val")  # a number of the program's own
+    )
+
+
+def _bytes(atom: Any) -> int:
+    return math.prod(atom.aval.shape) * atom.aval.dtype.itemsize
+
+
+def _rounds(operations: Sequence[JaxprEqn], sums: Sequence[JaxprEqn]) -> dict[int, int]:
+    """For each operation, how many of the reductions there are on the longest way to it."""
+    counted = {id(each) for each in sums}
+    before: dict[Any, int] = {}
+    found: dict[int, int] = {}
+    for each in operations:
+        given = [before.get(atom, 0) for atom in each.invars if not hasattr(atom, "val")]
+        found[id(each)] = latest = max(given, default=0)
+        latest += id(each) in counted
+        for variable in each.outvars if latest else ():
+            before[variable] = latest
+    return found
+
+
+def _by_round_and_dtype(
+    sums: Sequence[JaxprEqn], rounds: dict[int, int]
+) -> Iterator[list[JaxprEqn]]:
+    alike: dict[Any, list[JaxprEqn]] = {}
+    for each in sums:
+        operand: Any = each.invars[0]
+        alike.setdefault((rounds[id(each)], operand.aval.dtype), []).append(each)
+    yield from alike.values()
+
+
+class _Parts:
+    """What reductions are of: the tensors of a pack, or one tensor."""
+
+    def __init__(self, operations: Sequence[JaxprEqn]):
+        packs: list[Any] = [each for each in operations if each.primitive.name == "concatenate"]
+        self._packs = {
+            each.outvars[0]: each.invars for each in packs if each.outvars[0].aval.ndim == 1
+        }
+
+    def of(self, operation: JaxprEqn) -> Sequence[Any]:
+        operand: Any = operation.invars[0]
+        return self._packs.get(operand, (operand,))
+
+    def are_small(self, operation: JaxprEqn, packing: Packing) -> bool:
+        """Whether each of them would be packed."""
+        return all(0 < _bytes(part) < packing.alone_from_bytes for part in self.of(operation))
+
+    def without_unused(
+        self, operations: Sequence[JaxprEqn], results: Sequence[Any]
+    ) -> list[JaxprEqn]:
+        """Leaves out packs that nothing takes any more, and that are no results."""
+        taken = [*(atom for each in operations for atom in each.invars), *results]
+        used = {atom for atom in taken if not hasattr(atom, "val")}
+        return [each for each in operations if self._is_used(each.outvars[0], used)]
+
+    def _is_used(self, variable: Any, used: set[Any]) -> bool:
+        return variable in used or variable not in self._packs
+
+
+def _groups(sums: Sequence[JaxprEqn], parts: _Parts, packing: Packing) -> Iterator[list[JaxprEqn]]:
+    """Fills one pack after the other, within the limits that packs have anyway."""
+    group: list[JaxprEqn] = []
+    sizes: collections.Counter[Any] = collections.Counter()
+    total = 0
+    for each in sums:
+        own = collections.Counter(part.aval.size for part in parts.of(each))
+        both = sizes + own
+        too_many = packing.most_alike is not None and max(both.values()) > packing.most_alike
+        if group and (too_many or total + _bytes(each.invars[0]) > DEFAULT_BYTES_PER_PACK):
+            yield group
+            group, both, total = [], own, 0
+        group.append(each)
+        sizes, total = both, total + _bytes(each.invars[0])
+    yield group
+
+
+def _joined(sums: Sequence[JaxprEqn], parts: _Parts) -> Iterator[JaxprEqn]:
+    """The operations of one reduction in place of those of several."""
+    given = [part for each in sums for part in parts.of(each)]
+    packed = jax.make_jaxpr(_packed)([part.aval for part in given]).jaxpr
+    yield from _with_inputs(packed, given)
+    total = packed.outvars[0]
+    first = sums[0]
+    wholes: list[Any] = [each.outvars[0] for each in sums]
+    split = jax.make_jaxpr(lambda pack: _split(pack, [each.aval.shape for each in wholes]))(
+        total.aval
+    ).jaxpr
+    (summed,) = split.invars
+    yield first.replace(invars=[total], outvars=[summed])
+    names = dict(zip(split.outvars, wholes, strict=True))
+    for each in split.eqns:
+        yield each.replace(outvars=[names.get(variable, variable) for variable in each.outvars])
+
+
+def _with_inputs(program: Any, given: Sequence[Any]) -> Iterator[JaxprEqn]:
+    names = dict(zip(program.invars, given, strict=True))
+    for each in program.eqns:
+        yield each.replace(
+            invars=[atom if hasattr(atom, "val") else names.get(atom, atom) for atom in each.invars]
+        )
+
+
+def _packed(arrays: list[jax.Array]) -> jax.Array:
+    return jax.lax.concatenate([array.reshape(-1) for array in arrays], 0)
+
+
+def _split(pack: jax.Array, shapes: Sequence[tuple[int, ...]]) -> list[jax.Array]:
+    sizes = [math.prod(shape) for shape in shapes]
+    return [
+        part.reshape(shape) for part, shape in zip(jax.lax.split(pack, sizes), shapes, strict=True)
+    ]

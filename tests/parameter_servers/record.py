@@ -1,0 +1,329 @@
+"""Records what TensorFlow's own strategy does, in `recorded/facts.json`.
+
+Run with a Python that has TensorFlow 2.21: `python tests/parameter_servers/record.py`. The cluster
+is in this process: two `tf.distribute.Server`s of each kind. For retries there is another one,
+whose workers are processes that can be killed.
+"""
+
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+tf: Any = importlib.import_module("tensorflow")
+facts = {}
+coordinators = tf.distribute.coordinator
+partitioners = tf.distribute.experimental.partitioners
+SERVER = """
+import json, sys, tensorflow as tf
+spec, job, index = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+tf.distribute.Server(spec, job_name=job, task_index=index, protocol="grpc").join()
+"""
+
+
+def error(fn):
+    try:
+        fn()
+    except Exception as found:
+        return [type(found).__name__, str(found).partition("\n")[0]]
+    return None
+
+
+def cluster(workers=2, ps=2):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(workers + ps)]
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return {"worker": addresses[:workers], "ps": addresses[workers:]}
+
+
+def strategy_of(spec, partitioner=None):
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(spec), rpc_layer="grpc"
+    )
+    return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+
+
+def main():
+    spec = cluster()
+    servers = [
+        tf.distribute.Server(spec, job_name=job, task_index=index, protocol="grpc", start=True)
+        for job, addresses in spec.items()
+        for index in range(len(addresses))
+    ]
+    strategy = strategy_of(spec, partitioners.FixedShardsPartitioner(2))
+    variables(strategy)
+    cut()
+    coordinator = coordinators.ClusterCoordinator(strategy)
+    facts["same_coordinator"] = coordinators.ClusterCoordinator(strategy) is coordinator
+    functions(strategy, coordinator)
+    data(strategy, coordinator)
+    mistakes(strategy, coordinator)
+    updates(strategy)
+    retries()
+    del servers
+
+
+def variables(strategy):
+    facts["num_replicas_in_sync"] = strategy.num_replicas_in_sync
+    facts["parameter_devices"] = list(strategy.extended.parameter_devices)
+    facts["worker_devices"] = list(strategy.extended.worker_devices)
+    with strategy.scope():
+        scalars = [tf.Variable(float(i)) for i in range(3)]
+        table = tf.Variable(np.arange(10.0, dtype=np.float32).reshape(5, 2), name="table")
+        vector = tf.Variable(np.arange(3.0, dtype=np.float32))
+        one_row = tf.Variable(np.zeros((1, 4), np.float32), name="one_row")
+        ints = tf.Variable(np.arange(4), name="ints")
+    facts["placement"] = {
+        "scalars": [v.device for v in scalars],
+        "table": [v.device for v in table.variables],
+        "vector": [v.device for v in vector.variables],
+        "one_row": [one_row.device],
+        "ints": [v.device for v in ints.variables],
+    }
+    facts["shards"] = {
+        "table": [v.numpy().tolist() for v in table.variables],
+        "names": [v.name for v in table.variables],
+        "vector": [v.numpy().tolist() for v in vector.variables],
+        "table_shape": list(table.shape),
+    }
+    facts["table_read"] = tf.convert_to_tensor(table).numpy().tolist()
+    facts["lookup"] = tf.nn.embedding_lookup(table, [4, 0, 4]).numpy().tolist()
+    ones = np.ones((5, 2), np.float32)
+    table.assign(ones)
+    table.assign_add(2 * ones)
+    table.assign_sub(0.5 * ones)
+    facts["table_assigned"] = tf.convert_to_tensor(table).numpy().tolist()
+    facts["assign_wrong_shape"] = error(lambda: table.assign(ones[:4]))
+    facts["table_slice"] = table[1:4].numpy().tolist()
+    rows = tf.IndexedSlices(tf.constant([[1.0, 1.0], [5.0, 5.0]]), tf.constant([0, 4]))
+    table.scatter_add(rows)
+    facts["table_scattered"] = tf.convert_to_tensor(table).numpy().tolist()
+    table.scatter_update(tf.IndexedSlices(tf.constant([[7.0, 7.0]]), tf.constant([3])))
+    facts["table_scatter_update"] = tf.convert_to_tensor(table).numpy().tolist()
+
+
+def cut():
+    shape = tf.TensorShape
+    facts["partitioners"] = {
+        "fixed 2 of (10,3)": partitioners.FixedShardsPartitioner(2)(shape([10, 3]), tf.float32),
+        "fixed 2 of (10,3) axis 1": partitioners.FixedShardsPartitioner(2)(
+            shape([10, 3]), tf.float32, axis=1
+        ),
+        "fixed 3 of (1,3)": partitioners.FixedShardsPartitioner(3)(shape([1, 3]), tf.float32),
+        "min 4 max_shards 10 (6,1)": partitioners.MinSizePartitioner(4, 10)(
+            shape([6, 1]), tf.float32
+        ),
+        "min default (1000,100)": partitioners.MinSizePartitioner()(shape([1000, 100]), tf.float32),
+        "min default max 2 (100000,100)": partitioners.MinSizePartitioner(max_shards=2)(
+            shape([100000, 100]), tf.float32
+        ),
+        "min 256k max 8 (100000,100)": partitioners.MinSizePartitioner(256 << 10, 8)(
+            shape([100000, 100]), tf.float32
+        ),
+        "min string": partitioners.MinSizePartitioner(4, 10)(shape([6, 1]), tf.string),
+        "max 4 (6,1)": partitioners.MaxSizePartitioner(4)(shape([6, 1]), tf.float32),
+        "max 20 (6,1)": partitioners.MaxSizePartitioner(20)(shape([6, 1]), tf.float32),
+        "max 1024 (6,1)": partitioners.MaxSizePartitioner(1024)(shape([6, 1]), tf.float32),
+        "max 4 max_shards 2 (6,1)": partitioners.MaxSizePartitioner(4, 2)(
+            shape([6, 1]), tf.float32
+        ),
+        "max 8 (6,3)": partitioners.MaxSizePartitioner(8)(shape([6, 3]), tf.float32),
+        "max 100 (1000,7)": partitioners.MaxSizePartitioner(100)(shape([1000, 7]), tf.float32),
+    }
+    facts["partitioner_errors"] = {
+        "min 0": error(lambda: partitioners.MinSizePartitioner(0)),
+        "min shards 0": error(lambda: partitioners.MinSizePartitioner(4, 0)),
+        "max 0": error(lambda: partitioners.MaxSizePartitioner(0)),
+        "max shards 0": error(lambda: partitioners.MaxSizePartitioner(4, 0)),
+        "bytes_per_string 0": error(lambda: partitioners.MinSizePartitioner(4, 1, 0)),
+        "fixed 0": error(lambda: partitioners.FixedShardsPartitioner(0)),
+        "two axes": error(lambda: partitioners.FixedShardsPartitioner(2)),
+    }
+
+
+def functions(strategy, coordinator):
+    with strategy.scope():
+        counter = tf.Variable(0)
+        w = tf.Variable(1.0)
+
+    @tf.function
+    def step(x):
+        counter.assign_add(1)
+        return x * w
+
+    # Tensors, and functions that were traced: TensorFlow may stand still when it traces meanwhile.
+    values = [coordinator.schedule(step, args=(tf.constant(float(i)),)) for i in range(6)]
+    coordinator.join()
+    facts["done"] = coordinator.done()
+    facts["fetched"] = [float(value) for value in coordinator.fetch(values)]
+    facts["get"] = type(values[0].get()).__name__
+    facts["fetch"] = type(values[0].fetch()).__name__
+    facts["fetch_structure"] = [
+        type(coordinator.fetch({"a": values[0], "b": 3})["a"]).__name__,
+        coordinator.fetch({"a": 3}),
+    ]
+    facts["counter"] = int(counter.numpy())
+    facts["plain function"] = error(lambda: coordinator.schedule(lambda: 1))
+    minus = tf.function(lambda a, b: a - b)
+    facts["kwargs"] = float(coordinator.schedule(minus, args=(5.0,), kwargs={"b": 2.0}).fetch())
+
+    @tf.function
+    def in_run():
+        def replica(x):
+            context = tf.distribute.get_replica_context()
+            return x + tf.cast(context.num_replicas_in_sync, tf.float32)
+
+        return strategy.reduce("SUM", strategy.run(replica, args=(1.0,)), axis=None)
+
+    facts["run_scheduled"] = float(coordinator.schedule(in_run).fetch())
+    index = coordinators.experimental_get_current_worker_index
+    on_worker = tf.function(index)
+    found = coordinator.fetch([coordinator.schedule(on_worker) for _ in range(8)])
+    facts["worker_indices_are_of"] = sorted({*map(int, found), 0, 1})
+    facts["worker_index_outside"] = error(index)
+
+
+def data(strategy, coordinator):
+    def dataset_fn():
+        return tf.data.Dataset.from_tensor_slices([1.0, 2.0, 3.0])
+
+    step = tf.function(lambda iterator: next(iterator))
+    per_worker = coordinator.create_per_worker_dataset(dataset_fn)
+    iterator = iter(per_worker)
+    facts["per_worker_types"] = [type(per_worker).__name__, type(iterator).__name__]
+    got = [coordinator.schedule(step, args=(iterator,)) for _ in range(2)]
+    facts["per_worker_first"] = [float(x) for x in coordinator.fetch(got)]
+    facts["next_on_coordinator"] = error(lambda: next(iterator))
+    for _ in range(8):
+        coordinator.schedule(step, args=(iterator,))
+    facts["end_of_data"] = error(coordinator.join)
+    whole = iter(coordinator.create_per_worker_dataset(tf.data.Dataset.range(3)))
+    got = [coordinator.schedule(step, args=(whole,)) for _ in range(2)]
+    facts["dataset_itself"] = sorted({int(x) for x in coordinator.fetch(got)})[:1]
+    distributed = strategy.experimental_distribute_dataset(tf.data.Dataset.range(8).batch(2))
+    batches = iter(coordinator.create_per_worker_dataset(distributed))
+    facts["distributed_dataset"] = coordinator.schedule(step, args=(batches,)).fetch().tolist()
+    facts["create_per_worker_bad"] = error(lambda: coordinator.create_per_worker_dataset(3))
+
+
+def mistakes(strategy, coordinator):
+    @tf.function
+    def bad():
+        tf.debugging.assert_equal(tf.constant(1), tf.random.uniform((), 2, 3, tf.int32))
+        return 1.0
+
+    values = [coordinator.schedule(bad) for _ in range(20)]
+    facts["join_error"] = error(coordinator.join)
+    facts["join_error_again"] = error(coordinator.join)
+    facts["bad_fetch"] = error(values[-1].fetch)
+    facts["after_error"] = float(coordinator.schedule(tf.function(lambda: 2.0)).fetch())
+    facts["schedule_not_callable"] = error(lambda: coordinator.schedule(3))
+    value = coordinator.schedule(tf.function(lambda: 1.0))
+    negative = tf.function(lambda x: -x)
+    facts["schedule_remote_value"] = error(lambda: coordinator.schedule(negative, args=(value,)))
+
+    @tf.function
+    def python_error():
+        raise KeyError("mine")
+
+    facts["python_error"] = error(lambda: (coordinator.schedule(python_error), coordinator.join()))
+    mirrored = tf.distribute.MirroredStrategy(["CPU:0"])
+    facts["coordinator_of_other"] = error(lambda: coordinators.ClusterCoordinator(mirrored))
+    for name, spec in {"no_ps": cluster(ps=0), "no_workers": cluster(workers=0)}.items():
+        jobs = {job: addresses for job, addresses in spec.items() if addresses}
+        facts[name] = error(lambda jobs=jobs: strategy_of(jobs))
+
+
+def updates(strategy):
+    """Optimizers, with gradients of rows and of all."""
+    kinds = {
+        "sgd": lambda: tf.keras.optimizers.SGD(0.5),
+        "adagrad": lambda: tf.keras.optimizers.Adagrad(0.5, initial_accumulator_value=0.1),
+        "adam": lambda: tf.keras.optimizers.Adam(0.5),
+    }
+    facts["sparse"] = {}
+    for name, make in kinds.items():
+        for form in ("sparse", "dense"):
+            variable = tf.keras.Variable(np.linspace(0, 1.1, 12, dtype=np.float32).reshape(6, 2))
+            optimizer = make()
+            optimizer.build([variable])
+            for _ in range(3):
+                rows = tf.IndexedSlices(tf.ones((3, 2)), [0, 4, 5], tf.constant([6, 2]))
+                given = rows if form == "sparse" else tf.convert_to_tensor(rows)
+                optimizer.apply([given])
+            facts["sparse"][f"{form} {name}"] = variable.numpy().tolist()
+
+
+def retries():
+    """A worker is killed while functions run: each of them runs, once more where it was lost."""
+    spec = cluster(workers=2, ps=1)
+    tasks = [("worker", 0), ("worker", 1), ("ps", 0)]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", SERVER, json.dumps(spec), job, str(index)])
+        for job, index in tasks
+    ]
+    code = RETRIES.format(path=str(Path(__file__).parent), spec=json.dumps(spec))
+    program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout is not None
+        while "running" not in program.stdout.readline():
+            assert program.poll() is None, "it has ended"
+        time.sleep(1)  # some have run
+        processes[0].send_signal(signal.SIGKILL)
+        processes[0].wait()
+        processes[0] = subprocess.Popen(
+            [sys.executable, "-c", SERVER, json.dumps(spec), "worker", "0"]
+        )
+        output = program.communicate(timeout=300)[0]
+        facts["retries"] = json.loads(output.splitlines()[-1])
+    finally:
+        for process in (*processes, program):
+            process.kill()
+            process.wait()
+
+
+RETRIES = """
+import sys
+sys.path.insert(0, {path!r})
+import json, tensorflow as tf
+from record import coordinators, strategy_of
+strategy = strategy_of(json.loads({spec!r}))
+with strategy.scope():
+    count = tf.Variable(0)
+coordinator = coordinators.ClusterCoordinator(strategy)
+
+@tf.function
+def step(i):
+    def work(number):
+        with tf.control_dependencies([tf.linalg.matmul(tf.ones((200, 200)), tf.ones((200, 200)))]):
+            return (number + 1,)
+
+    tf.while_loop(lambda number: number < 300, work, [tf.constant(0)])
+    count.assign_add(1)
+    return i
+
+values = [coordinator.schedule(step, args=(tf.constant(i),)) for i in range(200)]
+print("running", flush=True)
+coordinator.join()
+results = [int(x) for x in coordinator.fetch(values)]
+print(json.dumps({{"all_ran": results == list(range(200)), "at_least": int(count.numpy()) >= 200}}))
+"""
+
+if __name__ == "__main__":
+    main()
+    facts["tensorflow"] = ".".join(tf.__version__.split(".")[:2])
+    path = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "recorded/facts.json")
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps({**known, **facts}, indent=1) + "\n", encoding="utf-8")
