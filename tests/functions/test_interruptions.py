@@ -132,7 +132,6 @@ def test_a_signal_handler_takes_nothing_from_a_call_that_begins():
     assert float(v.numpy()[0]) == 2.0
 
 
-@pytest.mark.timeout(60)
 def test_callbacks_may_read_variables():
     strategy = mirrored(2)
     with strategy.scope():
@@ -172,7 +171,6 @@ def test_a_program_that_failed_is_not_told_by_another():
     assert w.numpy() == 21.0
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_eager_optimizer_beside_a_compiled_function(count: int):
     strategy = mirrored(count)

@@ -115,6 +115,24 @@ def test_operations_with_side_effects_stay_in_their_order():
     assert collectives(told, x) == [(1, 4), (1, 4)]
 
 
+def test_operations_without_results():
+    strategy = mirrored(2)
+
+    @jax.jit
+    def nothing(x: Any) -> dict[str, Any]:
+        jnp.sum(x)
+        return {}
+
+    @rx.function
+    def totals(x: Any) -> Any:
+        strategy.run(nothing, args=(x,))
+        return [strategy.reduce(op, x, axis=None) for op in ("SUM", "MEAN")]
+
+    x = by_replica(strategy, lambda index: jnp.float32(index + 1))
+    assert [float(each) for each in totals(x)] == [3.0, 1.5]
+    assert collectives(totals, x) == [(2, 8)]
+
+
 def test_steps_in_one_call_have_one_collective_each():
     strategy = mirrored(2)
     with strategy.scope():

@@ -163,12 +163,42 @@ def test_checkpoints_bring_the_optimizer_back(tmp_path: Path):
     )
 
 
-def test_what_was_made_outside_of_a_scope_cannot_be_in_a_checkpoint(tmp_path: Path):
+def test_a_model_and_an_optimizer_from_outside_of_scopes(tmp_path: Path):
+    def train(compiled: bool) -> Any:
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((4,)), layers.Dense(3), layers.Dense(1)])
+        optimizer = keras.optimizers.Adam(0.01)
+
+        def step() -> Any:
+            loss, gradients = rx.value_and_grad(
+                lambda: ((model(X)[:, 0] - X[:, 0]) ** 2).mean(), model.trainable_variables
+            )
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            return loss
+
+        take = rx.function(step) if compiled else step
+        return [float(take()) for _ in range(3)], model, optimizer
+
+    losses, model, optimizer = train(compiled=True)
+    np.testing.assert_allclose(losses, train(compiled=False)[0], rtol=1e-5)
+    path = rx.train.Checkpoint(model=model, optimizer=optimizer).save(tmp_path / "ckpt")
+    _, again, other = train(compiled=False)
+    again.set_weights([np.zeros(v.shape) for v in again.weights])
+    rx.train.Checkpoint(model=again, optimizer=other).restore(path).assert_consumed()
+    same(again.get_weights(), model.get_weights(), atol=0)
+    assert int(other.iterations.value) == 3
+
+
+def test_a_model_from_outside_of_scopes_that_a_function_builds_is_restored(tmp_path: Path):
     with mirrored(2).scope():
-        pass
-    checkpoint = rx.train.Checkpoint(model=create_model())
-    with pytest.raises(ValueError, match="made outside of a strategy's scope.*or use model.save"):
-        checkpoint.save(tmp_path / "ckpt")
+        saved = keras.Sequential([layers.Dense(3), layers.Dense(1)])
+        expected = np.asarray(saved(X))
+    path = rx.train.Checkpoint(model=saved).save(tmp_path / "ckpt")
+    model = keras.Sequential([layers.Dense(3), layers.Dense(1)])
+    rx.train.Checkpoint(model=model).restore(path)
+    ask = rx.function(lambda x: model(x))
+    np.testing.assert_allclose(ask(X), expected, rtol=1e-5)
+    np.testing.assert_allclose(ask(X[:2]), expected[:2], rtol=1e-5)
 
 
 def test_layers_that_are_built_after_restore_get_their_values(tmp_path: Path):

@@ -163,7 +163,8 @@ def functions(strategy, coordinator):
         counter.assign_add(1)
         return x * w
 
-    values = [coordinator.schedule(step, args=(float(i),)) for i in range(6)]
+    # Tensors, and functions that were traced: TensorFlow may stand still when it traces meanwhile.
+    values = [coordinator.schedule(step, args=(tf.constant(float(i)),)) for i in range(6)]
     coordinator.join()
     facts["done"] = coordinator.done()
     facts["fetched"] = [float(value) for value in coordinator.fetch(values)]
@@ -188,7 +189,8 @@ def functions(strategy, coordinator):
 
     facts["run_scheduled"] = float(coordinator.schedule(in_run).fetch())
     index = coordinators.experimental_get_current_worker_index
-    found = coordinator.fetch([coordinator.schedule(tf.function(index)) for _ in range(8)])
+    on_worker = tf.function(index)
+    found = coordinator.fetch([coordinator.schedule(on_worker) for _ in range(8)])
     facts["worker_indices_are_of"] = sorted({*map(int, found), 0, 1})
     facts["worker_index_outside"] = error(index)
 
@@ -304,8 +306,11 @@ coordinator = coordinators.ClusterCoordinator(strategy)
 
 @tf.function
 def step(i):
-    for _ in tf.range(300):
-        tf.linalg.matmul(tf.ones((200, 200)), tf.ones((200, 200)))
+    def work(number):
+        with tf.control_dependencies([tf.linalg.matmul(tf.ones((200, 200)), tf.ones((200, 200)))]):
+            return (number + 1,)
+
+    tf.while_loop(lambda number: number < 300, work, [tf.constant(0)])
     count.assign_add(1)
     return i
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+
+import numpy as np
 
 MASK = 0xA282EAD8
 
@@ -20,7 +21,7 @@ def crc32c() -> Callable[..., int]:
     return function
 
 
-def checksum_of(data: Any, start: int = 0) -> int:
+def checksum_of(data: bytes | memoryview | np.ndarray, start: int = 0) -> int:
     """Returns the checksum of some bytes; `start` is that of the bytes before them."""
     return crc32c()(data, start)
 

@@ -245,15 +245,14 @@ def test_a_generator_that_is_slow_to_end_does_not_hang_the_loop():
 
     def generate() -> Iterator[Any]:
         yield [1, 2]
-        release.wait(20)
+        release.wait(PATIENCE)
         yield [3, 4]
 
     iterator = iter(STRATEGY.experimental_distribute_dataset(Dataset.from_generator(generate)))
     next(iterator)
     threading.Timer(0.2, release.set).start()
-    start = time.monotonic()
     iterator.close()
-    assert time.monotonic() - start < 18 and gone()
+    assert gone()
 
 
 def test_programs_end_while_a_thread_reads(tmp_path: Path):
@@ -272,20 +271,19 @@ def test_programs_end_while_a_thread_reads(tmp_path: Path):
 
 def test_ctrl_c_interrupts_a_loop_that_waits_for_data(tmp_path: Path):
     (tmp_path / "program.py").write_text(
-        "import os, signal, threading, time, replicax as rx\n"
+        "import os, signal, threading, replicax as rx\n"
         "strategy = rx.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])\n"
-        "stop = threading.Event()\n"
+        "stop, ended = threading.Event(), []\n"
         "def generate():\n"
         "    yield [1, 2]\n"
-        "    stop.wait(30)\n"
+        "    ended.append(stop.wait())\n"
         "source = rx.data.Dataset.from_generator(generate)\n"
         "iterator = iter(strategy.experimental_distribute_dataset(source))\n"
         "next(iterator)\n"
-        "start = time.monotonic()\n"
         "try:\n"
         "    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "    next(iterator)\n"
-        "except KeyboardInterrupt: print('interrupted', time.monotonic() - start < 25)\n"
+        "except KeyboardInterrupt: print('interrupted', not ended)\n"
         "stop.set()\n"
         "print(next(iterator, 'the end'))\n"
     )

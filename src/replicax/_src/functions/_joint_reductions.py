@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, JaxprEqn
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from replicax._src import _jax_internals
+from replicax._src._typing import Atom
 from replicax._src.collectives import DEFAULT_BYTES_PER_PACK
 from replicax._src.devices import REPLICA_AXIS, Packing
 
@@ -61,8 +62,9 @@ def _is_sum(operation: JaxprEqn) -> bool:
     )
 
 
-def _bytes(atom: Any) -> int:
-    return math.prod(atom.aval.shape) * atom.aval.dtype.itemsize
+def _bytes(atom: Atom) -> int:
+    aval: Any = atom.aval
+    return math.prod(aval.shape) * aval.dtype.itemsize
 
 
 def _rounds(operations: Sequence[JaxprEqn], sums: Sequence[JaxprEqn]) -> dict[int, int]:
@@ -111,11 +113,8 @@ class _Parts:
     ) -> list[JaxprEqn]:
         """Leaves out packs that nothing takes any more, and that are no results."""
         taken = [*(atom for each in operations for atom in each.invars), *results]
-        used = {atom for atom in taken if not hasattr(atom, "val")}
-        return [each for each in operations if self._is_used(each.outvars[0], used)]
-
-    def _is_used(self, variable: Any, used: set[Any]) -> bool:
-        return variable in used or variable not in self._packs
+        unused = self._packs.keys() - {atom for atom in taken if not hasattr(atom, "val")}
+        return [each for each in operations if unused.isdisjoint(each.outvars)]
 
 
 def _groups(sums: Sequence[JaxprEqn], parts: _Parts, packing: Packing) -> Iterator[list[JaxprEqn]]:
@@ -153,8 +152,8 @@ def _joined(sums: Sequence[JaxprEqn], parts: _Parts) -> Iterator[JaxprEqn]:
         yield each.replace(outvars=[names.get(variable, variable) for variable in each.outvars])
 
 
-def _with_inputs(program: Any, given: Sequence[Any]) -> Iterator[JaxprEqn]:
-    names = dict(zip(program.invars, given, strict=True))
+def _with_inputs(program: Jaxpr, given: Sequence[Any]) -> Iterator[JaxprEqn]:
+    names: dict[Any, Any] = dict(zip(program.invars, given, strict=True))
     for each in program.eqns:
         yield each.replace(
             invars=[atom if hasattr(atom, "val") else names.get(atom, atom) for atom in each.invars]

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from replicax._src._errors import ReplicaMismatchError
 from replicax._src._typing import override
 from replicax._src.cluster import Membership
 from replicax._src.collectives import of_first_worker
-from replicax._src.context import StrategyScope, has_strategy
+from replicax._src.context import StrategyLike, StrategyScope, has_strategy
 from replicax._src.devices import Beginning, ReplicaMesh
 from replicax._src.variable import outside_of_everything
 
@@ -174,7 +174,7 @@ def mismatch(names: Sequence[str], said: Sequence[str]) -> ReplicaMismatchError:
 class ScopeOfWorkers(StrategyScope):
     """As any scope; what was made in it has begun on all workers when the outermost is left."""
 
-    def __init__(self, strategy: Any, beginnings: Beginnings):
+    def __init__(self, strategy: StrategyLike, beginnings: Beginnings):
         super().__init__(strategy)
         self._beginnings = beginnings
 

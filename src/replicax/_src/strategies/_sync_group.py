@@ -25,7 +25,7 @@ from replicax._src.collectives import (
     numbers_everywhere,
     of_first_replica,
 )
-from replicax._src.context import StrategyScope, world
+from replicax._src.context import StrategyLike, StrategyScope, world
 from replicax._src.data.distributed import Exchange, InputLayout, differ, mark_uneven, shapes_of
 from replicax._src.devices import Beginning, Coworkers, ReplicaDevices, ReplicaMesh, replica_mesh
 from replicax._src.strategies._beginnings import ScopeOfWorkers, beginnings_of, mismatch
@@ -48,7 +48,7 @@ class SyncGroup(abc.ABC):
     first_replica: int
 
     @abc.abstractmethod
-    def scope(self, strategy: Any) -> StrategyScope:
+    def scope(self, strategy: StrategyLike) -> StrategyScope:
         """Returns a new scope of the strategy."""
 
     @abc.abstractmethod
@@ -106,7 +106,7 @@ class ReplicasHere(SyncGroup):
     first_replica = 0
 
     @override
-    def scope(self, strategy: Any) -> StrategyScope:
+    def scope(self, strategy: StrategyLike) -> StrategyScope:
         return StrategyScope(strategy)
 
     @override
@@ -177,7 +177,7 @@ class ReplicasOfWorkers(SyncGroup):
         self.first_replica = self._mesh.first
 
     @override
-    def scope(self, strategy: Any) -> StrategyScope:
+    def scope(self, strategy: StrategyLike) -> StrategyScope:
         return ScopeOfWorkers(strategy, self._beginnings)
 
     @override

@@ -431,6 +431,8 @@ class _Port:
             goes = bool(others) and all(self._goes(each) for each in others)
             self._going.discard(use)
             return goes
+        if self._version_check(use) is not None:
+            return True
         is_needless = use.match.entry.verdict is Verdict.CHANGES and not use.match.entry.new
         return is_needless and isinstance(self._statement_of(use), cst.Expr)
 
@@ -441,7 +443,17 @@ class _Port:
         remove_statement(statement, self.source, self.edits)
         self._notes.add(use.node, Verdict.CHANGES, use.match.name, advice=use.match.entry.advice)
 
+    def _version_check(self, use: Use) -> cst.Assert | None:
+        """The line `assert tf.__version__.startswith("2")`, which is of TensorFlow alone."""
+        name = ".".join([use.match.name, use.rest])
+        at: cst.CSTNode | None = use.node if "__version__" in name else None
+        while isinstance(at, cst.BaseExpression | cst.ComparisonTarget | cst.Arg):
+            at = self.source.parent(at)
+        return at if isinstance(at, cst.Assert) else None
+
     def _statement_of(self, use: Use) -> cst.CSTNode | None:
+        if (check := self._version_check(use)) is not None:
+            return check
         return use.defines.statement if use.defines else self.source.parent(use.call or use.node)
 
     # --- methods ----------------------------------------------------------------------------------

@@ -337,8 +337,10 @@ class Reader(cst.CSTVisitor):
         return isinstance(self._source.scope(node), GlobalScope)
 
     def is_shown(self, node: cst.CSTNode) -> bool:
-        """Whether a value is only printed."""
+        """Whether a value is only printed, or shown below the cell of a notebook."""
         at = self._source.parent(node)
+        if isinstance(at, cst.Expr):
+            return True
         while isinstance(at, cst.Arg | cst.FormattedString | cst.FormattedStringExpression):
             at = self._source.parent(at)
         return isinstance(at, cst.Call) and (dotted(at.func) or "") in ("print", "logging.info")

@@ -243,7 +243,7 @@ class Tapes:
         if (is_inside or not lines) and not _can_be_moved(node):
             return None
         if not lines:
-            return None if watching else Turned(block.node, block.lines, (), (), (), (), ())
+            return None if watching else Turned(block.node, block.lines, (), (), (), (), (), False)
         watched = [each for call in watching for each in m.findall(call.args[0], m.Name())]
         sources = [name for each in lines for name in m.findall(each.variables, m.Name())]
         by_arrays = bool(watching) and lines[0].array is not None
@@ -252,7 +252,10 @@ class Tapes:
         if by_arrays and (len(lines) > 1 or len(watched) != 1 or len(sources) != 1):
             return None
         between = (block.end, self._source.start(lines[0].statement))
-        if any(each.loss not in given for each in lines) or self._reads(given, between, lines):
+        if any(each.loss not in given for each in lines) or _are_asked_for(given, lines):
+            return None
+        is_early = self._is_read_between(given, between, lines)
+        if is_early and (by_arrays or is_inside or not self._can_be_asked_at(block.end, lines)):
             return None
         outside = [name for name in given if self._is_given_before(name, block)]
         captured = [name for name in outside if self._is_needed_first(name, block)]
@@ -267,6 +270,7 @@ class Tapes:
             tuple(captured),
             tuple(watching),
             late,
+            is_early,
         )
 
     # --- models that are built by their first call ------------------------------------------------
@@ -276,14 +280,17 @@ class Tapes:
         if not self._has_late_models:
             return []
         code = self._source.module.code_for_node
-        of_models = m.Attribute(attr=m.Name("trainable_variables") | m.Name("trainable_weights"))
+        of_models = m.Attribute(attr=m.Name(m.MatchRegex("(trainable_)?(variables|weights)")))
+        calls = [each for line in block.lines for each in m.findall(line, m.Call())]
+        called = {code(each.func) for each in calls if isinstance(each, cst.Call)}
         models: dict[str, None] = {}
         for each in lines:
             for variables in m.findall(self._assigned(each.variables, block), of_models):
                 assert isinstance(variables, cst.Attribute)
-                if not m.matches(variables.value, m.Name("self")):  # fit has built it
-                    models[code(variables.value)] = None
-        calls = [each for line in block.lines for each in m.findall(line, m.Call())]
+                owner = code(variables.value)
+                is_model = "trainable" in variables.attr.value or owner in called
+                if is_model and owner != "self":  # fit has built it
+                    models[owner] = None
         return [
             Late(
                 model,
@@ -347,7 +354,8 @@ class Tapes:
         if (
             not isinstance(statement, cst.Assign)
             or statement.value is not value
-            or not m.matches(statement, m.Assign([m.AssignTarget(m.Name())]))
+            or len(statement.targets) != 1
+            or not _names_gradients(statement.targets[0].target, variables)
             or not isinstance(target, cst.Name)
             or variables is None
             or len(call.args) != 2
@@ -413,11 +421,9 @@ class Tapes:
                 return True
         return False
 
-    def _reads(self, given: list[str], between: Range, lines: list[Asked]) -> bool:
-        """Whether names of the block are read before there are gradients, or are the sources."""
+    def _is_read_between(self, given: list[str], between: Range, lines: list[Asked]) -> bool:
+        """Whether names of the block are read before its tape is asked."""
         start, end = between
-        if any(m.findall(each.variables, m.Name(name)) for each in lines for name in given):
-            return True
         scope = self._source.scope(lines[0].statement)
         return scope is not None and any(
             start <= self._source.start(access.node) < end
@@ -425,6 +431,20 @@ class Tapes:
             for assignment in scope[name]
             for access in assignment.references
         )
+
+    def _can_be_asked_at(self, end: Place, lines: list[Asked]) -> bool:
+        """Whether the variables are known at the end of the block: nothing below gives them."""
+        scope = self._source.scope(lines[0].statement)
+        for each in lines:
+            if scope is None or m.findall(each.variables, m.Call()):
+                return False
+            for name in m.findall(each.variables, m.Name()):
+                assert isinstance(name, cst.Name)
+                nodes = [getattr(given, "node", None) for given in scope.assignments[name.value]]
+                places = [self._source.start(node) for node in nodes if node is not None]
+                if any(end <= place < self._source.start(each.call) for place in places):
+                    return False
+        return True
 
     def _is_given_before(self, name: str, block: _Block) -> bool:
         scope, start = self._source.scope(block.node), self._source.start(block.node)
@@ -445,6 +465,18 @@ class Tapes:
         return isinstance(statement, cst.AugAssign) or any(
             self._source.start(each) < end for each in reads
         )
+
+
+def _are_asked_for(given: list[str], lines: list[Asked]) -> bool:
+    """Whether the gradients are by what a block gives."""
+    return any(m.findall(each.variables, m.Name(name)) for each in lines for name in given)
+
+
+def _names_gradients(target: cst.BaseExpression, variables: cst.BaseExpression | None) -> bool:
+    """Whether it is one name, or one for each variable of a list: `dw, db = ...`."""
+    names = m.Element(m.Name())
+    is_each = m.matches(target, m.Tuple([names, m.ZeroOrMore(names)]))
+    return isinstance(target, cst.Name) or (is_each and isinstance(variables, cst.List | cst.Tuple))
 
 
 def _is_of_training(argument: cst.Arg) -> bool:

@@ -47,6 +47,8 @@ class Turned(NamedTuple):
     """Calls of `tape.watch`, which go."""
     late: tuple[Late, ...]
     """Models that may have no variables yet, in the order in which they are asked for."""
+    is_early: bool
+    """Whether lines between the block and those that ask need what the block gives."""
 
     @property
     def by_array(self) -> str | None:
@@ -94,8 +96,14 @@ class Turned(NamedTuple):
             edits.add_line_below(line, "")
         if line < source.end(self.block)[0]:
             _dedent(line + 1, self.block, inner, outer, source, edits)
-        self._call(name, spelled, source, edits)
-        for each in self.asked[1:]:
+        if self.is_early:
+            if not edits.line(line + 1).strip():
+                edits.add_line_below(line, "")
+            left, function, ending = self._parts(name, spelled, source)
+            edits.add_line_below(line, f"{outer}{left} = {function}{self._sources(source)}{ending}")
+        else:
+            self._call(name, spelled, source, edits)
+        for each in self.asked[0 if self.is_early else 1 :]:
             remove_statement(each.statement, source, edits)
 
     def _returned(self, spelled: Callable[[str], str]) -> str:
@@ -109,33 +117,35 @@ class Turned(NamedTuple):
         return f"{as_one(losses)}, {as_one(list(self.more))}"
 
     def _call(self, name: str, spelled: Callable[[str], str], source: Source, edits: Edits) -> None:
-        first = self.asked[0].statement
+        first, only = self.asked[0].statement, self.asked[0].variables
+        left, function, ending = self._parts(name, spelled, source)
+        if self.by_array:
+            sources: str | Range = self.by_array
+        elif len(self.asked) > 1:
+            sources = self._sources(source)
+        else:
+            sources = (source.start(only), source.end(only))
+        edits.replace(
+            source.start(first), source.end(first), f"{left} = {function}", sources, ending
+        )
+
+    def _parts(
+        self, name: str, spelled: Callable[[str], str], source: Source
+    ) -> tuple[str, str, str]:
+        """What stands left of the call, and the call before and after what it differentiates by."""
         targets = [each.statement.targets[0].target for each in self.asked]
-        gradients = as_one([target.value for target in targets if isinstance(target, cst.Name)])
+        gradients = as_one([_written(target, source) for target in targets])
         function = spelled(self.function)
         ending = ", has_aux=True)" if self.more else ")"
         if self.by_array:
             left = f"{gradients}, {as_one(list(self.more))}" if self.more else gradients
-            edits.replace(
-                source.start(first),
-                source.end(first),
-                f"{left} = {function}({name}{ending}({self.by_array})",
-            )
-            return
+            return left, f"{function}({name}{ending}(", ")"
         losses = as_one(list(dict.fromkeys(each.loss for each in self.asked)))
         left = f"({losses}, {as_one(list(self.more))})" if self.more else losses
-        only = self.asked[0].variables
-        variables: str | Range = (source.start(only), source.end(only))
-        if len(self.asked) > 1:
-            code = source.module.code_for_node
-            variables = as_one([code(each.variables) for each in self.asked])
-        edits.replace(
-            source.start(first),
-            source.end(first),
-            f"{left}, {gradients} = {function}({name}, ",
-            variables,
-            ending,
-        )
+        return f"{left}, {gradients}", f"{function}({name}, ", ending
+
+    def _sources(self, source: Source) -> str:
+        return as_one([source.module.code_for_node(each.variables) for each in self.asked])
 
 
 def _dedent(
@@ -145,6 +155,11 @@ def _dedent(
     for line in range(start, source.end(block)[0] + 1):
         if edits.line(line).startswith(inner):
             edits.move_left(line, len(outer), len(inner))
+
+
+def _written(target: cst.BaseExpression, source: Source) -> str:
+    code = source.module.code_for_node(target)
+    return f"({code})" if isinstance(target, cst.Tuple) and not target.lpar else code
 
 
 def as_one(names: list[str]) -> str:

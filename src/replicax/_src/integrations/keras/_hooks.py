@@ -103,7 +103,8 @@ def _around(owner: object, name: str, around: Callable[..., Any]) -> None:
 
 def _hook_variables() -> None:
     def initialize(original: Original, variable: JaxVariable, value: jax.Array) -> None:
-        if (has_strategy() or _variables.in_model_fn()) and variable._layout is None:
+        is_ours = has_strategy() or _variables.in_model_fn() or _is_restored_in_program()
+        if is_ours and variable._layout is None:
             _variables.replicate(variable, value)
         else:
             original(variable, value)
@@ -122,6 +123,10 @@ def _hook_variables() -> None:
                 "belongs to inside `with strategy.scope():`."
             )
         if _outlives_its_trace(variable, value):
+            if _variables.can_join(variable):
+                _variables.join(variable)
+                variable._direct_assign(value)
+                return
             raise ValueError(
                 f"The Keras variable {variable.path!r} was assigned in an rx.function, but was "
                 "made outside of a strategy's scope: it would keep a value that is never computed. "
@@ -138,6 +143,9 @@ def _hook_variables() -> None:
             return variable.value
         catch_up(variable)
         if _would_be_kept(variable):
+            if _variables.can_join(variable):
+                _variables.join(variable)
+                return variable.value
             raise ValueError(
                 f"The Keras variable {variable.path!r} is read in an rx.function, but was made "
                 "outside of a strategy's scope: the compiled program would keep the value that it "
@@ -146,14 +154,17 @@ def _hook_variables() -> None:
             )
         return own_value.fget(variable)
 
-    def left_to_be_made(variable: JaxVariable) -> Any:
-        if variable._to_be_made_in is None or in_stateless_scope():  # pyright: ignore  # set below
+    def made_when_asked_for(variable: JaxVariable) -> Any:
+        if variable._to_be_made_in is not None and not in_stateless_scope():  # pyright: ignore
+            _variables.make_late(variable)
+        elif _variables.can_join(variable):
+            _variables.join(variable)
+        else:
             raise AttributeError("__rx_variable__")
-        _variables.make_late(variable)
         return variable.__rx_variable__  # pyright: ignore  # that of its new class
 
     _changes.append((JaxVariable, "_to_be_made_in", None))
-    _changes.append((JaxVariable, "__rx_variable__", property(left_to_be_made)))
+    _changes.append((JaxVariable, "__rx_variable__", property(made_when_asked_for)))
     _around(common_variables, "initialize_all_variables", _variables.initialize_all)
     _changes.append((JaxVariable, "_looks_left", 0))
     _changes.append((JaxVariable, "value", property(value, doc=own_value.__doc__)))
@@ -161,6 +172,12 @@ def _hook_variables() -> None:
     _around(JaxVariable, "_direct_assign", direct_assign)
     _around(SeedGenerator, "next", next_seed)
     _around(seed_generator, "global_seed_generator", _global_seed_generator)
+
+
+def _is_restored_in_program() -> bool:
+    """Returns whether a variable that a program makes may get its value from a checkpoint."""
+    is_lasting = not in_stateless_scope() and not in_symbolic_scope()
+    return bool(late_value_sources) and is_compiling() and is_lasting
 
 
 def _would_be_kept(variable: JaxVariable) -> bool:

@@ -72,15 +72,15 @@ class OnServers(Replicated):
         else:
             super()._direct_assign(value)
 
-    def assign_add(self, value: Any) -> Any:
+    def assign_add(self, value: object) -> Any:
         """Adds to the value on the servers, whatever it is by then."""
         return self._change("assign_add", value)
 
-    def assign_sub(self, value: Any) -> Any:
+    def assign_sub(self, value: object) -> Any:
         """Subtracts from the value on the servers, whatever it is by then."""
         return self._change("assign_sub", value)
 
-    def _change(self, how: str, value: Any) -> Any:
+    def _change(self, how: str, value: object) -> Any:
         if in_stateless_scope():
             return getattr(super(), how)(value)
         super()._note()
@@ -168,8 +168,11 @@ def _set_tracker(value: Any, state: dict[str, Any]) -> None:
 
 def _fill(value: Any, state: tuple[dict[str, Any], Any]) -> None:
     vars(value).update(state[0])
-    kind: Any = next(each for each in (list, dict, set) if isinstance(value, each))
-    (kind.extend if kind is list else kind.update)(value, state[1])
+    if isinstance(value, list):
+        add: Any = list.extend
+    else:
+        add = dict.update if isinstance(value, dict) else set.update
+    add(value, state[1])
 
 
 # ---------------------------------------------------------------------- optimizers

@@ -26,7 +26,11 @@ from replicax._src.context import (
     get_replica_context,
     has_strategy,
 )
-from replicax._src.integrations.keras._variables import Replicated, in_model_fn
+from replicax._src.integrations.keras._variables import (
+    Replicated,
+    in_model_fn,
+    outside_of_programs,
+)
 from replicax._src.strategies import Strategy
 from replicax._src.training import losses_as_means, show_gradients
 
@@ -139,8 +143,12 @@ def apply(
     kept = variables if variables is not None else optimizer._trainable_variables or ()
     own = next((variable for variable in kept if isinstance(variable, Replicated)), None)
     if own is not None and not has_strategy() and not backend.in_stateless_scope():
-        with own.__rx_variable__.distribute_strategy.scope():  # one update, for all replicas
-            original(optimizer, grads, variables)
+        strategy = own.__rx_variable__.distribute_strategy
+        if strategy is None and not optimizer.built:  # made outside of all scopes
+            with outside_of_programs():
+                _build_once(None, optimizer, kept)
+        with contextlib.nullcontext() if strategy is None else strategy.scope():
+            original(optimizer, grads, variables)  # one update, for all replicas
         return
     if context is None or not has_strategy() or backend.in_stateless_scope():
         original(optimizer, grads, variables)
@@ -183,7 +191,9 @@ def apply(
         variable.set_on_replica(value)
 
 
-def _build_once(_: Strategy, optimizer: BaseOptimizer, variables: Sequence[JaxVariable]) -> None:
+def _build_once(
+    _: Strategy | None, optimizer: BaseOptimizer, variables: Sequence[JaxVariable]
+) -> None:
     if not optimizer.built:
         with backend.name_scope(optimizer.name, caller=optimizer):
             optimizer.build(variables)

@@ -156,7 +156,7 @@ class _Steps:
         self._known: Any = None  # the logs of the last step whose result was taken
         self._given: Any = None  # what the caller has of them
 
-    def run(self, on_worker: Callable[..., Any], batch: Any) -> Any:
+    def run(self, on_worker: Callable[..., Any], batch: PyTree) -> Any:
         """Schedules a step. Returns the logs of one that has ended: of the first, its own."""
         self._pending.append(self._coordinator.schedule(on_worker, args=(batch,)))
         while self._pending and (
@@ -251,7 +251,7 @@ def _build(model: Model, strategy: Strategy, data: PerWorkerValues) -> None:
         model._symbolic_build(data_batch=batch)
 
 
-def _mapped(found: Any) -> Any:
+def _mapped(found: PyTree) -> Any:
     if found is None:
         return None
     if isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], str):

@@ -18,7 +18,9 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.jax.core import JaxVariable
 
 import replicax as rx
-from replicax._src.context import get_strategy, has_strategy
+from replicax._src._jax_internals import outside_of_traces
+from replicax._src._typing import Tracer
+from replicax._src.context import entered_world, get_strategy, has_strategy
 from replicax._src.variable import copy_here
 
 _SYNCHRONIZATION = rx.VariableSynchronization
@@ -166,6 +168,36 @@ def replicate(variable: JaxVariable, value: jax.Array) -> None:
     )
     vars(variable).pop("_value", None)
     of_strategy(variable, made)
+
+
+def can_join(variable: JaxVariable) -> bool:
+    """Whether a variable with a value can become one of ours: where no strategy is at work."""
+    value = vars(variable).get("_value")
+    return (
+        isinstance(value, jax.Array)
+        and not isinstance(value, Tracer)
+        and variable._layout is None
+        and not has_strategy()
+        and not in_stateless_scope()
+        and not in_symbolic_scope()
+    )
+
+
+def join(variable: JaxVariable) -> None:
+    """Makes a variable from outside of all scopes one of ours.
+
+    A function that is compiled, a checkpoint or a gradient asks for it: each needs a variable, and
+    finds it as if it were an `rx.Variable` that was made outside of scopes.
+    """
+    with outside_of_programs():
+        replicate(variable, vars(variable)["_value"])
+
+
+@contextlib.contextmanager
+def outside_of_programs() -> Iterator[None]:
+    """What is made inside is there at once, also while a program is being made."""
+    with entered_world(None), outside_of_traces():
+        yield
 
 
 def initialize_all(original: Callable[[], None]) -> None:

@@ -1,0 +1,77 @@
+"""Tapes that are turned: where the gradients get a name each, and where lines lie between."""
+
+import numpy as np
+
+from tests.cli.porting import ported
+
+
+def test_a_name_for_each_gradient():
+    program = """
+import tensorflow as tf
+w, b = tf.Variable(1.0), tf.Variable(2.0)
+with tf.GradientTape() as tape:
+    loss = tf.square(w * 3.0 + b)
+dw, db = tape.gradient(loss, [w, b])
+"""
+    result = ported(program)
+    assert result.left == 0
+    names: dict[str, object] = {}
+    exec(result.new, names)  # noqa: S102
+    assert (names["loss"], names["dw"], names["db"]) == (25.0, 30.0, 10.0)
+
+
+BETWEEN = """
+import tensorflow as tf
+w = tf.Variable(2.0)
+seen = []
+for x in [1.0, 3.0]:
+    with tf.GradientTape() as tape:
+        out = w * x
+        loss = tf.square(out)
+
+    seen.append(out)
+    gradients = tape.gradient(loss, [w])
+    w.assign_sub(0.1 * gradients[0])
+"""
+
+
+def test_lines_between_a_block_and_its_gradients_have_what_they_need():
+    result = ported(BETWEEN)
+    assert result.left == 0
+    names: dict[str, object] = {}
+    exec(result.new, names)  # noqa: S102
+    np.testing.assert_allclose(names["seen"], [2.0, 4.8], rtol=1e-6)  # type: ignore
+
+
+def test_variables_that_are_chosen_between_stay_with_the_tape():
+    program = BETWEEN.replace("    seen.append(out)", "    seen.append(out); chosen = [w]")
+    assert ported(program.replace("(loss, [w])", "(loss, chosen)")).left == 2
+
+
+def test_a_check_of_the_version_goes():
+    program = (
+        "import tensorflow as tf\n"
+        "assert tf.__version__.startswith('2.')\n"
+        "assert tf.__version__ >= '2.1', 'too old'\n"
+        "x = tf.Variable(1.0)\n"
+        "tf.__version__\n"
+    )
+    assert ported(program).new == ("import replicax as rx\nx = rx.Variable(1.0)\nrx.__version__\n")
+
+
+def test_a_model_whose_variables_are_asked_for_by_another_name_is_built_first():
+    program = """
+import tensorflow as tf
+class Net(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = tf.keras.layers.Dense(1)
+    def call(self, x):
+        return self.dense(x)
+net = Net()
+x = tf.ones((2, 3))
+with tf.GradientTape() as tape:
+    loss = tf.reduce_mean(net(x))
+gradients = tape.gradient(loss, net.variables)
+"""
+    assert "if not net.built:\n    net(x)\ndef loss_fn():" in ported(program).new
