@@ -501,11 +501,6 @@ def subprograms(parameters: dict[str, Any]) -> Iterator[Any]:
     return _core.jaxprs_in_params(parameters)
 
 
-def is_tracer(value: object) -> bool:
-    """Whether a value stands for one that is traced or differentiated."""
-    return isinstance(value, _core.Tracer)
-
-
 @contextlib.contextmanager
 def watching_operations(
     watcher: Callable[[Any, Sequence[Any], Sequence[Any]], None],

@@ -15,12 +15,11 @@ from collections.abc import Callable, Generator, Sequence
 from types import FrameType
 from typing import Any, final
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
 
-from replicax._src._jax_internals import is_tracer, watching_operations
+from replicax._src._jax_internals import ConcreteArray, watching_operations
 from replicax._src.context import get_replica_context
 from replicax._src.recording._origins import Origin
 
@@ -146,14 +145,14 @@ def _users_frames() -> list[FrameType]:
 
 def _concrete(value: object) -> Any:
     """Returns the array behind a value that is differentiated."""
-    while is_tracer(value):
+    while hasattr(value, "primal"):
         value = getattr(value, "primal", None)
     return value
 
 
 def _is_bad(value: object) -> bool:
     value = _concrete(value)
-    if not isinstance(value, jax.Array | np.ndarray | np.generic):
+    if not isinstance(value, ConcreteArray | np.ndarray | np.generic):
         return False
     is_float = jnp.issubdtype(value.dtype, jnp.inexact)
     return bool(is_float and not np.isfinite(np.asarray(value)).all())
@@ -175,7 +174,7 @@ def in_words(value: object) -> str:
     if isinstance(getattr(value, "name", None), str) and hasattr(value, "read_value"):
         value = getattr(value, "read_value")()  # noqa: B009
     value = _concrete(value)
-    if not isinstance(value, jax.Array | np.ndarray | np.generic):
+    if not isinstance(value, ConcreteArray | np.ndarray | np.generic):
         return ""
     if not (jnp.issubdtype(value.dtype, jnp.number) and value.size):
         return f"{value.dtype}{list(value.shape)}"
