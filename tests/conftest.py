@@ -29,6 +29,7 @@ REAL_PROCESSES = (
         "test_examples.py",
         "test_pairs.py",
     ),
+    *("recording/test_replay.py", "recording/test_faults.py"),
     "test_processes.py",
 )
 

@@ -12,6 +12,7 @@ import replicax as rx
 folder, which = sys.argv[1:3]
 strategy: Any = rx.distribute.MirroredStrategy([f"CPU:{i}" for i in range(4)])
 random = np.random.default_rng(0)
+optimizer: Any
 
 if which == "transformer":
     from flax import nnx

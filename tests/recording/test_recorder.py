@@ -36,7 +36,8 @@ def test_a_step_again_has_the_same_bits(tmp_path: Path):
     assert len(first) == 2 and np.array_equal(first[0], first[1])
     assert not np.array_equal(first[0], last[0])
     assert [each.shape for each in capsule.gradients["w:0"]] == [(2, 1)] * 2
-    assert not np.array_equal(*capsule.gradients["w:0"]), "each replica has its own"
+    of_first, of_second = capsule.gradients["w:0"]
+    assert not np.array_equal(of_first, of_second), "each replica has its own"
     assert capsule.run(9).same_bits, "and backwards"
     del iterator
 

@@ -77,4 +77,4 @@ def test_options_that_do_not_go_together(recorded: Path):
     capsule = recorded / "recording" / "capsules" / "step-5"
     program = HERE / "unrecorded.py"
     assert "leave out --workers" in replay(capsule, program, "--workers", "--eager", status=2)
-    assert "there are 0 to 3" in replay(capsule, program, "--replica", "4", status=2)
+    assert "the job has replicas 0 to 3" in replay(capsule, program, "--replica", "4", status=2)

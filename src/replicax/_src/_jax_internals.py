@@ -503,11 +503,6 @@ def subprograms(parameters: dict[str, Any]) -> Iterator[Any]:
     return _core.jaxprs_in_params(parameters)
 
 
-def is_tracer(value: object) -> bool:
-    """Whether a value stands for one that is traced or differentiated."""
-    return isinstance(value, jax.core.Tracer)
-
-
 @contextlib.contextmanager
 def watching_operations(
     watcher: Callable[[Any, Sequence[Any], Sequence[Any]], None],
@@ -518,7 +513,9 @@ def watching_operations(
     """
     plain = _core.EvalTrace.process_primitive
 
-    def process_primitive(self: Any, primitive: Any, args: Sequence[Any], params: Any) -> Any:
+    def process_primitive(
+        self: Any, primitive: Any, args: Sequence[Any], params: dict[str, Any]
+    ) -> Any:
         found = plain(self, primitive, args, params)
         watcher(primitive, args, found if primitive.multiple_results else [found])
         return found

@@ -15,12 +15,11 @@ from collections.abc import Callable, Generator, Sequence
 from types import FrameType
 from typing import Any, final
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
 
-from replicax._src._jax_internals import is_tracer, watching_operations
+from replicax._src._jax_internals import ConcreteArray, watching_operations
 from replicax._src.context import get_replica_context
 from replicax._src.recording._origins import Origin
 
@@ -144,22 +143,22 @@ def _users_frames() -> list[FrameType]:
     return found
 
 
-def _concrete(value: Any) -> Any:
+def _concrete(value: object) -> Any:
     """Returns the array behind a value that is differentiated."""
-    while is_tracer(value):
+    while hasattr(value, "primal"):
         value = getattr(value, "primal", None)
     return value
 
 
-def _is_bad(value: Any) -> bool:
+def _is_bad(value: object) -> bool:
     value = _concrete(value)
-    if not isinstance(value, jax.Array | np.ndarray | np.generic):
+    if not isinstance(value, ConcreteArray | np.ndarray | np.generic):
         return False
     is_float = jnp.issubdtype(value.dtype, jnp.inexact)
     return bool(is_float and not np.isfinite(np.asarray(value)).all())
 
 
-def _has_nan(value: Any) -> bool:
+def _has_nan(value: object) -> bool:
     value = _concrete(value)
     return _is_bad(value) and bool(np.isnan(np.asarray(value)).any())
 
@@ -168,14 +167,14 @@ def _locals_of(frame: FrameType) -> dict[str, Any]:
     return {name: value for name, value in frame.f_locals.items() if not name.startswith("__")}
 
 
-def in_words(value: Any) -> str:
+def in_words(value: object) -> str:
     """Returns an array or number in words; "" for other things."""
     if isinstance(value, bool | int | float):
         return repr(value)
     if isinstance(getattr(value, "name", None), str) and hasattr(value, "read_value"):
-        value = value.read_value()
+        value = getattr(value, "read_value")()  # noqa: B009
     value = _concrete(value)
-    if not isinstance(value, jax.Array | np.ndarray | np.generic):
+    if not isinstance(value, ConcreteArray | np.ndarray | np.generic):
         return ""
     if not (jnp.issubdtype(value.dtype, jnp.number) and value.size):
         return f"{value.dtype}{list(value.shape)}"

@@ -36,7 +36,7 @@ class Values:
         self._entries: list[list[Any]] = []
         self._bytes = 0
 
-    def add(self, kind: str, name: str, parts: Any, line: str = "") -> None:
+    def add(self, kind: str, name: str, parts: Sequence[Any] | np.ndarray, line: str = "") -> None:
         """Adds a value.
 
         Args:

@@ -287,7 +287,8 @@ class _Interpreter:
             if known and not makes_nan:
                 result.origins = known
                 continue
-            if not self._is_bad_here(result.array):
+            is_others = self._replica is not None and bad and not known
+            if is_others or not self._is_bad_here(result.array):
                 continue
             replica, index, value = self._first_bad(data, nan=makes_nan)
             result.origins = (

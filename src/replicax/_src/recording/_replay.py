@@ -238,7 +238,7 @@ class Replay:
             ]
         return self._elements[number, position]
 
-    def _as_in_the_job(self, leaf: Any) -> Any:
+    def _as_in_the_job(self, leaf: object) -> Any:
         """Gives each replica the share of a batch that it had among the others' workers.
 
         There the shares went to the workers in turns; in one process they go to the replicas in
