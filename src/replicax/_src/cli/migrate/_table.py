@@ -363,6 +363,9 @@ CALLS += """
 # Functions that give a plain tuple here, which may be taken apart as before.
 GIVE_TUPLES = "tf.math.top_k tf.nn.top_k tf.shape"
 
+# Decorators of compiled functions: a function of a data set works on NumPy arrays without them.
+DECORATORS = "tf.function tf.autograph.experimental.do_not_convert"
+
 # Functions that take a tuple for a shape.
 TAKE_SHAPES = """tf.broadcast_to tf.fill tf.image.resize tf.ones tf.random.normal
     tf.random.truncated_normal tf.random.uniform tf.reshape tf.zeros"""

@@ -28,6 +28,7 @@ from keras.src.backend.jax.trainer import JAXEpochIterator, JAXTrainer
 from keras.src.callbacks import tensorboard
 from keras.src.layers import BatchNormalization
 from keras.src.layers.layer import Layer
+from keras.src.layers.rnn.rnn import RNN
 from keras.src.losses import loss
 from keras.src.metrics.reduction_metrics import Mean
 from keras.src.models.model import Model
@@ -303,6 +304,7 @@ def strategy_of(layer: Layer) -> Strategy | None:
 def _hook_models() -> None:
     _around(Layer, "__init__", _init)
     _around(Layer, "_open_name_scope", _built_in_own_strategy)
+    _around(RNN, "inner_loop", _variables.read_before_the_loop)
     for name in ("compile", "train_on_batch", "test_on_batch", "predict_on_batch"):
         _around(Trainer if name == "compile" else JAXTrainer, name, _in_own_strategy)
     for name in ("fit", "evaluate", "predict"):
