@@ -488,6 +488,8 @@ class _Port:
                     return
                 if use.name == "GradientTape.gradient":
                     advice = self._tapes.gradient(use.call)
+            if use.name == "Optimizer.minimize" and "EstimatorSpec" in self.source.text:
+                advice = "train_op=optimizer: it gets the gradients of the EstimatorSpec's loss"
             self._notes.add(use.node.attr, entry.verdict, use.name, entry.new, advice)
             return
         if (
@@ -603,11 +605,17 @@ class _Port:
             elif uses or binding in self._fixed:
                 advice = "stays: lines below need it"
                 self._notes.add(statement.node, Verdict.SAME, name, advice=advice)
-            elif self._names.import_name("replicax") and statement.is_first_of_all:
+            elif self._is_ported and statement.is_first_of_all:
                 statement.drop(binding.alias)  # what needed it has been ported
             else:
                 advice = "nothing in this file uses it: leave it out if nobody else does"
                 self._notes.add(statement.node, Verdict.THOUGHT, name, advice=advice)
+
+    @property
+    def _is_ported(self) -> bool:
+        """Whether the file has what takes the place of TensorFlow, from an earlier `--write`."""
+        modules = ("replicax", "jax", "jax.numpy", "optax")
+        return "KERAS_BACKEND" in self.source.text or any(map(self._names.import_name, modules))
 
     def _bindings_of(self, statement: ImportStatement) -> list[Binding]:
         return [

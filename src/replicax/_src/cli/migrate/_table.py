@@ -460,13 +460,17 @@ OLD_OPTIMIZERS: dict[str, str] = {
 
 # --- what somebody has to think about ------------------------------------------------------------
 
+_VERSION = (
+    "leave the question out, with what is for TensorFlow 1; to show a version, rx.__version__"
+)
+
 # A name that ends in `.*` stands for all that is below it and has no line of its own.
 THOUGHT: dict[str, str] = {
     "tf.AggregationMethod": "leave it out",
     "tf.DType": "jnp.dtype",
     "tf.UnconnectedGradients": "leave it out: gradients of what is not used are zeros",
-    "tf.VERSION": "rx.__version__",
-    "tf.__version__": "rx.__version__",
+    "tf.VERSION": _VERSION,
+    "tf.__version__": _VERSION,
     "tf.as_dtype": "jnp.dtype",
     "tf.as_string": "str(x), outside compiled functions",
     "tf.assert_equal": "assert, outside compiled functions; jax.experimental.checkify there",
@@ -636,7 +640,7 @@ THOUGHT: dict[str, str] = {
     "tf.unique_with_counts": "jnp.unique(x, return_counts=True)",
     "tf.unstack": "list(array)",
     "tf.variable_scope": "leave it out: variables are kept by you",
-    "tf.version.*": "rx.__version__",
+    "tf.version.*": _VERSION,
     "tf.xla.*": "jax.jit and jax.lax",
     "tfds.*": "strategies take a tf.data data set as it is; without TensorFlow: "
     "rx.data.Dataset.from_source(tfds.data_source(name, split=split))",

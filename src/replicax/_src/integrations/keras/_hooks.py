@@ -177,15 +177,17 @@ def _hook_variables() -> None:
 
 def _is_restored_in_program() -> bool:
     """Returns whether a variable that a program makes may get its value from a checkpoint."""
-    is_lasting = not in_stateless_scope() and not in_symbolic_scope()
-    return bool(late_value_sources) and is_compiling() and is_lasting
+    return bool(late_value_sources) and _in_program()
 
 
 def _would_be_kept(variable: JaxVariable) -> bool:
     """Returns whether a plain variable from outside is read in a program that is being made."""
-    if not is_compiling() or in_stateless_scope() or in_symbolic_scope():
-        return False
-    return _is_from_outside(variable)
+    return _in_program() and _is_from_outside(variable)
+
+
+def _in_program() -> bool:
+    """Returns whether a program is being made, and Keras has no state of its own."""
+    return is_compiling() and not in_stateless_scope() and not in_symbolic_scope()
 
 
 def _outlives_its_trace(variable: JaxVariable, value: object) -> bool:
