@@ -237,7 +237,9 @@ def test_a_keras_optimizer_updates_rows_and_counts():
     server = ParameterServer(0)
     table = np.linspace(0, 1.1, 12, dtype=np.float32).reshape(6, 2)
     zeros = np.zeros_like(table)
-    server.create({1: table, 2: zeros, 3: zeros, 4: np.int32(0), 5: np.float32(0.5)})
+    server.create(
+        {1: table, 2: zeros, 3: zeros, 4: np.asarray(0, np.int32), 5: np.asarray(0.5, np.float32)}
+    )
     optimizer(server, rule, {"momentum": 2, "velocity": 3}, {"0": 4, "1": 5})
     rows = np.array([0, 4, 5])
     for _ in range(3):

@@ -64,7 +64,9 @@ def local_shards(array: jax.Array) -> list[jax.Array]:
     return [shard.data for shard in array.addressable_shards]  # random keys, for example
 
 
-def uncommitted_shards(array: Any, places: Sequence[jax.sharding.Sharding]) -> list[jax.Array]:
+def uncommitted_shards(
+    array: _array.ArrayImpl, places: Sequence[jax.sharding.Sharding]
+) -> list[jax.Array]:
     """Returns the shards of an array that each device has a copy of, `uncommitted`.
 
     Args:

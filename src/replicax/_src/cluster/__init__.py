@@ -13,7 +13,6 @@ from replicax._src.cluster._connecting import (
 from replicax._src.cluster._connecting import (
     experimental_connect_to_host as experimental_connect_to_host,
 )
-from replicax._src.cluster._kept_programs import keep_compiled_programs as keep_compiled_programs
 from replicax._src.cluster._membership import Membership as Membership
 from replicax._src.cluster._membership import current_membership as current_membership
 from replicax._src.cluster._membership import join as join

@@ -123,7 +123,7 @@ class Node:
             assert name in Node.__annotations__, name
             setattr(cls, name, value)
 
-    def __new__(cls, *_: Any, **__: Any) -> Self:
+    def __new__(cls, *_: object, **__: object) -> Self:
         if cls not in _dataclasses:
             _become_dataclass(cls)
         return super().__new__(cls)

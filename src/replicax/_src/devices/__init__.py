@@ -4,6 +4,7 @@ from replicax._src.devices._constant import constant as constant
 from replicax._src.devices._device_assignment import DeviceAssignment as DeviceAssignment
 from replicax._src.devices._device_assignment import DeviceOrderMode as DeviceOrderMode
 from replicax._src.devices._device_assignment import device_assignment as device_assignment
+from replicax._src.devices._kept_programs import keep_compiled_programs as keep_compiled_programs
 from replicax._src.devices._launches import append_result as append_result
 from replicax._src.devices._launches import token as token
 from replicax._src.devices._layout import PLAIN as PLAIN

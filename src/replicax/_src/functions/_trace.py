@@ -326,9 +326,11 @@ class ProgramTrace:
             any(operation.effects for operation in operations)
             or _jax_internals.mentions_axis(operations, REPLICA_AXIS)
         ):
-            return _jax_internals.evaluate(
+            found = _jax_internals.evaluate(
                 self._trace, operations, value, lambda index: self._first(self._input(index))
             )
+            # It may be a number that the program has as it is.
+            return found if isinstance(found, jax.Array) else jnp.asarray(found, value.dtype)
 
         self.require_one_shape("a variable's first value comes from all of them")
 

@@ -7,6 +7,7 @@ from replicax._src.parameter_servers._optimizer_state import tell_servers as tel
 from replicax._src.parameter_servers._packing import ForeignOptimizer as ForeignOptimizer
 from replicax._src.parameter_servers._packing import made_outside as made_outside
 from replicax._src.parameter_servers._packing import reducers as reducers
+from replicax._src.parameter_servers._parts import pieces_of
 from replicax._src.parameter_servers._server_optimizer import ForeignRule as ForeignRule
 from replicax._src.parameter_servers._server_optimizer import Program as Program
 from replicax._src.parameter_servers._sharded import ShardedVariable as ShardedVariable
@@ -17,5 +18,4 @@ from replicax._src.variable import Variable
 
 def server_numbers(variable: Variable) -> set[int]:
     """Returns the servers that hold a variable, or parts of it."""
-    pieces = variable.variables if isinstance(variable, ShardedVariable) else [variable]
-    return {server for each in pieces for server in getattr(each, "spec").servers}  # noqa: B009
+    return {server for each in pieces_of(variable) for server in each.spec.servers}

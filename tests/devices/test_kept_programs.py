@@ -49,7 +49,7 @@ def test_a_file_is_refused(tmp_path: Path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such permissions")
-def test_a_directory_that_everybody_may_write_to_is_refused(tmp_path: Path):
-    os.chmod(tmp_path, 0o777)
+def test_a_directory_that_others_may_write_to_is_refused(tmp_path: Path):
+    os.chmod(tmp_path, 0o770)
     with pytest.raises(PermissionError, match=r"others can write to .* chmod go-w"):
         rx.config.keep_compiled_programs(tmp_path)

@@ -30,7 +30,7 @@ def keep_compiled_programs(directory: str | os.PathLike[str]) -> None:
       directory: made if it is not there. It must belong to you, and nobody else may write to it.
 
     Raises:
-      PermissionError: it belongs to another user, or everybody may write to it.
+      PermissionError: it belongs to another user, or others may write to it.
       NotADirectoryError: it is a file.
     """
     path = Path(directory).expanduser().absolute()
@@ -53,7 +53,7 @@ def _require_own(path: Path) -> None:
     if not hasattr(os, "getuid"):  # Windows
         return
     found = path.stat()
-    if found.st_uid not in (os.getuid(), 0) or found.st_mode & stat.S_IWOTH:
+    if found.st_uid not in (os.getuid(), 0) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(
             f"keep_compiled_programs: others can write to {str(path)!r}, and what lies there is "
             "run as it is. Name a directory of your own, or take their permission away: chmod "
