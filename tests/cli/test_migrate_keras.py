@@ -113,7 +113,6 @@ def test_what_is_different_in_keras_3_is_said():
         model.save(path, save_format="tf"), model.save_weights("w.h5"), model.save("all.h5")
         multi_gpu_model(model)
         keras.callbacks.ModelCheckpoint("checkpoint")
-        self.add_weight("kernel", [2, 3])
         """
     ending = 'the name must end in ".keras"; that of a file of weights in ".weights.h5"'
     assert advice(program) == {
@@ -135,11 +134,31 @@ def test_what_is_different_in_keras_3_is_said():
         ],
         9: ["tf.keras.utils.multi_gpu_model: make the model in the scope of a MirroredStrategy"],
         10: [f"keras.callbacks.ModelCheckpoint(): {ending}"],
-        11: [
-            "keras.layers.Layer.add_weight(): "
-            "the shape comes first: add_weight(shape=..., initializer=..., name=...)"
-        ],
     }
+
+
+def test_arguments_of_add_weight_get_their_names():
+    check(
+        """\
+        import tensorflow as tf
+        class Scale(tf.keras.layers.Layer):
+            def build(self, shape):
+                self.a = self.add_weight("a", shape[1:], tf.float32, "ones", trainable=False)
+                self.b = self.add_weight("b", shape=[1])
+                self.c = self.add_weight(shape=[1])
+        """,
+        """\
+        import os
+        os.environ.setdefault("KERAS_BACKEND", "jax")
+        import jax.numpy as jnp
+        import keras
+        class Scale(keras.layers.Layer):
+            def build(self, shape):
+                self.a = self.add_weight(name="a", shape=shape[1:], dtype=jnp.float32, initializer="ones", trainable=False)
+                self.b = self.add_weight(name="b", shape=[1])
+                self.c = self.add_weight(shape=[1])
+        """,  # noqa: E501
+    )
 
 
 def test_keras_itself_carries_over_but_for_what_it_has_lost():

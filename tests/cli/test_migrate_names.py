@@ -331,6 +331,10 @@ def test_the_last_import_of_tensorflow_goes_from_a_file_that_has_been_ported():
         "import tensorflow as tf\nimport replicax as rx\nv = rx.Variable(1.0)\n",
         "import replicax as rx\nv = rx.Variable(1.0)\n",
     )
+    check(  # all that it needed was maths
+        "import tensorflow as tf\nimport jax.numpy as jnp\nx = jnp.ones([2])\n",
+        "import jax.numpy as jnp\nx = jnp.ones([2])\n",
+    )
 
 
 def test_an_import_that_comes_too_late_is_made_earlier():

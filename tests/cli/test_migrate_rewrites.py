@@ -125,7 +125,28 @@ def test_printing_is_that_of_jax_in_functions():
             jax.debug.print("loss {{}}: {} of \\"all\\"", x)
         """,
     )
-    assert advice("import tensorflow as tf\nold = tf.__version__.split('.')[0] == '1'\n")
+    assert advice("import tensorflow as tf\nold = tf.__version__.split('.')[0] == '1'\n") == {
+        2: [
+            "tf.__version__.split: leave the question out, with what is for TensorFlow 1; "
+            "to show a version, rx.__version__"
+        ]
+    }
+
+
+def test_the_train_op_of_an_estimator_is_its_optimizer():
+    program = """\
+        import tensorflow as tf
+        def model_fn(features, labels, mode):
+            optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+            train_op = optimizer.minimize(features)
+            return tf.estimator.EstimatorSpec(mode, loss=features, train_op=train_op)
+        """
+    assert advice(program) == {
+        4: [
+            "Optimizer.minimize: train_op=optimizer: "
+            "it gets the gradients of the EstimatorSpec's loss"
+        ]
+    }
 
 
 def test_arguments_over_several_lines_stay_where_only_the_name_changes():

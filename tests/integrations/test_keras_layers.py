@@ -256,6 +256,47 @@ def test_layers_work_alone_in_replicas():
     assert isinstance(layer.kernel.__rx_variable__, rx.Variable)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: layers.LSTM(4, dropout=0.5),
+        lambda: layers.GRU(4, recurrent_dropout=0.5),
+        lambda: layers.Bidirectional(layers.SimpleRNN(3)),
+        lambda: layers.RNN([layers.LSTMCell(3), layers.GRUCell(2)]),
+    ],
+    ids=["lstm", "gru", "bidirectional", "stacked"],
+)
+def test_recurrent_layers_learn_the_same_eagerly_and_compiled(make: Any):
+    strategy = mirrored(2)
+    rows = X[:12, :, None]
+
+    def trained(compile: Any) -> list[Any]:
+        model = seeded(
+            lambda: keras.Sequential([keras.Input((4, 1)), make(), layers.Dense(1)]), strategy
+        )
+        with strategy.scope():
+            optimizer = keras.optimizers.SGD(0.1)
+
+        def step(x: Any) -> Any:
+            variables = model.trainable_variables
+            loss, gradients = rx.value_and_grad(
+                lambda: ops.mean(model(x, training=True) ** 2), variables
+            )
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+            return loss, model(x)
+
+        run = compile(lambda x: strategy.run(step, (x,)))
+        data = rx.data.Dataset.from_tensor_slices(rows).batch(4)
+        results = [
+            parts_of(strategy, each)
+            for x in strategy.experimental_distribute_dataset(data)
+            for each in run(x)
+        ]
+        return [*results, np.asarray(model(rows)), *model.get_weights()]
+
+    same(trained(lambda fn: fn), trained(rx.function))
+
+
 def test_random_numbers_without_a_seed_in_one_strategy_after_the_other():
     for strategy in (mirrored(2), rx.distribute.MirroredStrategy(["CPU:2", "CPU:3"])):
         with strategy.scope():

@@ -225,21 +225,24 @@ def _file_of_keras(call: cst.Call, endings: tuple[str, ...] = (".h5", ".keras"))
     return None
 
 
-def _shape_first(call: cst.Call) -> str | None:
-    """It was `add_weight(name, shape)`."""
-    if call.args and not call.args[0].keyword and isinstance(call.args[0].value, cst.SimpleString):
-        return "the shape comes first: add_weight(shape=..., initializer=..., name=...)"
-    return None
-
-
 _CHECKS: dict[str, Callable[[cst.Call], str | None]] = {
     "keras.Model.load_weights": _file_of_keras,
     "keras.Model.save": _file_of_keras,
     "keras.Model.save_weights": _file_of_weights,
     "keras.callbacks.ModelCheckpoint": _file_of_weights,
-    "keras.layers.Layer.add_weight": _shape_first,
     "keras.models.load_model": _file_of_keras,
 }
+
+
+def _name_first(call: cst.Call, desk: Desk) -> bool:
+    """It was `add_weight(name, shape, ...)`, and the shape comes first now."""
+    if not (call.args and m.matches(call.args[0], m.Arg(m.SimpleString(), keyword=None, star=""))):
+        return False
+    for argument, name in zip(call.args, ("name", "shape", "dtype", "initializer"), strict=False):
+        if argument.keyword is None and not argument.star:
+            start, end = desk.source.start(argument), desk.source.end(argument)
+            desk.edits.wrap(start, end, f"{name}=", "")
+    return True
 
 
 # --- any call -------------------------------------------------------------------------------------
@@ -247,7 +250,7 @@ _CHECKS: dict[str, Callable[[cst.Call], str | None]] = {
 
 def rename_keywords(call: cst.Call, called: str, desk: Desk) -> bool:
     """Gives keywords their names of today; returns whether there were any others."""
-    renamed = False
+    renamed = called == "keras.layers.Layer.add_weight" and _name_first(call, desk)
     for argument in call.args:
         if argument.keyword is not None:
             if new := _lookup.new_keyword(called, argument.keyword.value):

@@ -273,6 +273,14 @@ def remove_statement(node: cst.BaseSmallStatement, source: Source, edits: Edits)
         edits.remove_lines(source.start(node)[0], source.end(node)[0])
 
 
+def remove_decorator(node: cst.Decorator, source: Source, edits: Edits) -> None:
+    """Takes a decorator out, with its line if no comment is on it."""
+    if (comment := node.trailing_whitespace.comment) is not None:
+        edits.replace(source.start(node), source.start(comment), "")
+    else:
+        edits.remove_lines(source.start(node)[0], source.end(node)[0])
+
+
 def after_the_head(module: cst.Module, source: Source) -> int:
     """The line after which a new import can stand: after other imports, or after the docstring."""
     last = 0

@@ -23,6 +23,7 @@ from replicax._src.cli.migrate._imports import (
     after_the_head,
     can_be_imported,
     is_of_tensorflow,
+    remove_decorator,
     remove_statement,
 )
 from replicax._src.cli.migrate._lookup import (
@@ -44,6 +45,7 @@ from replicax._src.cli.migrate._source import Source, dotted
 from replicax._src.cli.migrate._table import (
     ACTIVATIONS,
     CLASSES,
+    DECORATORS,
     GIVE_TUPLES,
     OWN_OPTIMIZERS,
     TELLING,
@@ -191,6 +193,8 @@ class _Port:
     def _new_name(self, use: Use) -> str | None:
         """What takes the place of a used name by itself; None if somebody has to think."""
         entry = use.match.entry
+        if self._dropped_decorator(use) is not None:
+            return None
         if entry.verdict is not Verdict.CHANGES or not entry.new:
             return None
         if use.defines is not None and not self._rebinds(use.defines):
@@ -421,6 +425,8 @@ class _Port:
 
     def _goes(self, use: Use) -> bool:
         """Whether nothing of a use is left that needs its import."""
+        if self._dropped_decorator(use) is not None:
+            return True
         if self._new_name(use) is not None or isinstance(self._rewrite(use), Rewrite):
             return True
         if self._turned(use):
@@ -438,10 +444,24 @@ class _Port:
 
     def _remove(self, use: Use) -> None:
         """Takes out the statement that a use is all of."""
+        if (decorator := self._dropped_decorator(use)) is not None:
+            remove_decorator(decorator, self.source, self.edits)
+            advice = "functions of data sets work on NumPy arrays, and are not compiled"
+            self._notes.add(use.node, Verdict.CHANGES, use.match.name, advice=advice)
+            return
         statement = self._statement_of(use)
         assert isinstance(statement, cst.BaseSmallStatement)
         remove_statement(statement, self.source, self.edits)
         self._notes.add(use.node, Verdict.CHANGES, use.match.name, advice=use.match.entry.advice)
+
+    def _dropped_decorator(self, use: Use) -> cst.Decorator | None:
+        """The line `@tf.function` of a function that becomes NumPy, which cannot be compiled."""
+        if use.rest or other_names(use.match.name)[-1] not in DECORATORS.split():
+            return None
+        decorator = self.source.parent(use.call or use.node)
+        if not isinstance(decorator, cst.Decorator):
+            return None
+        return decorator if self._reader.is_in_map_function(decorator) else None
 
     def _version_check(self, use: Use) -> cst.Assert | None:
         """The line `assert tf.__version__.startswith("2")`, which is of TensorFlow alone."""
@@ -468,6 +488,8 @@ class _Port:
                     return
                 if use.name == "GradientTape.gradient":
                     advice = self._tapes.gradient(use.call)
+            if use.name == "Optimizer.minimize" and "EstimatorSpec" in self.source.text:
+                advice = "train_op=optimizer: it gets the gradients of the EstimatorSpec's loss"
             self._notes.add(use.node.attr, entry.verdict, use.name, entry.new, advice)
             return
         if (
@@ -583,11 +605,17 @@ class _Port:
             elif uses or binding in self._fixed:
                 advice = "stays: lines below need it"
                 self._notes.add(statement.node, Verdict.SAME, name, advice=advice)
-            elif self._names.import_name("replicax") and statement.is_first_of_all:
+            elif self._is_ported and statement.is_first_of_all:
                 statement.drop(binding.alias)  # what needed it has been ported
             else:
                 advice = "nothing in this file uses it: leave it out if nobody else does"
                 self._notes.add(statement.node, Verdict.THOUGHT, name, advice=advice)
+
+    @property
+    def _is_ported(self) -> bool:
+        """Whether the file has what takes the place of TensorFlow, from an earlier `--write`."""
+        modules = ("replicax", "jax", "jax.numpy", "optax")
+        return "KERAS_BACKEND" in self.source.text or any(map(self._names.import_name, modules))
 
     def _bindings_of(self, statement: ImportStatement) -> list[Binding]:
         return [

@@ -363,6 +363,9 @@ CALLS += """
 # Functions that give a plain tuple here, which may be taken apart as before.
 GIVE_TUPLES = "tf.math.top_k tf.nn.top_k tf.shape"
 
+# Decorators of compiled functions: a function of a data set works on NumPy arrays without them.
+DECORATORS = "tf.function tf.autograph.experimental.do_not_convert"
+
 # Functions that take a tuple for a shape.
 TAKE_SHAPES = """tf.broadcast_to tf.fill tf.image.resize tf.ones tf.random.normal
     tf.random.truncated_normal tf.random.uniform tf.reshape tf.zeros"""
@@ -457,13 +460,17 @@ OLD_OPTIMIZERS: dict[str, str] = {
 
 # --- what somebody has to think about ------------------------------------------------------------
 
+_VERSION = (
+    "leave the question out, with what is for TensorFlow 1; to show a version, rx.__version__"
+)
+
 # A name that ends in `.*` stands for all that is below it and has no line of its own.
 THOUGHT: dict[str, str] = {
     "tf.AggregationMethod": "leave it out",
     "tf.DType": "jnp.dtype",
     "tf.UnconnectedGradients": "leave it out: gradients of what is not used are zeros",
-    "tf.VERSION": "rx.__version__",
-    "tf.__version__": "rx.__version__",
+    "tf.VERSION": _VERSION,
+    "tf.__version__": _VERSION,
     "tf.as_dtype": "jnp.dtype",
     "tf.as_string": "str(x), outside compiled functions",
     "tf.assert_equal": "assert, outside compiled functions; jax.experimental.checkify there",
@@ -633,7 +640,7 @@ THOUGHT: dict[str, str] = {
     "tf.unique_with_counts": "jnp.unique(x, return_counts=True)",
     "tf.unstack": "list(array)",
     "tf.variable_scope": "leave it out: variables are kept by you",
-    "tf.version.*": "rx.__version__",
+    "tf.version.*": _VERSION,
     "tf.xla.*": "jax.jit and jax.lax",
     "tfds.*": "strategies take a tf.data data set as it is; without TensorFlow: "
     "rx.data.Dataset.from_source(tfds.data_source(name, split=split))",

@@ -28,6 +28,7 @@ from keras.src.backend.jax.trainer import JAXEpochIterator, JAXTrainer
 from keras.src.callbacks import tensorboard
 from keras.src.layers import BatchNormalization
 from keras.src.layers.layer import Layer
+from keras.src.layers.rnn.rnn import RNN
 from keras.src.losses import loss
 from keras.src.metrics.reduction_metrics import Mean
 from keras.src.models.model import Model
@@ -176,15 +177,17 @@ def _hook_variables() -> None:
 
 def _is_restored_in_program() -> bool:
     """Returns whether a variable that a program makes may get its value from a checkpoint."""
-    is_lasting = not in_stateless_scope() and not in_symbolic_scope()
-    return bool(late_value_sources) and is_compiling() and is_lasting
+    return bool(late_value_sources) and _in_program()
 
 
 def _would_be_kept(variable: JaxVariable) -> bool:
     """Returns whether a plain variable from outside is read in a program that is being made."""
-    if not is_compiling() or in_stateless_scope() or in_symbolic_scope():
-        return False
-    return _is_from_outside(variable)
+    return _in_program() and _is_from_outside(variable)
+
+
+def _in_program() -> bool:
+    """Returns whether a program is being made, and Keras has no state of its own."""
+    return is_compiling() and not in_stateless_scope() and not in_symbolic_scope()
 
 
 def _outlives_its_trace(variable: JaxVariable, value: object) -> bool:
@@ -303,6 +306,7 @@ def strategy_of(layer: Layer) -> Strategy | None:
 def _hook_models() -> None:
     _around(Layer, "__init__", _init)
     _around(Layer, "_open_name_scope", _built_in_own_strategy)
+    _around(RNN, "inner_loop", _variables.read_before_the_loop)
     for name in ("compile", "train_on_batch", "test_on_batch", "predict_on_batch"):
         _around(Trainer if name == "compile" else JAXTrainer, name, _in_own_strategy)
     for name in ("fit", "evaluate", "predict"):

@@ -328,12 +328,15 @@ def with_its_variable(
     initializer: Any = "zeros",
 ) -> Any:
     """Makes a variable of an optimizer where that is which it belongs to."""
-    own = getattr(reference_variable, "__rx_variable__", None)
+    if getattr(reference_variable, "_to_be_made_in", None) is not None:
+        _variables.make_late(
+            reference_variable
+        )  # then it has its class; one of a plain program keeps its own
     if not isinstance(reference_variable, OnServers) or (found := served(optimizer)) is None:
         return original(optimizer, reference_variable, name, initializer)
     _placing.has_place = True
     try:
-        with get_strategy().extended.colocate_vars_with(own):
+        with get_strategy().extended.colocate_vars_with(reference_variable.__rx_variable__):
             slot = original(optimizer, reference_variable, name, initializer)
     finally:
         _placing.has_place = False

@@ -13,9 +13,14 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from keras.src.backend.common import global_state
-from keras.src.backend.common.stateless_scope import get_stateless_scope, in_stateless_scope
+from keras.src.backend.common.stateless_scope import (
+    StatelessScope,
+    get_stateless_scope,
+    in_stateless_scope,
+)
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.jax.core import JaxVariable
+from keras.src.layers.rnn.rnn import RNN
 
 import replicax as rx
 from replicax._src._jax_internals import outside_of_traces
@@ -227,6 +232,17 @@ def make_late(variable: JaxVariable) -> None:
     except BaseException:
         variable._to_be_made_in = strategy  # pyright: ignore
         raise
+
+
+def read_before_the_loop(
+    original: Callable[..., Any], layer: RNN, *args: object, **kwargs: object
+) -> Any:
+    """A layer that JAX loops over: there, its variables have the values that they had before."""
+    if layer.unroll or in_stateless_scope():
+        return original(layer, *args, **kwargs)
+    ours = [each for each in layer.variables if isinstance(each, Replicated)]
+    with StatelessScope([(each, each._value) for each in ours]):  # as Keras does, without values
+        return original(layer, *args, **kwargs)
 
 
 def _policy(variable: JaxVariable) -> tuple[Any, Any]:
