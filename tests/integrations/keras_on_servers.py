@@ -59,13 +59,76 @@ def main():
         resolver, variable_partitioner=partitioners.FixedShardsPartitioner(2)
     )
     coordinator = rx.distribute.coordinator.ClusterCoordinator(strategy)
+    in_a_function(strategy, coordinator)
+    fit_one_epoch(strategy)
+    seeds(strategy, coordinator)
+    if sys.argv[2:] == ["everything"]:
+        everything(strategy, coordinator)
+    coordinator.close()
+
+
+def everything(strategy, coordinator):
     custom_loop(strategy, coordinator)
     optimizers(strategy, coordinator)
     fits(strategy)
     rows_of_a_layer(strategy, coordinator)
     mistakes(strategy, coordinator)
     asynchronous(strategy, coordinator)
-    coordinator.close()
+
+
+def small_model():
+    keras.utils.set_random_seed(0)
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+
+
+def in_a_function(strategy, coordinator):
+    """A step, in a function that is scheduled, and the same step here."""
+    found = []
+    for where in (rx.distribute.OneDeviceStrategy("CPU:0"), strategy):
+        with where.scope():
+            model = small_model()
+            optimizer = keras.optimizers.SGD(0.1)
+            metric = keras.metrics.MeanAbsoluteError()
+        step = step_of(model, optimizer, metric, rx.function)
+        loss = coordinator.schedule(step, (X, Y)).fetch() if where is strategy else step(X, Y)
+        found.append([loss, metric.result(), *model.get_weights()])
+    facts["in_a_function"] = close(*found)
+
+
+def fit_one_epoch(strategy):
+    found = []
+    for where in (rx.distribute.OneDeviceStrategy("CPU:0"), strategy):
+        with where.scope():
+            model = small_model()
+            model.compile("sgd", "mse")
+        history = model.fit(X, Y, batch_size=48, verbose=0).history
+        found.append([history["loss"], *model.get_weights()])
+    facts["fit_one_epoch"] = close(*found)
+
+
+def seeds(strategy, coordinator):
+    """Workers that read the state of a seed generator at the same moment draw other numbers."""
+    with strategy.scope():
+        generator = keras.random.SeedGenerator(1)
+    before = np.asarray(generator.state.value)
+    drawn = rx.function(lambda: keras.random.uniform((4,), seed=generator))
+    index = rx.distribute.coordinator.experimental_get_current_worker_index
+
+    def draw():
+        generator.state.assign(before)  # as if no other worker had drawn
+        first = np.asarray(drawn())
+        return index(), first.tolist(), np.asarray(drawn()).tolist()
+
+    of = {}
+    while len(of) < 2:  # until both workers have drawn
+        values = [coordinator.schedule(draw) for _ in range(4)]
+        of |= {worker: numbers for worker, *numbers in coordinator.fetch(values)}
+    facts["different_numbers"] = len({tuple(numbers) for pair in of.values() for numbers in pair})
+    generator.state.assign(before)
+    for _ in range(20):
+        coordinator.schedule(drawn)
+    coordinator.join()
+    facts["seeds_counted"] = (np.asarray(generator.state.value) - before).tolist()
 
 
 def step_of(model, optimizer, metric, compile):

@@ -179,9 +179,15 @@ def mistakes(strategy, coordinator):
     def bad():
         raise KeyError("mine")
 
-    values = [coordinator.schedule(bad) for _ in range(20)]
-    facts["join_error"] = error(coordinator.join)
+    values = []
+
+    def schedule_all():
+        values.extend(coordinator.schedule(bad) for _ in range(20))
+        coordinator.join()
+
+    facts["join_error"] = error(schedule_all)
     facts["join_error_again"] = error(coordinator.join)
+    facts["fetch_after_error"] = sorted({(error(value.fetch) or ["None"])[0] for value in values})
     facts["cancelled"] = error(values[-1].fetch)
     facts["after_error"] = coordinator.schedule(lambda: 2.0).fetch()
     facts["schedule_not_callable"] = error(lambda: coordinator.schedule(3))
@@ -192,6 +198,10 @@ def mistakes(strategy, coordinator):
             rx.distribute.OneDeviceStrategy("CPU:0")
         )
     )
+    resolver = rx.distribute.cluster_resolver.SimpleClusterResolver
+    for name, job in {"no_ps": "worker", "no_workers": "ps"}.items():
+        jobs = resolver(rx.train.ClusterSpec({job: ["host:1", "host:2"]}))
+        facts[name] = error(lambda jobs=jobs: rx.distribute.ParameterServerStrategy(jobs))
     outside = rx.Variable(4.0, name="outside")
     facts["variable_outside"] = error(lambda: coordinator.schedule(lambda: outside + 1.0))
     lock = threading.Lock()
@@ -241,7 +251,24 @@ def training(strategy, coordinator):
     )
     facts["iterations"] = int(optimizer.iterations.numpy())
     facts["updates"] = coordinator.staleness.updates
+    rows_updated(strategy, coordinator)
     strategy.trained = (table, w, optimizer, step, ids, y)
+
+
+def rows_updated(strategy, coordinator):
+    """SGD with rows of a table in parts, of which one occurs twice."""
+    with strategy.scope():
+        table = rx.Variable(np.linspace(0, 1.1, 12, dtype=np.float32).reshape(6, 2))
+        optimizer = rx.Optimizer(optax.sgd(0.1))
+
+    def step(ids):
+        rows = rx.nn.embedding_lookup(table, ids)
+        _, (gradient,) = rx.value_and_grad(lambda: jnp.sum(rows.value() ** 2), [rows])
+        optimizer.apply_gradients([(gradient, rows)])
+
+    for _ in range(3):
+        coordinator.schedule(step, (np.array([5, 0, 5]),)).fetch()
+    facts["rows_updated"] = table.numpy().tolist()
 
 
 def losses(strategy, coordinator):
@@ -262,6 +289,10 @@ def losses(strategy, coordinator):
     time.sleep(0.2)
     os.kill(pids[0], signal.SIGKILL)
     coordinator.join()
+    facts["retries"] = {
+        "all_ran": coordinator.fetch(values) == list(range(40)),
+        "at_least_once": int(counter.numpy()) >= 40,
+    }
     facts["counted_though_killed"] = [int(counter.numpy()), coordinator.fetch(values)[-1]]
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = rx.train.Checkpoint(table=table, w=w, optimizer=optimizer)

@@ -1,8 +1,9 @@
 """Records what TensorFlow's own strategy does, in `recorded/facts.json`.
 
-Run with a Python that has TensorFlow 2.21: `python tests/parameter_servers/record.py`. The cluster
-is in this process: two `tf.distribute.Server`s of each kind. For retries there is another one,
-whose workers are processes that can be killed.
+Run with a Python that has TensorFlow 2.21: `python tests/parameter_servers/record.py`. Each topic
+is recorded by a process of its own, which is ended and started again, at most twice, when it takes
+longer than `LIMIT` seconds. Its cluster is in the process: two `tf.distribute.Server`s of each
+kind. For retries, workers and servers are processes, of which one is killed.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
@@ -20,16 +21,62 @@ from typing import Any
 
 import numpy as np
 
+LIMIT = 90
+ATTEMPTS = 3
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-tf: Any = importlib.import_module("tensorflow")
+tf: Any = None  # imported by the processes that record
 facts = {}
-coordinators = tf.distribute.coordinator
-partitioners = tf.distribute.experimental.partitioners
 SERVER = """
 import json, sys, tensorflow as tf
 spec, job, index = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 tf.distribute.Server(spec, job_name=job, task_index=index, protocol="grpc").join()
 """
+
+
+def main():
+    path = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "recorded/facts.json")
+    found = {}
+    for topic in TOPICS:
+        start = time.monotonic()
+        found |= recorded(topic)  # all or nothing: an old fact is not left among new ones
+        print(f"{topic}: {time.monotonic() - start:.0f} s", flush=True)
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def recorded(topic):
+    command = [sys.executable, __file__, "--topic", topic]
+    for _ in range(ATTEMPTS):
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
+            try:
+                output = process.communicate(timeout=LIMIT)[0]
+            except subprocess.TimeoutExpired:
+                print(f"{topic}: not done after {LIMIT} s", flush=True)
+                continue
+            finally:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            if process.returncode:
+                sys.exit(f"{topic}: exit status {process.returncode}")
+            return json.loads(output.splitlines()[-1])
+    sys.exit(f"{topic}: not done in {ATTEMPTS} attempts of {LIMIT} s")
+
+
+def record(topic):
+    global tf, coordinators, partitioners
+    tf = importlib.import_module("tensorflow")
+    coordinators = tf.distribute.coordinator
+    partitioners = tf.distribute.experimental.partitioners
+    # The servers of this process share its threads: with as many as there are cores, all of them
+    # may wait for each other.
+    tf.config.threading.set_inter_op_parallelism_threads(16)
+    facts["tensorflow"] = ".".join(tf.__version__.split(".")[:2])
+    TOPICS[topic]()
+    print(json.dumps(facts), flush=True)
+    os._exit(0)  # TensorFlow's threads may not end
 
 
 def error(fn):
@@ -55,27 +102,23 @@ def strategy_of(spec, partitioner=None):
     return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
 
 
-def main():
+def strategy_in_process():
     spec = cluster()
-    servers = [
-        tf.distribute.Server(spec, job_name=job, task_index=index, protocol="grpc", start=True)
-        for job, addresses in spec.items()
-        for index in range(len(addresses))
-    ]
-    strategy = strategy_of(spec, partitioners.FixedShardsPartitioner(2))
-    variables(strategy)
-    cut()
-    coordinator = coordinators.ClusterCoordinator(strategy)
-    facts["same_coordinator"] = coordinators.ClusterCoordinator(strategy) is coordinator
-    functions(strategy, coordinator)
-    data(strategy, coordinator)
-    mistakes(strategy, coordinator)
-    updates(strategy)
-    retries()
-    del servers
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=16)
+    for job, addresses in spec.items():
+        for index in range(len(addresses)):
+            server = tf.distribute.Server(
+                spec, job_name=job, task_index=index, protocol="grpc", config=config
+            )
+            SERVERS.append(server)
+    return strategy_of(spec, partitioners.FixedShardsPartitioner(2))
 
 
-def variables(strategy):
+SERVERS = []
+
+
+def variables():
+    strategy = strategy_in_process()
     facts["num_replicas_in_sync"] = strategy.num_replicas_in_sync
     facts["parameter_devices"] = list(strategy.extended.parameter_devices)
     facts["worker_devices"] = list(strategy.extended.worker_devices)
@@ -153,7 +196,10 @@ def cut():
     }
 
 
-def functions(strategy, coordinator):
+def functions():
+    strategy = strategy_in_process()
+    coordinator = coordinators.ClusterCoordinator(strategy)
+    facts["same_coordinator"] = coordinators.ClusterCoordinator(strategy) is coordinator
     with strategy.scope():
         counter = tf.Variable(0)
         w = tf.Variable(1.0)
@@ -163,7 +209,6 @@ def functions(strategy, coordinator):
         counter.assign_add(1)
         return x * w
 
-    # Tensors, and functions that were traced: TensorFlow may stand still when it traces meanwhile.
     values = [coordinator.schedule(step, args=(tf.constant(float(i)),)) for i in range(6)]
     coordinator.join()
     facts["done"] = coordinator.done()
@@ -195,7 +240,10 @@ def functions(strategy, coordinator):
     facts["worker_index_outside"] = error(index)
 
 
-def data(strategy, coordinator):
+def data():
+    strategy = strategy_in_process()
+    coordinator = coordinators.ClusterCoordinator(strategy)
+
     def dataset_fn():
         return tf.data.Dataset.from_tensor_slices([1.0, 2.0, 3.0])
 
@@ -218,16 +266,24 @@ def data(strategy, coordinator):
     facts["create_per_worker_bad"] = error(lambda: coordinator.create_per_worker_dataset(3))
 
 
-def mistakes(strategy, coordinator):
+def mistakes():
+    strategy = strategy_in_process()
+    coordinator = coordinators.ClusterCoordinator(strategy)
+
     @tf.function
     def bad():
         tf.debugging.assert_equal(tf.constant(1), tf.random.uniform((), 2, 3, tf.int32))
         return 1.0
 
-    values = [coordinator.schedule(bad) for _ in range(20)]
-    facts["join_error"] = error(coordinator.join)
+    values = []
+
+    def schedule_all():
+        values.extend(coordinator.schedule(bad) for _ in range(20))
+        coordinator.join()
+
+    facts["join_error"] = error(schedule_all)
     facts["join_error_again"] = error(coordinator.join)
-    facts["bad_fetch"] = error(values[-1].fetch)
+    facts["fetch_after_error"] = sorted({(error(value.fetch) or ["None"])[0] for value in values})
     facts["after_error"] = float(coordinator.schedule(tf.function(lambda: 2.0)).fetch())
     facts["schedule_not_callable"] = error(lambda: coordinator.schedule(3))
     value = coordinator.schedule(tf.function(lambda: 1.0))
@@ -246,8 +302,9 @@ def mistakes(strategy, coordinator):
         facts[name] = error(lambda jobs=jobs: strategy_of(jobs))
 
 
-def updates(strategy):
-    """Optimizers, with gradients of rows and of all."""
+def updates():
+    """Optimizers, with gradients of rows and of all, and an update in a scheduled function."""
+    facts["keras"] = tf.keras.__version__
     kinds = {
         "sgd": lambda: tf.keras.optimizers.SGD(0.5),
         "adagrad": lambda: tf.keras.optimizers.Adagrad(0.5, initial_accumulator_value=0.1),
@@ -266,64 +323,76 @@ def updates(strategy):
             facts["sparse"][f"{form} {name}"] = variable.numpy().tolist()
 
 
+def updates_scheduled():
+    """A step of SGD with the rows of a table in parts."""
+    strategy = strategy_in_process()
+    with strategy.scope():
+        table = tf.Variable(np.linspace(0, 1.1, 12, dtype=np.float32).reshape(6, 2))
+    coordinator = coordinators.ClusterCoordinator(strategy)
+
+    @tf.function
+    def step(ids):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.nn.embedding_lookup(table, ids) ** 2)
+        for part, gradient in zip(table.variables, tape.gradient(loss, table.variables)):
+            part.scatter_sub(tf.IndexedSlices(0.1 * gradient.values, gradient.indices))
+        return loss
+
+    for _ in range(3):
+        coordinator.schedule(step, args=(tf.constant([5, 0, 5]),)).fetch()
+    facts["rows_updated"] = tf.convert_to_tensor(table).numpy().tolist()
+
+
 def retries():
     """A worker is killed while functions run: each of them runs, once more where it was lost."""
     spec = cluster(workers=2, ps=1)
-    tasks = [("worker", 0), ("worker", 1), ("ps", 0)]
-    processes = [
-        subprocess.Popen([sys.executable, "-c", SERVER, json.dumps(spec), job, str(index)])
-        for job, index in tasks
-    ]
-    code = RETRIES.format(path=str(Path(__file__).parent), spec=json.dumps(spec))
-    program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    try:
-        assert program.stdout is not None
-        while "running" not in program.stdout.readline():
-            assert program.poll() is None, "it has ended"
-        time.sleep(1)  # some have run
-        processes[0].send_signal(signal.SIGKILL)
-        processes[0].wait()
-        processes[0] = subprocess.Popen(
-            [sys.executable, "-c", SERVER, json.dumps(spec), "worker", "0"]
-        )
-        output = program.communicate(timeout=300)[0]
-        facts["retries"] = json.loads(output.splitlines()[-1])
-    finally:
-        for process in (*processes, program):
-            process.kill()
-            process.wait()
+
+    def start(job, index):
+        command = [sys.executable, "-c", SERVER, json.dumps(spec), job, str(index)]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    workers = [start("worker", index) for index in range(2)]
+    start("ps", 0)  # they end with this process
+    strategy = strategy_of(spec)
+    with strategy.scope():
+        count = tf.Variable(0)
+    coordinator = coordinators.ClusterCoordinator(strategy)
+
+    @tf.function
+    def step(i):
+        def work(number):
+            product = tf.linalg.matmul(tf.ones((200, 200)), tf.ones((200, 200)))
+            with tf.control_dependencies([product]):
+                return (number + 1,)
+
+        tf.while_loop(lambda number: number < 100, work, [tf.constant(0)])
+        count.assign_add(1)
+        return i
+
+    values = [coordinator.schedule(step, args=(tf.constant(i),)) for i in range(200)]
+    while int(count.numpy()) < 20:
+        time.sleep(0.01)
+    workers[0].kill()
+    workers[0].wait()
+    start("worker", 0)
+    coordinator.join()
+    results = [int(x) for x in coordinator.fetch(values)]
+    facts["retries"] = {
+        "all_ran": results == list(range(200)),
+        "at_least_once": int(count.numpy()) >= 200,
+    }
 
 
-RETRIES = """
-import sys
-sys.path.insert(0, {path!r})
-import json, tensorflow as tf
-from record import coordinators, strategy_of
-strategy = strategy_of(json.loads({spec!r}))
-with strategy.scope():
-    count = tf.Variable(0)
-coordinator = coordinators.ClusterCoordinator(strategy)
-
-@tf.function
-def step(i):
-    def work(number):
-        with tf.control_dependencies([tf.linalg.matmul(tf.ones((200, 200)), tf.ones((200, 200)))]):
-            return (number + 1,)
-
-    tf.while_loop(lambda number: number < 300, work, [tf.constant(0)])
-    count.assign_add(1)
-    return i
-
-values = [coordinator.schedule(step, args=(tf.constant(i),)) for i in range(200)]
-print("running", flush=True)
-coordinator.join()
-results = [int(x) for x in coordinator.fetch(values)]
-print(json.dumps({{"all_ran": results == list(range(200)), "at_least": int(count.numpy()) >= 200}}))
-"""
+TOPICS = {
+    "variables": variables,
+    "partitioners": cut,
+    "functions": functions,
+    "data": data,
+    "mistakes": mistakes,
+    "updates": updates,
+    "updates scheduled": updates_scheduled,
+    "retries": retries,
+}
 
 if __name__ == "__main__":
-    main()
-    facts["tensorflow"] = ".".join(tf.__version__.split(".")[:2])
-    path = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "recorded/facts.json")
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    path.write_text(json.dumps({**known, **facts}, indent=1) + "\n", encoding="utf-8")
+    record(sys.argv[2]) if sys.argv[1:2] == ["--topic"] else main()

@@ -14,6 +14,8 @@ from replicax._src.variable import Variable
 class LooksUp(Protocol):
     """A worker, as far as its strategy knows it."""
 
+    index: int
+
     def look_up(self, table: Variable, ids: ArrayInput) -> Any:
         """Returns rows of a table."""
         ...
@@ -46,3 +48,4 @@ class WorkerStrategy(Strategy):
 
     def __init__(self, worker: LooksUp):
         super().__init__(WorkerExtended(self, worker))
+        self.worker_index = worker.index

@@ -113,6 +113,8 @@ def _hook_variables() -> None:
                 expect_late_value(variable)  # a checkpoint may have something for it
 
     def next_seed(original: Original, generator: SeedGenerator, ordered: bool = True) -> Any:
+        if _on_servers.is_on_worker():
+            return _reduction.seed_of_replica(_on_servers.next_seed(generator))
         return _reduction.seed_of_replica(original(generator, ordered))
 
     def direct_assign(original: Original, variable: JaxVariable, value: jax.Array) -> None:

@@ -12,12 +12,15 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
+import jax
+import numpy as np
 from keras.src import backend
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.backend.jax.core import JaxVariable
 from keras.src.layers.layer import Layer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from keras.src.random.seed_generator import SeedGenerator
 from keras.src.saving.keras_saveable import KerasSaveable
 from keras.src.utils import tracking
 
@@ -363,6 +366,19 @@ def on_all_servers() -> contextlib.AbstractContextManager[Any]:
 def is_on_servers(strategy: object) -> bool:
     """Whether the variables of a strategy are on servers, in the process of the coordinator."""
     return isinstance(strategy, ParameterServerStrategy)
+
+
+def next_seed(generator: SeedGenerator) -> Any:
+    """Returns the next seed of this worker: no other worker draws the same numbers.
+
+    Workers may read a state at the same moment, so each has a stream of its own. They add to the
+    state instead of assigning it, so that it never goes back to one that was used.
+    """
+    strategy = get_strategy()
+    assert isinstance(strategy, WorkerStrategy)
+    seed = generator.state.value * 1
+    generator.state.assign_add(np.array([0, 1], seed.dtype))
+    return jax.random.fold_in(seed, strategy.worker_index)
 
 
 def is_on_worker() -> bool:
