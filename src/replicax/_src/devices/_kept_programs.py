@@ -1,5 +1,7 @@
 """Compiled programs on the disk, so that a restarted program does not compile again."""
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import os

@@ -252,9 +252,9 @@ class ReplicaMesh(Launches):
 
     def components(self, array: jax.Array) -> list[jax.Array]:
         """What each replica of this process has of an assembled array, not tied to its device."""
-        is_replicated = type(array) is ConcreteArray and array.sharding is self.replicated
-        if is_replicated and self.logical_devices == 1:
-            return uncommitted_shards(array, self._homes)
+        if isinstance(array, ConcreteArray) and array.sharding is self.replicated:
+            if self.logical_devices == 1:
+                return uncommitted_shards(array, self._homes)
         return [uncommitted(self.component(array, i)) for i in range(len(self.devices))]
 
     # ------------------------------------------------------------------ programs
