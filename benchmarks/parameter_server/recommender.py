@@ -9,6 +9,7 @@ HIDDEN = 64
 RATE = 0.1
 START = 0.1  # of Adagrad's sums of squares
 BATCHES = 64  # different ones; then they come again
+LAST = 20  # updates, of whose losses the mean is the loss at the end
 
 
 class Clicks(NamedTuple):

@@ -4,6 +4,7 @@ import pickle
 import time
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -11,12 +12,20 @@ import optax
 import replicax as rx
 from benchmarks.harness.sides import Side, Work
 from benchmarks.parameter_server.recommender import (
+    BATCHES,
+    LAST,
     RATE,
     START,
     initial_tables,
     initial_weights,
     make_clicks,
 )
+
+
+def _loss(x: Any, weights: Any, clicked: Any) -> Any:
+    w1, b1, w2, b2 = weights
+    logits = (jnp.maximum(x @ w1 + b1, 0) @ w2 + b2)[:, 0]
+    return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, clicked))
 
 
 class ReplicaxServers(Side):
@@ -40,11 +49,8 @@ class ReplicaxServers(Side):
         @rx.function
         def step(users: Any, items: Any, clicked: Any) -> Any:
             def loss_fn() -> Any:
-                w1, b1, w2, b2 = weights
                 x = jnp.concatenate([users.value(), items.value()], axis=1)
-                hidden = jnp.maximum(x @ w1.value() + b1.value(), 0)
-                logits = (hidden @ w2.value() + b2.value())[:, 0]
-                return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, clicked))
+                return _loss(x, [weight.value() for weight in weights], clicked)
 
             variables = [users, items, *weights]
             loss, gradients = rx.value_and_grad(loss_fn, variables)
@@ -119,10 +125,35 @@ class ReplicaxServers(Side):
         """Returns the mean age of what updates were computed from, in updates."""
         return self.coordinator.staleness.mean
 
-    def losses(self, count: int) -> float:
-        """Returns the mean loss of so many more steps."""
-        assert self._work is not None
-        return float(self._work(count)[0])
+    def trained(self, rows: int, batch: int, updates: int) -> float:
+        """Returns the mean loss of the last `LAST` of so many updates, from the start on."""
+        work = self.prepare(rows, batch)
+        self._cold.clear()  # no other steps
+        work(updates - LAST)
+        return work(LAST)[0]
+
+    def trained_synchronously(self, rows: int, batch: int, updates: int) -> float:
+        """Returns the same of one device, which makes one update after the other."""
+        clicks = make_clicks(rows, batch)
+        optimizer = optax.adagrad(RATE, initial_accumulator_value=START)
+
+        def loss_fn(arrays: Any, users: Any, items: Any, clicked: Any) -> Any:
+            x = jnp.concatenate([arrays[0][users], arrays[1][items]], axis=1)
+            return _loss(x, arrays[2:], clicked)
+
+        @jax.jit
+        def step(arrays: Any, state: Any, *batch: Any) -> Any:
+            loss, gradients = jax.value_and_grad(loss_fn)(arrays, *batch)
+            changes, state = optimizer.update(gradients, state, arrays)
+            return optax.apply_updates(arrays, changes), state, loss
+
+        arrays: Any = [jnp.asarray(each) for each in initial_tables(rows) + initial_weights()]
+        state, losses = optimizer.init(arrays), list[float]()
+        for number in range(updates):
+            batches = [each[number % BATCHES] for each in clicks]
+            arrays, state, loss = step(arrays, state, *batches)
+            losses.append(float(loss))
+        return float(np.mean(losses[-LAST:]))
 
     def close(self) -> None:
         """Ends the workers and servers."""

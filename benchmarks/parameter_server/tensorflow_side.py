@@ -105,11 +105,6 @@ class TensorFlowServers(Side):
 
         return work
 
-    def losses(self, count: int) -> float:
-        """Returns the mean loss of so many more steps."""
-        assert self._work is not None
-        return float(self._work(count)[0])
-
     def close(self) -> None:
         """Ends the workers and servers."""
         for process in self._processes:
