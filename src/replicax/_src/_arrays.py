@@ -27,7 +27,7 @@ def for_mean(array: jax.Array) -> jax.Array:
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is a Python number, or a NumPy value that is no text and no object."""
+    """Returns whether `value` is a Python number, or one of NumPy's: no text, no object."""
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind not in "OSU"
     return isinstance(value, int | float | complex)
@@ -100,7 +100,7 @@ string = STRING  # for users: `rx.string`
 
 
 def is_string(dtype: object) -> bool:
-    """Whether this is one of the names of the dtype of text: rx.string, "string", str, bytes."""
+    """Returns whether this is a name of the dtype of text: rx.string, "string", str, bytes."""
     if isinstance(dtype, str):
         return dtype == "string"
     return dtype is str or dtype is bytes or (isinstance(dtype, np.dtype) and dtype.kind in "OSU")

@@ -136,7 +136,7 @@ def zero_keys(shape: Sequence[int], dtype: Any) -> jax.Array:
 
 
 def is_tracing() -> bool:
-    """Whether a JAX transformation (jit, grad, vmap, ...) is tracing on this thread."""
+    """Returns whether a JAX transformation (jit, grad, vmap, ...) is tracing on this thread."""
     return not _core.trace_state_clean() and current_shapes_only() is None
 
 
@@ -155,7 +155,7 @@ def staging_trace() -> Any:
 
 
 def is_staging() -> bool:
-    """Whether operations on this thread are collected into a program, and not carried out."""
+    """Returns whether operations on this thread go into a program, and are not carried out."""
     return not _core.trace_state_clean() and staging_trace() is not None
 
 
@@ -174,7 +174,7 @@ def described_devices(platform: str, name: str, **options: object) -> Sequence[A
 
 
 def backends_started() -> bool:
-    """Whether JAX has opened its devices, after which their number is fixed."""
+    """Returns whether JAX has opened its devices, after which their number is fixed."""
     return _xla_bridge.backends_are_initialized()
 
 
@@ -295,7 +295,7 @@ def scan_inputs(parameters: dict[str, Any]) -> tuple[int, int]:
 
 
 def is_ref(variable: Any) -> bool:
-    """Whether a variable of a traced program is a mutable cell."""
+    """Returns whether a variable of a traced program is a mutable cell."""
     return type(variable.aval).__name__ == "AbstractRef"
 
 
@@ -305,7 +305,7 @@ def operations_so_far(trace: Any) -> int:
 
 
 def made_since(trace: Any, operations: int, value: object) -> bool:
-    """Whether `value` is the result of an operation that came after the first `operations`."""
+    """Returns whether `value` is of an operation that came after the first `operations`."""
     if not isinstance(value, _partial_eval.DynamicJaxprTracer) or value._trace is not trace:
         return True
     parent = value.parent
@@ -359,12 +359,12 @@ def _traced_for(trace: Any) -> str:
 
 
 def is_vmapping(program: Any) -> bool:
-    """Whether `jax.vmap` is at work between here and the trace that collects a program."""
+    """Returns whether `jax.vmap` is at work between here and the trace that collects a program."""
     return any(isinstance(each, _batching.BatchTrace) for each in _traces_up_to(program))
 
 
 def is_in_loop_condition(program: Any) -> bool:
-    """Whether the condition of a `lax.while_loop` is being traced here."""
+    """Returns whether the condition of a `lax.while_loop` is being traced here."""
     return any(_traced_for(each) == "while_cond" for each in _traces_up_to(program))
 
 
@@ -382,12 +382,12 @@ def at_level(trace: Any) -> contextlib.AbstractContextManager[Any]:
 
 
 def is_checkpointed(program: Any) -> bool:
-    """Whether a `jax.checkpoint` is at work between here and the trace that collects a program."""
+    """Returns whether a `jax.checkpoint` is between here and the trace of the program."""
     return any("checkpoint" in _traced_for(each) for each in _traces_up_to(program))
 
 
 def is_recomputing(program: Any) -> bool:
-    """Whether a `jax.checkpoint` here is being differentiated, and will run again backwards."""
+    """Returns whether a `jax.checkpoint` here is differentiated, and will run again backwards."""
     is_checkpointed = False
     for trace in _traces_up_to(program):
         if "checkpoint" in _traced_for(trace):
@@ -456,12 +456,12 @@ def evaluate(
 
 
 def has_side_effects(operation: Any) -> bool:
-    """Whether an operation does more than compute; that it is about a mesh axis does not count."""
+    """Returns whether an operation does more than compute; to name a mesh axis is no more."""
     return any(type(effect).__name__ != "NamedAxisEffect" for effect in operation.effects)
 
 
 def carry_out(operation: Any, operands: Sequence[Any]) -> list[Any]:
-    """What an operation of a traced program gives for these operands, as a list."""
+    """Returns what an operation of a traced program gives for these operands, as a list."""
     parameters = operation.primitive.get_bind_params(operation.params)
     source = operation.source_info
     names = _source_info_util.current_name_stack() + source.name_stack
@@ -471,7 +471,7 @@ def carry_out(operation: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def mentions_axis(operations: Sequence[Any], axis: str) -> bool:
-    """Whether an operation, or one inside it, is about a mesh axis."""
+    """Returns whether an operation, or one inside it, is about a mesh axis."""
     for operation in operations:
         for name in ("axes", "axis_name"):
             names = operation.params.get(name, ())

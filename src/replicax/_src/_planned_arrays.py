@@ -53,17 +53,17 @@ class PlannedArray(jax.Array):
 
     @classmethod
     def like(cls, value: object, sharding: Sharding) -> PlannedArray:
-        """What an array, a number or a `jax.ShapeDtypeStruct` looks like, on planned devices."""
+        """Returns a planned array like an array, a number or a `jax.ShapeDtypeStruct`."""
         return cls(_core.typeof(value), sharding)
 
     @classmethod
     def of_shape(cls, shape: Sequence[int], dtype: DTypeLike, sharding: Sharding) -> PlannedArray:
-        """An array of this shape and dtype."""
+        """Returns an array of this shape and dtype."""
         return cls(_core.ShapedArray(tuple(shape), dtype), sharding)
 
     @classmethod
     def on(cls, value: object, device: Device) -> Any:
-        """What an array looks like on one device; it stays where it is if that one is here."""
+        """Returns what an array looks like on a device; if that is here, the array itself."""
         if not is_planned(device):
             return value
         return cls.like(value, SingleDeviceSharding(device))
@@ -177,12 +177,12 @@ def note_planned(devices: Iterable[Device]) -> None:
 
 
 def is_planned(device: Device | None) -> bool:
-    """Whether a device is not here."""
+    """Returns whether a device is not here."""
     return device in _planned
 
 
 def no_value(what: str) -> PlannedValueError:
-    """The error where something needs a value that is not there."""
+    """Returns the error where something needs a value that is not there."""
     return PlannedValueError(
         f"{what} was asked for, and there is none: the strategy is on planned devices, which are "
         "not here. Variables, data and results have shapes alone there, and functions are "
@@ -238,7 +238,7 @@ class ShapesOnly(_core.Trace):
         return made if primitive.multiple_results else made[0]
 
     def stage_value(self, val: object) -> Any:
-        """An array from a value of Python or NumPy."""
+        """Returns an array from a value of Python or NumPy."""
         if isinstance(val, PlannedArray):
             return val
         aval = _core.typeof(val)
@@ -284,7 +284,7 @@ def _is_elsewhere(place: Sharding) -> bool:
 
 
 def _on_something_here() -> contextlib.AbstractContextManager[Any]:
-    """What is computed nevertheless is so on a device that is here."""
+    """Returns a context manager: what is computed in it all the same is so on a device here."""
     chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(chosen, Device) and is_planned(chosen):
         return jax.default_device(jax.local_devices()[0])
@@ -292,7 +292,7 @@ def _on_something_here() -> contextlib.AbstractContextManager[Any]:
 
 
 def current_shapes_only() -> ShapesOnly | None:
-    """The trace that operations of this thread go to, if that is one for shapes alone."""
+    """Returns the trace that operations of this thread go to, if that is one for shapes alone."""
     trace = _core.trace_ctx.trace
     return trace if isinstance(trace, ShapesOnly) else None
 
@@ -312,7 +312,7 @@ def shapes_only(device: Device, small: int = _SMALL) -> contextlib.AbstractConte
 
 
 def _of_shapes(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of JAX's arrays, as one of planned arrays: also outside of a strategy's scope."""
+    """Returns a method of JAX's arrays for planned ones, also outside of a strategy's scope."""
 
     @functools.wraps(method, assigned=("__module__", "__name__", "__qualname__"))
     def called(self: PlannedArray, *args: object, **kwargs: object) -> Any:

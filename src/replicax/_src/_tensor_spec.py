@@ -100,7 +100,7 @@ class TensorSpec:
         return self._name
 
     def is_compatible_with(self, spec_or_tensor: HasShape | ArrayLike) -> bool:
-        """Whether an array, or all arrays of a narrower spec, fit."""
+        """Returns whether an array, or all arrays of a narrower spec, fit."""
         other: Any = spec_or_tensor
         shape = other.shape if hasattr(other, "shape") else jnp.shape(other)
         dtype = other.dtype if hasattr(other, "dtype") else jnp.result_type(other)

@@ -88,7 +88,7 @@ def _is_named_tuple(node: object) -> bool:
 
 
 def is_made_otherwise(node: object) -> bool:
-    """Whether this is a named tuple that its class does not make from its fields.
+    """Returns whether this is a named tuple that its class does not make from its fields.
 
     JAX takes it for one that is.
     """

@@ -149,7 +149,7 @@ def _to_install(library: str, tested: Tested) -> str:
 
 
 def missing_names() -> list[str]:
-    """The private names of JAX that are not in the one that is installed."""
+    """Returns the private names of JAX that are not in the one that is installed."""
     missing: list[str] = []
     for module, names in PRIVATE_NAMES_OF_JAX.items():
         try:

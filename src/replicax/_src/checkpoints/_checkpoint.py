@@ -180,7 +180,7 @@ class Checkpoint:
         return save
 
     def _note_on_disk(self, path: str) -> None:
-        """Its values are now those at `path`."""
+        """Notes that its values are now those at `path`."""
         object.__setattr__(self, "_last_on_disk", (self._last_on_disk[0] + 1, path))
 
     def _require_restored(self, nodes: list[GraphNode]) -> None:

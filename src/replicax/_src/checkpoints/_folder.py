@@ -88,7 +88,7 @@ class PartialFolder:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """A file with this content, on the disk when the call returns."""
+    """Writes a file with this content, which is on the disk when the call returns."""
     with open(path, "wb", buffering=0) as file:
         left = memoryview(data)
         while left:
@@ -97,7 +97,7 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """The names of the files in it are on the disk when the call returns."""
+    """Writes the names of the files in a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -210,7 +210,7 @@ def checkpoints_in(directory: str) -> list[tuple[str, Manifest]]:
 
 
 def folders_in(directory: str) -> Iterator[str]:
-    """The folders that may be checkpoints."""
+    """Yields the folders that may be checkpoints."""
     try:
         names = sorted(os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):

@@ -102,7 +102,7 @@ def _is_array(each: dict[str, Any]) -> bool:
 
 
 def _are_parts(parts: object, rows: int) -> bool:
-    """Whether it says of each part which server wrote it, and with which row it begins."""
+    """Returns whether it says of each part which server wrote it, and with which row it begins."""
     if not isinstance(parts, list) or not parts or not all(map(_are_counts, parts)):
         return False
     if any(len(part) != 2 for part in parts):

@@ -241,7 +241,7 @@ class _Agreement:
             membership.subscribe("preemption answer", self._hear_answer)
 
     def ask_all(self, notice: _Notice) -> None:
-        """A notice has come to this worker."""
+        """Called when a notice has come to this worker."""
         if self._membership is not None:
             self._membership.publish("preemption", [self._round, notice])
             return
@@ -283,7 +283,7 @@ class _Agreement:
             return _Notice.NONE
 
     def ended(self, calls: int) -> None:
-        """A call has ended: a program without `run` has begun none."""
+        """Called when a call has ended: a program without `run` has begun none."""
         with self._changed:
             self._begun = max(self._begun, calls)
 
@@ -306,12 +306,12 @@ class _Agreement:
                 )
 
     def saved(self, notice: _Notice) -> None:
-        """A checkpoint was saved for a notice."""
+        """Called when a checkpoint was saved for a notice."""
         with self._changed:
             self._saved = notice
 
     def begin_round(self) -> None:
-        """The training goes on; what was said so far is settled."""
+        """Called when the training goes on; what was said before is settled."""
         with self._changed:
             self._round += 1
             self._asked = self._saved = _Notice.NONE
@@ -344,7 +344,7 @@ class _Watch:
         self._told.put(_Event.NEW_TIME)
 
     def begin_round(self) -> None:
-        """All have saved, and go on: the next notice is a new one."""
+        """Called when all have saved, and go on: the next notice is a new one."""
         self._again_at = None
         self.is_told = False
         self._told.put(_Event.NEW_ROUND)

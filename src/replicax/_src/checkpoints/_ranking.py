@@ -45,7 +45,7 @@ class Ranking:
         return is_number, self._sign * value if is_number else 0.0, manifest.sequence
 
     def is_ranked(self, manifest: Manifest) -> bool:
-        """Whether a checkpoint has a value of the metric."""
+        """Returns whether a checkpoint has a value of the metric."""
         return self.key(manifest)[0]
 
 

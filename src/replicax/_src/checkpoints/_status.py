@@ -68,7 +68,7 @@ class CheckpointLoadStatus:
         self._await_the_rest()
 
     def _note(self, variable: Variable, index: int) -> None:
-        """A variable that was made later has been restored."""
+        """Notes that a variable that was made later has been restored."""
         self._done[id(variable)] = variable
         self._found.bound[id(variable)] = index
         self._found.used.add(index)
@@ -222,7 +222,7 @@ class _DeferredSlots:
         return value if saved.spec(index) == wanted else converted(value, wanted, what)
 
     def made(self, optimizer: Optimizer) -> None:
-        """The optimizer has its state; it counts as restored."""
+        """Called when the optimizer has its state; it counts as restored."""
         self._values = {}
         for _, _, _, variable in slots_of(optimizer):
             self._status._done[id(variable)] = variable

@@ -194,7 +194,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _is_address(following: Sequence[str]) -> bool:
-    """Whether what follows --ray is an address of Ray; else it is an option, or the script."""
+    """Returns whether what follows --ray is an address: no option, and not the script."""
     return any(
         text in ("auto", "local") or re.fullmatch(r"[^\s/]+:\d+|ray://.*", text)
         for text in following

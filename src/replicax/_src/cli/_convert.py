@@ -57,7 +57,7 @@ def convert(arguments: argparse.Namespace) -> int:
 
 
 def _shown(names: Iterable[str]) -> Iterable[str]:
-    """A progress bar, where somebody looks."""
+    """Returns a progress bar, where somebody looks."""
     return rx.progress(names, "reading", transient=True) if sys.stdout.isatty() else names
 
 

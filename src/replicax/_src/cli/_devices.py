@@ -47,7 +47,7 @@ def visible_gpus(environment: Mapping[str, str]) -> list[str]:
 
 
 def _uses_gpus(environment: Mapping[str, str]) -> bool:
-    """Whether JAX would use NVIDIA GPUs: it is not told otherwise, and has its CUDA plugin."""
+    """Returns whether JAX would use GPUs: it is not told otherwise, and has its CUDA plugin."""
     platforms = environment.get("JAX_PLATFORMS", "")
     if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
         return False

@@ -27,7 +27,7 @@ _MOST_WAITING = 8 << 20
 
 
 def colours_wanted(descriptor: int) -> bool:
-    """Whether to colour what goes to a file descriptor (https://no-color.org, force-color.org)."""
+    """Returns whether to colour what goes to a file (https://no-color.org, force-color.org)."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -36,7 +36,7 @@ def colours_wanted(descriptor: int) -> bool:
 
 
 def is_coloured(out: TextIO) -> bool:
-    """Whether to colour what is printed to `out`."""
+    """Returns whether to colour what is printed to `out`."""
     try:
         return colours_wanted(out.fileno())
     except (OSError, ValueError):  # not a file: a string in a test

@@ -148,7 +148,7 @@ class _Follower:
         self._memory = memory
 
     def outcome(self, on: str, host: int = 0, **supposed: object) -> Outcome:
-        """What the script needs on some hardware, if it did what is supposed, on one host."""
+        """Returns what the script needs on some hardware, if it did what is supposed, on a host."""
         with tempfile.TemporaryDirectory(prefix="replicax-plan-") as folder:
             request = os.path.join(folder, "request.json")
             result = os.path.join(folder, "result.json")
@@ -258,7 +258,7 @@ def _trials(follower: _Follower, outcome: Outcome) -> list[Tried]:
 
 
 def _find_batch(follower: _Follower, outcome: Outcome) -> list[Tried]:
-    """What was tried; the last that fits is the largest, to a few percent."""
+    """Returns what was tried; the last that fits is the largest, to a few percent."""
     if outcome.fits is None:
         return []
     tried: list[Tried] = []
@@ -285,7 +285,7 @@ def _find_batch(follower: _Follower, outcome: Outcome) -> list[Tried]:
 
 
 def _one_row(outcome: Outcome) -> float:
-    """The change of the batch by one row for each replica, as a factor."""
+    """Returns the change of the batch by one row for each replica, as a factor."""
     heaviest = outcome.heaviest
     if heaviest is None or not outcome.batch:
         return 0.0

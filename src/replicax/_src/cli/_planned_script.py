@@ -97,7 +97,7 @@ def silence() -> Any:
 
 
 def _line(error: BaseException, script: str) -> str:
-    """The innermost line of the script, or of what it imports beside it, in a traceback."""
+    """Returns the innermost line of the script, or of what it imports beside it, in a traceback."""
     folder = os.path.dirname(script) + os.sep
     lines = [
         f"{os.path.relpath(frame.filename)}:{frame.lineno}"

@@ -92,7 +92,7 @@ def own_address(known_as: str, calls_from: str) -> str | None:
 
 
 def is_own(address: str) -> bool:
-    """Whether an IP address is one of this host's; 0.0.0.0 is none."""
+    """Returns whether an IP address is one of this host's; 0.0.0.0 is none."""
     parsed = ipaddress.ip_address(address)
     if parsed.is_loopback or parsed.is_unspecified:
         return parsed.is_loopback

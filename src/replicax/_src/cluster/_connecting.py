@@ -113,7 +113,7 @@ def _check_is_this_host(cluster: ClusterSpec) -> None:
 
 
 def _is_this_host(host: str) -> bool:
-    """Whether a name or an IP address is ours, as far as that can be told without a name server."""
+    """Returns whether a name or an IP address is ours, as far as known without a name server."""
     host = host.lower().rstrip(".")
     own = socket.gethostname().lower()
     if host in ("localhost", own) or host.startswith(f"{own}.") or own.startswith(f"{host}."):

@@ -39,12 +39,12 @@ def versions() -> dict[str, str]:
 
 
 def backends_started() -> bool:
-    """Whether it is too late to make this process part of a cluster."""
+    """Returns whether it is too late to make this process part of a cluster."""
     return _jax_internals.backends_started()
 
 
 def is_started() -> bool:
-    """Whether somebody has called `jax.distributed.initialize` in this process."""
+    """Returns whether somebody has called `jax.distributed.initialize` in this process."""
     return jax.distributed.is_initialized()
 
 

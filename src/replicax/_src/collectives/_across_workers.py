@@ -81,7 +81,7 @@ def _message_size(words: int) -> int:
 def gather_across(
     mesh: ReplicaMesh, parts: Sequence[Any], axis: int, device: Device, what: str
 ) -> jax.Array:
-    """The components of all replicas of all workers, joined along `axis`, on one device here.
+    """Returns the components of all workers' replicas, joined along `axis`, on one device here.
 
     Raises:
       ValueError: as `concatenate` does, and on all workers.

@@ -66,7 +66,7 @@ def use_collectives(
 
 
 def name_hosts(config: SessionConfig, cluster: ClusterSpec) -> None:
-    """The hosts of a TPU."""
+    """Names the hosts of a TPU in the configuration."""
     jobs = config.cluster_def.job
     if cluster.as_dict():
         del jobs[:]

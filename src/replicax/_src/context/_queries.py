@@ -28,7 +28,7 @@ def get_strategy() -> Any:
 
 
 def has_strategy() -> bool:
-    """Whether the current strategy is another than the default one.
+    """Returns whether the current strategy is another than the default one.
 
     >>> import replicax as rx
     >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -60,7 +60,7 @@ def current_replica() -> ReplicaContext | None:
 
 
 def in_cross_replica_context() -> bool:
-    """Whether code here speaks for all replicas at once: in a scope, a merge_fn or an update.
+    """Returns whether code here speaks for all replicas: in a scope, a merge_fn or an update.
 
     >>> import replicax as rx
     >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

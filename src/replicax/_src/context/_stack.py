@@ -102,7 +102,7 @@ def current_frame() -> Frame:
 
 
 def is_default(frame: Frame) -> bool:
-    """Whether this is the default context, of the default strategy's only replica."""
+    """Returns whether this is the default context, of the default strategy's only replica."""
     return frame is _default_frame[0]
 
 
@@ -124,7 +124,7 @@ def world() -> World:
 
 
 def is_compiling() -> bool:
-    """Whether an `rx.function` is being traced on this thread. Prefer a method of `world()`."""
+    """Returns whether an `rx.function` is traced on this thread. Prefer a method of `world()`."""
     return world().is_program
 
 

@@ -214,7 +214,7 @@ _LIBRARIES = frozenset(("jax", "keras", "numpy", "replicax"))
 
 
 def names_any(fn: object, wanted: frozenset[str]) -> bool:
-    """Whether a function, or one that it reaches by name, is called or names one of these."""
+    """Returns whether a function, or one that it reaches by name, is or names one of these."""
     waiting, seen = [fn], set[int]()
     while waiting and len(seen) < _MOST_FUNCTIONS:
         each = waiting.pop()

@@ -185,7 +185,7 @@ def _type_of(leaf: Leaf, operation: str = "cache(filename)") -> LeafType:
 
 
 def is_dtype(name: object) -> bool:
-    """Whether leaves of a dtype with this name can be in a file."""
+    """Returns whether leaves of a dtype with this name can be in a file."""
     return name == "string" or _dtype(name) is not None
 
 

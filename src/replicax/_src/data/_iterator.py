@@ -243,7 +243,7 @@ class _Feed:
 
 
 def _may_have_records(node: Node) -> bool:
-    """Whether records of files are read somewhere, also in data sets that are made on the way."""
+    """Returns whether records of files are read, also in data sets that are made on the way."""
     return any(isinstance(each, Interleave) or yields_records(each) for each in walk(node))
 
 
@@ -275,7 +275,7 @@ class Optional:
         return cls(cls._NOTHING, lambda: element_spec)
 
     def has_value(self, name: str | None = None) -> bool:
-        """Whether there is a value."""
+        """Returns whether there is a value."""
         return self._value is not self._NOTHING
 
     def get_value(self, name: str | None = None) -> Any:

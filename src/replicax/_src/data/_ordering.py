@@ -181,7 +181,7 @@ class RepeatReader(Reader):
         return self._reader is not None
 
     def _next_epoch(self) -> bool:
-        """Whether there may be more after the end of a repetition."""
+        """Returns whether there may be more after the end of a repetition."""
         if self._in_epoch == 0:  # nothing to repeat
             self._epoch = self._node.count if self._node.count >= 0 else self._epoch
             return False

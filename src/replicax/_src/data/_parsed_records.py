@@ -72,7 +72,7 @@ _PARSERS = {"parse_example", "parse_single_example"}
 
 
 def _may_parse(fn: object) -> bool:
-    """Whether a function names a parser; others are not called just to see what they do."""
+    """Returns whether a function names a parser; others are not called just to see what they do."""
     if isinstance(fn, functools.partial):
         return getattr(fn.func, "__name__", "") in _PARSERS or _may_parse(fn.func)
     code = getattr(getattr(fn, "__func__", fn), "__code__", None)
@@ -82,7 +82,7 @@ def _may_parse(fn: object) -> bool:
 
 
 def _has_one_way(code: types.CodeType) -> bool:
-    """Whether there are no two ways through a function, so that one run tells all of it."""
+    """Returns whether there are no two ways through a function, so that one run tells all of it."""
     names = {each.opname for each in dis.get_instructions(code)}
     if code.co_exceptiontable or any("JUMP" in name and "IF" in name for name in names):
         return False
@@ -91,7 +91,7 @@ def _has_one_way(code: types.CodeType) -> bool:
 
 
 def reads_records(node: Node) -> bool:
-    """Whether the elements of a node are records of a file."""
+    """Returns whether the elements of a node are records of a file."""
     while node.keeps_elements or isinstance(node, Take | Skip | Shard):
         node = node.inputs[0]
     return yields_records(node)

@@ -347,7 +347,7 @@ def _checked_part(name: object, elements: object) -> Part:
 
 
 def specs_fit(given: ElementSpec, index: Index) -> bool:
-    """Whether a spec that a user gave is that of the elements, as far as is known."""
+    """Returns whether a spec that a user gave is that of the elements, as far as is known."""
     leaves = [leaf for _, leaf in leaves_with_names(given)]
     if _cache_file.described(given) != index.structure:
         return False

@@ -143,7 +143,7 @@ def shard_number(shard_func: Callable[..., Any] | None) -> Callable[[Element], i
 
 
 def is_compressed(compression: str | None, operation: str) -> bool:
-    """Whether to compress, as TensorFlow's argument says it."""
+    """Returns whether to compress, as TensorFlow's argument says it."""
     if compression in (None, "", "NONE", "AUTO"):
         return False
     if compression == "GZIP":

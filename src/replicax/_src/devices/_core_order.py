@@ -35,7 +35,7 @@ def in_mesh_order(
 
 
 def in_ring_order(mesh: np.ndarray, shape: np.ndarray, replicas: int) -> np.ndarray:
-    """As above, with replicas in a ring, and the chips of each in a ring.
+    """Returns the same with replicas in a ring, and the chips of each in a ring.
 
     Only where replicas fill the mesh without gaps, and have all cores of their chips.
     """
@@ -48,14 +48,14 @@ def in_ring_order(mesh: np.ndarray, shape: np.ndarray, replicas: int) -> np.ndar
 
 
 def in_task_order(device_coordinates: np.ndarray, cores: int, replicas: int) -> np.ndarray:
-    """As above, with devices as they come: the first ones are the cores of the first replica."""
+    """Returns the same with devices as they come: the first are the cores of replica 0."""
     axes = device_coordinates.shape[-1]
     places = device_coordinates.reshape(-1, axes)[: replicas * cores]
     return places.reshape(replicas, cores, axes)
 
 
 def ring(sizes: Sequence[int]) -> list[tuple[int, int, int]]:
-    """A round trip through a block of chips: each is beside the one before, the last by the first.
+    """Returns a round trip through chips: each is beside the one before, the last by the first.
 
     Where there is none (in a line, or if a side is odd) it is x after x, row by row.
 

@@ -224,7 +224,7 @@ class ReplicaMesh(Launches):
         return jax.make_array_from_single_device_arrays(components[0].shape, sharding, buffers)
 
     def assemble_from_host(self, components: Sequence[np.ndarray]) -> jax.Array:
-        """One array from a NumPy array for each replica; all of one dtype and shape, not scalars.
+        """Returns one array from a NumPy array for each replica; one dtype and shape, no scalars.
 
         On the CPU the memory is taken over, not copied: it may not be written to afterwards.
         """
@@ -232,7 +232,7 @@ class ReplicaMesh(Launches):
         return put_on_each(parts, self._rows, self.replicated, self._local)
 
     def component(self, array: jax.Array, index: int, logical: int | None = None) -> jax.Array:
-        """What a replica of this process has of an assembled array: on its first device, or cut.
+        """Returns what a replica here has of an assembled array: on its first device, or cut.
 
         Args:
           array: over this mesh.
@@ -251,7 +251,7 @@ class ReplicaMesh(Launches):
         return jax.make_array_from_single_device_arrays(array.shape, sharding, mine)
 
     def components(self, array: jax.Array) -> list[jax.Array]:
-        """What each replica of this process has of an assembled array, not tied to its device."""
+        """Returns what each replica here has of an assembled array, not tied to its device."""
         if isinstance(array, ConcreteArray) and array.sharding is self.replicated:
             if self.logical_devices == 1:
                 return uncommitted_shards(array, self._homes)
@@ -547,7 +547,7 @@ def _looks(arrays: PyTree) -> str:
 
 
 def _is_whole(sharding: Sharding) -> bool:
-    """Whether each replica has all of an array that lies like this."""
+    """Returns whether each replica has all of an array that lies like this."""
     spec = getattr(sharding, "spec", PartitionSpec())
     return spec == _uncut(spec)
 

@@ -168,7 +168,7 @@ def replaced_by(devices: Sequence[Device]) -> Generator[None]:
 
 
 def are_replaced() -> bool:
-    """Whether other devices stand for those that are asked for."""
+    """Returns whether other devices stand for those that are asked for."""
     return bool(_stand_ins)
 
 

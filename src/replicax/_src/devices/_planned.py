@@ -287,7 +287,7 @@ def plan_with_job(job: str | None) -> PlannedDevices | None:
 
 
 def are_plans_made() -> bool:
-    """Whether there are planned devices at all; a quick question."""
+    """Returns whether there are planned devices at all; a quick question."""
     return bool(_plans)
 
 

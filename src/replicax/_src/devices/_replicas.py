@@ -31,11 +31,11 @@ class Beginning(Protocol):
     value: jax.Array
 
     def begin(self, value: jax.Array) -> None:
-        """The first worker's value is known; called again, it does nothing."""
+        """Called when the first worker's value is known; called again, it does nothing."""
         ...
 
     def fail(self, error: Exception) -> None:
-        """The workers do not agree on what it is."""
+        """Called when the workers do not agree on what it is."""
         ...
 
 
@@ -43,7 +43,7 @@ class Coworkers(Protocol):
     """How a worker meets the others outside of the devices."""
 
     def before_call(self, what: str) -> None:
-        """A program with collectives is about to be launched; all workers have to say the same."""
+        """Called before a program with collectives is launched: all workers must say the same."""
         ...
 
     def require_same(self, topic: str, what: str, content: str = "") -> bool:
@@ -130,10 +130,10 @@ def replicas_on(devices: tuple[Device, ...]) -> int:
 
 
 def have_others(devices: tuple[Device, ...]) -> bool:
-    """Whether other workers have replicas, too."""
+    """Returns whether other workers have replicas, too."""
     return isinstance(devices, ReplicaDevices) and devices.coworkers is not None
 
 
 def need_mesh(devices: tuple[Device, ...]) -> bool:
-    """Whether a program for these replicas runs on more than one device."""
+    """Returns whether a program for these replicas runs on more than one device."""
     return replicas_on(devices) > 1 or any(len(group) > 1 for group in groups_of(devices))

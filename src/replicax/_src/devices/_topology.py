@@ -275,7 +275,7 @@ def topology_of(devices: Sequence[Device]) -> Topology:
 
 
 def virtual_mesh_shape(count: int) -> list[int]:
-    """The shape of a mesh for devices that have none: 8 are [1, 2, 2, 2], 6 are [1, 1, 3, 2].
+    """Returns a mesh's shape for devices without one: 8 are [1, 2, 2, 2], 6 are [1, 1, 3, 2].
 
     The smallest prime factor is the number of cores of a chip, and the others, the largest first,
     go to whichever of z, y and x is the shortest.

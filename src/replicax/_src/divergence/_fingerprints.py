@@ -111,7 +111,7 @@ def _fingerprint(rows: jax.Array) -> jax.Array:
 
 
 def _mixed(words: jax.Array, first: np.uint32, second: np.uint32) -> jax.Array:
-    """Every bit of a word spread over all of them; one-to-one."""
+    """Returns every bit of a word spread over all of them; one-to-one."""
     words = (words ^ (words >> 16)) * first
     words = (words ^ (words >> 13)) * second
     return words ^ (words >> 16)

@@ -194,7 +194,7 @@ def run_in_lockstep(
 def _run_alone(
     strategy: StrategyLike, devices: tuple[Device, ...], fn: Callable[..., Any], call: ReplicaCall
 ) -> Any:
-    """The only replica runs on the calling thread."""
+    """Runs the only replica on the calling thread; returns its result."""
     args, kwargs = call
     context = ReplicaContext(strategy, 0)
     with jax.default_device(devices[0]), entered(Frame(strategy, context)):

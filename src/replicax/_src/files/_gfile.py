@@ -12,13 +12,13 @@ from replicax._src.files._storage import FileStatistics, Path, clear_errors, sto
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a file or a folder of this name."""
+    """Returns whether there is a file or a folder of this name."""
     storage, place = storage_of(path)
     return storage.exists(place)
 
 
 def isdir(path: Path) -> bool:
-    """Whether there is a folder of this name."""
+    """Returns whether there is a folder of this name."""
     storage, place = storage_of(path)
     return storage.isdir(place)
 

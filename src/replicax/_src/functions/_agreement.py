@@ -40,7 +40,7 @@ def is_collective(operation: JaxprEqn) -> bool:
 
 
 def has_collective(operation: JaxprEqn) -> bool:
-    """Whether an operation is a collective, or there is one inside of it."""
+    """Returns whether an operation is a collective, or there is one inside of it."""
     return is_collective(operation) or any(
         _contains_collective(each) for each in _jax_internals.subprograms(operation.params)
     )
@@ -65,7 +65,7 @@ class _Walk:
         self._warned = False
 
     def through(self, jaxpr: Jaxpr, inputs: Sequence[int]) -> list[int]:
-        """How much the outputs differ, for inputs that differ so much."""
+        """Returns how much the outputs differ, for inputs that differ so much."""
         known: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
 
         def level(atom: Atom) -> int:

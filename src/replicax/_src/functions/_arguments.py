@@ -164,7 +164,7 @@ class Arguments:
         return constant_key(leaf)
 
     def said_shapes(self) -> str:
-        """The shapes that replicas have, for a message."""
+        """Returns the shapes that replicas have, for a message."""
         return "; ".join(", ".join(map(str, shapes)) for shapes in self._shares or ())
 
     def of_variant(self, number: int) -> Self:
@@ -184,11 +184,11 @@ class Arguments:
         return numbered
 
     def which_here(self, mesh: ReplicaMesh) -> Sequence[int]:
-        """The variants of this process's replicas."""
+        """Returns the variants of this process's replicas."""
         return self.which[mesh.first : mesh.first + len(mesh.devices)]
 
     def of_first_replica(self, mesh: ReplicaMesh) -> list[Any]:
-        """What the first replica of this process has of the inputs of a variant."""
+        """Returns what the first replica of this process has of the inputs of a variant."""
         parts = [
             component(value, 0) if isinstance(value, DistributedValues) else value
             for value in self.inputs
@@ -220,7 +220,7 @@ class Arguments:
         return self._rebuild(new)
 
     def input_looks(self, mesh: ReplicaMesh | None) -> list[Look]:
-        """What the inputs of a program look like; for one device, every component is one."""
+        """Returns what the inputs of a program look like; for one device, each component is one."""
         looks = [look for look in self.looks if isinstance(look, Look)]
         if self.variants:
             return [*looks, Look(Kind.PER_REPLICA, (), np.dtype(np.int32), len(self.which))]
@@ -229,7 +229,7 @@ class Arguments:
         return [look for look in looks for _ in range(look.count)]
 
     def laid_out(self, place: Place) -> list[Any]:
-        """The inputs as a compiled program takes them."""
+        """Returns the inputs as a compiled program takes them."""
         if self.variants:
             assert place.mesh is not None
             looks = [look for look in self.looks if isinstance(look, Look)]
@@ -277,7 +277,7 @@ def _traced(look: Look, given: Iterator[Any], mesh: ReplicaMesh | None) -> Any:
 
 
 def lay_out(value: object, place: Place) -> Any:
-    """An input as the compiled program takes it, on the program's devices."""
+    """Returns an input as the compiled program takes it, on the program's devices."""
     mesh = place.mesh
     if mesh is None:
         if not isinstance(value, jax.Array):
@@ -297,7 +297,7 @@ def lay_out(value: object, place: Place) -> Any:
 
 
 def is_stream(value: object) -> bool:
-    """Whether a leaf of the arguments is something to iterate over: a data set, a generator."""
+    """Returns whether a leaf of the arguments is to be iterated over: a data set, a generator."""
     if isinstance(value, str | bytes | range | np.ndarray | DistributedValues | Variable):
         return False
     if isinstance(value, jax.Array | frozenset | set | type):
@@ -306,7 +306,7 @@ def is_stream(value: object) -> bool:
 
 
 def objects_in(arguments: PyTree) -> list[Any]:
-    """The leaves of a call's arguments that are neither numbers nor arrays, and may be changed."""
+    """Returns the leaves of arguments that are neither numbers nor arrays, and may change."""
     values = (jax.Array, np.ndarray, DistributedValues, Variable)
     return [
         leaf

@@ -51,6 +51,6 @@ class BoundFunction(Generic[P, R]):
 
 
 def without_self(fn: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a method, as seen by those who call it on an object."""
+    """Returns the signature of a method, as seen by those who call it on an object."""
     signature = inspect.signature(fn)
     return signature.replace(parameters=list(signature.parameters.values())[1:])

@@ -46,7 +46,7 @@ class FunctionCache:
         as_python: Callable[[], Any],
         arguments: PyTree = (),
     ) -> Any:
-        """What `call` returns for the compiled function that goes with `fn`.
+        """Returns what `call` returns for the compiled function that goes with `fn`.
 
         `as_python` is called instead if there is too much to be compared. Objects among the
         `arguments` are compared as those that `fn` captures are.
@@ -59,7 +59,7 @@ class FunctionCache:
         return call(self.by_key(key, lambda: make(name_only(fn)))[0])
 
     def by_key(self, key: Hashable, make: Callable[[], Function]) -> tuple[Function, bool]:
-        """The compiled function for a key, and whether it was just made."""
+        """Returns the compiled function for a key, and whether it was just made."""
         with self._lock:
             self._drop_gone()
             found = self._functions.get(key)
@@ -90,7 +90,7 @@ def warn_of_python(fn: Callable[..., Any], reason: OnlyPython, advice: str) -> N
 
 
 def _forget(cache: weakref.ref[FunctionCache], key: Hashable, _: object) -> None:
-    """An object of a key is gone. Python may tell so at any time, also while the lock is held."""
+    """Called when an object of a key is gone: at any time, also while the lock is held."""
     found = cache()
     if found is None:
         return
@@ -103,7 +103,7 @@ def _forget(cache: weakref.ref[FunctionCache], key: Hashable, _: object) -> None
 
 
 def name_only(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with the name and the place of `fn`, which keeps nothing of it alive."""
+    """Returns a function with the name and the place of `fn`, which keeps nothing of it alive."""
 
     def stand_in(*args: object, **kwargs: object) -> Any:
         raise AssertionError("it is there for its name")

@@ -27,7 +27,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
-    """The components of `value` as one array over `mesh`; it is kept with the value.
+    """Returns the components of `value` as one array over `mesh`; it is kept with the value.
 
     Raises:
       Uneven: the components differ in shape or dtype, or are no arrays.
@@ -51,7 +51,7 @@ def laid_out_over(mesh: ReplicaMesh, value: DistributedValues) -> jax.Array:
 
 
 def padded_over(mesh: ReplicaMesh, value: DistributedValues, shape: Shape, dtype: Any) -> jax.Array:
-    """The components of `value`, filled up with zeros to one shape, as one array over `mesh`."""
+    """Returns the components of `value`, padded with zeros to one shape, as one array."""
     if local_count(value) != len(mesh.devices):
         raise other_replicas("an argument", local_count(value), mesh)
     parts: list[jax.Array] = []
@@ -68,14 +68,14 @@ def padded_over(mesh: ReplicaMesh, value: DistributedValues, shape: Shape, dtype
 
 @functools.lru_cache(maxsize=256)
 def numbers_over(mesh: ReplicaMesh, numbers: tuple[int, ...]) -> jax.Array:
-    """A number for each replica of this process, as one array over `mesh`."""
+    """Returns a number for each replica of this process, as one array over `mesh`."""
     with _jax_internals.outside_of_traces():
         parts = [as_array(np.int32(number)) for number in numbers]
         return mesh.assemble([mesh.at_home(part, index) for index, part in enumerate(parts)])
 
 
 def uneven_look_of(value: DistributedValues) -> tuple[list[Shape], Any, bool]:
-    """The shapes of the components, the dtype that they share, and whether it is weak.
+    """Returns the shapes of the components, the dtype that they share, and whether it is weak.
 
     The shapes are those on all workers, where they are known.
 
@@ -105,7 +105,7 @@ def other_replicas(what: str, count: int, mesh: ReplicaMesh) -> NotOneProgram:
 
 
 def look_of(value: DistributedValues) -> tuple[tuple[int, ...], Any, bool]:
-    """The shape and dtype that all components share, and whether the dtype is weak.
+    """Returns the shape and dtype that all components share, and whether the dtype is weak.
 
     Raises:
       Uneven: they do not share them.

@@ -170,7 +170,7 @@ class Captures:
         return not self._names_here.isdisjoint(_ASKING_FOR_TYPES)
 
     def with_arrays(self, arrays: Sequence[Any]) -> Callable[..., Any]:
-        """The function with these in the places of its own arrays."""
+        """Returns the function with these in the places of its own arrays."""
         flattens = self._names_here.isdisjoint(_WALKING)
         new = {
             id(old): LateNumPy(each, old.dtype, flattens, type(old))
@@ -253,7 +253,7 @@ class Captures:
         return (node.label, parts, others, self._type_key(type(value)) if is_users else None)
 
     def _enum_key(self, value: enum.Enum) -> Hashable:
-        """What a member of a user's enum holds: they can be changed as other objects can."""
+        """Returns what a member of a user's enum holds: they can change as other objects can."""
         known = self._numbers.get((id(value), False))
         if known is not None:
             return ("again", known)
@@ -298,7 +298,7 @@ class Captures:
         return (code, tuple(read))
 
     def _read_key(self, code: types.CodeType, name: str, value: object, movable: bool) -> Hashable:
-        """A value that a function has under a name; a list that it only appends to may grow."""
+        """Returns a key for a value with a name; a list that is only appended to may grow."""
         if type(value) in (list, set) and name in only_added_to(code):
             return ByIdentity(value) if type(value) is set else "a list to append to"
         return self._visit(value, movable)
@@ -314,7 +314,7 @@ class Captures:
         all_of_them: bool,
         without: frozenset[str] = frozenset(),
     ) -> Hashable:
-        """The attributes of a class or module that a function may read."""
+        """Returns the attributes of a class or module that a function may read."""
         read: list[Hashable] = []
         for name, member in list(members.items()):
             is_read = all_of_them or name in self._names or name.startswith("__")
@@ -327,7 +327,7 @@ class Captures:
         return tuple(read)
 
     def _type_key(self, value: type) -> Hashable:
-        """The class of an object that is there already: how others are made is of no matter."""
+        """Returns a key for the class of an object: how others are made is no matter."""
         known = self._numbers.get((id(value), "type"))
         if known is not None:
             return ("again", known)
@@ -336,7 +336,7 @@ class Captures:
         return self._class_key(value, frozenset() if needed else _ONLY_TO_MAKE_OR_SHOW)
 
     def _class_key(self, value: type, without: frozenset[str] = frozenset()) -> Hashable:
-        """A class of the user's: its attributes and methods, and those of its bases."""
+        """Returns a key for a class of the user's: its attributes and methods, with its bases'."""
         read: list[Any] = [ByIdentity(value)]
         if type(value) is not type:
             read.append(self._visit(type(value), False))
@@ -347,7 +347,7 @@ class Captures:
         return tuple(read)
 
     def _object_key(self, value: object) -> Hashable:
-        """An object that cannot be exchanged: who it is, and what it holds now."""
+        """Returns a key for an object that cannot be exchanged: its identity, and what it holds."""
         kind, whose = type(value), self._whose(type(value))
         read: list[Hashable] = [kind if kind in _BY_CONTENT else ByIdentity(value)]
         if isinstance(value, np.ndarray | bytearray | memoryview | array.array):

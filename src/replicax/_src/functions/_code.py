@@ -16,7 +16,7 @@ UNBOUND = object()  # in the place of what a name is not bound to yet
 
 
 def contents_of(cell: types.CellType) -> Any:
-    """What a closure cell holds; `UNBOUND` if it is empty."""
+    """Returns what a closure cell holds; `UNBOUND` if it is empty."""
     try:
         return cell.cell_contents
     except ValueError:  # its name is not bound yet
@@ -24,20 +24,20 @@ def contents_of(cell: types.CellType) -> Any:
 
 
 def closure_of(fn: object) -> list[Any]:
-    """What a function has from the functions around it."""
+    """Returns what a function has from the functions around it."""
     found = map(contents_of, getattr(fn, "__closure__", None) or ())
     return [None if each is UNBOUND else each for each in found]
 
 
 def globals_of(fn: types.FunctionType) -> list[tuple[str, Any]]:
-    """The names and values of the globals that a function reads, as far as they are there."""
+    """Returns the names and values of the globals that a function reads, if they are there."""
     scope = fn.__globals__
     return [(name, scope[name]) for name in _global_names(fn.__code__) if name in scope]
 
 
 @functools.lru_cache(maxsize=4096)
 def _global_names(code: types.CodeType) -> tuple[str, ...]:
-    """The names of globals that a function, and the functions defined inside, read."""
+    """Returns the names of globals that a function, and the functions defined inside, read."""
     names = dict.fromkeys(
         str(each.argval)
         for each in dis.get_instructions(code)
@@ -50,7 +50,7 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
 
 
 def imports_of(fn: types.FunctionType) -> list[types.ModuleType]:
-    """The modules that a function imports itself, as far as they are there already."""
+    """Returns the modules that a function imports itself, as far as they are there already."""
     package = fn.__globals__.get("__package__") or ""
     names = [
         importlib.util.resolve_name("." * level + name, package) if level and package else name
@@ -64,7 +64,7 @@ def imports_of(fn: types.FunctionType) -> list[types.ModuleType]:
 
 @functools.lru_cache(maxsize=4096)
 def _texts(code: types.CodeType) -> tuple[str, ...]:
-    """The texts in the code of a function, and in the functions defined inside."""
+    """Returns the texts in the code of a function, and in the functions defined inside."""
     found: list[str] = []
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -75,7 +75,7 @@ def _texts(code: types.CodeType) -> tuple[str, ...]:
 
 
 def reads_any_global(code: types.CodeType) -> bool:
-    """Whether a function may read globals that it does not name."""
+    """Returns whether a function may read globals that it does not name."""
     return not _READING_GLOBALS.isdisjoint(names_in(code))
 
 
@@ -97,7 +97,7 @@ def _imported_names(code: types.CodeType) -> tuple[tuple[str, int], ...]:
 
 @functools.lru_cache(maxsize=4096)
 def assigned_names(code: types.CodeType) -> frozenset[str]:
-    """The names of functions around it, and globals, that a function assigns or deletes."""
+    """Returns the names of functions around it, and globals, that a function assigns or deletes."""
     found = {
         str(each.argval)
         for each in dis.get_instructions(code)
@@ -120,7 +120,7 @@ def assigns_globals(code: types.CodeType) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def names_in(code: types.CodeType) -> tuple[str, ...]:
-    """The names of globals and attributes in a function, and in the functions defined inside."""
+    """Returns the names of globals and attributes in a function, and in those inside it."""
     names = dict.fromkeys(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -137,7 +137,7 @@ def names_in(code: types.CodeType) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def only_added_to(code: types.CodeType) -> frozenset[str]:
-    """The names that a function, and those inside it, use only to append or add something."""
+    """Returns the names that a function, and those inside it, use only to append or add."""
     added, used = set[str](), set[str]()
     instructions = list(dis.get_instructions(code))
     for this, following in zip(instructions, [*instructions[1:], None]):
@@ -154,7 +154,7 @@ def only_added_to(code: types.CodeType) -> frozenset[str]:
 
 
 def captured_objects(fn: object) -> Iterator[Any]:
-    """What a function refers to: closure, globals, its object and that object's attributes."""
+    """Yields what a function refers to: closure, globals, its object and its attributes."""
     found: list[Any] = []
     while isinstance(fn, functools.partial):
         found += fn.args

@@ -25,7 +25,7 @@ from replicax._src.variable import Variable
 
 
 def as_plan(on: object) -> PlannedDevices:
-    """The devices that an argument `on` names."""
+    """Returns the devices that an argument `on` names."""
     if isinstance(on, PlannedDevices):
         return on
     if isinstance(on, str):
@@ -36,7 +36,7 @@ def as_plan(on: object) -> PlannedDevices:
 
 
 def strategies_in(objects: Iterable[Any]) -> list[StrategyLike]:
-    """The strategies among some objects, and those of the variables among them."""
+    """Returns the strategies among some objects, and those of the variables among them."""
     found: dict[int, Any] = {}
     for each in objects:
         owner = each.distribute_strategy if isinstance(each, Variable) else each

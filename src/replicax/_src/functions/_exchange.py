@@ -41,7 +41,7 @@ class Exchange:
         self.rebuilt: list[tuple[Any, list[Any]]] = []
 
     def _that_reach(self, arrays: set[int], root: object) -> set[int]:
-        """The ids of all values that have one of the arrays inside."""
+        """Returns the ids of all values that have one of the arrays inside."""
         parents: dict[int, list[int]] = collections.defaultdict(list)
         stack, seen = [root], set[int]()
         while stack:
@@ -87,7 +87,7 @@ class Exchange:
         return new
 
     def _function(self, fn: types.FunctionType) -> Any:
-        """A function made again; cells without such arrays are its own ones."""
+        """Returns a function made again; cells without such arrays are its own ones."""
         cells = tuple(self._cell(cell) for cell in fn.__closure__ or ())
         pairs = zip(fn.__code__.co_freevars, fn.__closure__ or (), cells)
         others = [name for name, old, new in pairs if old is not new]
@@ -107,7 +107,7 @@ class Exchange:
         return new
 
     def _scope(self, fn: types.FunctionType) -> dict[str, Any]:
-        """The globals of a function that is made again: its own, if no array is among them."""
+        """Returns the globals of a function that is made again: its own, if none is an array."""
         values = (id(each) for _, each in globals_of(fn))
         if not any(each in self._reaching or each in self._known for each in values):
             return fn.__globals__
@@ -132,7 +132,7 @@ class TreeNode(NamedTuple):
 
 
 def _movable(value: object) -> TreeNode:
-    """The parts of a value that can be exchanged; none for most objects."""
+    """Returns the parts of a value that can be exchanged; none for most objects."""
     if isinstance(value, types.FunctionType):
         if from_library(value):
             return TreeNode(None, (), lambda parts: value)
@@ -146,7 +146,7 @@ def _movable(value: object) -> TreeNode:
 
 
 def node_of(value: Any) -> TreeNode | None:
-    """The parts of a method, a partial or a container; None for what cannot be made again."""
+    """Returns the parts of a method, partial or container; None for what cannot be made again."""
     if isinstance(value, types.MethodType):
         return TreeNode(
             "method", (value.__func__, value.__self__), lambda p: types.MethodType(p[0], p[1])
@@ -183,7 +183,7 @@ def node_of(value: Any) -> TreeNode | None:
 
 
 def _dict_key(name: object) -> Hashable:
-    """The key of a number, a text or the like, or a tuple of those; None for anything else."""
+    """Returns the key of a number, a text or the like, or a tuple of those; otherwise None."""
     if type(name) is not tuple:
         return plain_key(name)
     parts = tuple(map(_dict_key, name))
@@ -191,7 +191,7 @@ def _dict_key(name: object) -> Hashable:
 
 
 def _has_faithful_parts(value: object) -> bool:
-    """Whether JAX's or our own walk of a structure is sure to see all that is in it.
+    """Returns whether JAX's or our own walk of a structure is sure to see all that is in it.
 
     A user's own `tree_flatten` may leave attributes out, which the function may read.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def explain(
     function: Function[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Explanation:
-    """A report on the program for these arguments."""
+    """Returns a report on the program for these arguments."""
     given, named = function._bound_arguments(args, kwargs)
     name, retraces = function._name, function._state.retraces
     try:
@@ -46,7 +46,7 @@ def explain_elsewhere(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Explanation:
-    """A report on what the program would be on planned devices."""
+    """Returns a report on what the program would be on planned devices."""
     report = explain(function, args, kwargs).report  # its first call may make variables
     objects = [*captured_objects(function.python_function), *_tree.leaves_of((args, kwargs))]
     objects += [current_frame().strategy, *(report.variables if report else ())]

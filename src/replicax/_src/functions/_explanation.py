@@ -157,7 +157,7 @@ def _listed(names: list[str]) -> str:
 
 
 def collectives_of(jaxpr: Any, times: int = 1) -> list[Collective]:
-    """The collectives of a traced program and of the loops and branches in it."""
+    """Returns the collectives of a traced program and of the loops and branches in it."""
     found: list[Collective] = []
     fused = {
         id(equation.outvars[0]): len(equation.invars)

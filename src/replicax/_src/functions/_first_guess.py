@@ -31,7 +31,7 @@ def first_guess(
     earlier: tuple[Device, ...] | None,
     python_function: Callable[..., Any],
 ) -> Place:
-    """Where the function will probably run; the trace says if that is wrong.
+    """Returns where the function will probably run; the trace says if that is wrong.
 
     Args:
       strategy: on whose devices it runs, if that is known.
@@ -64,7 +64,7 @@ def first_guess(
 
 
 def eager_replica(frame: Frame) -> int | None:
-    """The replica that calls, if it is one of several that run eagerly."""
+    """Returns the replica that calls, if it is one of several that run eagerly."""
     context = frame.replica_context
     if context is None or is_default(frame) or context.num_replicas_in_sync == 1:
         return None

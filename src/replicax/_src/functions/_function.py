@@ -149,7 +149,7 @@ class Function(Generic[P, R]):
         return BoundFunction(known[1], instance)
 
     def _bind(self, instance: object) -> tuple[Any, Function[..., R]]:
-        """The function as a method of `instance`, which it must not keep alive."""
+        """Returns the function as a method of `instance`, which it must not keep alive."""
         key = id(instance)
         try:
             reference: Any = weakref.ref(instance, lambda _: self._bound.pop(key, None))
@@ -263,7 +263,7 @@ class Function(Generic[P, R]):
     def _bound_arguments(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments in their places, whether they came by position or by name."""
+        """Returns the arguments in their places, whether they came by position or by name."""
         if self._signature is not None:
             return self._signature.checked(args, kwargs)
         if kwargs and self._parameters is not None:
@@ -282,7 +282,7 @@ class Function(Generic[P, R]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """A call from outside, which the observer may see."""
+        """Calls from outside, where the observer may see it; returns the result."""
         if self._observer is None:
             return self._call(body, strategy, frame, args, kwargs)
 
@@ -341,7 +341,7 @@ class Function(Generic[P, R]):
         frame: Frame,
         arguments: Arguments,
     ) -> Any:
-        """The program for these arguments, traced if there is none yet."""
+        """Returns the program for these arguments, traced if there is none yet."""
         programs = self._state.programs
         key = (
             arguments.key,
@@ -440,7 +440,7 @@ class Function(Generic[P, R]):
     def explain(
         self, *args: Any, on: str | PlannedDevices | None = None, **kwargs: Any
     ) -> Explanation:
-        """A report on the program for these arguments: what it communicates, costs and donates.
+        """Returns a report on the program for these arguments: what it sends, costs and donates.
 
         The arguments are as for a call; the function is traced and compiled, if it was not yet, but
         not run. Print it, or look at it in a notebook.
@@ -514,7 +514,7 @@ class Function(Generic[P, R]):
 
 
 def as_function(fn: object) -> Function[..., Any] | None:
-    """The `Function` that `fn` is, as a function or a method; None for anything else."""
+    """Returns the `Function` that `fn` is, as a function or a method; None for anything else."""
     if isinstance(fn, BoundFunction):
         return fn._function
     return fn if isinstance(fn, Function) else None

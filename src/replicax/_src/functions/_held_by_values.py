@@ -54,7 +54,7 @@ class Origin(NamedTuple):
 
 
 def content_of(value: np.ndarray) -> Hashable:
-    """What is in a NumPy array, which the user may write into."""
+    """Returns what is in a NumPy array, which the user may write into."""
     digest = hashlib.blake2b(_bytes_of(np.ma.getdata(value)), digest_size=16)
     if isinstance(value, np.ma.MaskedArray):
         digest.update(_bytes_of(np.ma.getmaskarray(value)))
@@ -66,7 +66,7 @@ def _bytes_of(value: np.ndarray) -> Any:
 
 
 def items_of(value: object) -> Iterator[tuple[Any, Any]]:
-    """What a container that is no plain one holds."""
+    """Yields what a container that is no plain one holds."""
     if isinstance(value, _MAPPINGS):
         yield from list(value.items())
         if isinstance(value, collections.defaultdict):
@@ -82,7 +82,7 @@ def items_of(value: object) -> Iterator[tuple[Any, Any]]:
 
 
 def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
-    """The attributes in `__dict__` and `__slots__`."""
+    """Yields the attributes in `__dict__` and `__slots__`."""
     yield from list(getattr(value, "__dict__", {}).items())
     for base in type(value).__mro__:
         slots = base.__dict__.get("__slots__", ())
@@ -96,14 +96,14 @@ def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def unwrapped(member: object) -> Any:
-    """The functions behind a static method, class method or property."""
+    """Returns the functions behind a static method, class method or property."""
     if isinstance(member, property):
         return (member.fget, member.fset)
     return member.__func__ if isinstance(member, staticmethod | classmethod) else member
 
 
 def wrapped_functions(value: object, whose: Origin) -> list[Any]:
-    """The user's functions in an object that wraps them: jit, lru_cache, custom_vjp, ..."""
+    """Returns the user's functions in an object that wraps them: jit, lru_cache, custom_vjp, ..."""
     if whose.is_users:
         found = [getattr(value, "__dict__", {}).get("__wrapped__")]
     else:
@@ -116,7 +116,7 @@ def wrapped_functions(value: object, whose: Origin) -> list[Any]:
 
 
 def numbers_in(values: list[Any]) -> Hashable:
-    """A key for a long list of nothing but floats or integers; None for any other."""
+    """Returns a key for a long list of nothing but floats or integers; None for any other."""
     kinds = set(map(type, values)) if len(values) > 64 else ()
     if kinds == {float}:
         return array.array("d", values).tobytes()
@@ -128,7 +128,7 @@ def cannot_be_read(value: object, error: Exception) -> OnlyPython:
 
 
 def behind_proxy(proxy: object) -> Any:
-    """The object that a weak proxy stands for; None if it is gone."""
+    """Returns the object that a weak proxy stands for; None if it is gone."""
     try:
         return proxy.__repr__.__self__
     except ReferenceError:
@@ -136,14 +136,14 @@ def behind_proxy(proxy: object) -> Any:
 
 
 def code_of(fn: object) -> Any:
-    """The code of a function, a partial, a method or a callable object, if it has one."""
+    """Returns the code of a function, a partial, a method or a callable object, if it has one."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__code__", None) or getattr(type(fn).__call__, "__code__", None)
 
 
 def is_used_by_others(value: object, whose: Origin) -> bool:
-    """Whether code that is not the user's may read attributes of an object."""
+    """Returns whether code that is not the user's may read attributes of an object."""
     if isinstance(value, _NAMESPACES):
         return False
     if isinstance(value, LOOKED_INTO) or whose.is_used_by_package:

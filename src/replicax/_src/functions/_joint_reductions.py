@@ -105,7 +105,7 @@ class _Parts:
         return self._packs.get(operand, (operand,))
 
     def are_small(self, operation: JaxprEqn, packing: Packing) -> bool:
-        """Whether each of them would be packed."""
+        """Returns whether each of them would be packed."""
         return all(0 < _bytes(part) < packing.alone_from_bytes for part in self.of(operation))
 
     def without_unused(
@@ -135,7 +135,7 @@ def _groups(sums: Sequence[JaxprEqn], parts: _Parts, packing: Packing) -> Iterat
 
 
 def _joined(sums: Sequence[JaxprEqn], parts: _Parts) -> Iterator[JaxprEqn]:
-    """The operations of one reduction in place of those of several."""
+    """Yields the operations of one reduction in place of those of several."""
     given = [part for each in sums for part in parts.of(each)]
     packed = jax.make_jaxpr(_packed)([part.aval for part in given]).jaxpr
     yield from _with_inputs(packed, given)

@@ -37,7 +37,7 @@ class ByIdentity:
             weakref.finalize(value, fn, *args).atexit = False
 
     def watched(self, fn: Callable[[Any], Any]) -> Any:
-        """A weak reference that calls `fn` when the object is gone, while it is kept itself."""
+        """Returns a weak reference that, if kept, calls `fn` when the object is gone."""
         value = self._reference()
         is_weak = isinstance(self._reference, weakref.ref) and value is not None
         return weakref.ref(value, fn) if is_weak else None
@@ -57,7 +57,7 @@ class ByIdentity:
 
 
 def identities_in(key: Hashable) -> Iterator[ByIdentity]:
-    """The objects in a key, and in the tuples inside of it."""
+    """Yields the objects in a key, and in the tuples inside of it."""
     stack: list[Any] = [key]
     while stack:
         each = stack.pop()
@@ -68,7 +68,7 @@ def identities_in(key: Hashable) -> Iterator[ByIdentity]:
 
 
 def plain_key(value: object) -> Hashable:
-    """The key of a number, a text or the like, by its exact value; None for anything else."""
+    """Returns the key of a number, a text or the like, by its exact value; otherwise None."""
     kind = type(value)
     if kind in _AS_THEY_ARE:
         return (kind, value)
@@ -88,7 +88,7 @@ def plain_key(value: object) -> Hashable:
 
 
 def constant_key(value: object) -> Hashable:
-    """What stands for an argument of a compiled function that is no array."""
+    """Returns what stands for an argument of a compiled function that is no array."""
     key = plain_key(value)
     if key is not None:
         return key

@@ -108,7 +108,7 @@ def _refuse(self: LateNumPy, *others: object) -> Any:
 
 
 def _leave_to_jax(self: LateNumPy, other: object) -> Any:
-    """The other operand computes, if it is one of JAX's; two of NumPy's are NumPy's business."""
+    """Leaves it to the other operand, if that is JAX's; two of NumPy's are NumPy's business."""
     of_numpy = isinstance(other, LateNumPy) or not (
         isinstance(other, jax.Array) or hasattr(other, "__jax_array__")
     )

@@ -39,13 +39,13 @@ class Leftovers:
         self._run: int | None = None  # the next one of a variant that is not the last replica's
 
     def start(self, is_last: bool) -> None:
-        """A variant is traced. The first of all must be that of the last replica."""
+        """Called when a variant is traced. The first of all must be that of the last replica."""
         self._run = None if is_last else 0
 
     def leave(
         self, arguments: PyTree, mesh: Any, name: Callable[..., Any], call: Callable[[Any], Any]
     ) -> None:
-        """A replica function has been called.
+        """Called when a replica function has been called.
 
         Args:
           arguments: that it was called with.

@@ -35,7 +35,7 @@ class LossCache:
         key: Hashable,
         if_possible: bool = False,
     ) -> Any:
-        """What `run(loss_fn)` returns, from a compiled program.
+        """Returns what `run(loss_fn)` returns, from a compiled program.
 
         Args:
           loss_fn: the loss. It is handed to `run` as it is, or with tracers in place of arrays.

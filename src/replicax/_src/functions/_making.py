@@ -24,7 +24,7 @@ class Making:
         self._changed: list[Variable] = []
 
     def given_up(self, trace: ProgramTrace) -> None:
-        """This trace will not be a program."""
+        """Called when this trace will not be a program."""
         if trace.made and not self._made:
             self._made = trace.made
             self._changed = self._of_made(trace)

@@ -37,7 +37,7 @@ class EndOfData(OutOfRangeError, StopIteration):
 
 
 def loop_of(step: Callable[..., Any], carried: Sequence[int], last_only: bool) -> Any:
-    """A function like `step`, that takes a list of inputs and runs it on each.
+    """Returns a function like `step`, that takes a list of inputs and runs it on each.
 
     Args:
       step: takes lists `(written, read, inputs, rest)` and returns lists `(results, in_place,
@@ -73,7 +73,7 @@ def loop_of(step: Callable[..., Any], carried: Sequence[int], last_only: bool) -
 
 
 def take_items(inputs: object, count: int | None) -> list[Any]:
-    """The next items of an iterable, or of an object with `get_next()`."""
+    """Returns the next items of an iterable, or of an object with `get_next()`."""
     whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
     if count is not None and (not whole or count < 1):
         raise ValueError(
@@ -98,7 +98,7 @@ def _from_get_next(source: Any) -> Iterator[Any]:
 
 
 def joined(results: Sequence[tuple[Any, int]]) -> Any:
-    """The results of calls of one step or many, in order, as those of one call of all steps."""
+    """Returns the results of calls of one step or many as those of one call of all steps."""
 
     def join(*leaves: Any) -> Any:
         first = leaves[0]
@@ -133,7 +133,7 @@ def _concatenated(parts: Sequence[Any], counts: Sequence[int]) -> Any:
 
 
 def stacked_nothing(value: Any, count: int) -> Any:
-    """A result without items, once for each of `count` steps; 0 for a single one."""
+    """Returns a result without items, once for each of `count` steps; 0 for a single one."""
     if not count:
         return value
     if isinstance(value, DistributedValues):

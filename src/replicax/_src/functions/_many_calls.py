@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def call_many(
     function: Function[..., Any], items: Sequence[Any], last_only: bool, body: Callable[..., Any]
 ) -> Any:
-    """The results of calls of `body` on each of `items`, by the programs of `function`."""
+    """Returns the results of calls of `body` on each of `items`, by the programs of `function`."""
     frame = current_frame()
     if runs_inside(frame):
         singles = [(body(item), 1) for item in items]
@@ -61,12 +61,12 @@ def call_many(
 
 
 def runs_inside(frame: Frame) -> bool:
-    """Whether a call is a part of a program that is being traced, or of an update."""
+    """Returns whether a call is a part of a program that is being traced, or of an update."""
     return is_compiling() or _jax_internals.is_tracing() or frame.update_replica_id is not None
 
 
 def _arguments_of(function: Function[..., Any], item: object) -> Arguments | None:
-    """The arguments of a call with `item`; None if it cannot be compiled."""
+    """Returns the arguments of a call with `item`; None if it cannot be compiled."""
     args, kwargs = function._bound_arguments((item,), {})
     try:
         return Arguments(args, kwargs)

@@ -18,19 +18,19 @@ own_packages: set[str] = set()  # of functions that were handed over: also if th
 
 
 def from_library(value: object) -> bool:
-    """Whether a function, class or module is not the user's own."""
+    """Returns whether a function, class or module is not the user's own."""
     return is_from_library(package_of(value))
 
 
 def is_from_library(package: str) -> bool:
-    """Whether what is in a package is not the user's own."""
+    """Returns whether what is in a package is not the user's own."""
     if package in own_packages and not _is_never_own(package):
         return False
     return _is_installed(package)
 
 
 def is_taken_as_it_is(kind: type) -> bool:
-    """Whether objects of a class are not looked into."""
+    """Returns whether objects of a class are not looked into."""
     return _is_never_own(package_of(kind))
 
 
@@ -39,12 +39,12 @@ def _is_never_own(package: str) -> bool:
 
 
 def is_used_by_package(kind: type) -> bool:
-    """Whether a class has a base from a package, whose code may read what the user's does not."""
+    """Returns whether a class has a base from a package, which may read what users do not."""
     return any(from_library(b) and package_of(b) not in _NO_PACKAGES for b in kind.__mro__)
 
 
 def package_of(value: object) -> str:
-    """The name of the package that a function, class or module belongs to."""
+    """Returns the name of the package that a function, class or module belongs to."""
     if isinstance(value, types.FunctionType):  # a wrapper may say that it is what it wraps
         name = value.__globals__.get("__name__")
     elif isinstance(value, types.ModuleType):
@@ -56,7 +56,7 @@ def package_of(value: object) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _is_installed(package: str) -> bool:
-    """Whether a package comes with Python or is installed, and is not the program itself."""
+    """Returns whether a package is Python's or installed, and is not the program itself."""
     if package == "__main__" or not package:
         return False
     if package in TAKEN_AS_THEY_ARE:

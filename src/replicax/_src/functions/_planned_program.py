@@ -87,7 +87,7 @@ class PlannedProgram(Program):
         )
 
     def _lowered(self, run: Any, inputs: PyTree) -> _Lowered:
-        """A program of this one, as the compiler takes it."""
+        """Returns a program of this one, as the compiler takes it."""
         found = self._found.get(run)
         if found is not None:
             return found
@@ -108,7 +108,7 @@ class PlannedProgram(Program):
         return lowered
 
     def _planned(self, run: Any, lowered: _Lowered) -> Plan:
-        """What a program needs."""
+        """Returns what a program needs."""
         found = self._plans.get(run)
         if found is not None:
             return found
@@ -129,12 +129,12 @@ class PlannedProgram(Program):
 
 
 def program_class(place: Place) -> type[Program]:
-    """The class of programs for a place."""
+    """Returns the class of programs for a place."""
     return Program if plan_of(place.devices[0]) is None else PlannedProgram
 
 
 def _kinds(variables: list[Variable]) -> list[str]:
-    """What each variable of a program is."""
+    """Returns what each variable of a program is."""
     shapes = {each.shape for each in variables if each.trainable and each.shape}
 
     def kind(variable: Variable) -> str:

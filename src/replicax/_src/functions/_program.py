@@ -97,7 +97,7 @@ class Program:
         self.run = self._compiled(name if name.isidentifier() else "function")
 
     def _differences(self, arguments: Arguments, traced: ProgramTrace) -> list[int]:
-        """How much each input may differ from replica to replica."""
+        """Returns how much each input may differ from replica to replica."""
         looks = arguments.input_looks(self.mesh)
         levels = [SAME] * len(self._constants)
         assert self.mesh is not None
@@ -202,7 +202,7 @@ class Program:
         return jax.jit(mapped, donate_argnums=0, out_shardings=(None, in_place, None, None))
 
     def report(self, arguments: Arguments) -> Report:
-        """What the program does; the compiler is asked for its costs."""
+        """Returns what the program does; the compiler is asked for its costs."""
         inputs = self._as_traced(arguments).laid_out(self.place)
         written = [_like(variable, self.mesh) for variable in self._state.variables()]
         read = [_like(held.alive(), self.mesh) for held in self._read]
@@ -237,7 +237,7 @@ class Program:
         return [*self._state.variables(), *(held.alive() for held in self._elsewhere)]
 
     def examined(self, arguments: Arguments) -> Examined:
-        """The program and what a call with these arguments would give it now."""
+        """Returns the program and what a call with these arguments would give it now."""
         inputs = self._as_traced(arguments).laid_out(self.place)
         written = self._state.variables()
         given = [
@@ -292,7 +292,7 @@ class Program:
         return not self.defers and not self._returned.shapes
 
     def call_many(self, many: Sequence[Arguments], last_only: bool) -> Any:
-        """One call for each of `many`, in one program; their results stacked, or the last ones."""
+        """Makes a call for each of `many`, in one program; returns all results, or the last."""
         key = (len(many), last_only)
         run = self._loops.get(key)
         if run is None:
@@ -375,7 +375,7 @@ class Program:
             yield
 
     def _own_mesh(self) -> contextlib.AbstractContextManager[Any]:
-        """A mesh that the user has set is not ours."""
+        """Returns a context manager in which the mesh is ours, not one that the user has set."""
         if jax.sharding.get_abstract_mesh().empty:
             return _NOTHING
         return jax.set_mesh(replica_mesh(self.place.devices).mesh)
@@ -395,7 +395,7 @@ def _compiling(fn: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]
 def _described(
     user_fn: Callable[..., Any], arguments: Arguments, program: ClosedJaxpr
 ) -> tuple[str, str] | None:
-    """The name of a program, and what workers compare: the same text in any process."""
+    """Returns the name of a program, and what workers compare: the same text in any process."""
     collectives = collectives_of(program.jaxpr)
     if not collectives:  # it is each worker's own business: a prediction on the first one, say
         return None
@@ -412,7 +412,7 @@ def _like(variable: Variable, mesh: ReplicaMesh | None) -> jax.ShapeDtypeStruct:
 
 
 def _bytes_on_each(array: jax.ShapeDtypeStruct) -> int:
-    """The size of an array on each of its devices."""
+    """Returns the size of an array on each of its devices."""
     shape = array.shape if array.sharding is None else array.sharding.shard_shape(array.shape)
     return math.prod(shape) * array.dtype.itemsize
 
@@ -435,7 +435,7 @@ def _specs(mesh: ReplicaMesh, entries: Sequence[tuple[int, Entry]]) -> list[Part
 
 
 def _lives_at(entry: Entry, place: Place) -> bool:
-    """Whether a result of the program is on the variable's own devices already."""
+    """Returns whether a result of the program is on the variable's own devices already."""
     return devices_of(entry.variable) == place.devices
 
 
@@ -456,7 +456,7 @@ class _Held:
         self.passage = entry.passage
 
     def array(self, program: Program) -> Any:
-        """The variable's value, as the program takes it."""
+        """Returns the variable's value, as the program takes it."""
         return array_for(self.alive(), self.passage, program.place)
 
     def alive(self) -> Any:

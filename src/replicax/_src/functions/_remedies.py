@@ -28,7 +28,7 @@ _REMEDIES = {
 
 
 def remark_on(error: Exception) -> str | None:
-    """What to add to an error of the compiler's, if it is known."""
+    """Returns what to add to an error of the compiler's, if it is known."""
     if "Inconsistent conditional sharding" in str(error):
         return (
             "(a branch of a lax.cond or lax.switch ends with a tensor that is split over the "

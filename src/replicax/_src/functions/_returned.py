@@ -72,7 +72,7 @@ class Returned:
         self._bare = all(kind is Kind.ARRAY for kind, _ in self._leaves)
 
     def is_like(self, other: Returned) -> bool:
-        """Whether another trace returned the same, but for the shapes and values of arrays."""
+        """Returns whether another trace gave the same, but for the shapes and values of arrays."""
         return (
             self._structure == other._structure
             and self._assigned == other._assigned
@@ -81,7 +81,7 @@ class Returned:
         )
 
     def again(self, results: Sequence[Any], count: int, which: Sequence[int]) -> Any:
-        """What the function returns at a call.
+        """Returns what the function returns at a call.
 
         Args:
           results: of the program.
@@ -122,7 +122,7 @@ class Returned:
         return wrap([_jax_internals.uncommitted(part) for part in parts])
 
     def _cut(self, array: jax.Array, shapes: Sequence[Shape]) -> Any:
-        """A padded result with the shape that it has on each replica."""
+        """Returns a padded result with the shape that it has on each replica."""
         assert self._mesh is not None
         parts = [self._mesh.component(array, index) for index in range(len(shapes))]
         return per_replica_type(self._mesh.devices)(
@@ -170,7 +170,7 @@ def _is_variable(value: object) -> bool:
 
 
 def component_of(array: jax.Array, mesh: ReplicaMesh, device: Device | None = None) -> jax.Array:
-    """A replicated result as an array on one device: the given one, or where results are wanted."""
+    """Returns a replicated result on one device: the given one, or where results are wanted."""
     wanted = device or default_device()
     is_there = wanted in mesh.devices
     part = mesh.component(array, mesh.devices.index(wanted) if is_there else 0)

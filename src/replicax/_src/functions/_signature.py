@@ -40,7 +40,7 @@ class Signature:
     def checked(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments in order, as arrays of the dtypes that the specs say."""
+        """Returns the arguments in order, as arrays of the dtypes that the specs say."""
         if kwargs:
             try:
                 bound = inspect.signature(self._fn).bind(*args, **kwargs)
@@ -108,7 +108,7 @@ def _is_spec(value: object) -> bool:
 
 
 def _as_input(value: object, dtype: DTypeLike) -> Any:
-    """An array of this dtype, from what is none yet and keeps its kind."""
+    """Returns an array of this dtype, from what is none yet and keeps its kind."""
     if isinstance(value, DistributedValues | jax.Array):
         return value
     array = np.asarray(value)

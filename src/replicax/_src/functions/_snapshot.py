@@ -11,7 +11,7 @@ from replicax._src.variable import Variable, VariableAggregation, copies_differ
 
 
 def snapshot(variable: Variable) -> Any:
-    """The value; of a sync-on-read variable without an aggregation, those of all copies."""
+    """Returns the value; of a sync-on-read variable without an aggregation, those of all copies."""
     if copies_differ(variable) and variable.aggregation is VariableAggregation.NONE:
         return value_of_buffers(PerReplica, storage_of(variable))
     return variable.read_value()

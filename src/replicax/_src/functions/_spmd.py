@@ -94,7 +94,7 @@ def run_in_trace(
         merged = regroup_traced(result, mesh, is_same=provenance.is_same)
 
         def with_copies(leaf: object) -> Any:
-            """A variable that replicas return, as in `return v.assign(x)`, is each one's copy."""
+            """Returns each replica's copy of a variable that they return: `return v.assign(x)`."""
             if not isinstance(leaf, DistributedVariable) or mesh_of(leaf) is not mesh:
                 return leaf
             kind = per_replica_type(mesh.devices) if copies_differ(leaf) else Mirrored

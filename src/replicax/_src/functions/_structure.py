@@ -57,7 +57,7 @@ class _LateRebuild:
 
 
 def _usual_structure(tree: Any, leaves: list[Any]) -> Hashable:
-    """A key for the structure; appends the leaves in the order in which `flatten` has them.
+    """Returns a key for the structure; appends the leaves in the order in which `flatten` has them.
 
     Raises:
       _NotUsual: there is another kind of structure in it.
@@ -81,7 +81,7 @@ def _usual_structure(tree: Any, leaves: list[Any]) -> Hashable:
 
 
 def flatten(tree: PyTree, is_leaf: Callable[[Any], bool] = is_leaf) -> Flat:
-    """All leaves, a function that puts others in their places, and a key for the structure.
+    """Returns all leaves, a function that puts others in their places, and a key for the structure.
 
     JAX's own walk, which is fast, where it sees what ours does: it sorts dicts.
     """

@@ -193,11 +193,11 @@ class ProgramTrace:
         return [entry for entry in entries if entry.written and entry.passage is not Passage.EMPTY]
 
     def final_values(self) -> list[Any]:
-        """What the program leaves in the variables that it wrote, in the order of `written`."""
+        """Returns what the program leaves in the variables that it wrote, as in `written`."""
         return [self._value(entry) for entry in self.written]
 
     def captured_arrays(self) -> list[Any]:
-        """The captured values among `inputs`, laid out over the program's devices."""
+        """Returns the captured values among `inputs`, laid out over the program's devices."""
         return [array for _, _, array in self._captured.values()]
 
     def finish(self) -> None:
@@ -216,7 +216,7 @@ class ProgramTrace:
     # ------------------------------------------------------------------ variables
 
     def value_of(self, variable: Variable) -> jax.Array:
-        """The value of a variable as the program takes it, or as it is by now."""
+        """Returns the value of a variable as the program takes it, or as it is by now."""
         return self._whole(self._entry(variable))
 
     def storage_of(self, variable: Variable) -> TracedBuffers:
@@ -267,11 +267,11 @@ class ProgramTrace:
         self.deferred.append((variable, how, value))
 
     def part_of(self, variable: Variable) -> Any:
-        """Each replica's part of a variable that is cut over them."""
+        """Returns each replica's part of a variable that is cut over them."""
         return self._value(self._entry(variable))
 
     def cut_of(self, variable: Variable) -> int | None:
-        """The dimension in which replicas have parts of a variable; None if each has it all."""
+        """Returns the dimension in which replicas have parts of a variable; None if whole."""
         return None if variable.layout.replica_dim is None else self._entry(variable).cut
 
     def set_part(self, variable: Variable, array: jax.Array) -> None:
@@ -296,7 +296,7 @@ class ProgramTrace:
         entry.ref[...] = jnp.asarray(array, variable.dtype)
 
     def create(self, variable: Variable, mesh: ReplicaMesh | None, value: jax.Array) -> None:
-        """A new variable on the devices of `mesh`, from a value that the program computes."""
+        """Starts a variable on the devices of `mesh` from a value that the program computes."""
         if not self._may_create:
             raise ValueError(
                 f"rx.function: a variable ({variable.name!r}) was made on a call after the first. "
@@ -317,7 +317,7 @@ class ProgramTrace:
             start_from(variable, mesh, self._evaluated(value))
 
     def _evaluated(self, value: jax.Array) -> Any:
-        """The value itself; where replicas differ, the first one's."""
+        """Returns the value itself; where replicas differ, the first one's."""
         if not isinstance(value, Tracer):
             return value
         operations = _jax_internals.operations_behind(self._trace, value)
@@ -349,7 +349,7 @@ class ProgramTrace:
         return self._first(self.mesh.spmd(program, specs)(*inputs))
 
     def _input(self, index: int) -> Any:
-        """What the program will be given for one of its inputs."""
+        """Returns what the program will be given for one of its inputs."""
         if index < len(self._arguments):
             return self._arguments[index]
         each = self.inputs[index - len(self._arguments)]
@@ -361,7 +361,7 @@ class ProgramTrace:
         return array if self.mesh is None else self.mesh.component(array, 0)
 
     def update_in_turn(self, variable: Variable, how: Change, value: jax.Array) -> None:
-        """A variable without copies, changed by each replica, one after the other."""
+        """Changes a variable without copies for each replica, one after the other."""
         assert self._provenance is not None
         turns = self._provenance.turns
         turns.note_change(variable, how)
@@ -382,7 +382,7 @@ class ProgramTrace:
         self.set_value(variable, new)
 
     def end_turns(self) -> None:
-        """All replicas have come this far: a variable without copies has the last one's value."""
+        """Called when all replicas are here: variables without copies have the last one's value."""
         assert self._provenance is not None and self.mesh is not None
         turns = self._provenance.turns
         if _jax_internals.staging_trace() is not self._trace and turns.changed_elsewhere():
@@ -404,7 +404,7 @@ class ProgramTrace:
         self._assigned[id(value)] = (value, logical_device)
 
     def assigned(self, value: object) -> int | None:
-        """The logical device that a value was assigned to."""
+        """Returns the logical device that a value was assigned to."""
         return self._assigned.get(id(value), (None, None))[1]
 
     def note_meeting(self, key: Hashable) -> None:
@@ -434,7 +434,7 @@ class ProgramTrace:
         return entry.value
 
     def _whole(self, entry: Entry) -> Any:
-        """The value in full. Put together once, outside of branches and loops.
+        """Returns the value in full, put together once, outside of branches and loops.
 
         But inside of `jax.checkpoint`, for each one: what it computes again backwards is so put
         together again, and not kept.
@@ -531,7 +531,7 @@ class ProgramTrace:
         self._in_common.append(range(start, _jax_internals.operations_so_far(self._trace)))
 
     def operations_so_far(self) -> int:
-        """How many operations the program has."""
+        """Returns how many operations the program has."""
         return _jax_internals.operations_so_far(self._trace)
 
     def end_run(self, start: int, result: PyTree) -> None:
@@ -557,7 +557,7 @@ class ProgramTrace:
                     raise OnlyPython("it uses an array that the last replica has left in Python")
 
     def value_of_captured(self, value: DistributedValues) -> Any:
-        """Each replica's component of a value that the function did not get as an argument."""
+        """Returns each replica's component of a value that is no argument of the function."""
         known = self._captured.get(id(value))
         if known is None:
             assert self.mesh is not None
@@ -573,7 +573,7 @@ class ProgramTrace:
 
 
 def in_replica() -> bool:
-    """Whether code here speaks for each replica of the program."""
+    """Returns whether code here speaks for each replica of the program."""
     context = get_replica_context()
     return context is not None and replica_id_of(context) is EACH
 

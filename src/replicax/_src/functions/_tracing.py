@@ -219,7 +219,7 @@ def _require_variants(arguments: Arguments, place: Place) -> None:
 
 
 def _variant(traced: Traced, first: Traced, arguments: int) -> Variant:
-    """A trace with its inputs and outputs in the order of the first one's."""
+    """Returns a trace with its inputs and outputs in the order of the first one's."""
     positions = {
         _name(each): index for index, each in enumerate(first.trace.inputs, start=arguments)
     }
@@ -297,7 +297,7 @@ def _require_the_same_again(
 
 
 def _name(input_of_trace: object) -> Any:
-    """The same for the same input of another trace."""
+    """Returns a name of an input, which the same input of another trace has as well."""
     if isinstance(input_of_trace, Entry):
         return id(input_of_trace.variable), input_of_trace.passage
     return id(input_of_trace)

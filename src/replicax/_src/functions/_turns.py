@@ -52,7 +52,7 @@ class Turns:
         return id(variable) in self._assigned
 
     def changed_elsewhere(self) -> list[Variable]:
-        """Those that were changed outside of the loop or branch that is traced here."""
+        """Returns those that were changed outside of the loop or branch that is traced here."""
         here = _jax_internals.staging_trace()
         return [each for each in self.changed() if self._traces[id(each)] is not here]
 
@@ -79,7 +79,7 @@ class Provenance:
         self._handed_out[id(value)] = value
 
     def handed_out(self, structure: PyTree) -> Any:
-        """What each replica gets of `structure`."""
+        """Returns what each replica gets of `structure`."""
 
         def pick(leaf: object) -> Any:
             if is_distributed_value(leaf):
@@ -92,7 +92,7 @@ class Provenance:
         return _tree.map_structure(pick, structure, is_leaf)
 
     def is_same(self, leaf: object) -> bool:
-        """Whether eager replicas would all have this very object."""
+        """Returns whether eager replicas would all have this very object."""
         if id(leaf) in self._handed_out:
             return False
         if id(leaf) in self._same or isinstance(leaf, bool):
@@ -105,7 +105,7 @@ class Provenance:
 
 
 def _constants_of(code: CodeType | None) -> list[Any]:
-    """The numbers that are written in a function."""
+    """Returns the numbers that are written in a function."""
     if code is None:
         return []
     found: list[Any] = []

@@ -242,7 +242,7 @@ class _Merging:
         operations: Sequence[list[_Operation]],
         live: Sequence[Sequence[_Key]],
     ) -> list[Any]:
-        """The wanted values: those that there are for all variants, and of others by a switch.
+        """Returns the wanted values: those that all variants have, and of others by a switch.
 
         Arguments as for `_switch`, which is left out if there is nothing for it to do.
         """
@@ -269,7 +269,7 @@ class _Merging:
             variant.numbers[result] = ("result", operation.number, index)
 
     def _compute_once(self, variant: _Flat, operation: _Operation, alike: set[Hashable]) -> bool:
-        """Whether the operation is the same in all variants; it is computed then."""
+        """Returns whether the operation is the same in all variants; it is computed then."""
         names = [variant.numbers[result] for result in operation.results]
         if operation.number in alike:
             if all(name in self._common for name in names):
@@ -284,7 +284,7 @@ class _Merging:
         return False
 
     def _meet(self, group: Sequence[_Operation], operands: Sequence[Any]) -> None:
-        """A collective, of all variants at once."""
+        """Adds a collective, of all variants at once."""
         looks = {
             (
                 each.equation.primitive,
@@ -312,7 +312,7 @@ class _Merging:
         wanted: Sequence[tuple[_Key | Literal, ...]],
         live: Sequence[Sequence[_Key]],
     ) -> list[Any]:
-        """What variants compute in different ways.
+        """Returns what variants compute in different ways.
 
         Args:
           operations: of each variant.
@@ -398,7 +398,7 @@ class _Merging:
     # ------------------------------------------------------------------ values
 
     def _own(self, index: int, atom: _Key | Literal, values: dict[_Key, Any]) -> Any:
-        """A value of one variant, in its branch of a switch: with its true shape."""
+        """Returns a value of one variant, in its branch of a switch: with its true shape."""
         if not isinstance(atom, Literal):
             if atom in values:
                 return values[atom]
@@ -409,7 +409,7 @@ class _Merging:
     def _common_value(
         self, variant: _Flat, atom: _Key | Literal, is_own: bool = False
     ) -> Any | None:
-        """A value that all variants have; None if there is none.
+        """Returns a value that all variants have; None if there is none.
 
         Args:
           variant: one of them.
@@ -432,7 +432,7 @@ class _Merging:
         return value
 
     def _shared(self, atoms: Sequence[_Key | Literal]) -> Any | None:
-        """The value behind the atoms of all variants, if it is the same in all; None otherwise."""
+        """Returns the value behind the atoms of all variants, if it is the same; otherwise None."""
         slots = [
             None if isinstance(key, Literal) else own.get(key)
             for own, key in zip(self._slots, atoms, strict=True)
@@ -443,7 +443,7 @@ class _Merging:
         return self._common_value(self._variants[0], atoms[0]) if self._is_common(atoms) else None
 
     def _is_common(self, atoms: Sequence[_Key | Literal]) -> bool:
-        """Whether all variants compute the value behind their atoms alike."""
+        """Returns whether all variants compute the value behind their atoms alike."""
         numbers = {
             _number_of_literal(key) if isinstance(key, Literal) else each.numbers[key]
             for each, key in zip(self._variants, atoms, strict=True)
@@ -478,7 +478,7 @@ def _stages(variant: _Flat) -> Iterator[tuple[list[_Operation], _Operation | Non
 
 
 def _is_for_all_replicas(equation: JaxprEqn) -> bool:
-    """Whether an operation that is not known as a collective may be one all the same."""
+    """Returns whether an operation that is not known as a collective may be one all the same."""
     if equation.primitive.name == "axis_index":
         return False
     inner = [each for body in _jax_internals.subprograms(equation.params) for each in body.eqns]
@@ -488,7 +488,7 @@ def _is_for_all_replicas(equation: JaxprEqn) -> bool:
 
 
 def _operands_of(group: Sequence[_Operation]) -> list[tuple[_Key | Literal, ...]]:
-    """The operands of a collective, of each those of all variants."""
+    """Returns the operands of a collective, of each those of all variants."""
     if len({len(each.operands) for each in group}) > 1:
         raise CannotMerge("replicas exchange different numbers of values")
     return list(zip(*(each.operands for each in group), strict=True))
@@ -517,7 +517,7 @@ def _number_of_literal(literal: Literal) -> Hashable:
 
 
 def _number_of_constant(array: Any) -> Hashable:
-    """The same for the same constant of another trace, which may have an array of its own."""
+    """Returns a key that the constant also has in other traces, with arrays of their own."""
     if array.size > _MOST_COMPARED or jnp.issubdtype(array.dtype, jax.dtypes.extended):
         return id(array)
     value = np.asarray(array)
@@ -535,7 +535,7 @@ def _key_of(parameters: dict[str, Any]) -> Hashable:
 
 
 def _key_of_parameter(value: Any) -> Hashable:
-    """The same for the same parameter of an operation in another trace."""
+    """Returns a key that the parameter of an operation also has in other traces."""
     if hasattr(value, "eqns"):  # a function that is called; constants are not in its text
         inner = [_key_of(each.params) for each in value.eqns if _calls_functions(each)]
         return (str(value), tuple(map(id, getattr(value, "consts", ()))), tuple(inner))

@@ -112,7 +112,7 @@ def decode_bmp(contents: bytes, channels: int = 0, name: str | None = None) -> n
 
 
 def is_jpeg(contents: bytes, name: str | None = None) -> bool:
-    """Whether bytes begin as a JPEG file does."""
+    """Returns whether bytes begin as a JPEG file does."""
     return _as_bytes(contents, "is_jpeg()")[:3] == b"\xff\xd8\xff"
 
 

@@ -246,7 +246,7 @@ def _bound_in_place(node: PyTree, name: str) -> Any:
 
 
 def _bind_all(node: PyTree, prefix: str = "") -> None:
-    """Everything that a new module holds, also what transformations such as `nnx.vmap` made."""
+    """Binds all that a new module holds, also what transformations such as `nnx.vmap` made."""
     for path, part in nnx.iter_graph(node, graph=True):
         if isinstance(part, nnx.Variable):
             names = [prefix, *map(str, path)] if prefix else map(str, path)

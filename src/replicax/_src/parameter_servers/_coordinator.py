@@ -182,7 +182,7 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
         self._dispatcher.join()
 
     def done(self) -> bool:
-        """Whether all functions that were scheduled have run.
+        """Returns whether all functions that were scheduled have run.
 
         Raises:
           Exception: the first error of one of them.

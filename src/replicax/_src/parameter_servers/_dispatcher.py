@@ -264,7 +264,7 @@ class Dispatcher:
                 closure.value.fail(cancelled(repr(closure.value)))
 
     def _is_wanted(self, closure: Closure) -> bool:
-        """Whether a function is still to run: no error was seen since it was taken."""
+        """Returns whether a function is still to run: no error was seen since it was taken."""
         is_current = self._error is None and closure.round == self._round
         return is_current and not self._is_closed.is_set()
 

@@ -104,7 +104,7 @@ class ServerOptimizerState(OptimizerState):
 
     @override
     def update(self, gradients: list[Any]) -> None:
-        """One step, from the process of the coordinator."""
+        """Makes a step, from the process of the coordinator."""
         found: dict[int, list[Gradient]] = defaultdict(list)
         for position, gradient in enumerate(gradients):
             if gradient is not None:

@@ -35,7 +35,7 @@ class RemoteValue(Referred):
         return self._is_there.is_set()
 
     def set(self, result: bytes | int, large: object) -> None:
-        """The function has returned.
+        """Called when the function has returned.
 
         Args:
           result: as bytes, or its place among large ones.
@@ -45,7 +45,7 @@ class RemoteValue(Referred):
         self._is_there.set()
 
     def fail(self, error: BaseException) -> None:
-        """The function has failed, or will not run."""
+        """Called when the function has failed, or will not run."""
         if not self._is_there.is_set():
             self._error = error
             self._is_there.set()
@@ -92,7 +92,7 @@ def cancelled(what: str) -> CancelledError:
 
 
 def _plain(leaf: object) -> Any:
-    """An array without dimensions is a number of NumPy's, as in TensorFlow."""
+    """Returns an array without dimensions as a number of NumPy's, as in TensorFlow."""
     return leaf[()] if isinstance(leaf, np.ndarray) and leaf.ndim == 0 else leaf
 
 

@@ -57,7 +57,7 @@ class ServerOptimizer:
         return [*given, *slots, *self._spec.shared.values()]
 
     def apply(self, gradients: Sequence[Gradient], held: dict[Key, Held]) -> None:
-        """One step. What belongs to no variable, such as a count of steps, changes once."""
+        """Makes a step. What belongs to no variable, such as a count of steps, changes once."""
         shared = {label: held[key].array for label, key in self._spec.shared.items()}
         new_shared = shared
         given = [each for each in gradients if each.rows is None or len(each.rows)]

@@ -71,7 +71,7 @@ class Servers:
             self.lives = list(lives)
 
     def replace(self, server: int, actor: ActorHandle) -> None:
-        """A server was started again."""
+        """Called when a server was started again."""
         self._actors[server] = actor
         self.lives[server] += 1
 

@@ -193,7 +193,7 @@ class ShardedVariable(Variable):
 
     @override
     def sparse_read(self, indices: ArrayInput, name: str | None = None) -> jax.Array:
-        """The rows with these numbers; only they are read from the servers."""
+        """Returns the rows with these numbers; only they are read from the servers."""
         return world().pick(self._sparse_read, super().sparse_read)(indices)
 
     def _sparse_read(self, indices: ArrayInput) -> jax.Array:

@@ -47,7 +47,7 @@ class StalenessLimit:
         self._running: dict[str, _Running] = {}
 
     def admits(self, function: int) -> bool:
-        """Whether a function may begin now."""
+        """Returns whether a function may begin now."""
         if self._limit is None or not self._running:
             return True
         coming = sum(each.updates for each in self._running.values())
@@ -58,15 +58,15 @@ class StalenessLimit:
         return max(coming, *others) <= self._limit
 
     def begin(self, token: str, function: int) -> None:
-        """A call of a function begins."""
+        """Called when a call of a function begins."""
         self._running[token] = _Running(self._usual.get(function, 1))
 
     def made(self, function: int, updates: int) -> None:
-        """A function has made so many updates."""
+        """Called when a function has made so many updates."""
         self._usual[function] = max(updates, self._usual.get(function, 1))
 
     def end(self, token: str) -> None:
-        """A call has ended, or its worker was lost, perhaps after its updates."""
+        """Called when a call has ended, or its worker was lost, perhaps after its updates."""
         ended = self._running.pop(token)
         for each in self._running.values():
             each.age += ended.updates

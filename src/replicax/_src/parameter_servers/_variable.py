@@ -246,7 +246,7 @@ class ServerVariable(Variable):
         super()._store(storage)
 
     def forget(self) -> None:
-        """The value is on the server alone."""
+        """Forgets the value here: it is on the server alone."""
         super()._store(AtServer(self))
 
     @property
@@ -305,7 +305,7 @@ class ServerVariable(Variable):
 
     @override
     def sparse_read(self, indices: ArrayInput, name: str | None = None) -> jax.Array:
-        """The rows with these numbers; only they are read from the server."""
+        """Returns the rows with these numbers; only they are read from the server."""
         return world().pick(self._sparse_read, super().sparse_read)(indices)
 
     def _sparse_read(self, indices: ArrayInput) -> jax.Array:

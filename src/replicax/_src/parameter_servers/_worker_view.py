@@ -141,7 +141,7 @@ class WorkerView:
     # ------------------------------------------------------------------ a function's life
 
     def begin(self, token: str, usual: set[Key]) -> None:
-        """A function begins: `usual` has the variables that it read before, and gets new ones."""
+        """Begins a function: `usual` has the variables that it read before, and gets new ones."""
         self._token = token
         self._usual = usual
         self.pushes = 0
@@ -156,7 +156,7 @@ class WorkerView:
         self._servers.find(strategy_id, lives)
 
     def finish(self) -> None:
-        """The function has returned: its changes go to the servers with what is read next."""
+        """Ends the function: its changes go to the servers with what is read next."""
         self.collect()
         self.send()
         self._abandon()

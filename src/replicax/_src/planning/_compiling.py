@@ -116,12 +116,12 @@ def compiled_plan(
 
 
 def _mark(lowered: Any) -> str:
-    """A text that is the same for the same program."""
+    """Returns a text that is the same for the same program."""
     return hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
 
 
 def _compiled(lowered: Any) -> tuple[Any, str | None]:
-    """The compiled program, or why it does not fit."""
+    """Returns the compiled program, or why it does not fit."""
     try:
         return lowered.compile(), None
     except jax.errors.JaxRuntimeError as error:
@@ -132,7 +132,7 @@ def _compiled(lowered: Any) -> tuple[Any, str | None]:
 
 
 def _text(compiled: Any, plan: PlannedDevices) -> str:
-    """The compiled program as text, which jaxlib writes from what the compiler gave it."""
+    """Returns the compiled program as text, which jaxlib writes from what the compiler gave it."""
     try:
         return compiled.as_text()
     except jax.errors.JaxRuntimeError as error:
@@ -145,7 +145,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def _needed(problem: str) -> int | None:
-    """How much memory a program needs that the compiler found too large."""
+    """Returns how much memory a program needs that the compiler found too large."""
     found = re.search(r"[Uu]sed ([\d.]+)([KMGT]?) of|\(([\d.]+)([KMGT]?)\) exceeds", problem)
     if found is None:
         return None

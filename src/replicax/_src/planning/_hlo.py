@@ -108,7 +108,7 @@ class HloProgram:
                     current.append(instruction)
 
     def collectives(self) -> list[Collective]:
-        """What the devices exchange in one call."""
+        """Returns what the devices exchange in one call."""
         found: list[Collective] = []
         chains: set[str] = set()
         for instructions, times in self._walk(self._entry, 1):
@@ -142,7 +142,7 @@ class HloProgram:
                         yield from self._walk(inner, repeated)
 
     def largest(self, count: int) -> list[Tensor]:
-        """The largest tensors in a device's memory that are made on the way.
+        """Returns the largest tensors in a device's memory that are made on the way.
 
         Each of a line and shape is given once.
         """
@@ -160,7 +160,7 @@ class HloProgram:
         return sorted(found.values(), key=lambda each: -each.bytes)[:count]
 
     def _walk_unfused(self, name: str) -> Iterator[tuple[list[Instruction], int]]:
-        """The same without what is inside of fusions: that has no memory of its own."""
+        """Yields the same without what is inside of fusions: that has no memory of its own."""
         instructions = self._computations.get(name, [])
         yield instructions, 1
         for each in instructions:
@@ -196,7 +196,7 @@ class _Frames:
                 current[int(found[1])] = found[2]
 
     def line(self, text: str) -> str:
-        """The user's line that an instruction comes from, innermost first; "" if not known."""
+        """Returns the user's line that an instruction is from, innermost first; "" if unknown."""
         plain = _SOURCE.search(text)
         frame = _FRAME.search(text)
         if frame is None:

@@ -110,11 +110,11 @@ class Plan:
         return max(known) if self.compute_seconds is not None else None
 
     def to_json(self) -> str:
-        """All of it as a JSON object."""
+        """Returns all of it as a JSON object."""
         return json.dumps(self.as_dict(), indent=2)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as dictionaries and lists."""
+        """Returns the same as dictionaries and lists."""
         return {
             **dataclasses.asdict(self),
             "fits": self.fits,
@@ -123,7 +123,7 @@ class Plan:
         }
 
     def verdict(self) -> str:
-        """Whether it fits, in a few words."""
+        """Returns whether it fits, in a few words."""
         if self.available is None:
             return "not known: it is not published what these devices have"
         if self.fits:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def amount(value: float, unit: str = "B") -> str:
-    """A number with three digits and a prefix: "1.5 GB"."""
+    """Returns a number with three digits and a prefix: "1.5 GB"."""
     for prefix in ("", "k", "M", "G", "T", "P"):
         if abs(value) < 999.5 or prefix == "P":
             return f"{value:.3g} {prefix}{unit}"
@@ -15,7 +15,7 @@ def amount(value: float, unit: str = "B") -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration: "12 ms"."""
+    """Returns a duration: "12 ms"."""
     for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us")):
         if value * factor >= 1 or unit == "us":
             return f"{value * factor:.3g} {unit}"

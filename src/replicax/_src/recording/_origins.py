@@ -159,7 +159,7 @@ class _Interpreter:
         }
 
     def given(self, name: str, parts: Sequence[Any]) -> _Value:
-        """An input of the program."""
+        """Returns an input of the program."""
         if jnp.issubdtype(parts[0].dtype, jax.dtypes.prng_key):
             datas = [np.asarray(jax.random.key_data(part)) for part in parts]
             kind = jax.random.key_impl(parts[0])
@@ -213,7 +213,7 @@ class _Interpreter:
         return news
 
     def _is_bad_here(self, array: jax.Array) -> bool:
-        """Whether an array of all replicas is bad on one that is looked at."""
+        """Returns whether an array of all replicas is bad on one that is looked at."""
         return _is_bad(array if self._replica is None else array[self._replica])
 
     def _first_bad(

@@ -381,7 +381,7 @@ class Recorder:
         raise AssertionError
 
     def _is_of_this_run(self, capsule: str) -> bool:
-        """Whether another worker has made this capsule of what is trapped now; waits for it."""
+        """Returns whether another worker has made this capsule of this trap; waits for it."""
         if self._workers == 1:
             return False
         folder = f"worker-{self._worker}"

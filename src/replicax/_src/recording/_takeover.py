@@ -69,7 +69,7 @@ class Takeover:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """The first call of the function."""
+        """Takes the first call of the function; returns its result."""
         probe = self._probe
         assert self._checkpoint is not None and probe is not None
         sources = self._elements.iterators_of(list(_tree.leaves_of((args, kwargs), is_leaf)))

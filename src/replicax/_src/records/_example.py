@@ -344,7 +344,7 @@ class Unparsed:
         return {name: UnparsedFeature(self, name) for name in checked}
 
     def owns(self, value: object) -> bool:
-        """Whether `value` is one of its features, as it is."""
+        """Returns whether `value` is one of its features, as it is."""
         return type(value) is UnparsedFeature and value.record is self
 
 

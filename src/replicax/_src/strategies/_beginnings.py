@@ -196,7 +196,7 @@ def _on_host(value: jax.Array) -> np.ndarray:
 
 
 def _like(value: jax.Array, host: np.ndarray) -> jax.Array:
-    """What `_on_host` was made of."""
+    """Returns what `_on_host` was made of."""
     array = jnp.asarray(host)
     if not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         return array

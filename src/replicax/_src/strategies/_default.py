@@ -36,7 +36,7 @@ class DefaultExtended(StrategyExtended):
 
     @override
     def variable_created_in_scope(self, v: object) -> bool:
-        """Whether `v` is a variable of no other strategy."""
+        """Returns whether `v` is a variable of no other strategy."""
         return isinstance(v, Variable) and v.distribute_strategy is None
 
     @contextlib.contextmanager

@@ -188,7 +188,7 @@ class StrategyExtended:
         return _resolved(tuple(self.parameter_devices))
 
     def _new_scope(self) -> StrategyScope:
-        """What `strategy.scope()` returns."""
+        """Returns what `strategy.scope()` returns."""
         if self._is_planned:
             return PlannedScope(self._strategy, self._replica_devices[0])
         return self._sync_group.scope(self._strategy)
@@ -480,7 +480,7 @@ class StrategyExtended:
         return self._replica_devices if are_all else found
 
     def variable_created_in_scope(self, v: object) -> bool:
-        """Whether variable `v` was made in this strategy's scope."""
+        """Returns whether variable `v` was made in this strategy's scope."""
         return isinstance(v, Variable) and v.distribute_strategy is self._strategy
 
     @contextlib.contextmanager

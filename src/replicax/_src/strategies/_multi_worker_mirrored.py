@@ -161,7 +161,7 @@ def _devices_of_all(
 def _check_devices(
     local: Sequence[Device], everywhere: Sequence[Device], membership: Membership
 ) -> None:
-    """What was planned when the workers met is what JAX has; replicas are numbered by it."""
+    """Checks that JAX has the devices that were planned: replicas are numbered by them."""
     if len(everywhere) != membership.workers * len(local):
         raise ClusterConfigError(
             f"{membership.names[membership.worker]} has {len(local)} device(s), and all workers "

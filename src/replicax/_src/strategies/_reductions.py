@@ -41,7 +41,7 @@ def reduce_pairs(
 
 
 def may_differ(value: object) -> bool:
-    """Whether a value may differ from replica to replica, so that it has to be combined."""
+    """Returns whether a value may differ from replica to replica, so that it has to be combined."""
     is_mirrored = isinstance(value, Mirrored | MirroredVariable)
     return isinstance(value, DistributedValues) and not is_mirrored
 

@@ -146,7 +146,7 @@ def all_gather(
 
 
 def _as_arrays(value: PyTree, what: str) -> tuple[list[jax.Array], _tree.Rebuild, str]:
-    """The arrays of a replica's structure, how to put others there, and the structure as a text.
+    """Returns a replica's arrays, how to put others there, and the structure as a text.
 
     Replicas must agree on the text: it has the keys of dicts, and the arrays come in their order.
     """

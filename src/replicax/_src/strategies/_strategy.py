@@ -388,7 +388,7 @@ class Strategy:
     def experimental_distribute_dataset(
         self, dataset: object, options: InputOptions | None = None
     ) -> DistributedDataset:
-        """A data set of which every replica gets its share of each batch.
+        """Returns a data set of which every replica gets its share of each batch.
 
         >>> import replicax as rx
         >>> strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

@@ -23,7 +23,7 @@ def accumulate_gradients(
     reduction: str = "SUM",
     compile: bool = False,
 ) -> tuple[jax.Array, Any]:
-    """The loss and gradients of `loss_fn(batch)`, computed in `steps` micro-batches.
+    """Returns the loss and gradients of `loss_fn(batch)`, computed in `steps` micro-batches.
 
     Only one micro-batch's activations are alive at a time, and the gradients cross the replicas
     once, when an optimizer applies them.

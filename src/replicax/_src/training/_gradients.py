@@ -156,7 +156,7 @@ class _Sources:
         return contextlib.nullcontext() if self._leaves else _no_late_variables()
 
     def with_gradients(self, found: list[Any]) -> Any:
-        """The gradients of `wanted` in the structure that the caller gave."""
+        """Returns the gradients of `wanted` in the structure that the caller gave."""
         gradients = {id(each): gradient for each, gradient in zip(self.wanted, found, strict=True)}
         return self._rebuild([gradients.get(id(root)) for root in self._roots])
 
@@ -200,7 +200,7 @@ def grad(
 def _evaluated(
     loss_fn: Callable[[], Any], variables: list[Variable], has_aux: bool
 ) -> tuple[Any, list[Any]]:
-    """The loss, and the gradient for each variable; None for those that the loss does not read."""
+    """Returns the loss, and a gradient for each variable; None if the loss does not read it."""
     traced = _LossOfValues(lambda: checked_loss(loss_fn(), has_aux), variables)
     (loss, aux), gradients = jax.value_and_grad(traced.function, has_aux=True)(traced.values)
     return ((loss, traced.rebuild(aux)) if has_aux else loss), traced.read_only(gradients)
@@ -209,7 +209,7 @@ def _evaluated(
 def _evaluated_together(
     loss_fn: Callable[[], Any], variables: list[Variable], parts: list[list[int]], has_aux: bool
 ) -> tuple[Any, list[list[Any]]]:
-    """The losses, and of each the gradients for its part of the variables."""
+    """Returns the losses, and of each the gradients for its part of the variables."""
     traced = _LossOfValues(lambda: checked_losses(loss_fn(), len(parts), has_aux), variables)
     losses, pull_back, aux = jax.vjp(traced.function, traced.values, has_aux=True)
     found = []
@@ -254,7 +254,7 @@ class _LossOfValues:
         return loss, leaves
 
     def read_only(self, gradients: list[Any]) -> list[Any]:
-        """The gradients; None for variables that the loss does not read."""
+        """Returns the gradients; None for variables that the loss does not read."""
         return [
             gradient if id(variable) in self._used else None
             for variable, gradient in zip(self._variables, gradients, strict=True)
@@ -262,7 +262,7 @@ class _LossOfValues:
 
 
 def _no_variable(leaf: Any) -> str:
-    """What is said of something in the place of a variable."""
+    """Returns what is said of something in the place of a variable."""
     if hasattr(leaf, "path") and hasattr(leaf, "trainable"):  # a parameter of Keras
         return (
             f"the {type(leaf).__name__} {leaf.path!r}, which was made outside of a strategy's "

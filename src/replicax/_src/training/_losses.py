@@ -34,7 +34,7 @@ on_micro_batch: contextvars.ContextVar[bool] = contextvars.ContextVar("on_micro_
 
 
 def share_of_mean(values: ArrayInput, sample_weight: ArrayInput | None = None) -> jax.Array:
-    """This replica's share of the mean over the rows of *all* replicas.
+    """Returns this replica's share of the mean over the rows of *all* replicas.
 
     The shares add up to the mean that one device computes of all rows, and so do their gradients,
     which optimizers sum: also where replicas have different numbers of rows or none, in a smaller
@@ -110,7 +110,7 @@ def compute_average_loss(
     sample_weight: ArrayInput | None = None,
     global_batch_size: ArrayInput | None = None,
 ) -> jax.Array:
-    """The sum of the per-example losses, divided by the global batch size.
+    """Returns the sum of the per-example losses, divided by the global batch size.
 
     Args:
       per_example_loss: one loss for each example of this replica.
@@ -147,12 +147,12 @@ def scale_regularization_loss(regularization_loss: ArrayInput) -> jax.Array:
 
 
 def _as_share(share: jax.Array) -> jax.Array:
-    """A part of the whole loss, as the optimizer here combines the parts."""
+    """Returns a part of the whole loss, as the optimizer here combines the parts."""
     return share if _convention.as_mean is None else _convention.as_mean(share)
 
 
 def _divided(total: jax.Array, divisor: Any) -> jax.Array:
-    """The quotient; 0, with no gradient, where the divisor is 0."""
+    """Returns the quotient; 0, with no gradient, where the divisor is 0."""
     if isinstance(divisor, int):  # known beforehand, and two operations fewer under jax.grad
         return total / divisor if divisor else jnp.zeros_like(total)
     is_zero = divisor == 0

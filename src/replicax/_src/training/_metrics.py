@@ -285,7 +285,7 @@ def _totals_of_arrays(
 def _totals(
     values: Any, weight: Any, dtype: Any, reduce: Callable[..., jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
-    """The sum over the examples, and the sum of their weights.
+    """Returns the sum over the examples, and the sum of their weights.
 
     Args:
       values: of any number of dimensions, the first of which are the examples.

@@ -146,7 +146,7 @@ def _checked(variable: object) -> Variable:
 
 
 def _mean_of(variable: Variable) -> Any:
-    """The value of a variable; the mean of its copies, if each replica has its own."""
+    """Returns the value of a variable; the mean of its copies, if each replica has its own."""
     if not copies_differ(variable):
         return variable.value()
     strategy: Any = variable.distribute_strategy

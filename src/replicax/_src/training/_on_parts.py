@@ -51,7 +51,7 @@ _INLINED = frozenset(
 
 
 def _are_summands(parts: Sequence[Part]) -> bool:
-    """Whether the sum of these can be left to be added up over the replicas."""
+    """Returns whether the sum of these can be left to be added up over the replicas."""
     are_scalars = all(part.dim is None and jnp.ndim(part.value) == 0 for part in parts)
     return are_scalars and any(part.is_summand for part in parts)
 
@@ -90,7 +90,7 @@ class _Work:
         self._mesh = mesh
 
     def cut(self, part: Part, dim: int | None) -> Any:
-        """An array that is cut along `dim`, however it was before."""
+        """Returns an array that is cut along `dim`, however it was before."""
         if part.is_summand:
             part = Part(over_replicas(jax.lax.psum, part.value))
         if part.dim == dim:
@@ -147,7 +147,7 @@ class _Work:
         return self._bound(equation, [self.cut(part, None) for part in parts])
 
     def _bound(self, equation: JaxprEqn, values: Sequence[Any], **changed: object) -> list[Part]:
-        """The operation itself, of whole arrays or on parts."""
+        """Returns the results of the operation itself, of whole arrays or on parts."""
         parameters = equation.primitive.get_bind_params({**equation.params, **changed})
         results = equation.primitive.bind(*values, **parameters)
         return [
@@ -182,7 +182,7 @@ class _Work:
         return [Part(each.value, dim) for each in self._bound(equation, [part.value], **changed)]
 
     def _local_sharding(self, equation: JaxprEqn) -> dict[str, Any]:
-        """What JAX notes of the whole array is not true of a part."""
+        """Returns parameters in place of those that JAX notes of the whole array."""
         return {key: None for key in ("out_sharding", "sharding") if key in equation.params}
 
     def _conditional(self, equation: JaxprEqn, parts: list[Part]) -> list[Part]:

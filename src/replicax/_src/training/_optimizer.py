@@ -249,7 +249,7 @@ class Optimizer:
         reduced: bool,
         merged: tuple[list[Any], list[Any]],
     ) -> None:
-        """The update itself, in cross-replica context.
+        """Applies the update, in cross-replica context.
 
         Args:
           variables: as one replica has them.
@@ -339,7 +339,7 @@ def _check_gradients(gradients: list[Any], variables: list[Variable]) -> None:
 
 
 def _merged(gradient: object, skip_aggregation: bool) -> Any:
-    """The gradients of all replicas for one variable, as one value; None if there are none."""
+    """Returns the gradients of all replicas for one variable as one value; None without any."""
     if not isinstance(gradient, PerReplica):  # one replica, or none of a traced program has any
         return gradient if isinstance(gradient, Mirrored) else array_here(gradient)
     if is_being_computed(gradient):

@@ -34,13 +34,13 @@ class ParameterTree:
         self.paths = [path for path, _ in sorted(leaves, key=lambda item: item[1])]
 
     def of(self, values: Sequence[Any]) -> Any:
-        """The values, which are for the variables, in the structure."""
+        """Returns the values, which are for the variables, in the structure."""
         given = iter(values)
         return self._rebuild([next(given) if wanted else None for wanted in self._wanted])
 
 
 def tree_of(structure: PyTree, variables: Sequence[Variable]) -> ParameterTree | None:
-    """The structure in which the user gave `variables`; None if optax is to see a list."""
+    """Returns the structure in which the user gave `variables`; None if optax is to see a list."""
     if is_variable_leaf(structure) or (
         isinstance(structure, list | tuple) and all(map(is_variable_leaf, structure))
     ):
@@ -56,7 +56,7 @@ def tree_of(structure: PyTree, variables: Sequence[Variable]) -> ParameterTree |
 
 
 def variables_in(structure: PyTree) -> list[Variable]:
-    """The trainable variables in a structure."""
+    """Returns the trainable variables in a structure."""
     found = [_checked(leaf) for leaf in _tree.leaves_of(structure, is_variable_leaf)]
     variables = [root_of(variable) for variable in found if variable is not None]
     # Whoever names nothing else means those that are not trainable.

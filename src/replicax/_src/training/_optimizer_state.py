@@ -75,7 +75,7 @@ class OptimizerState:
         )
 
     def _places(self) -> Any:
-        """Where the compiled update leaves its results; None for wherever they are."""
+        """Returns where the compiled update leaves its results; None for wherever they are."""
         if not self._communicates:
             return None
         places = [
@@ -88,7 +88,7 @@ class OptimizerState:
         return layout_of_slot(self.strategy, primary, shape)
 
     def _dim(self, index: int) -> int | None:
-        """The dimension in which a variable is cut, or else state of it that is like it."""
+        """Returns the dimension in which a variable is cut, or else state of it that is like it."""
         variable = self.variables[index]
         alike = [
             slot
@@ -117,7 +117,7 @@ class OptimizerState:
         return self._transformation.init(structured(self._tree, values))
 
     def _initial(self) -> Any:
-        """What the state starts from; where it is to be cut, it is made in parts."""
+        """Returns what the state starts from; where it is to be cut, it is made in parts."""
         return world().pick(self._initial_in_parts, self._initial_whole)()
 
     def _initial_whole(self) -> Any:
@@ -185,7 +185,7 @@ class OptimizerState:
         return whole, in_parts
 
     def update(self, gradients: list[Any]) -> None:
-        """One step, with a gradient or None for each variable."""
+        """Makes a step, with a gradient or None for each variable."""
         world().pick(self._update_eagerly, self._update_in_program)(gradients)
 
     def _update_eagerly(self, gradients: list[Any]) -> None:
@@ -291,12 +291,12 @@ class OptimizerState:
         state: list[jax.Array],
         count: jax.Array,
     ) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
-        """The traced program: one step of the transformation for all variables."""
+        """Returns values, state and count after a step for all variables; it is traced."""
         return *self._rule(present, gradients, values, state), count + 1
 
 
 def _look(variable: Variable, gradient: object = None) -> jax.ShapeDtypeStruct:
-    """What a variable looks like as a whole, or its gradient, which may be of another dtype."""
+    """Returns the look of a whole variable, or of its gradient, which may be of another dtype."""
     dtype = variable.dtype if gradient is None else _as_part(gradient).value.dtype
     return jax.ShapeDtypeStruct(variable.shape, dtype)
 
@@ -306,7 +306,7 @@ def _as_part(gradient: object) -> Part:
 
 
 def _part_of(variable: Variable) -> Part:
-    """What each replica has of a variable in a program."""
+    """Returns what each replica has of a variable in a program."""
     dim = variable.layout.replica_dim
     if dim is None:
         return Part(whole_of(variable))

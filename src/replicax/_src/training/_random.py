@@ -112,7 +112,7 @@ class Generator:
         return jax.random.fold_in(jax.random.fold_in(key, number), state[-1])
 
     def _advanced(self) -> jax.Array:
-        """The state, which is then that after a draw."""
+        """Returns the state, which is then that after a draw."""
         state = self._state.read_value()
         self._state.assign_add(self._draws(1))
         return state

@@ -137,7 +137,7 @@ def slot_owners(
 def _slot_labels(
     paths: list[Any], owners: list[int | None], parameters: list[Any] | None = None
 ) -> list[str]:
-    """The places of the leaves in the state, without the places of their variables."""
+    """Returns the places of the leaves in the state, without the places of their variables."""
 
     def label(path: KeyPath, owner: int | None) -> str:
         own = range(0) if owner is None else own_part(path, owner)

@@ -33,7 +33,7 @@ _ARRAYS: Any = jax.Array | np.ndarray | np.generic | int | float | complex
 
 
 def is_leaf(value: object) -> bool:
-    """Whether a walk through a structure stops here: distributed values and variables."""
+    """Returns whether a walk through a structure stops here: distributed values and variables."""
     found: Any = getattr(type(value), "_structure_leaf", False)
     # Of another library's type, some objects stand for a variable, and others are structure.
     return found if found.__class__ is bool else found(value)

@@ -44,7 +44,7 @@ class TracedBuffers(Storage):
 
     @override
     def component(self, replica_id: Any) -> Any:
-        """That of one of the replicas of this process, or of each one."""
+        """Returns that of one of the replicas of this process, or of each one."""
         if replica_id is EACH or self._is_same_here:
             return self.local
         if self.mesh.spans_workers:  # the program is one, also where its results differ

@@ -58,7 +58,7 @@ def copy_here(variable: Variable) -> Variable:
 
 
 def copies_differ(variable: Variable) -> bool:
-    """Whether the replicas' copies of a variable may have different values."""
+    """Returns whether the replicas' copies of a variable may have different values."""
     return variable._copies_differ
 
 

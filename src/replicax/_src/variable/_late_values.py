@@ -53,7 +53,7 @@ def take_over(variable: Any) -> None:
 
 
 def are_sources_asked() -> bool:
-    """Whether sources are being asked just now."""
+    """Returns whether sources are being asked just now."""
     return _Asking.is_under_way
 
 

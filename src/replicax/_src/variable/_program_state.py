@@ -116,7 +116,7 @@ class ProgramState:
         variable._store(kind.holding(mesh, self.arrays[index], exclusive=True))
 
     def give_back(self, owner: object) -> None:
-        """The program did not run, if `owner` has taken the values at all."""
+        """Gives the values back: the program did not run, if `owner` has taken them at all."""
         if self._owner is owner:
             self._owner = None
 
@@ -133,7 +133,7 @@ class ProgramState:
                 )
 
     def put(self, values: list[Any]) -> None:
-        """What the program gave; the variables have it from now on.
+        """Takes what the program gave; the variables have it from now on.
 
         May be called again with the same values, if it was interrupted.
         """
@@ -164,7 +164,7 @@ class ProgramState:
         return [each.name for each, array in found if each is not None and array.is_deleted()]
 
     def forget(self, index: int) -> None:
-        """The variable has another value now, or is gone."""
+        """Forgets a variable that has another value now, or is gone."""
         self.arrays[index] = None
         self._outside.add(index)
 

@@ -39,7 +39,7 @@ def variables(
     aggregation: Any = VariableAggregation.NONE,
     name: str | None = None,
 ) -> Any:
-    """The tree with an `rx.Variable` in the place of each array, under the current strategy.
+    """Returns the tree with an `rx.Variable` for each array, under the current strategy.
 
     For parameters that another library made: Flax linen, Haiku, Equinox, or by hand. Read them with
     `rx.arrays`; `rx.value_and_grad` and `rx.Optimizer` take the tree as it is.
@@ -153,7 +153,7 @@ def assign(variables: PyTree, values: PyTree) -> None:
 
 
 def variable_behind(value: object) -> Variable | None:
-    """The variable that an object is, or stands for: its `__rx_variable__`; None if there is none.
+    """Returns the variable that an object is, or stands for (`__rx_variable__`); None if none.
 
     Parameters of other libraries stand for variables where they were made in a strategy's scope.
     """
@@ -164,19 +164,19 @@ def variable_behind(value: object) -> Variable | None:
 
 
 def is_variable_leaf(value: object) -> bool:
-    """Whether a walk through sources and gradients stops here."""
+    """Returns whether a walk through sources and gradients stops here."""
     return is_leaf(value) or variable_behind(value) is not None
 
 
 def is_array(value: object) -> bool:
-    """Whether a leaf can be a variable; numbers of Python cannot, nor can text."""
+    """Returns whether a leaf can be a variable; numbers of Python cannot, nor can text."""
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind not in "OSUMm"
     return isinstance(value, jax.Array)
 
 
 def is_no_value(value: object) -> bool:
-    """Whether a leaf of a module is not meant to be learnt: a function, text, a setting, None."""
+    """Returns whether a leaf of a module is not to be learnt: a function, text, setting, None."""
     return value is None or callable(value) or isinstance(value, str | bytes | int | float)
 
 

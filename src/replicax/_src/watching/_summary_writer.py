@@ -104,7 +104,7 @@ class SummaryWriter:
             default.reset(token)
 
     def set_as_default(self, step: SupportsInt | None = None) -> None:
-        """The same from here on, until another writer becomes the default one."""
+        """Makes it the default writer, until another one becomes that."""
         default.set(self._as_default(step))
 
     def _as_default(self, step: SupportsInt | None) -> Default:

@@ -31,7 +31,7 @@ Rule = Callable[[cst.Call, Desk], str | None]
 
 
 def rule_for(name: str) -> Rule | None:
-    """The rule for calls of something, by its older name."""
+    """Returns the rule for calls of something, by its older name."""
     return _RULES.get(name) or _RULES.get(name.replace(".compat.v1.", "."))
 
 
@@ -173,7 +173,7 @@ def around_receiver(call: cst.Call | cst.Attribute, desk: Desk, function: str) -
 
 
 def outside(node: cst.BaseExpression, source: Source) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Where an expression begins and ends with the parentheses around it."""
+    """Returns where an expression begins and ends with the parentheses around it."""
     start = source.start(node.lpar[0]) if node.lpar else source.start(node)
     end = source.end(node.rpar[-1]) if node.rpar else source.end(node)
     return start, end

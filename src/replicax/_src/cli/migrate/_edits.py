@@ -14,7 +14,7 @@ Range = tuple[Place, Place]
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of a text with their ends. `str.splitlines` also ends lines at form feeds."""
+    """Returns the lines of a text with their ends. `str.splitlines` also cuts at form feeds."""
     return _LINE.findall(text)
 
 
@@ -48,7 +48,7 @@ class Edits:
         self.newline = next((match for line in self._lines if (match := _end_of(line))), "\n")
 
     def line(self, number: int) -> str:
-        """The text of a line, without its end; empty where there is none."""
+        """Returns the text of a line, without its end; empty where there is none."""
         if not 1 <= number <= len(self._lines):
             return ""
         return self._lines[number - 1].rstrip("\r\n")
@@ -81,7 +81,7 @@ class Edits:
         return len(self._changes)
 
     def _comments_between(self, start: Place, end: Place) -> list[str]:
-        """The comments between two places of one expression."""
+        """Returns the comments between two places of one expression."""
         lines = split_lines(self._between(start, end))[:-1] if start[0] < end[0] else []
         return [line[line.index("#") :].rstrip() for line in lines if "#" in line]
 
@@ -91,7 +91,7 @@ class Edits:
         self._moved[line] = end - start
 
     def indentation(self, line: int) -> str:
-        """How far in a line will stand."""
+        """Returns how far in a line will stand."""
         text = self.line(line)
         return text[: len(text) - len(text.lstrip()) - self._moved.get(line, 0)]
 
@@ -101,7 +101,7 @@ class Edits:
         self._removed.add(first)
 
     def is_removed(self, number: int) -> bool:
-        """Whether lines were taken out that begin with this one."""
+        """Returns whether lines were taken out that begin with this one."""
         return number in self._removed
 
     def add_line_above(self, number: int, text: str) -> None:
@@ -119,7 +119,7 @@ class Edits:
         self._below.setdefault(number, []).append(text)
 
     def new_line(self, number: int) -> str | None:
-        """What becomes of a line; None if it stays as it is, and empty if it goes.
+        """Returns what becomes of a line; None if it stays as it is, and empty if it goes.
 
         Lines that are added before and below it are part of it, and those above it are not. A
         change over several lines belongs to all of them.
@@ -140,7 +140,7 @@ class Edits:
         ]
 
     def result(self) -> str:
-        """The text with all changes."""
+        """Returns the text with all changes."""
         parts = [f"{line}{self.newline}" for line in self._below.get(0, ())]
         for first, last, text in self._blocks():
             above = (*self._before.get(first, ()), *self._above.get(first, ()))
@@ -156,7 +156,7 @@ class Edits:
         return [line for each in range(first, last + 1) for line in self._below.get(each, ())]
 
     def _blocks(self) -> list[tuple[int, int, str]]:
-        """The lines as they will be: first and last line of each part, and its new text."""
+        """Returns the lines as they will be: first and last line of each part, and its new text."""
         if self._done != len(self._changes):
             self._parts, self._done = self._applied(), len(self._changes)
         return self._parts
@@ -176,7 +176,7 @@ class Edits:
         return blocks
 
     def _changed(self, part: Range, changes: list[_Change]) -> str:
-        """A part of the text with the changes that are in it."""
+        """Returns a part of the text with the changes that are in it."""
         at, end = part
         text: list[str] = []
         for change in changes:

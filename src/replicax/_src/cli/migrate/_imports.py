@@ -73,7 +73,7 @@ class Modules:
         return f"{local}.{rest}" if rest else local
 
     def missing(self) -> list[str]:
-        """The modules to import: `replicax as rx`."""
+        """Returns the modules to import: `replicax as rx`."""
         return [
             module if module == local else f"{module} as {local}"
             for module, local in sorted(self._new.items())
@@ -81,13 +81,13 @@ class Modules:
 
 
 def can_be_imported(new: str) -> bool:
-    """Whether `from parent import name` can be written for a name: not for builtins and members."""
+    """Returns whether `from parent import name` can be written: not for builtins and members."""
     parent, _, _ = new.rpartition(".")
     return new in MODULES or (parent.split(".")[0] in MODULES and is_module(parent))
 
 
 def is_of_tensorflow(node: cst.Import | cst.ImportFrom) -> bool:
-    """Whether something of an import is in the table."""
+    """Returns whether something of an import is in the table."""
     if isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar):
         found = table_name(dotted(node.module) or "") if not node.relative else None
         return found is not None and found.startswith("tf")
@@ -145,7 +145,7 @@ class ImportStatement:
         self._gone.add(alias)
 
     def imports_keras(self, modules: list[str]) -> bool:
-        """Whether it does so once it is written, with imports of `modules`."""
+        """Returns whether it does so once it is written, with imports of `modules`."""
         found = {each.split()[0] for each in modules} | {*self._new.values()}
         return any(f"{name}.".startswith("keras.") for name in found)
 
@@ -183,7 +183,7 @@ class ImportStatement:
             remove_statement(self.node, self._source, self._edits)
 
     def _moves_as_a_whole(self) -> bool:
-        """Whether it becomes one import of the same names from another module."""
+        """Returns whether it becomes one import of the same names from another module."""
         parents = {new.rpartition(".")[0] for new in self._new.values()}
         return (
             isinstance(self.node, cst.ImportFrom)
@@ -206,7 +206,7 @@ class ImportStatement:
         self._edits.replace(start, end, full_module(parent))
 
     def _statements(self) -> Iterator[str]:
-        """The statement again, without what is gone and with what is imported from elsewhere."""
+        """Yields the statement without what is gone, and with what is imported from elsewhere."""
         kept = [each for each in self.aliases if each not in self._new and each not in self._gone]
         if isinstance(self.node, cst.Import):
             names = [self._code(each) for each in kept]
@@ -282,7 +282,7 @@ def remove_decorator(node: cst.Decorator, source: Source, edits: Edits) -> None:
 
 
 def after_the_head(module: cst.Module, source: Source) -> int:
-    """The line after which a new import can stand: after other imports, or after the docstring."""
+    """Returns the line after which an import can stand: the last import, or the docstring."""
     last = 0
     for position, statement in enumerate(module.body):
         if not isinstance(statement, cst.SimpleStatementLine):

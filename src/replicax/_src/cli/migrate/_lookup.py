@@ -80,7 +80,7 @@ _UNKNOWN = Entry(Verdict.THOUGHT, advice="not known here: look in jnp and jax")
 
 @functools.cache
 def entries() -> dict[str, Entry]:
-    """Every line of the table, by TensorFlow's name."""
+    """Returns every line of the table, by TensorFlow's name."""
     return dict(_entries())
 
 
@@ -138,7 +138,7 @@ def function_of(expression: str) -> str:
 
 
 def is_function(name: str) -> bool:
-    """Whether a name that is called is a library's or Python's: not a method of an argument."""
+    """Returns whether a name that is called is a library's or Python's: no method of an object."""
     return name[0] != "." and ("." not in name or name.partition(".")[0] in MODULES)
 
 
@@ -198,13 +198,13 @@ def _in_replicax(name: str) -> _Ours | None:
 
 
 def is_namespace(name: str) -> bool:
-    """Whether replicax or Keras has a module of TensorFlow as well: `tf.distribute`."""
+    """Returns whether replicax or Keras has a module of TensorFlow as well: `tf.distribute`."""
     ours = _in_replicax(name)
     return ours is not None and is_module(ours.name)
 
 
 def other_names(name: str) -> list[str]:
-    """A name, and the names that mean the same: `tf.compat.v1.Session`, `tf.Session`."""
+    """Returns a name, and those that mean the same: `tf.compat.v1.Session`, `tf.Session`."""
     if _CLASSES_OF_KERAS.match(name):
         name = name.replace("tf.", "tf.keras.", 1)
     for place in sorted(_OTHER_PLACES_OF_KERAS, reverse=True):  # the longer ones first
@@ -242,7 +242,7 @@ def _without_last(name: str, count: int) -> str:
 
 @functools.cache
 def methods() -> dict[str, Entry]:
-    """What is said of methods, as `Strategy.run`."""
+    """Returns what is said of methods, as `Strategy.run`."""
     found = {
         **{
             name: Entry(Verdict.THOUGHT, advice=said)
@@ -286,7 +286,7 @@ def _has(cls: str, name: str) -> bool:
 
 
 def is_remark_on_all(owner: str, method: str) -> bool:
-    """Whether nothing is said of this method itself, only of all without a line of their own."""
+    """Returns whether nothing is said of this method, only of all without a line of their own."""
     found = lookup_method(owner, method)
     return found is not None and found is methods().get(f"{owner}.*")
 
@@ -312,7 +312,7 @@ def _of_call(table: dict[str, dict[str, str]], called: str) -> dict[str, str]:
 
 @functools.cache
 def keras_is_here() -> bool:
-    """Whether Keras 3 is installed, so that it can be asked what it has."""
+    """Returns whether Keras 3 is installed, so that it can be asked what it has."""
     if importlib.util.find_spec("keras") is None:
         return False
     os.environ.setdefault("KERAS_BACKEND", "jax")  # by default it would load TensorFlow
@@ -327,7 +327,7 @@ def _is_of_absent_keras(name: str) -> bool:
 
 
 def _is_known_to_be_gone(name: str) -> bool:
-    """Where Keras cannot be asked: whether the table has a remark on all of a place."""
+    """Returns, where Keras cannot be asked, whether the table has a remark on all of a place."""
     place, _, last = name.rpartition(".")
     if name in _table.LEFT_IN_KERAS or last in _table.LEFT_IN_KERAS.get(place, "").split():
         return False
@@ -359,7 +359,7 @@ def find(name: str) -> Any:
 
 
 def exists(name: str) -> bool:
-    """Whether a name stands for something; all of Keras does where it cannot be asked."""
+    """Returns whether a name stands for something; all of Keras does where it cannot be asked."""
     if _is_of_absent_keras(name):
         return True
     try:
@@ -370,20 +370,20 @@ def exists(name: str) -> bool:
 
 
 def is_module(name: str) -> bool:
-    """Whether a name stands for a module."""
+    """Returns whether a name stands for a module."""
     if _is_of_absent_keras(name):
         return not any(part[0].isupper() for part in name.split("."))
     return exists(name) and inspect.ismodule(find(name))
 
 
 def for_numpy(new: str) -> str:
-    """The function of NumPy in the place of one of `jax.numpy`, if there is one."""
+    """Returns the function of NumPy in the place of one of `jax.numpy`, if there is one."""
     name = new.replace("jnp.", "np.", 1) if new.startswith("jnp.") else ""
     return name if name and exists(name) else new
 
 
 def signature(name: str) -> inspect.Signature | None:
-    """The arguments of a function, method or class, without `self`; None where none are known."""
+    """Returns the arguments of a function, method or class, without `self`; None if not known."""
     if _is_of_absent_keras(name):
         return None
     value = find(name)

@@ -80,7 +80,7 @@ class Names:
         return Resolved(found[-1].target, found)  # the last: `tf = tf.compat.v1` after the import
 
     def unclear(self, node: cst.Name) -> list[Binding]:
-        """What a name may stand for of TensorFlow, where it may stand for something else too."""
+        """Returns what a name may stand for of TensorFlow, where it may be something else too."""
         given, found = self._candidates(node)
         return [] if _agree(given, found) else found
 
@@ -89,21 +89,21 @@ class Names:
         return given, [each for item in given if (each := self._binding(item))]
 
     def bound_by(self, target: cst.Name) -> Binding | None:
-        """The alias that an assignment makes of this name, if it is one of something here."""
+        """Returns the alias that an assignment makes of this name, if it is of something here."""
         for assignment in self.assignments(target):
             if isinstance(assignment, Assignment) and assignment.node is target:
                 return self._binding(assignment)
         return None
 
     def imported_by(self, statement: cst.Import | cst.ImportFrom, local: str) -> list[Binding]:
-        """The bindings that an import makes of a name."""
+        """Returns the bindings that an import makes of a name."""
         scope = self._source.scope(statement)
         found = [] if scope is None else list(scope.assignments[local])
         here = [each for each in found if getattr(each, "node", None) is statement]
         return [binding for each in here if (binding := self._binding(each))]
 
     def assignments(self, node: cst.Name) -> list[BaseAssignment]:
-        """What a name may have been bound by, where it is read; in the order of the file."""
+        """Returns what a name may have been bound by where it is read; in the order of the file."""
         scope = self._source.scope(node)
         if scope is None:
             return []
@@ -111,7 +111,7 @@ class Names:
         return sorted(found, key=lambda each: self._source.start(each.node))  # type: ignore
 
     def import_name(self, module: str) -> tuple[str, int] | None:
-        """The name by which the whole file has imported a module, and in which line it does so."""
+        """Returns the name by which the whole file has imported a module, and the line."""
         scope = self._source.scope(self._source.module)
         if not isinstance(scope, GlobalScope):
             return None
@@ -123,7 +123,7 @@ class Names:
         return None
 
     def imports_before(self, line: int, module: str) -> bool:
-        """Whether the whole file has a module by its own name, from a line above this one."""
+        """Returns whether the whole file has a module by its name, from a line above this one."""
         scope = self._source.scope(self._source.module)
         found = scope.assignments[module] if scope is not None else ()
         return any(
@@ -132,7 +132,7 @@ class Names:
         )
 
     def is_taken(self, name: str) -> bool:
-        """Whether the file uses a name for something anywhere."""
+        """Returns whether the file uses a name for something anywhere."""
         return any(
             name in scope.assignments or name in scope.accesses for scope in self._source.scopes
         )
@@ -177,7 +177,7 @@ def _agree(given: list[BaseAssignment], found: list[Binding]) -> bool:
 
 
 def assigned_in(source: Source, target: cst.CSTNode) -> cst.Assign | cst.AnnAssign | None:
-    """The statement `target = value`, where a target is the whole left side of one."""
+    """Returns the statement `target = value`, where a target is the whole left side of one."""
     parent = source.parent(target)
     if isinstance(parent, cst.AssignTarget):
         parent = source.parent(parent)

@@ -70,7 +70,7 @@ class Notes:
                 self._findings[first, ""] = Finding(first, 0, Verdict.CHANGES, "arguments")
 
     def findings(self) -> list[Finding]:
-        """All findings, in the order of the file."""
+        """Returns all findings, in the order of the file."""
         return sorted(self._findings.values(), key=lambda each: each[:2])
 
     def _mark(self, line: int, mark: str) -> None:

@@ -142,7 +142,7 @@ class Objects:
         return None
 
     def _unpacked(self, element: cst.Element) -> cst.BaseExpression | None:
-        """What a name on the left side of `a, b = x, y` is given: x."""
+        """Returns what a name on the left side of `a, b = x, y` is given: x."""
         left = self._source.parent(element)
         statement = assigned_in(self._source, left) if isinstance(left, cst.Tuple) else None
         right = statement.value if statement is not None else None
@@ -156,7 +156,7 @@ class Objects:
         return right.elements[place].value if place < len(right.elements) else None
 
     def _of_annotation(self, annotation: cst.Annotation) -> str | None:
-        """What is annotated with a class, or with Optional[class] or class | None."""
+        """Returns what is annotated with a class, or with Optional[class] or class | None."""
         node = annotation.annotation
         if isinstance(node, cst.Subscript) and len(node.slice) == 1:
             if (dotted(node.value) or "").endswith("Optional"):
@@ -171,7 +171,7 @@ class Objects:
         return next((is_a for end, is_a in ends if name == end or name.endswith(f"_{end}")), None)
 
     def _all_of(self, nodes: list[cst.BaseExpression], called: bool = False) -> str | None:
-        """What all of these are, as far as it is known."""
+        """Returns what all of these are, as far as it is known."""
         found = set()
         for node in nodes:
             if called:
@@ -184,12 +184,12 @@ class Objects:
 
 
 def _has_info(node: cst.BaseExpression) -> bool:
-    """Whether it is `tfds.load(..., with_info=True)`."""
+    """Returns whether it is `tfds.load(..., with_info=True)`."""
     return bool(m.findall(node, m.Arg(keyword=m.Name("with_info"))))
 
 
 def _returned_by(name: str) -> str | None:
-    """What a call of a name of TensorFlow, or of replicax, gives."""
+    """Returns what a call of a name of TensorFlow, or of replicax, gives."""
     match = lookup(name)
     new = match.entry.new if name.startswith("tf.") else ""
     rest = name[len(match.name) :] if new else ""

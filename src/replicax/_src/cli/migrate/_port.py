@@ -85,7 +85,7 @@ _SIGNS = re.compile(
 
 
 def may_use_tensorflow(content: bytes) -> bool:
-    """Whether it is worth while to read a file."""
+    """Returns whether it is worth while to read a file."""
     return _SIGNS.search(content) is not None
 
 
@@ -191,7 +191,7 @@ class _Port:
     # --- names ------------------------------------------------------------------------------------
 
     def _new_name(self, use: Use) -> str | None:
-        """What takes the place of a used name by itself; None if somebody has to think."""
+        """Returns what takes the place of a used name by itself; None if somebody has to think."""
         entry = use.match.entry
         if self._dropped_decorator(use) is not None:
             return None
@@ -222,7 +222,7 @@ class _Port:
         return None
 
     def _rebinds(self, binding: Binding) -> bool:
-        """Whether a line that names something can name ours instead, for all of its uses."""
+        """Returns whether a line that names something can name ours, for all of its uses."""
         match = lookup(binding.target)
         new = _whole_new_name(binding.target)
         if new is None or match.entry.verdict is not Verdict.CHANGES or binding in self._fixed:
@@ -322,7 +322,7 @@ class _Port:
     # --- calls that are rewritten -----------------------------------------------------------------
 
     def _rewrite(self, use: Use) -> Rewrite | Refused | None:
-        """What takes the place of a use with its arguments; None if the table has no form of it."""
+        """Returns what takes the place of a use with its arguments; None without a form of it."""
         if use not in self._rewrites:
             try:
                 self._rewrites[use] = self._found_rewrite(use)
@@ -370,7 +370,7 @@ class _Port:
         return _rewrites.rewrite(forms, use.call, library, self._reader)
 
     def _turned(self, use: Use) -> Turned | None:
-        """What takes the place of a tape by itself."""
+        """Returns what takes the place of a tape by itself."""
         is_tape = other_names(use.match.name)[-1] == "tf.GradientTape" and not use.rest
         return self._tapes.turned(use.node) if is_tape else None
 
@@ -401,7 +401,7 @@ class _Port:
         self._notes.add(use.node, Verdict.CHANGES, name, rewrite.function)
 
     def _is_rebound(self, use: Use, new: str) -> bool:
-        """Whether a use stays as it is written, because the line that gives it its name changes."""
+        """Returns whether a use stays as it is, because the line that gives it its name changes."""
         written = dotted(use.node) or ""
         for binding in use.bindings:
             base = _whole_new_name(binding.target)
@@ -424,7 +424,7 @@ class _Port:
         return changed
 
     def _goes(self, use: Use) -> bool:
-        """Whether nothing of a use is left that needs its import."""
+        """Returns whether nothing of a use is left that needs its import."""
         if self._dropped_decorator(use) is not None:
             return True
         if self._new_name(use) is not None or isinstance(self._rewrite(use), Rewrite):
@@ -455,7 +455,7 @@ class _Port:
         self._notes.add(use.node, Verdict.CHANGES, use.match.name, advice=use.match.entry.advice)
 
     def _dropped_decorator(self, use: Use) -> cst.Decorator | None:
-        """The line `@tf.function` of a function that becomes NumPy, which cannot be compiled."""
+        """Returns the line `@tf.function` of a function of NumPy, which cannot be compiled."""
         if use.rest or other_names(use.match.name)[-1] not in DECORATORS.split():
             return None
         decorator = self.source.parent(use.call or use.node)
@@ -464,7 +464,7 @@ class _Port:
         return decorator if self._reader.is_in_map_function(decorator) else None
 
     def _version_check(self, use: Use) -> cst.Assert | None:
-        """The line `assert tf.__version__.startswith("2")`, which is of TensorFlow alone."""
+        """Returns the line `assert tf.__version__.startswith("2")`, if this is one."""
         name = ".".join([use.match.name, use.rest])
         at: cst.CSTNode | None = use.node if "__version__" in name else None
         while isinstance(at, cst.BaseExpression | cst.ComparisonTarget | cst.Arg):
@@ -635,7 +635,7 @@ class _Port:
 
 
 def _whole_new_name(target: str) -> str | None:
-    """What a name of TensorFlow, with all its attributes, is in replicax; None if nothing."""
+    """Returns what a name of TensorFlow, with its attributes, is in replicax; or None."""
     match = lookup(target)
     if not match.entry.new or match.entry.verdict is not Verdict.CHANGES:
         return None

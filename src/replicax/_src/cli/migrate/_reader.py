@@ -272,7 +272,7 @@ class Reader(cst.CSTVisitor):
             self._take_function(call.args[0].value)
 
     def _is_own_variable(self, argument: cst.Arg) -> bool:
-        """Whether an argument is a `tf.Variable`, or has some in it: zip(gradients, [w])."""
+        """Returns whether an argument is a `tf.Variable`, or has some: zip(gradients, [w])."""
         names = m.findall(argument.value, m.Name() | m.Attribute())
         kinds = {
             self._certain.what_is(each)
@@ -290,7 +290,7 @@ class Reader(cst.CSTVisitor):
                 self._take_function(argument.value)
 
     def _functions_behind(self, node: cst.BaseExpression) -> list[cst.FunctionDef]:
-        """The functions of the file that a name may stand for."""
+        """Returns the functions of the file that a name may stand for."""
         if isinstance(node, cst.Attribute):
             return self._definitions.functions.get(node.attr.value, [])
         if not isinstance(node, cst.Name):
@@ -324,7 +324,7 @@ class Reader(cst.CSTVisitor):
             )
 
     def is_in_map_function(self, node: cst.CSTNode) -> bool:
-        """Whether a node is in a function that a data set calls."""
+        """Returns whether a node is in a function that a data set calls."""
         at: cst.CSTNode | None = node
         while at is not None and at not in self.map_functions:
             at = self._source.parent(at)
@@ -333,11 +333,11 @@ class Reader(cst.CSTVisitor):
     # --- what an expression is, by what is around it ----------------------------------------------
 
     def runs_once(self, node: cst.CSTNode) -> bool:
-        """Whether a node is in no function: it runs when the file does."""
+        """Returns whether a node is in no function: it runs when the file does."""
         return isinstance(self._source.scope(node), GlobalScope)
 
     def is_shown(self, node: cst.CSTNode) -> bool:
-        """Whether a value is only printed, or shown below the cell of a notebook."""
+        """Returns whether a value is only printed, or shown below the cell of a notebook."""
         at = self._source.parent(node)
         if isinstance(at, cst.Expr):
             return True
@@ -346,7 +346,7 @@ class Reader(cst.CSTVisitor):
         return isinstance(at, cst.Call) and (dotted(at.func) or "") in ("print", "logging.info")
 
     def is_activation(self, node: cst.CSTNode) -> bool:
-        """Whether a function is given to a layer of Keras, which knows it by its name."""
+        """Returns whether a function is given to a layer of Keras, which knows it by its name."""
         argument = self._source.parent(node)
         if not isinstance(argument, cst.Arg):
             return False
@@ -356,12 +356,12 @@ class Reader(cst.CSTVisitor):
         return isinstance(call, cst.Call) and self._certain.what_is(call) == "Layer"
 
     def is_loop(self, call: cst.Call) -> bool:
-        """Whether a loop runs over what is called."""
+        """Returns whether a loop runs over what is called."""
         loop = self._source.parent(call)
         return isinstance(loop, cst.For) and loop.iter is call
 
     def is_number(self, node: cst.CSTNode) -> bool:
-        """Whether an expression is a number that Python knows, as far as can be seen."""
+        """Returns whether an expression is a number that Python knows, as far as can be seen."""
         if isinstance(node, cst.Integer | cst.Attribute):
             return True
         if isinstance(node, cst.BinaryOperation):
@@ -373,16 +373,16 @@ class Reader(cst.CSTVisitor):
         )
 
     def is_of_own_class(self, node: cst.BaseExpression) -> bool:
-        """Whether an object is of a class of the file."""
+        """Returns whether an object is of a class of the file."""
         return bool(self._classes_of(node))
 
     def has_own(self, method: str, node: cst.BaseExpression) -> bool:
-        """Whether an object is of a class of the file that defines a method."""
+        """Returns whether an object is of a class of the file that defines a method."""
         own = m.FunctionDef(name=m.Name(method))
         return any(m.findall(each, own) for each in self._classes_of(node))
 
     def _classes_of(self, node: cst.BaseExpression) -> list[cst.ClassDef]:
-        """The classes of the file that an object may be of."""
+        """Returns the classes of the file that an object may be of."""
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
             found = [getattr(each, "node", None) for each in self._names.assignments(node.func)]
             return [each for each in found if isinstance(each, cst.ClassDef)]
@@ -401,13 +401,13 @@ class Reader(cst.CSTVisitor):
         ]
 
     def stands_alone(self, call: cst.Call) -> bool:
-        """Whether a call is no part of another expression: `x = f()`, `g(f())`."""
+        """Returns whether a call is no part of another expression: `x = f()`, `g(f())`."""
         parent = self._source.parent(call)
         kinds = cst.Arg | cst.Assign | cst.AnnAssign | cst.AugAssign | cst.Element | cst.Return
         return bool(call.lpar) or isinstance(parent, kinds | cst.ListComp | cst.GeneratorExp)
 
     def is_list(self, node: cst.CSTNode) -> bool:
-        """Whether an expression is a list of arrays, as far as can be seen."""
+        """Returns whether an expression is a list of arrays, as far as can be seen."""
         if isinstance(node, cst.List | cst.ListComp | cst.Tuple | cst.GeneratorExp):
             return True
         if isinstance(node, cst.Attribute):
@@ -415,7 +415,7 @@ class Reader(cst.CSTVisitor):
         return isinstance(node, cst.Name) and self._is_always(node, self.is_list)
 
     def _is_always(self, node: cst.Name, is_one: Callable[[cst.BaseExpression], bool]) -> bool:
-        """Whether everything that is assigned to a name is of a kind."""
+        """Returns whether everything that is assigned to a name is of a kind."""
         found = [
             assigned_in(self._source, getattr(each, "node", node))
             for each in self._names.assignments(node)
@@ -424,7 +424,7 @@ class Reader(cst.CSTVisitor):
         return len(found) == len(values) > 0 and all(map(is_one, values))
 
     def is_taken_apart(self, node: cst.CSTNode) -> bool:
-        """Whether a tuple does as well as an array: indexed, unpacked, or taken as a shape."""
+        """Returns whether a tuple does as well as an array: indexed, unpacked, or as a shape."""
         parent = self._source.parent(node)
         if isinstance(parent, cst.Subscript) and parent.value is node and len(parent.slice) == 1:
             is_one = isinstance(parent.slice[0].slice, cst.Index)
@@ -440,7 +440,7 @@ class Reader(cst.CSTVisitor):
         return isinstance(target, cst.Tuple)
 
     def is_first_of_two(self, call: cst.Call) -> bool:
-        """Whether it is unpacked in two, of which nobody reads the second: `x, _ = f()`."""
+        """Returns whether it is unpacked in two, of which nobody reads the second: `x, _ = f()`."""
         statement = self._source.parent(call)
         target = _only_target(statement) if isinstance(statement, cst.Assign) else None
         return m.matches(

@@ -34,7 +34,7 @@ def lines_of(ported: Ported) -> Iterator[tuple[int, Verdict, list[Finding]]]:
 
 
 def as_text(name: str, ported: Ported, paint: Paint) -> str:
-    """The report on a file, line by line."""
+    """Returns the report on a file, line by line."""
     old = split_lines(ported.old)
     said = [paint("1", name)]
     margin = " " * (7 + _WIDTH + 2)
@@ -56,7 +56,7 @@ def as_text(name: str, ported: Ported, paint: Paint) -> str:
 
 
 def summary(ported: Ported) -> str:
-    """How many lines of a file carry over, change, and so on."""
+    """Returns how many lines of a file carry over, change, and so on."""
     counts = Counter(verdict for _, verdict, _ in lines_of(ported))
     texts = [
         (Verdict.SAME, "carries over", "carry over"),
@@ -72,7 +72,7 @@ def summary(ported: Ported) -> str:
 
 
 def as_object(name: str, ported: Ported) -> dict[str, Any]:
-    """The report on a file, for JSON."""
+    """Returns the report on a file, for JSON."""
     old = [line.rstrip("\r\n") for line in split_lines(ported.old)]
     return {
         "path": name,
@@ -101,7 +101,7 @@ def as_object(name: str, ported: Ported) -> dict[str, Any]:
 
 
 def diff(name: str, ported: Ported, paint: Paint) -> str:
-    """The change to a file, as a unified diff."""
+    """Returns the change to a file, as a unified diff."""
     lines = difflib.unified_diff(
         split_lines(ported.old),
         split_lines(ported.new),

@@ -104,7 +104,7 @@ class Form:
 
 @functools.cache
 def forms(table: str = _table.CALLS) -> dict[str, list[Form]]:
-    """The forms of each function whose calls are rewritten, by its name in TensorFlow."""
+    """Returns the forms of each function whose calls are rewritten, by its name in TensorFlow."""
     found: dict[str, list[Form]] = {}
     for name, parameters, new in call_lines(table):
         form = Form(tuple(_parameters(parameters)), new, parameters == "*")
@@ -134,15 +134,15 @@ class Surroundings(Protocol):
     """What is known of the expressions of a file."""
 
     def is_list(self, node: cst.CSTNode) -> bool:
-        """Whether an expression is a list of arrays, as far as can be seen."""
+        """Returns whether an expression is a list of arrays, as far as can be seen."""
         ...
 
     def is_number(self, node: cst.CSTNode) -> bool:
-        """Whether an expression is a number that Python knows, as far as can be seen."""
+        """Returns whether an expression is a number that Python knows, as far as can be seen."""
         ...
 
     def stands_alone(self, call: cst.Call) -> bool:
-        """Whether a call is no part of another expression: `x = f()`, `g(f())`."""
+        """Returns whether a call is no part of another expression: `x = f()`, `g(f())`."""
         ...
 
 
@@ -202,7 +202,7 @@ class _Filled(ast.NodeTransformer):
         return Rewrite(function, parts)
 
     def _is_as_before(self, tree: ast.expr) -> bool:
-        """Whether the arguments are those that the call has, in its order."""
+        """Returns whether the arguments are those that the call has, in its order."""
         if not isinstance(tree, ast.Call):
             return False
         wanted = [(None, each) for each in tree.args]
@@ -276,7 +276,7 @@ class _Filled(ast.NodeTransformer):
 
 
 def _bound(form: Form, call: cst.Call) -> dict[str, cst.BaseExpression]:
-    """The arguments of a call by the names of the parameters.
+    """Returns the arguments of a call by the names of the parameters.
 
     Raises:
       Refused: They do not fit.
@@ -311,7 +311,7 @@ def _bound(form: Form, call: cst.Call) -> dict[str, cst.BaseExpression]:
 
 
 def _numbers(node: cst.BaseExpression) -> list[int]:
-    """The sizes in a list that is written out; empty if one cannot be seen, or means the rest."""
+    """Returns the sizes in a list that is written out; none if one is unknown, or the rest."""
     if not isinstance(node, cst.List | cst.Tuple):
         return []
     values = [each.value for each in node.elements]
@@ -320,7 +320,7 @@ def _numbers(node: cst.BaseExpression) -> list[int]:
 
 
 def _places(sizes: cst.BaseExpression) -> list[Part]:
-    """Where to split for parts of these sizes."""
+    """Returns where to split for parts of these sizes."""
     if numbers := _numbers(sizes):
         return [str(list(itertools.accumulate(numbers))[:-1])]
     if not isinstance(sizes, cst.List | cst.Tuple) or m.findall(sizes, m.UnaryOperation()):
@@ -333,7 +333,7 @@ def _text(node: cst.BaseExpression) -> str:
 
 
 def print_parts(call: cst.Call) -> list[Part]:
-    """What takes the place of `tf.print("loss", x)`: a line that prints in compiled functions too.
+    """Returns a line for `tf.print("loss", x)`, which prints in compiled functions too.
 
     Raises:
       Refused: It has keywords.

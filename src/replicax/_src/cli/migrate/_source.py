@@ -59,21 +59,21 @@ class Source:
         self._contexts: Mapping[cst.CSTNode, Any] = known[ExpressionContextProvider]
 
     def start(self, node: cst.CSTNode) -> Place:
-        """Where a node begins."""
+        """Returns where a node begins."""
         place = self._positions[node].start
         return place.line, place.column
 
     def end(self, node: cst.CSTNode) -> Place:
-        """Where a node ends."""
+        """Returns where a node ends."""
         place = self._positions[node].end
         return place.line, place.column
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        """The node that a node is in; None for the module."""
+        """Returns the node that a node is in; None for the module."""
         return self._parents.get(node)
 
     def scope(self, node: cst.CSTNode) -> Scope | None:
-        """The scope that a name is looked up in."""
+        """Returns the scope that a name is looked up in."""
         at: cst.CSTNode | None = node
         while at is not None:
             if (scope := self._scopes.get(at)) is not None:
@@ -87,15 +87,15 @@ class Source:
         return {scope for scope in self._scopes.values() if scope is not None}
 
     def is_read(self, name: cst.Name | cst.Attribute) -> bool:
-        """Whether a name is read here, not bound or deleted."""
+        """Returns whether a name is read here, not bound or deleted."""
         return self._contexts.get(name) is ExpressionContext.LOAD
 
     def is_bound(self, name: cst.Name) -> bool:
-        """Whether a name is given something here."""
+        """Returns whether a name is given something here."""
         return self._contexts.get(name) is ExpressionContext.STORE
 
     def statement_line(self, node: cst.CSTNode) -> int:
-        """The line above which a comment about a node can stand."""
+        """Returns the line above which a comment about a node can stand."""
         at: cst.CSTNode | None = node
         while at is not None:
             parent = self.parent(at)
@@ -110,7 +110,7 @@ class Source:
         return 1
 
     def statement_line_at(self, line: int) -> int:
-        """The line above which a comment about a line can stand."""
+        """Returns the line above which a comment about a line can stand."""
         starts = {
             self.statement_line(node)
             for node in self._positions
@@ -144,7 +144,7 @@ _MOST_BRACKETS = 200  # inside each other, as in Python itself
 
 
 def _brackets(content: bytes) -> int:
-    """How many brackets are inside each other at most; those in texts and comments count too."""
+    """Returns how many brackets are inside each other; those in texts and comments count too."""
     depth = most = 0
     for bracket in re.findall(rb"[(\[{}\])]", content):
         depth = depth + 1 if bracket in b"([{" else max(depth - 1, 0)

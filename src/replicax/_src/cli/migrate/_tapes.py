@@ -53,7 +53,7 @@ class Tapes:
     # --- what is said of tapes that are left ------------------------------------------------------
 
     def block(self, tape: cst.CSTNode) -> str | None:
-        """What to do with the block of `with tf.GradientTape() as tape:`; None if only the loss.
+        """Returns what becomes of the block of `with tf.GradientTape() as tape:`; or None.
 
         Args:
           tape: the name, in the `with`.
@@ -68,7 +68,7 @@ class Tapes:
         return f"make the block a function, loss_fn, that returns {loss}, {as_one(more)}"
 
     def gradient(self, call: cst.Call) -> str:
-        """The line that takes the place of `gradients = tape.gradient(loss, variables)`."""
+        """Returns the line that takes the place of `gradients = tape.gradient(loss, variables)`."""
         code = self._source.module.code_for_node
         statement = self._source.parent(call)
         gradients = "gradients"
@@ -94,12 +94,12 @@ class Tapes:
         return at
 
     def _asking(self, block: cst.With) -> list[cst.Call]:
-        """The calls that ask the tapes of a block, in the order of the file."""
+        """Returns the calls that ask the tapes of a block, in the order of the file."""
         found = [call for call in self._gradients if self._asked(call) is block]
         return sorted(found, key=self._source.start)
 
     def _asked(self, call: cst.Call) -> cst.With | None:
-        """The block of the tape that is asked, which stands above the call, or around its line."""
+        """Returns the block of the tape that is asked, which is above the call, or around it."""
         assert isinstance(call.func, cst.Attribute)
         tape = call.func.value
         scope = self._source.scope(call)
@@ -117,7 +117,7 @@ class Tapes:
         return max(blocks, key=self._source.start, default=None)
 
     def _line_in(self, block: cst.With, node: cst.CSTNode) -> cst.BaseStatement | None:
-        """The line of a block itself that a node is in."""
+        """Returns the line of a block itself that a node is in."""
         at: cst.CSTNode | None = node
         while at is not None and self._source.parent(at) is not block.body:
             at = self._source.parent(at)
@@ -135,7 +135,7 @@ class Tapes:
     # --- what is given in the lines, and read below them ------------------------------------------
 
     def _given_in(self, block: _Block) -> list[str]:
-        """The names that the lines of a block give."""
+        """Returns the names that the lines of a block give."""
         scope = self._source.scope(block.node)
         found = [
             each.value
@@ -145,7 +145,7 @@ class Tapes:
         return list(dict.fromkeys(found))
 
     def _read_below(self, block: _Block, losses: list[str]) -> list[str]:
-        """The names that a block gives and that are read below it, in the order of the block."""
+        """Returns the names that a block gives and that are read below it, in its order."""
         scope = self._source.scope(block.node)
         if scope is None:
             return []
@@ -168,7 +168,7 @@ class Tapes:
         return found
 
     def _is_read_outside(self, access: Access, block: _Block, again: list[Place]) -> bool:
-        """Whether what a block gave is read later: not as a loss, nor given again.
+        """Returns whether what a block gave is read later: not as a loss, nor given again.
 
         Later is below the block, above it in the same loop, and in functions of a module.
         """
@@ -186,7 +186,7 @@ class Tapes:
         return loop is not None and place >= self._source.start(loop)
 
     def _loop_around(self, block: cst.With) -> cst.CSTNode | None:
-        """The outermost loop around a block, in its function."""
+        """Returns the outermost loop around a block, in its function."""
         found, at = None, self._source.parent(block)
         while at is not None and not isinstance(at, cst.FunctionDef):
             found = at if isinstance(at, cst.For | cst.While) else found
@@ -201,7 +201,7 @@ class Tapes:
     # --- tapes that are turned by themselves ------------------------------------------------------
 
     def turned(self, tape: cst.CSTNode) -> Turned | None:
-        """What takes the place of a tape, where that can be written.
+        """Returns what takes the place of a tape, where that can be written.
 
         It is one block, whose tapes are asked in lines of their own, below it or at its end.
 
@@ -216,7 +216,7 @@ class Tapes:
         return self._turned[block]
 
     def is_turned(self, call: cst.Call) -> bool:
-        """Whether a call of a tape's method goes with the tape."""
+        """Returns whether a call of a tape's method goes with the tape."""
         return any(
             each is not None and (call in each.watching or call in [a.call for a in each.asked])
             for each in self._turned.values()
@@ -276,7 +276,7 @@ class Tapes:
     # --- models that are built by their first call ------------------------------------------------
 
     def _late(self, block: _Block, lines: list[Asked], given: list[str]) -> list[Late]:
-        """The models that a tape's variables are of, which a first call under it would build."""
+        """Returns the models with a tape's variables, which a first call under it would build."""
         if not self._has_late_models:
             return []
         code = self._source.module.code_for_node
@@ -308,7 +308,7 @@ class Tapes:
         ]
 
     def _assigned(self, variables: cst.BaseExpression, block: _Block) -> cst.BaseExpression:
-        """What a name of variables was given between a block and the line that asks."""
+        """Returns what a name of variables was given between a block and the line that asks."""
         scope = self._source.scope(block.node)
         if isinstance(variables, cst.Name) and scope is not None:
             for given in scope.assignments[variables.value]:
@@ -319,7 +319,7 @@ class Tapes:
         return variables
 
     def _building(self, call: cst.Call, given: list[str]) -> str | None:
-        """The call of a model as it can stand above a tape, where it is not for training."""
+        """Returns the call of a model as it can stand above a tape, without training."""
         code = self._source.module.code_for_node
         kept = [each for each in call.args if not _is_of_training(each)]
         names = [name for each in kept for name in m.findall(each.value, m.Name())]
@@ -337,7 +337,7 @@ class Tapes:
         return None if "\n" in arguments else f"{code(call.func)}({arguments})"
 
     def _asked_line(self, call: cst.Call, block: cst.With) -> Asked | None:
-        """A line `gradients = tape.gradient(loss, variables)` beside or in a block."""
+        """Returns a line `gradients = tape.gradient(loss, variables)` beside or in a block."""
         value: cst.CSTNode | None = call
         variables, target = _argument(call, 1, "sources"), _target(call)
         array: cst.BaseExpression | None = variables if isinstance(variables, cst.Name) else None
@@ -369,7 +369,7 @@ class Tapes:
         return Asked(call, statement, variables, target.value, array)
 
     def _watching(self, block: _Block) -> list[cst.Call]:
-        """The lines `tape.watch(x)` of a block."""
+        """Returns the lines `tape.watch(x)` of a block."""
         names = {
             item.asname.name.value
             for item in block.node.items
@@ -388,7 +388,7 @@ class Tapes:
         return found
 
     def _are_variables(self, watching: list[cst.Call], lines: list[Asked]) -> bool:
-        """Whether only variables are watched, which they are anyway."""
+        """Returns whether only variables are watched, which they are anyway."""
         code = self._source.module.code_for_node
         asked = {code(each.variables) for each in lines}
         return all(
@@ -400,7 +400,7 @@ class Tapes:
     def _is_used_otherwise(
         self, block: cst.With, lines: list[Asked], watching: list[cst.Call]
     ) -> bool:
-        """Whether a tape is used for more than the gradients: `f(tape)`."""
+        """Returns whether a tape is used for more than the gradients: `f(tape)`."""
         scope = self._source.scope(block)
         assert scope is not None
         known = {
@@ -422,7 +422,7 @@ class Tapes:
         return False
 
     def _is_read_between(self, given: list[str], between: Range, lines: list[Asked]) -> bool:
-        """Whether names of the block are read before its tape is asked."""
+        """Returns whether names of the block are read before its tape is asked."""
         start, end = between
         scope = self._source.scope(lines[0].statement)
         return scope is not None and any(
@@ -433,7 +433,7 @@ class Tapes:
         )
 
     def _can_be_asked_at(self, end: Place, lines: list[Asked]) -> bool:
-        """Whether the variables are known at the end of the block: nothing below gives them."""
+        """Returns whether the variables are known at the end of the block: none comes later."""
         scope = self._source.scope(lines[0].statement)
         for each in lines:
             if scope is None or m.findall(each.variables, m.Call()):
@@ -453,7 +453,7 @@ class Tapes:
         return any(self._source.start(node) < start for node in nodes)
 
     def _is_needed_first(self, name: str, block: _Block) -> bool:
-        """Whether a block may read a name, which was given before, earlier than it gives it."""
+        """Returns whether a block may read a name from before, earlier than it gives it."""
         names = [each for each in _names_in(block) if each.value == name]
         first = next(each for each in names if self._source.is_bound(each))
         statement = self._statement_of(first)
@@ -468,12 +468,12 @@ class Tapes:
 
 
 def _are_asked_for(given: list[str], lines: list[Asked]) -> bool:
-    """Whether the gradients are by what a block gives."""
+    """Returns whether the gradients are by what a block gives."""
     return any(m.findall(each.variables, m.Name(name)) for each in lines for name in given)
 
 
 def _names_gradients(target: cst.BaseExpression, variables: cst.BaseExpression | None) -> bool:
-    """Whether it is one name, or one for each variable of a list: `dw, db = ...`."""
+    """Returns whether it is one name, or one for each variable of a list: `dw, db = ...`."""
     names = m.Element(m.Name())
     is_each = m.matches(target, m.Tuple([names, m.ZeroOrMore(names)]))
     return isinstance(target, cst.Name) or (is_each and isinstance(variables, cst.List | cst.Tuple))
@@ -489,7 +489,7 @@ def _names_in(block: _Block) -> list[cst.Name]:
 
 
 def _is_plain_tape(item: cst.WithItem) -> bool:
-    """Whether it is `tf.GradientTape() as tape`, or a persistent one."""
+    """Returns whether it is `tf.GradientTape() as tape`, or a persistent one."""
     call = item.item
     return (
         isinstance(call, cst.Call)
@@ -501,13 +501,13 @@ def _is_plain_tape(item: cst.WithItem) -> bool:
 
 
 def _can_be_moved(block: cst.With) -> bool:
-    """Whether lines of a block can stand further to the left: no text goes over several lines."""
+    """Returns whether a block can move to the left: no text in it goes over several lines."""
     texts = m.findall(block.body, m.SimpleString() | m.FormattedString())
     return not any("\n" in cst.Module([]).code_for_node(each) for each in texts)
 
 
 def _cannot_be_a_function(block: _Block, given: list[str]) -> bool:
-    """Whether lines do what a function that is traced cannot do for what is around it."""
+    """Returns whether lines do what a function that is traced cannot do for what is around it."""
     found = _Leaving(given)
     for line in block.lines:
         line.visit(found)

@@ -132,7 +132,7 @@ class Turned(NamedTuple):
     def _parts(
         self, name: str, spelled: Callable[[str], str], source: Source
     ) -> tuple[str, str, str]:
-        """What stands left of the call, and the call before and after what it differentiates by."""
+        """Returns what is left of the call, and the call before and after its variables."""
         targets = [each.statement.targets[0].target for each in self.asked]
         gradients = as_one([_written(target, source) for target in targets])
         function = spelled(self.function)
@@ -163,5 +163,5 @@ def _written(target: cst.BaseExpression, source: Source) -> str:
 
 
 def as_one(names: list[str]) -> str:
-    """A name, or several as a tuple."""
+    """Returns a name, or several as a tuple."""
     return names[0] if len(names) == 1 else f"({', '.join(names)})"

@@ -126,7 +126,7 @@ class ExitHooks:
 
 
 def is_echo(error: BaseException) -> bool:
-    """Whether an exception may only be the sound of another worker's end."""
+    """Returns whether an exception may only be the sound of another worker's end."""
     seen = 0
     each: BaseException | None = error
     while each is not None and seen < 10:

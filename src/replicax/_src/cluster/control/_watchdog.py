@@ -88,7 +88,7 @@ class Watch:
 
 
 def is_stalled(workers: Sequence[WorkerRecord], now: float, timeout: float) -> bool:
-    """Whether the job should be looked into."""
+    """Returns whether the job should be looked into."""
     if any(now - each.heard > timeout for each in workers):
         return True
     running = [each for each in workers if each.state is not WorkerState.FINISHED]

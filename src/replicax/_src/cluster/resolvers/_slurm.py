@@ -187,7 +187,7 @@ _replaced: tuple[str | None, str] | None = None
 
 
 def _gpus_are_bound() -> bool:
-    """Whether Slurm itself decides which GPUs a task sees: --gpus-per-task, --gpu-bind."""
+    """Returns whether Slurm itself decides which GPUs a task sees: --gpus-per-task, --gpu-bind."""
     return bool(
         os.environ.get("SLURM_GPUS_PER_TASK")
         or os.environ.get("SLURM_GPU_BIND", "none") != "none"

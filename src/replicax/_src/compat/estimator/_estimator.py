@@ -418,7 +418,7 @@ def _selected(predictions: PyTree, keys: list[str] | None) -> Any:
 
 
 def _rows_of(predictions: PyTree) -> Iterator[Any]:
-    """The predictions of each row."""
+    """Yields the predictions of each row."""
     if not isinstance(predictions, dict):
         yield from predictions
         return

@@ -189,7 +189,7 @@ class Model:
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """As TensorFlow does it in a graph: w, w_1, w_2."""
+    """Returns a name that is not taken, as TensorFlow does in a graph: w, w_1, w_2."""
     candidate, number = name, 0
     while candidate in taken:
         number += 1

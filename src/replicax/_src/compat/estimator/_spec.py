@@ -121,7 +121,7 @@ def _scalar(loss: ArrayLike) -> Any:
 
 
 def require_positive(**counts: int | None) -> None:
-    """An error that names the one of these numbers of steps which is none."""
+    """Raises an error that names the one of these numbers of steps which is none."""
     for name, count in counts.items():
         if count is not None and (not isinstance(count, Integral) or count <= 0):
             raise ValueError(

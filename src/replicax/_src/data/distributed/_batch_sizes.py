@@ -52,7 +52,7 @@ def batch_size_of(node: Node, may_run: bool = True) -> int | None:
 
 
 def _shapes_can_be_told(node: Node) -> bool:
-    """Whether the first elements tell the shapes of all; those of a generator tell theirs."""
+    """Returns whether the first elements tell the shapes of all; a generator's do not."""
     if isinstance(node, Interleave):
         made = node.first_made
         if made is None or not _shapes_can_be_told(made):
@@ -63,7 +63,7 @@ def _shapes_can_be_told(node: Node) -> bool:
 
 
 def has_static_shapes(node: Node) -> bool:
-    """Whether all elements are known to have one shape, without reading any."""
+    """Returns whether all elements are known to have one shape, without reading any."""
     match node:
         case TensorSlices() | Numbers() | OneElement():
             return True
@@ -118,7 +118,7 @@ def refuse_unbatched(node: Node) -> None:
 
 
 def _may_be_batches(node: Node, source: Node) -> bool:
-    """Whether functions in between make batches of rows, as those that read a file each do."""
+    """Returns whether functions in between make batches, as those that read a file each do."""
     if not any(isinstance(each, Map) for each in walk(node)):
         return False
     # File names and numbers of batches do; a function of images or sentences is one of rows.

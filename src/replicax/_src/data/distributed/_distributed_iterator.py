@@ -177,7 +177,7 @@ def shapes_of(value: PyTree) -> list[list[list[int]]] | str:
 
 
 def differ(said: Sequence[Any]) -> bool:
-    """Whether replicas have different shapes, by what the workers have reported."""
+    """Returns whether replicas have different shapes, by what the workers have reported."""
     if any(not isinstance(shapes, list) for shapes in said):
         return any(shapes != said[0] for shapes in said)
     return any(
@@ -201,7 +201,7 @@ def mark_uneven(value: PyTree, said: Sequence[Any] = ()) -> None:
 
 
 def _with_rows(shapes: Any, sizes: Sequence[int]) -> Any:
-    """The shapes of leaves on all replicas, which have these numbers of rows of each."""
+    """Returns the shapes of leaves on all replicas, which have these numbers of rows of each."""
     if not isinstance(shapes, list):
         return shapes
     return [[[size, *of_leaf[0][1:]] for size in sizes] for of_leaf in shapes]

@@ -104,7 +104,7 @@ def _name_of(shares: Shares, index: int) -> str:
 
 
 def leaf_can_be_placed(leaf: object) -> bool:
-    """Whether a leaf goes to the devices: numbers do, text stays on the host."""
+    """Returns whether a leaf goes to the devices: numbers do, text stays on the host."""
     return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "OSU"
 
 

@@ -202,7 +202,7 @@ def size_of(source: object) -> int:
 
 
 def is_a(source: object, module: str, name: str) -> bool:
-    """Whether `source` is of a class of this name that a module of another package defines."""
+    """Returns whether `source` is of a class of this name, from a module of another package."""
     return any(
         kind.__name__ == name and f"{kind.__module__}.".startswith(module)
         for kind in type(source).__mro__

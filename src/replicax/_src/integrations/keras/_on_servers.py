@@ -140,7 +140,7 @@ def _reduced(value: object) -> Any:
 
 
 def _is_from_outside(value: object) -> bool:
-    """Whether something has variables, none of them on servers: Keras sends a copy."""
+    """Returns whether something has variables, none of them on servers: Keras sends a copy."""
     found: list[Any] = list(getattr(value, "variables", ()))
     return bool(found) and not any(isinstance(each, OnServers) for each in found)
 
@@ -364,7 +364,7 @@ def on_all_servers() -> contextlib.AbstractContextManager[Any]:
 
 
 def is_on_servers(strategy: object) -> bool:
-    """Whether the variables of a strategy are on servers, in the process of the coordinator."""
+    """Returns whether the variables of a strategy are on servers, on the coordinator."""
     return isinstance(strategy, ParameterServerStrategy)
 
 
@@ -382,5 +382,5 @@ def next_seed(generator: SeedGenerator) -> Any:
 
 
 def is_on_worker() -> bool:
-    """Whether this is a function on a worker."""
+    """Returns whether this is a function on a worker."""
     return has_strategy() and isinstance(get_strategy(), WorkerStrategy)

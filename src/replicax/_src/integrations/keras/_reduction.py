@@ -233,7 +233,7 @@ def unscaled_loss(value: jax.Array) -> Any:
 
 
 def _is_averaged() -> bool:
-    """Whether losses are means over a replica's rows, which others average over the replicas."""
+    """Returns whether losses are means over a replica's rows, averaged over the replicas later."""
     return _state.share is not None or in_model_fn()
 
 

@@ -55,7 +55,7 @@ def train_step(model: Model, data: PyTree) -> Any:
 
 
 def test_step(model: Model, data: PyTree) -> Any:
-    """The same of `evaluate`."""
+    """Runs a step of `evaluate`; returns its metrics."""
     x, y, sample_weight = unpack_x_y_sample_weight(data)
     predicted = model(x, **({"training": False} if model._call_has_training_arg else {}))
     loss = model._compute_loss(x, y, predicted, sample_weight, training=False)
@@ -64,7 +64,7 @@ def test_step(model: Model, data: PyTree) -> Any:
 
 
 def predict_step(model: Model, data: PyTree) -> Any:
-    """The same of `predict`."""
+    """Runs a step of `predict`; returns the predictions."""
     x, _, _ = unpack_x_y_sample_weight(data)
     return model(x, **({"training": False} if model._call_has_training_arg else {}))
 

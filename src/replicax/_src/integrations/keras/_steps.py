@@ -122,7 +122,7 @@ def scheduled_function(name: str) -> Callable[[Model, Strategy], Any]:
 
 
 def settle(model: Model) -> None:
-    """What replicas kept each for themselves while they trained becomes the mean for all."""
+    """Sets what replicas kept each for themselves while they trained to the mean of all."""
     if not model.__dict__.pop("_unsettled", False):
         return
     own = [v.__rx_variable__ for v in model.variables if differs_by_replica(v)]

@@ -80,7 +80,7 @@ def around_model_fn() -> Iterator[None]:
 
 
 def in_model_fn() -> bool:
-    """Whether this thread is in the `model_fn` of an estimator, which owns all that is made."""
+    """Returns whether this thread is in an estimator's `model_fn`, which owns all it makes."""
     return _model_fn.is_called
 
 
@@ -176,7 +176,7 @@ def replicate(variable: JaxVariable, value: jax.Array) -> None:
 
 
 def can_join(variable: JaxVariable) -> bool:
-    """Whether a variable with a value can become one of ours: where no strategy is at work."""
+    """Returns whether a variable with a value can become ours: where no strategy is at work."""
     value = vars(variable).get("_value")
     return (
         isinstance(value, jax.Array)
@@ -237,7 +237,7 @@ def make_late(variable: JaxVariable) -> None:
 def read_before_the_loop(
     original: Callable[..., Any], layer: RNN, *args: object, **kwargs: object
 ) -> Any:
-    """A layer that JAX loops over: there, its variables have the values that they had before."""
+    """Calls a layer that JAX loops over, where its variables have the values of before."""
     if layer.unroll or in_stateless_scope():
         return original(layer, *args, **kwargs)
     ours = [each for each in layer.variables if isinstance(each, Replicated)]
