@@ -35,22 +35,20 @@ optimizer = optax.adam(1e-2)
 state = optimizer.init(weights)
 
 
-def train_step(x, y):
-    global weights, state
-
+@jax.jit
+def train_step(weights, state, x, y):
     def loss_fn(weights):
         errors = (predict(weights, x) - y) ** 2
         return jnp.mean(errors)
 
     loss, gradients = jax.value_and_grad(loss_fn)(weights)
     updates, state = optimizer.update(gradients, state, weights)
-    weights = optax.apply_updates(weights, updates)
-    return loss
+    return optax.apply_updates(weights, updates), state, loss
 
 
 xs, ys = make_data()
 batches = [(xs[i : i + BATCH], ys[i : i + BATCH]) for i in range(0, len(xs), BATCH)]
 for step, (x, y) in enumerate(batches):
-    loss = train_step(x, y)
+    weights, state, loss = train_step(weights, state, x, y)
     if step % 10 == 9:
         print(f"step {step + 1:2}: loss {float(loss):.4f}")

@@ -42,14 +42,14 @@ with strategy.scope():  # new
     optimizer = rx.Optimizer(optax.adam(1e-2))  # new
 
 
-def train_step(x, y):
+def train_step(x, y):  # new
     def loss_fn():  # new
         errors = (predict(weights, x) - y) ** 2
         return rx.nn.share_of_mean(errors)  # new
 
     loss, gradients = rx.value_and_grad(loss_fn, weights, compile=True)  # new
     optimizer.apply_gradients(zip(gradients, weights, strict=True))  # new
-    return loss
+    return loss  # new
 
 
 dataset = rx.data.Dataset.from_tensor_slices(make_data()).batch(BATCH)  # new

@@ -1,4 +1,7 @@
-"""Callbacks that one worker has: Weights & Biases, MLflow and their like, with stand-ins."""
+"""Callbacks that one worker has: Weights & Biases, MLflow and their like, with stand-ins.
+
+`tests/integrations_extra/test_callbacks.py` has the packages themselves.
+"""
 
 import json
 import sys
@@ -22,11 +25,15 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             told.append((epoch, sorted(logs)))
 
     wandb: Any = ModuleType("wandb")
-    wandb.init = lambda **given: told.append(("begins", given))
-    wandb.integration = SimpleNamespace(keras=SimpleNamespace(WandbMetricsLogger=Logger))
+
+    def begins(**given: Any) -> Any:
+        told.append(("begins", given))
+        return SimpleNamespace(log=lambda logs, step: told.append((step, sorted(logs))))
+
+    wandb.init = begins
     mlflow: Any = ModuleType("mlflow")
     mlflow.start_run = lambda: told.append("begins")
-    mlflow.keras = SimpleNamespace(MlflowCallback=lambda run: Logger())
+    mlflow.keras = SimpleNamespace(MlflowCallback=Logger)
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.setitem(sys.modules, "mlflow", mlflow)
     return told
@@ -35,14 +42,17 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def report() -> Any:
     import wandb  # pyright: ignore[reportMissingImports]
 
-    wandb.init(project="digits")
-    return wandb.integration.keras.WandbMetricsLogger()
+    run = wandb.init(project="digits")
+    return keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: run.log(logs, step=epoch)
+    )
 
 
 def report_to_mlflow() -> Any:
     import mlflow  # pyright: ignore[reportMissingImports]
 
-    return mlflow.keras.MlflowCallback(mlflow.start_run())
+    mlflow.start_run()
+    return mlflow.keras.MlflowCallback()
 
 
 def in_cluster(monkeypatch: pytest.MonkeyPatch, kind: str, index: int) -> None:

@@ -14,18 +14,18 @@ _T = TypeVar("_T")
 def callback_on_first_worker(make: Callable[[], _T]) -> _T:
     """Returns the Keras callback that a function makes, on the first worker alone.
 
-    Services such as Weights & Biases and MLflow have callbacks of their own for Keras, and want one
-    process to begin a run and to report. All workers have the same metrics, so one is enough.
+    Services such as Weights & Biases and MLflow expect one process to start a run and to report.
+    All workers have the same metrics, so one is enough.
 
     >>> def report():
-    ...     import wandb
-    ...     wandb.init(project="digits")
-    ...     return wandb.integration.keras.WandbMetricsLogger()
+    ...     import mlflow
+    ...     mlflow.start_run()
+    ...     return mlflow.keras.MlflowCallback()
     >>> import replicax as rx
     >>> callbacks = [rx.train.callback_on_first_worker(report)]  # doctest: +SKIP
 
     Args:
-      make: Begins a run and makes the callback. The others do not call it, and need not have the
+      make: Starts a run and makes the callback. The others do not call it, and need not have the
         package.
 
     Returns:
