@@ -4,9 +4,11 @@ import os
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 import replicax as rx
+from replicax._src import _jax_cache
 from tests.scripts import run_python
 
 PROGRAM = """
@@ -53,3 +55,22 @@ def test_a_directory_that_others_may_write_to_is_refused(tmp_path: Path):
     os.chmod(tmp_path, 0o770)
     with pytest.raises(PermissionError, match=r"others can write to .* chmod go-w"):
         rx.config.keep_compiled_programs(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="needs two users")
+def test_a_file_that_another_user_has_left_there_is_refused(tmp_path: Path):
+    os.chmod(tmp_path, 0o700)
+    (tmp_path / "jit_step-0-cache").write_bytes(b"")
+    os.chown(tmp_path / "jit_step-0-cache", 12345, 12345)
+    with pytest.raises(PermissionError, match=r"step-0-cache' belongs to another user.* Remove it"):
+        rx.config.keep_compiled_programs(tmp_path)
+
+
+def test_what_a_link_leads_to_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Not the link, which others may own and turn elsewhere when it has been looked at."""
+    set_to: dict[str, object] = {}
+    monkeypatch.setattr(jax.config, "update", set_to.__setitem__)
+    monkeypatch.setattr(_jax_cache, "let_every_process_write", lambda: None)
+    (tmp_path / "link").symlink_to(tmp_path / "programs")
+    rx.config.keep_compiled_programs(tmp_path / "link")
+    assert set_to["jax_compilation_cache_dir"] == str((tmp_path / "programs").resolve())

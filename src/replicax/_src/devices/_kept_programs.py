@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -32,10 +33,10 @@ def keep_compiled_programs(directory: str | os.PathLike[str]) -> None:
       directory: made if it is not there. It must belong to you, and nobody else may write to it.
 
     Raises:
-      PermissionError: it belongs to another user, or others may write to it.
+      PermissionError: it belongs to another user, others may write to it, or have.
       NotADirectoryError: it is a file.
     """
-    path = Path(directory).expanduser().absolute()
+    path = Path(directory).expanduser().resolve()  # not a link that others could turn elsewhere
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(
             f"keep_compiled_programs: {str(path)!r} is a file. Name a directory, for example one "
@@ -54,10 +55,20 @@ def keep_compiled_programs(directory: str | os.PathLike[str]) -> None:
 def _require_own(path: Path) -> None:
     if not hasattr(os, "getuid"):  # Windows
         return
+    own = (os.getuid(), 0)
     found = path.stat()
-    if found.st_uid not in (os.getuid(), 0) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if found.st_uid not in own or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(
             f"keep_compiled_programs: others can write to {str(path)!r}, and what lies there is "
             "run as it is. Name a directory of your own, or take their permission away: chmod "
             f"go-w {path}"
         )
+    with os.scandir(path) as entries:
+        for each in entries:
+            with contextlib.suppress(FileNotFoundError):  # another worker is at work
+                if each.stat(follow_symlinks=False).st_uid not in own:
+                    raise PermissionError(
+                        f"keep_compiled_programs: {each.path!r} belongs to another user, who may "
+                        "have written anything into it, and what lies there is run as it is. "
+                        "Remove it, or name a new directory."
+                    )
