@@ -167,7 +167,7 @@ def test_a_metric_of_ones_own(strategy: Any, executor: Any):
     assert metric.variables == [metric.counts]
 
 
-def test_several_values_per_example_count_each(strategy: Any):
+def test_several_values_per_example_count_each():
     metric = rx.metrics.MeanSquaredError()
     metric.update_state(jnp.zeros((2, 2)), jnp.array([[1.0, 3.0], [5.0, 7.0]]))
     assert metric.result() == (1 + 9 + 25 + 49) / 4

@@ -52,6 +52,16 @@ def _checkpoint_number(given: object) -> int:
     return number
 
 
+def _the_interval(checkpoint_interval: int | None, save_interval: int | None) -> int | None:
+    """Returns the interval, by whichever of its two names it was given."""
+    if None not in (checkpoint_interval, save_interval):
+        raise ValueError("Give `checkpoint_interval` or `save_interval`: they are the same.")
+    interval = save_interval if checkpoint_interval is None else checkpoint_interval
+    if interval is not None and _whole_number(interval, "checkpoint_interval") < 1:
+        raise ValueError(f"`checkpoint_interval` must be at least 1; got {interval}.")
+    return interval
+
+
 def _require_hours(hours: object) -> None:
     if hours is None:
         return
@@ -135,11 +145,7 @@ class CheckpointManager:
         if max_to_keep is not None and (not isinstance(max_to_keep, int) or max_to_keep < 1):
             raise ValueError(f"`max_to_keep` must be a positive number or None; got {max_to_keep}.")
         _require_hours(keep_checkpoint_every_n_hours)
-        if None not in (checkpoint_interval, save_interval):
-            raise ValueError("Give `checkpoint_interval` or `save_interval`: they are the same.")
-        interval = save_interval if checkpoint_interval is None else checkpoint_interval
-        if interval is not None and _whole_number(interval, "checkpoint_interval") < 1:
-            raise ValueError(f"`checkpoint_interval` must be at least 1; got {interval}.")
+        interval = _the_interval(checkpoint_interval, save_interval)
         if interval is not None and step_counter is None and not hasattr(checkpoint, "step"):
             raise ValueError(
                 "`step_counter` should be passed if `checkpoint_interval` is not None, unless the "

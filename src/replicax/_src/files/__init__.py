@@ -1,5 +1,6 @@
 """Files and folders by TensorFlow's names, on this machine and, through fsspec, on others."""
 
+from replicax._src.files._file_system import FileStatistics as FileStatistics
 from replicax._src.files._gfile import copy as copy
 from replicax._src.files._gfile import exists as exists
 from replicax._src.files._gfile import get_registered_schemes as get_registered_schemes
@@ -17,4 +18,3 @@ from replicax._src.files._gfile import stat as stat
 from replicax._src.files._gfile import walk as walk
 from replicax._src.files._gfile import write_file as write_file
 from replicax._src.files._open_file import GFile as GFile
-from replicax._src.files._storage import FileStatistics as FileStatistics

@@ -8,19 +8,25 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import AnyStr
 
 from replicax._src._errors import AlreadyExistsError, NotFoundError
-from replicax._src.files._storage import FileStatistics, Path, clear_errors, storage_of
+from replicax._src.files._file_system import (
+    FileStatistics,
+    Path,
+    at,
+    clear_errors,
+    file_system_of,
+)
 
 
 def exists(path: Path) -> bool:
     """Returns whether there is a file or a folder of this name."""
-    storage, place = storage_of(path)
-    return storage.exists(place)
+    system, place = file_system_of(path)
+    return system.exists(place)
 
 
 def isdir(path: Path) -> bool:
     """Returns whether there is a folder of this name."""
-    storage, place = storage_of(path)
-    return storage.isdir(place)
+    system, place = file_system_of(path)
+    return system.isdir(place)
 
 
 def listdir(path: Path) -> list[str]:
@@ -29,11 +35,10 @@ def listdir(path: Path) -> list[str]:
     Raises:
       NotFoundError: there is no such folder.
     """
-    storage, place = storage_of(path)
-    if not storage.isdir(place):
-        raise NotFoundError(f"There is no folder {place!r}.")
-    with clear_errors(place):
-        return storage.listdir(place)
+    with at(path) as (system, place):
+        if not system.isdir(place):
+            raise NotFoundError(f"There is no folder {place!r}.")
+        return system.listdir(place)
 
 
 def glob(pattern: Path | Sequence[Path]) -> list[str]:
@@ -44,37 +49,32 @@ def glob(pattern: Path | Sequence[Path]) -> list[str]:
     """
     if isinstance(pattern, list | tuple):
         return [name for each in pattern for name in glob(each)]
-    storage, place = storage_of(pattern)  # type: ignore[arg-type]
-    with clear_errors(place):
-        return storage.glob(place)
+    with at(pattern) as (system, place):  # type: ignore[arg-type]
+        return system.glob(place)
 
 
 def mkdir(path: Path) -> None:
     """Makes a folder in one that is there; a folder that is there already is left as it is."""
-    storage, place = storage_of(path)
-    with clear_errors(place):
-        storage.mkdir(place)
+    with at(path) as (system, place):
+        system.mkdir(place)
 
 
 def makedirs(path: Path) -> None:
     """Makes a folder, and those that it is in; one that is there already is left as it is."""
-    storage, place = storage_of(path)
-    with clear_errors(place):
-        storage.makedirs(place)
+    with at(path) as (system, place):
+        system.makedirs(place)
 
 
 def remove(path: Path) -> None:
     """Deletes a file."""
-    storage, place = storage_of(path)
-    with clear_errors(place):
-        storage.remove(place)
+    with at(path) as (system, place):
+        system.remove(place)
 
 
 def rmtree(path: Path) -> None:
     """Deletes a folder with all that is in it; of a file, the file, as TensorFlow does."""
-    storage, place = storage_of(path)
-    with clear_errors(place):
-        storage.rmtree(place)
+    with at(path) as (system, place):
+        system.rmtree(place)
 
 
 def copy(src: Path, dst: Path, overwrite: bool = False) -> None:
@@ -83,14 +83,14 @@ def copy(src: Path, dst: Path, overwrite: bool = False) -> None:
     Raises:
       AlreadyExistsError: there is a file `dst`, and `overwrite` is not True.
     """
-    storage, source = storage_of(src)
-    other, target = storage_of(dst)
+    system, source = file_system_of(src)
+    other, target = file_system_of(dst)
     _refuse_to_overwrite(dst, overwrite, "copy")
     with clear_errors(source if not exists(src) else target):
-        if storage.scheme == other.scheme:
-            storage.copy(source, target)
+        if system.scheme == other.scheme:
+            system.copy(source, target)
             return
-        with storage.open(source, "rb") as reader, other.open(target, "wb") as writer:
+        with system.open(source, "rb") as reader, other.open(target, "wb") as writer:
             shutil.copyfileobj(reader, writer)
 
 
@@ -100,16 +100,16 @@ def rename(src: Path, dst: Path, overwrite: bool = False) -> None:
     Raises:
       AlreadyExistsError: there is a file `dst`, and `overwrite` is not True.
     """
-    storage, source = storage_of(src)
-    other, target = storage_of(dst)
+    system, source = file_system_of(src)
+    other, target = file_system_of(dst)
     _refuse_to_overwrite(dst, overwrite, "rename")
-    if storage.scheme != other.scheme:
+    if system.scheme != other.scheme:
         raise NotImplementedError(
             f"rename() does not move between file systems: {source!r} to {target!r}. Use copy() "
             "and remove()."
         )
     with clear_errors(source if not exists(src) else target):
-        storage.rename(source, target)
+        system.rename(source, target)
 
 
 def _refuse_to_overwrite(path: Path, overwrite: bool, operation: str) -> None:
@@ -121,9 +121,8 @@ def _refuse_to_overwrite(path: Path, overwrite: bool, operation: str) -> None:
 
 def stat(path: Path) -> FileStatistics:
     """Returns the length of a file, when it was changed, and whether it is a folder."""
-    storage, place = storage_of(path)
-    with clear_errors(place):
-        return storage.stat(place)
+    with at(path) as (system, place):
+        return system.stat(place)
 
 
 def walk(
@@ -178,17 +177,14 @@ def get_registered_schemes() -> list[str]:
 
 def read_file(filename: Path, name: str | None = None) -> bytes:
     """Returns the bytes of a file."""
-    storage, place = storage_of(filename)
-    with clear_errors(place), storage.open(place, "rb") as file:
+    with at(filename) as (system, place), system.open(place, "rb") as file:
         return file.read()
 
 
 def write_file(filename: Path, contents: str | bytes, name: str | None = None) -> None:
     """Writes a file, and the folders that it is in; what was in it is gone."""
-    storage, place = storage_of(filename)
-    folder = os.path.dirname(place)
-    with clear_errors(place):
-        if folder:
-            storage.makedirs(folder)
-        with storage.open(place, "wb") as file:
+    with at(filename) as (system, place):
+        if folder := os.path.dirname(place):
+            system.makedirs(folder)
+        with system.open(place, "wb") as file:
             file.write(contents.encode() if isinstance(contents, str) else contents)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import IO, Any, Self, final
 
 from replicax._src._errors import PermissionDeniedError
-from replicax._src.files._storage import Path, clear_errors, storage_of
+from replicax._src.files._file_system import Path, at
 
 _MODES = ("r", "w", "a", "r+", "w+", "a+")
 
@@ -61,9 +61,8 @@ class GFile:
         if self._is_written:
             raise ValueError(f"{self._name!r} is closed. Open it again: GFile(name, mode).")
         if self._file is None:
-            storage, path = storage_of(self._name)
-            with clear_errors(path):
-                self._file = storage.open(path, self._mode.replace("b", "") + "b")
+            with at(self._name) as (system, path):
+                self._file = system.open(path, self._mode.replace("b", "") + "b")
         return self._file
 
     def _as_asked(self, content: bytes) -> Any:
@@ -113,9 +112,8 @@ class GFile:
 
     def size(self) -> int:
         """Returns the length of the file, in bytes."""
-        storage, path = storage_of(self._name)
-        with clear_errors(path):
-            return storage.stat(path).length
+        with at(self._name) as (system, path):
+            return system.stat(path).length
 
     def flush(self) -> None:
         """Writes what is held back."""

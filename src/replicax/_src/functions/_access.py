@@ -40,7 +40,7 @@ def last_of_steps(
 def observe(function: Function[..., Any], observer: Observer | None) -> Observer | None:
     """Lets `observer` see each call of a function; returns who saw them before."""
     before, function._observer = function._observer, observer
-    function._state.programs.clear()  # they may be of another body
+    function._programs.clear()  # they may be of another body
     return before
 
 

@@ -24,18 +24,18 @@ def explain(
 ) -> Explanation:
     """Returns a report on the program for these arguments."""
     given, named = function._bound_arguments(args, kwargs)
-    name, retraces = function._name, function._state.retraces
+    name, retraces = function._name, function._programs.retraces
     try:
         arguments = Arguments(given, named)
     except Uneven as reason:
         return Explanation(name, None, str(AsPython(str(reason))), retraces)
-    program = function._find(function.python_function, None, current_frame(), arguments)
+    program = function._programs.find(function.python_function, None, current_frame(), arguments)
     if isinstance(program, AsPython):
         return Explanation(name, None, str(program), retraces)
     try:
         report = program.report(arguments)
     except VariableGone:  # its name may stand for another one now
-        function._state.programs.clear()
+        function._programs.clear()
         return explain(function, args, kwargs)
     return Explanation(name, report, "as one program", retraces)
 
@@ -59,5 +59,5 @@ def explain_elsewhere(
     with moved(strategies, devices) as meshes:
         args, kwargs = arguments_there((args, kwargs), meshes[0])
         there = type(function)(function.python_function, None, function._name)
-        there._state.has_created = function._state.has_created
+        there._programs.has_created = function._programs.has_created
         return explain(there, args, kwargs)

@@ -1,7 +1,6 @@
 """`rx.function`: a function that runs as one compiled program.
 
-The first call with new shapes traces the function (`_trace.py`) and compiles it (`_program.py`);
-later ones look the program up. What cannot be one program runs as Python:
+A call looks up its program (`_programs.py`). What cannot be one program runs as Python:
 
 - replicas whose arrays differ in shape (a last partial batch), where these cannot be one program;
 - a function that iterates over a data set, or that uses strategies on different devices, runs as a
@@ -15,57 +14,39 @@ import copy
 import functools
 import inspect
 import os
-import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from replicax._src import _jax_internals
-from replicax._src._errors import OutOfRangeError, add_note, show_users_part
-from replicax._src._typing import Device, PyTree
+from replicax._src._errors import OutOfRangeError, show_users_part
+from replicax._src._typing import PyTree
 from replicax._src._warnings import warn
 from replicax._src.context import (
     Frame,
     StrategyLike,
     current_frame,
-    let_libraries_join,
     replica_devices_of,
     require_threads,
-    serial_of,
     world,
 )
 from replicax._src.devices import PlannedDevices
-from replicax._src.functions._arguments import Arguments, is_stream
+from replicax._src.functions._arguments import Arguments
 from replicax._src.functions._as_python import AsPython
 from replicax._src.functions._bound_function import BoundFunction, without_self
 from replicax._src.functions._cache import FunctionCache
 from replicax._src.functions._elsewhere import as_plan
 from replicax._src.functions._explaining import explain, explain_elsewhere
-from replicax._src.functions._explanation import Explanation, Retraces
+from replicax._src.functions._explanation import Explanation
 from replicax._src.functions._export import export_function
-from replicax._src.functions._first_guess import eager_replica, first_guess
-from replicax._src.functions._keys import ByIdentity
-from replicax._src.functions._making import Making
 from replicax._src.functions._many import EndOfData, take_items
 from replicax._src.functions._many_calls import call_many, runs_inside
-from replicax._src.functions._observing import Observer, Substitute, as_python
-from replicax._src.functions._place import Place
-from replicax._src.functions._planned_program import program_class
+from replicax._src.functions._observing import Observer, as_python
 from replicax._src.functions._proceeding import Call
-from replicax._src.functions._program import Program
-from replicax._src.functions._remedies import remedy_for
-from replicax._src.functions._retry import (
-    NotOneProgram,
-    NumberNeeded,
-    OnlyPython,
-    OtherDevicesNeeded,
-    RefNeeded,
-    Uneven,
-    UnevenShapes,
-)
+from replicax._src.functions._programs import Programs
+from replicax._src.functions._retry import Uneven, UnevenShapes
 from replicax._src.functions._signature import Signature
 from replicax._src.functions._snapshot import with_snapshots
-from replicax._src.variable import Variable, VariableGone
+from replicax._src.variable import VariableGone
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -74,26 +55,10 @@ T = TypeVar("T")
 
 _NOTHING = contextlib.nullcontext()
 _MANY = 10  # uneven calls in a row, before there is a warning
-_MANY_REPLICAS = 8  # which a function may be traced for one by one, before there is a warning
 
 
 function_watchers: list[Callable[[Function[..., Any]], None]] = []
 """Called with each function that is made: a recorder may wait for one."""
-
-
-class _State:
-    """The programs of a function, or of a method for one object."""
-
-    def __init__(self) -> None:
-        self.programs: dict[Any, Any] = {}
-        self.has_created = False
-        self.devices: tuple[Device, ...] | None = None  # found out by an earlier trace
-        self.retraces = Retraces()
-        self.uneven_calls = 0  # in a row
-
-    def left_to_python(self, key: Hashable, how: AsPython) -> AsPython:
-        self.programs[key] = how
-        return how
 
 
 class Function(Generic[P, R]):
@@ -115,10 +80,10 @@ class Function(Generic[P, R]):
             self._parameters = inspect.signature(python_function)
         except (TypeError, ValueError):  # some builtins have none
             self._parameters = None
-        self._state = _State()
+        self._programs = Programs(self._name, python_function)
+        self._uneven_calls = 0  # in a row
         self._bound: dict[int, tuple[Any, Function]] = {}
         self._runs = FunctionCache()
-        self._lock = threading.RLock()
         self._observer: Observer | None = None
         for watcher in function_watchers:
             watcher(self)
@@ -296,23 +261,22 @@ class Function(Generic[P, R]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        state = self._state
         try:
             arguments = Arguments(args, kwargs)
         except Uneven as reason:
             return self._call_uneven(body, args, kwargs, reason)
-        program = self._find(body, strategy, frame, arguments)
+        program = self._programs.find(body, strategy, frame, arguments)
         if isinstance(program, AsPython) and arguments.variants and not program.compiles_runs:
             shapes = UnevenShapes(f"the replicas have different shapes: {arguments.said_shapes()}")
             return self._call_uneven(body, args, kwargs, shapes)
-        state.uneven_calls = 0
+        self._uneven_calls = 0
         if isinstance(program, AsPython):
             with world().compiling_runs(self._runs) if program.compiles_runs else _NOTHING:
                 return with_snapshots(as_python(body)(*args, **kwargs))
         try:
             return program(arguments)
         except VariableGone:  # its name may stand for another one now
-            state.programs.clear()
+            self._programs.clear()
             return self._call(body, strategy, frame, args, kwargs)
 
     def _call_uneven(
@@ -323,8 +287,8 @@ class Function(Generic[P, R]):
         reason: Uneven,
     ) -> Any:
         """Runs as Python, since replicas differ. If all batches do, somebody should know."""
-        self._state.uneven_calls += 1
-        if self._state.uneven_calls == _MANY and isinstance(reason, UnevenShapes):
+        self._uneven_calls += 1
+        if self._uneven_calls == _MANY and isinstance(reason, UnevenShapes):
             warn(
                 f"rx.function {self._name!r} has run as plain Python {_MANY} times in a row, which "
                 f"is slower than a compiled program: {reason}. If these are shares of a batch, "
@@ -333,109 +297,6 @@ class Function(Generic[P, R]):
             )
         with world().compiling_losses():
             return with_snapshots(as_python(body)(*args, **kwargs))
-
-    def _find(
-        self,
-        body: Callable[..., Any],
-        strategy: StrategyLike | None,
-        frame: Frame,
-        arguments: Arguments,
-    ) -> Any:
-        """Returns the program for these arguments, traced if there is none yet."""
-        programs = self._state.programs
-        key = (
-            arguments.key,
-            serial_of(frame.strategy),
-            frame.replica_context is None,
-            None if strategy is None else serial_of(strategy),
-            eager_replica(frame),
-            isinstance(body, Substitute),
-            _jax_internals.trace_settings(),
-        )
-        program = programs.get(key)
-        if program is not None:
-            return program
-        if any(is_stream(leaf) for leaf in arguments.leaves):
-            return AsPython("it iterates over its argument", compiles_runs=True)
-        with self._lock:
-            program = programs.get(key)
-            return program or self._traced(key, body, strategy, frame, arguments)
-
-    # ------------------------------------------------------------------ tracing
-
-    def _traced(
-        self,
-        key: tuple[Hashable, ...],
-        body: Callable[..., Any],
-        strategy: StrategyLike | None,
-        frame: Frame,
-        arguments: Arguments,
-    ) -> Any:
-        state = self._state
-        let_libraries_join()
-        place = first_guess(strategy, frame, arguments, state.devices, self._python_function)
-        given = arguments
-        refs: list[Variable] = []
-        making = Making(not state.has_created)
-        while True:
-            try:
-                if arguments.have_empty and place.mesh is not None:
-                    # JAX cannot take arrays without items into a program for several devices.
-                    raise Uneven("an argument has no items")
-                program = self._trace_at(place, body, arguments, making, refs)
-            except OtherDevicesNeeded as needed:
-                place, arguments = Place(needed.devices), given
-                continue
-            except NumberNeeded:
-                assert place.mesh is not None
-                self._note_replicas_one_by_one(place.mesh.size)
-                arguments = given.for_each_replica(place.mesh.size)
-                continue
-            except RefNeeded as needed:
-                refs.append(needed.variable)
-                continue
-            except (NotOneProgram, OnlyPython) as reason:
-                if making.is_unchecked:
-                    continue  # to see whether Python will do what this trace did
-                is_by_runs = isinstance(reason, NotOneProgram)
-                return state.left_to_python(key, AsPython(str(reason), compiles_runs=is_by_runs))
-            break
-        state.devices = place.devices
-        if place.replica in (None, 0):  # other eager replicas do what the first one does
-            state.retraces.note(self._name, arguments, key[1:-1], key[-1])
-        state.has_created = state.has_created or program.made_variables
-        if program.creates:
-            # The next call finds the variables made, and takes another path through the function.
-            state.has_created = True
-        else:
-            state.programs[key] = program
-            for look in arguments.looks:
-                if isinstance(look, ByIdentity):
-                    look.when_gone(_forget, weakref.ref(state), key)
-        return program
-
-    def _note_replicas_one_by_one(self, count: int) -> None:
-        if count > _MANY_REPLICAS:
-            warn(
-                f"rx.function {self._name!r} is traced for each of its {count} replicas, since "
-                "Python needs the number of each: `if context.replica_id_in_sync_group == 0:`, for "
-                "example. That takes long. One trace serves all if jax.numpy works with the "
-                "number: jnp.where(number == 0, a, b), or jax.lax.cond."
-            )
-
-    def _trace_at(
-        self,
-        place: Place,
-        body: Callable[..., Any],
-        arguments: Arguments,
-        making: Making,
-        refs: Sequence[Variable],
-    ) -> Program:
-        try:
-            return program_class(place)(body, self._python_function, arguments, place, making, refs)
-        except Exception as error:
-            add_note(error, f"(while rx.function traced {self._name!r}: {remedy_for(error)})")
-            raise
 
     def explain(
         self, *args: Any, on: str | PlannedDevices | None = None, **kwargs: Any
@@ -518,9 +379,3 @@ def as_function(fn: object) -> Function[..., Any] | None:
     if isinstance(fn, BoundFunction):
         return fn._function
     return fn if isinstance(fn, Function) else None
-
-
-def _forget(state: weakref.ref[_State], key: Hashable) -> None:
-    found = state()
-    if found is not None:
-        found.programs.pop(key, None)

@@ -85,7 +85,7 @@ class LossCache:
         frame = current_frame()
         if if_possible:
             try:
-                function._find(body, None, frame, Arguments((captures.arrays,), {}))
+                function._programs.find(body, None, frame, Arguments((captures.arrays,), {}))
             except Exception:  # if it fails as plain Python too, that tells why
                 self._refused.add(captures.codes)
                 return run(loss_fn)

@@ -38,17 +38,17 @@ def call_many(
         pairs: list[Any] = list(group)
         program: Any = None
         if key is not None:
-            program = function._find(body, None, frame, pairs[0][1])
+            program = function._programs.find(body, None, frame, pairs[0][1])
             if isinstance(program, Program) and program.creates:
                 results.append((program(pairs.pop(0)[1]), 1))
                 if pairs:
-                    program = function._find(body, None, frame, pairs[0][1])
+                    program = function._programs.find(body, None, frame, pairs[0][1])
         if isinstance(program, Program) and len(pairs) > 1 and program.can_loop:
             many = [arguments for _, arguments in pairs]
             try:
                 result = program.call_many(many, last_only)
             except VariableGone:  # its name may stand for another one now
-                function._state.programs.clear()
+                function._programs.clear()
                 result = call_many(function, [item for item, _ in pairs], last_only, body)
             results.append((result, len(pairs)))
         else:

@@ -38,7 +38,7 @@ class Call:
             arguments = Arguments(args, kwargs)
         except Uneven as reason:
             return str(reason)
-        program = self._function._find(body, self._strategy, self._frame, arguments)
+        program = self._function._programs.find(body, self._strategy, self._frame, arguments)
         return program.examined(arguments) if isinstance(program, Program) else str(program)
 
     def changed(
@@ -49,5 +49,5 @@ class Call:
             arguments = Arguments(args, kwargs)
         except Uneven:
             return None
-        program = self._function._find(body, self._strategy, self._frame, arguments)
+        program = self._function._programs.find(body, self._strategy, self._frame, arguments)
         return program.changed() if isinstance(program, Program) else None

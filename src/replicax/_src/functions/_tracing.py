@@ -133,6 +133,48 @@ def trace_variants(
       Uneven: they cannot be one program.
     """
     _require_variants(arguments, place)
+    traces, made_variables = _trace_each(body, user_fn, arguments, place, making, refs)
+    first = traces[0]
+    if any(each.trace.meetings != first.trace.meetings for each in traces):
+        raise Uneven("replicas meet in different ways with another number of rows")
+    if not all(each.returned.is_like(first.returned) for each in traces):
+        raise Uneven("what it returns differs in more than shapes with another number of rows")
+    looks = arguments.input_looks(place.mesh)
+    variants = [_variant(each, first, len(looks)) for each in traces]
+    shapes: list[list[Shape]] = []
+    alike: list[bool] = []
+    assert place.mesh is not None
+    may_branch = place.mesh.may_branch
+
+    def flat(*tracers: jax.Array) -> list[Any]:
+        outputs, shapes[:], alike[:] = merge(variants, tracers[len(looks) - 1], tracers, may_branch)
+        return outputs
+
+    further = first.program.jaxpr.invars[len(first.constants) + len(looks) :]
+    try:
+        program, constants = _program_of(
+            flat, user_fn, [*looks, *(each.aval for each in further)], place
+        )
+    except CannotMerge as reason:
+        raise Uneven(str(reason)) from None
+    _require_the_same_on_all(first, shapes, alike)
+    first.returned.shapes = {
+        index: shapes[index] for index in range(first.returned.count) if len(set(shapes[index])) > 1
+    }
+    return dataclasses.replace(
+        first, program=program, constants=constants, made_variables=made_variables
+    )
+
+
+def _trace_each(
+    body: Callable[..., Any],
+    user_fn: Callable[..., Any],
+    arguments: Arguments,
+    place: Place,
+    making: Making,
+    refs: Collection[Variable],
+) -> tuple[list[Traced], bool]:
+    """Returns the traces of all variants, and whether variables were made."""
     assert place.mesh is not None
     leftovers: Leftovers | None = None
 
@@ -158,43 +200,15 @@ def trace_variants(
             own_looks = arguments.of_variant(number).input_looks(place.mesh)
             _require_the_same_again(creating, again, own_looks, user_fn, place)
     traces = [known.get(number) or traced(number, later) for number in numbers]
-    if any(each.trace.runs > 1 for each in traces):
-        last = arguments.which[-1]
-        leftovers = Leftovers(last if arguments.is_numbered else None)
-        by_number: dict[int, Traced] = {}
-        for number in sorted(numbers, key=lambda number: number != last):
-            leftovers.start(is_last=number == last)
-            by_number[number] = traced(number, later)
-        traces = [by_number[number] for number in numbers]
-    first = traces[0]
-    if any(each.trace.meetings != first.trace.meetings for each in traces):
-        raise Uneven("replicas meet in different ways with another number of rows")
-    if not all(each.returned.is_like(first.returned) for each in traces):
-        raise Uneven("what it returns differs in more than shapes with another number of rows")
-    looks = arguments.input_looks(place.mesh)
-    variants = [_variant(each, first, len(looks)) for each in traces]
-    shapes: list[list[Shape]] = []
-    alike: list[bool] = []
-    may_branch = place.mesh is not None and place.mesh.may_branch
-
-    def flat(*tracers: jax.Array) -> list[Any]:
-        outputs, shapes[:], alike[:] = merge(variants, tracers[len(looks) - 1], tracers, may_branch)
-        return outputs
-
-    further = first.program.jaxpr.invars[len(first.constants) + len(looks) :]
-    try:
-        program, constants = _program_of(
-            flat, user_fn, [*looks, *(each.aval for each in further)], place
-        )
-    except CannotMerge as reason:
-        raise Uneven(str(reason)) from None
-    _require_the_same_on_all(first, shapes, alike)
-    first.returned.shapes = {
-        index: shapes[index] for index in range(first.returned.count) if len(set(shapes[index])) > 1
-    }
-    return dataclasses.replace(
-        first, program=program, constants=constants, made_variables=made_variables
-    )
+    if all(each.trace.runs <= 1 for each in traces):
+        return traces, made_variables
+    last = arguments.which[-1]
+    leftovers = Leftovers(last if arguments.is_numbered else None)
+    by_number: dict[int, Traced] = {}
+    for number in sorted(numbers, key=lambda number: number != last):
+        leftovers.start(is_last=number == last)
+        by_number[number] = traced(number, later)
+    return [by_number[number] for number in numbers], made_variables
 
 
 def _program_of(

@@ -70,29 +70,23 @@ def compiled_plan(
             stack.enter_context(for_libtpu())
         compiled, problem = (None, None) if supposed().only_lowered else _compiled(lowered)
     taken = time.perf_counter() - begun
-    peak, flops, estimate, touched = state, None, None, None
+    hosts_of = [plan.host_of(device) for device in devices]
+    peak = state
+    costs: dict[str, float] = {}
     exchanges, largest = [], []
     if compiled is not None:
-        stats = compiled.memory_analysis()
-        if stats is not None:
-            memory["working"] = (
-                stats.temp_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
-            )
-            memory["program"] = stats.generated_code_size_in_bytes
-            peak = stats.argument_size_in_bytes + memory["working"] + memory["program"]
-        costs = compiled.cost_analysis() or {}
-        if isinstance(costs, dict):
-            flops, estimate = costs.get("flops"), costs.get("optimal_seconds")
-            touched = costs.get("bytes accessed")
+        peak = _peak(compiled, memory) or state
+        found = compiled.cost_analysis()
+        costs = found if isinstance(found, dict) else {}
         text = HloProgram(_text(compiled, plan))
-        hosts_of = [plan.host_of(device) for device in devices]
         exchanges = _exchanges(text.collectives(), hosts_of, plan)
         largest = text.largest(_LARGEST)
     elif problem is not None:
         peak = _needed(problem) or state
         memory["working"] = max(peak - state, 0)
     hardware = plan.hardware
-    hosts = len({plan.host_of(device) for device in devices})
+    hosts = len(set(hosts_of))
+    flops, estimate = costs.get("flops"), costs.get("optimal_seconds")
     return Plan(
         name=name,
         on=plan.name,
@@ -107,12 +101,24 @@ def compiled_plan(
         flops=flops,
         compiler_seconds=estimate if estimate and estimate > 0 else None,
         compute_seconds=_ratio(flops, hardware.flops),
-        memory_seconds=_ratio(touched, hardware.bandwidth),
+        memory_seconds=_ratio(costs.get("bytes accessed"), hardware.bandwidth),
         compile_seconds=taken,
         largest=largest,
         problem=problem,
         mark=_mark(lowered) if hosts > 1 else "",
     )
+
+
+def _peak(compiled: Any, memory: dict[str, int]) -> int | None:
+    """Returns the memory that a compiled program needs, and adds its own parts to `memory`."""
+    stats = compiled.memory_analysis()
+    if stats is None:
+        return None
+    memory["working"] = (
+        stats.temp_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
+    )
+    memory["program"] = stats.generated_code_size_in_bytes
+    return stats.argument_size_in_bytes + memory["working"] + memory["program"]
 
 
 def _mark(lowered: Any) -> str:

@@ -137,16 +137,9 @@ class Recorder:
         found = as_function(function)
         _check(checkpoint, function, found, traps, on_trap, limit)
         assert found is not None
-        if directory is None:
-            if not isinstance(manager, CheckpointManager):
-                raise ValueError(
-                    "Recorder was given a Checkpoint and no folder to write to. Pass the "
-                    "CheckpointManager, or directory=..."
-                )
-            directory = os.path.join(manager.directory, "recording")
         self._checkpoint: Checkpoint = checkpoint
         self._function = found
-        self._directory = os.path.abspath(os.fspath(directory))
+        self._directory = _folder_for(manager, directory)
         self._traps = traps or Traps()
         self._on_trap = on_trap
         self._rows = rows
@@ -580,6 +573,20 @@ def _fail_if_trapped() -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(1)
+
+
+def _folder_for(
+    manager: CheckpointManager | Checkpoint, directory: str | os.PathLike[str] | None
+) -> str:
+    """Returns the folder to write to, by default the one beside the checkpoints."""
+    if directory is None:
+        if not isinstance(manager, CheckpointManager):
+            raise ValueError(
+                "Recorder was given a Checkpoint and no folder to write to. Pass the "
+                "CheckpointManager, or directory=..."
+            )
+        directory = os.path.join(manager.directory, "recording")
+    return os.path.abspath(os.fspath(directory))
 
 
 def _check(

@@ -18,10 +18,7 @@ from typing import Any, final
 
 import jax
 import keras
-from keras.src.backend.common import global_state
 from keras.src.backend.common import variables as common_variables
-from keras.src.backend.common.stateless_scope import in_stateless_scope
-from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.jax import nn
 from keras.src.backend.jax.core import JaxVariable
 from keras.src.backend.jax.trainer import JAXEpochIterator, JAXTrainer
@@ -39,7 +36,7 @@ from keras.src.random.seed_generator import SeedGenerator
 from keras.src.trainers.trainer import Trainer
 
 from replicax._src._errors import WrongContextError
-from replicax._src._typing import DTypeLike, Tracer
+from replicax._src._typing import DTypeLike
 from replicax._src._versions import KERAS, warn_unless_tested
 from replicax._src.context import (
     get_strategy,
@@ -55,6 +52,7 @@ from replicax._src.integrations.keras import (
     _batches,
     _checkpoints,
     _on_servers,
+    _plain_variables,
     _reduction,
     _scheduled_steps,
     _steps,
@@ -64,15 +62,10 @@ from replicax._src.integrations.keras import (
 )
 from replicax._src.integrations.keras._reduction import Original
 from replicax._src.strategies import Strategy, input_layout_of
-from replicax._src.variable import (
-    catch_up,
-    expect_late_value,
-    late_value_sources,
-)
 
 
 def install() -> None:
-    """To be called once."""
+    """Changes Keras; to be called once."""
     warn_unless_tested("Keras", keras.__version__, KERAS)
     _hook_variables()
     _hook_reductions()
@@ -90,7 +83,7 @@ _changes: list[tuple[Any, str, Any]] = []  # owner, attribute, new value
 
 
 def _around(owner: object, name: str, around: Callable[..., Any]) -> None:
-    """`owner.name` is to become `around(original, ...)`."""
+    """Notes that `owner.name` is to become `around(original, ...)`."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -103,185 +96,88 @@ def _around(owner: object, name: str, around: Callable[..., Any]) -> None:
 
 
 def _hook_variables() -> None:
-    def initialize(original: Original, variable: JaxVariable, value: jax.Array) -> None:
-        is_ours = has_strategy() or _variables.in_model_fn() or _is_restored_in_program()
-        if is_ours and variable._layout is None:
-            _variables.replicate(variable, value)
-        else:
-            original(variable, value)
-            if late_value_sources:
-                expect_late_value(variable)  # a checkpoint may have something for it
-
-    def next_seed(original: Original, generator: SeedGenerator, ordered: bool = True) -> Any:
-        if _on_servers.is_on_worker():
-            return _reduction.seed_of_replica(_on_servers.next_seed(generator))
-        return _reduction.seed_of_replica(original(generator, ordered))
-
-    def direct_assign(original: Original, variable: JaxVariable, value: jax.Array) -> None:
-        # Variables of a strategy have a method of their own.
-        if has_strategy() and not in_cross_replica_context():
-            raise ValueError(
-                f"The Keras variable {variable.path!r} was assigned in a replica, but was made "
-                "outside of the strategy's scope, on one device. Make the layer or metric that it "
-                "belongs to inside `with strategy.scope():`."
-            )
-        if _outlives_its_trace(variable, value):
-            if _variables.can_join(variable):
-                _variables.join(variable)
-                variable._direct_assign(value)
-                return
-            raise ValueError(
-                f"The Keras variable {variable.path!r} was assigned in an rx.function, but was "
-                "made outside of a strategy's scope: it would keep a value that is never computed. "
-                "Make the layer, metric or optimizer that it belongs to inside `with "
-                "strategy.scope():`."
-            )
-        original(variable, value)
-
-    own_value: Any = JaxVariable.value
-
-    def value(variable: JaxVariable) -> Any:
-        if variable._to_be_made_in is not None and not in_stateless_scope():  # pyright: ignore
-            _variables.make_late(variable)
-            return variable.value
-        catch_up(variable)
-        if _would_be_kept(variable):
-            if _variables.can_join(variable):
-                _variables.join(variable)
-                return variable.value
-            raise ValueError(
-                f"The Keras variable {variable.path!r} is read in an rx.function, but was made "
-                "outside of a strategy's scope: the compiled program would keep the value that it "
-                "has now. Make the model or metric that it belongs to inside `with "
-                'strategy.scope():`; rx.distribute.OneDeviceStrategy("CPU:0") will do.'
-            )
-        return own_value.fget(variable)
-
-    def made_when_asked_for(variable: JaxVariable) -> Any:
-        if variable._to_be_made_in is not None and not in_stateless_scope():  # pyright: ignore
-            _variables.make_late(variable)
-        elif _variables.can_join(variable):
-            _variables.join(variable)
-        else:
-            raise AttributeError("__rx_variable__")
-        return variable.__rx_variable__  # pyright: ignore  # that of its new class
-
+    value: Any = JaxVariable.value
     _changes.append((JaxVariable, "_to_be_made_in", None))
-    _changes.append((JaxVariable, "__rx_variable__", property(made_when_asked_for)))
+    _changes.append(
+        (JaxVariable, "__rx_variable__", property(_plain_variables.made_when_asked_for))
+    )
     _around(common_variables, "initialize_all_variables", _variables.initialize_all)
     _changes.append((JaxVariable, "_looks_left", 0))
-    _changes.append((JaxVariable, "value", property(value, doc=own_value.__doc__)))
-    _around(JaxVariable, "_initialize", initialize)
-    _around(JaxVariable, "_direct_assign", direct_assign)
-    _around(SeedGenerator, "next", next_seed)
-    _around(seed_generator, "global_seed_generator", _global_seed_generator)
-
-
-def _is_restored_in_program() -> bool:
-    """Returns whether a variable that a program makes may get its value from a checkpoint."""
-    return bool(late_value_sources) and _in_program()
-
-
-def _would_be_kept(variable: JaxVariable) -> bool:
-    """Returns whether a plain variable from outside is read in a program that is being made."""
-    return _in_program() and _is_from_outside(variable)
-
-
-def _in_program() -> bool:
-    """Returns whether a program is being made, and Keras has no state of its own."""
-    return is_compiling() and not in_stateless_scope() and not in_symbolic_scope()
-
-
-def _outlives_its_trace(variable: JaxVariable, value: object) -> bool:
-    """Returns whether a plain variable from outside is given a value of a trace."""
-    return is_compiling() and isinstance(value, Tracer) and _is_from_outside(variable)
-
-
-def _is_from_outside(variable: JaxVariable) -> bool:
-    """Returns whether a variable was there before the program: those made in it have its values."""
-    value = vars(variable).get("_value")
-    return value is not None and not isinstance(value, Tracer)
-
-
-def _global_seed_generator(original: Original) -> Any:
-    """Keras has one for all. In another strategy than where it was made, another is made."""
-    found = original()
-    if has_strategy():
-        own = getattr(found.state, "__rx_variable__", None)
-        if own is None or own.distribute_strategy is not get_strategy():
-            global_state.set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, None)
-            found = original()
-    return found
+    _changes.append((JaxVariable, "value", property(_plain_variables.read, doc=value.__doc__)))
+    _around(JaxVariable, "_initialize", _plain_variables.initialize)
+    _around(JaxVariable, "_direct_assign", _plain_variables.assign)
+    _around(SeedGenerator, "next", _plain_variables.next_seed)
+    _around(seed_generator, "global_seed_generator", _plain_variables.global_seed_generator)
 
 
 def _hook_reductions() -> None:
-    def batch_normalization(
-        original: Original, layer: Layer, *args: object, **kwargs: object
-    ) -> None:
-        # Keras refuses it on JAX. Outside of strategies too: what was saved is to be loaded there.
-        synchronized = kwargs.pop("synchronized", False)
-        original(layer, *args, **kwargs)
-        layer.synchronized = synchronized
-
     _around(nn, "moments", _reduction.moments)
-    _around(BatchNormalization, "__init__", batch_normalization)
+    _around(BatchNormalization, "__init__", _make_batch_normalization)
     _around(loss, "reduce_weighted_values", _reduction.reduced_loss)
-    _around(
-        loss,
-        "scale_loss_for_distribution",
-        lambda original, value: _reduction.scaled_loss(original(value)),
-    )
-    _around(
-        loss,
-        "unscale_loss_for_distribution",
-        lambda original, value: _reduction.unscaled_loss(original(value)),
-    )
+    for name, then in (
+        ("scale_loss_for_distribution", _reduction.scaled_loss),
+        ("unscale_loss_for_distribution", _reduction.unscaled_loss),
+    ):
+        _around(loss, name, lambda original, value, then=then: then(original(value)))
     _around(BatchNormalization, "_moments", _reduction.masked_moments)
     _around(BatchNormalization, "call", _reduction.normalized)
     _around(Mean, "update_state", _reduction.update_mean)
     _changes.append((Layer, "_losses_override", _reduction.LossesOfLayers()))
     _changes.append((Layer, "_loss_ids", _reduction.IdsOfLosses()))
-
-    def apply_gradients(
-        original: Original,
-        optimizer: BaseOptimizer,
-        grads_and_vars: Iterable[tuple[jax.Array, JaxVariable]],
-    ) -> Any:
-        pairs = list(grads_and_vars)
-        if not pairs and has_strategy():
-            raise ValueError(
-                f"The optimizer {optimizer.name!r} was given no gradients. If they are those of "
-                "model.trainable_variables, the model had none when you asked for them: call it "
-                "once on a batch before, in the scope, or give it an Input layer."
-            )
-        return original(optimizer, pairs)
-
-    def add_variable(
-        original: Original,
-        optimizer: BaseOptimizer,
-        shape: Sequence[int],
-        initializer: object = "zeros",
-        dtype: DTypeLike | None = None,
-        aggregation: str | None = "none",
-        **kwargs: object,
-    ) -> Any:
-        # Replicas make the same update: what they keep for it is the same on all.
-        if has_strategy() and aggregation in (None, "none"):
-            aggregation = "only_first_replica"
-        with _on_servers.on_all_servers():  # or with that which it belongs to
-            return original(optimizer, shape, initializer, dtype, aggregation, **kwargs)
-
-    def init(original: Original, optimizer: BaseOptimizer, *args: object, **kwargs: object) -> None:
-        with _on_servers.on_all_servers():
-            original(optimizer, *args, **kwargs)
-
-    _around(BaseOptimizer, "__init__", init)
-    _around(BaseOptimizer, "add_variable", add_variable)
+    _around(BaseOptimizer, "__init__", _make_optimizer)
+    _around(BaseOptimizer, "add_variable", _add_variable)
     _around(BaseOptimizer, "add_variable_from_reference", _on_servers.with_its_variable)
-    _around(BaseOptimizer, "apply_gradients", apply_gradients)
+    _around(BaseOptimizer, "apply_gradients", _apply_gradients)
     for kind in (BaseOptimizer, LossScaleOptimizer):
         _around(kind, "apply", _reduction.apply)
         _around(kind, "stateless_apply", _reduction.stateless_apply)
+
+
+def _make_batch_normalization(
+    original: Original, layer: Layer, *args: object, **kwargs: object
+) -> None:
+    # Keras refuses it on JAX. Outside of strategies too: what was saved is to be loaded there.
+    synchronized = kwargs.pop("synchronized", False)
+    original(layer, *args, **kwargs)
+    layer.synchronized = synchronized
+
+
+def _make_optimizer(
+    original: Original, optimizer: BaseOptimizer, *args: object, **kwargs: object
+) -> None:
+    with _on_servers.on_all_servers():
+        original(optimizer, *args, **kwargs)
+
+
+def _add_variable(
+    original: Original,
+    optimizer: BaseOptimizer,
+    shape: Sequence[int],
+    initializer: object = "zeros",
+    dtype: DTypeLike | None = None,
+    aggregation: str | None = "none",
+    **kwargs: object,
+) -> Any:
+    # Replicas make the same update: what they keep for it is the same on all.
+    if has_strategy() and aggregation in (None, "none"):
+        aggregation = "only_first_replica"
+    with _on_servers.on_all_servers():  # or with that which it belongs to
+        return original(optimizer, shape, initializer, dtype, aggregation, **kwargs)
+
+
+def _apply_gradients(
+    original: Original,
+    optimizer: BaseOptimizer,
+    grads_and_vars: Iterable[tuple[jax.Array, JaxVariable]],
+) -> Any:
+    pairs = list(grads_and_vars)
+    if not pairs and has_strategy():
+        raise ValueError(
+            f"The optimizer {optimizer.name!r} was given no gradients. If they are those of "
+            "model.trainable_variables, the model had none when you asked for them: call it "
+            "once on a batch before, in the scope, or give it an Input layer."
+        )
+    return original(optimizer, pairs)
 
 
 def _hook_callbacks() -> None:

@@ -139,7 +139,6 @@ def apply(
         if elsewhere(optimizer, grads, trainable_variables):
             return
     variables = trainable_variables
-    context = get_replica_context()
     kept = variables if variables is not None else optimizer._trainable_variables or ()
     own = next((variable for variable in kept if isinstance(variable, Replicated)), None)
     if own is not None and not has_strategy() and not backend.in_stateless_scope():
@@ -150,9 +149,20 @@ def apply(
         with contextlib.nullcontext() if strategy is None else strategy.scope():
             original(optimizer, grads, variables)  # one update, for all replicas
         return
+    context = get_replica_context()
     if context is None or not has_strategy() or backend.in_stateless_scope():
         original(optimizer, grads, variables)
         return
+    given = _given_in_replica(optimizer, variables)
+    if not optimizer.built:
+        context.merge_call(_build_once, args=(optimizer, given))
+    _apply_in_replica(optimizer, {id(v): g for v, g in zip(given, grads, strict=True)}, given)
+
+
+def _given_in_replica(
+    optimizer: BaseOptimizer, variables: Sequence[JaxVariable] | None
+) -> Sequence[JaxVariable]:
+    """Returns the variables to update: all that the optimizer has, if none are given."""
     outside = [v.path for v in optimizer.variables if not isinstance(v, Replicated)]
     if outside:
         raise ValueError(
@@ -169,10 +179,16 @@ def apply(
             f"got {strange[0]!r}. Make the model inside `with strategy.scope():`; for rx.Variables "
             "there is rx.Optimizer."
         )
-    if not optimizer.built:
-        context.merge_call(_build_once, args=(optimizer, given))
+    return given
+
+
+def _apply_in_replica(
+    optimizer: BaseOptimizer,
+    by_variable: dict[int, jax.Array | None],
+    given: Sequence[JaxVariable],
+) -> None:
+    """Makes the same update on every replica, with gradients by the ids of the variables."""
     known = optimizer._trainable_variables
-    by_variable = {id(v): g for v, g in zip(given, grads, strict=True)}
     unknown = by_variable.keys() - {id(v) for v in known}
     if unknown:
         raise ValueError(

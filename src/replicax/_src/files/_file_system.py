@@ -1,6 +1,6 @@
 """Where files are: on this machine, or behind an address such as `gs://bucket`, through fsspec.
 
-Errors are those of `rx.errors`, on every kind of storage.
+Errors are those of `rx.errors`, in every file system.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FileStatistics(NamedTuple):
     is_directory: bool
 
 
-class Storage(Protocol):
+class FileSystem(Protocol):
     """Files and folders of one kind; a path is what comes after `file://`, or the whole address."""
 
     @property
@@ -60,7 +60,7 @@ class Storage(Protocol):
     def stat(self, path: str) -> FileStatistics: ...
 
 
-def storage_of(path: Path) -> tuple[Storage, str]:
+def file_system_of(path: Path) -> tuple[FileSystem, str]:
     """Returns who has a path, and the path there."""
     text = os.fsdecode(path)
     found = _ADDRESS.match(text)
@@ -92,6 +92,14 @@ def clear_errors(path: str) -> Iterator[None]:
         if error.errno == errno.ENOTEMPTY:
             raise FailedPreconditionError(f"The folder {path!r} is not empty.") from error
         raise
+
+
+@contextlib.contextmanager
+def at(path: Path) -> Iterator[tuple[FileSystem, str]]:
+    """Gives who has a path, and the path there; errors in the block are those of `rx.errors`."""
+    system, place = file_system_of(path)
+    with clear_errors(place):
+        yield system, place
 
 
 @final
