@@ -1,5 +1,6 @@
 """Equinox: a module whose arrays are `rx.variables`."""
 
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -63,3 +64,18 @@ def test_layers_of_lax_operations_and_partitions(executor: Executor):
     np.testing.assert_allclose(parts_of(strategy, found)[1], layer(jnp.ones((2, 6))), atol=1e-6)
     dynamic, static = eqx.partition(rx.arrays(model), eqx.is_array)
     assert eqx.tree_equal(eqx.combine(dynamic, static), layer)
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({"model": made()}, "`model` of a checkpoint is a MLP"),
+        ({"all": {"models": [made()]}}, "`all/models/0` of a checkpoint is a MLP"),
+        ({"state": optax.adam(0.1).init({"w": jnp.ones(2)})}, "`state` of a checkpoint is a tuple"),
+    ],
+)
+def test_a_checkpoint_of_arrays_that_it_cannot_change_is_refused(
+    given: dict[str, Any], path: str, tmp_path: Path
+):
+    with pytest.raises(ValueError, match=f"{path}, .*not variables.*rx.variables"):
+        rx.train.Checkpoint(**given).save(str(tmp_path / "at"))

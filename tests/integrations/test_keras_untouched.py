@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.scripts import run_python
 
 PROGRAM = """
@@ -64,6 +66,41 @@ print([str(warning.message) for warning in seen if "replicax" not in str(warning
 with rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
     print(type(keras.Variable(1.0)).__mro__[1].__name__)
 """
+
+
+ALONE = """
+import keras
+import numpy as np
+import replicax as rx
+
+
+def made():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+model = made()
+{first}
+x = np.ones((8, 3), np.float32)
+model.fit(x, x.sum(1), verbose=0)
+path = rx.train.Checkpoint(model=model, optimizer=model.optimizer).save("ckpt")
+again = made()
+rx.train.Checkpoint(model=again, optimizer=again.optimizer).restore(path)
+print(all((a == b).all() for a, b in zip(model.get_weights(), again.get_weights())))
+"""
+GRADIENTS = """
+loss = lambda: keras.ops.mean(model(np.ones((8, 3), np.float32)) ** 2)
+before, gradients = rx.value_and_grad(loss, model.trainable_variables)
+model.optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+assert loss() < before
+"""
+
+
+@pytest.mark.parametrize("first", ["", GRADIENTS], ids=["checkpoint", "gradients"])
+def test_a_plain_model_is_the_first_that_replicax_sees_of_keras(first: str, tmp_path: Path):
+    program = ALONE.format(first=first)
+    assert run_python(["-c", program], tmp_path, warm=True, keras=True) == "True\n"
 
 
 def test_keras_that_is_imported_inside_of_a_scope_gets_a_warning(tmp_path: Path):

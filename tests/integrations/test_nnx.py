@@ -288,6 +288,12 @@ def test_metrics_add_up_over_replicas(executor: Executor):
         nnx.metrics.Welford()
 
 
+def test_a_checkpoint_of_a_module_from_outside_is_refused(tmp_path: Path):
+    checkpoint = rx.train.Checkpoint(model=nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
+    with pytest.raises(ValueError, match=r"Param of Flax NNX, of shape \(2, 3\).*strategy.scope"):
+        checkpoint.save(str(tmp_path / "at"))
+
+
 def test_checkpoint_and_back(tmp_path: Path):
     strategy = mirrored()
 

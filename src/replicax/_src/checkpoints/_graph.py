@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from replicax._src._arrays import is_number
+from replicax._src.context import has_strategy, let_libraries_join
 from replicax._src.training import Metric, Optimizer, slots_of
 from replicax._src.variable import Variable, root_of
 
@@ -100,9 +101,12 @@ OURS = Spelling()
 
 def walk(root: object, spelling: Spelling = OURS) -> list[GraphNode]:
     """Returns the nodes reachable from `root`, which is the first; nearer ones come first."""
+    if not has_strategy():
+        let_libraries_join()  # a Keras model may be the first that we see of Keras
     nodes = [GraphNode(Kind.OBJECT, root, "")]
     known: dict[int, int] = {id(root): 0}
     alive: list[Any] = []  # what was made on the way keeps its identity until we are done
+    given: list[GraphNode] = []  # objects in the checkpoint itself
     # `plain`: only dictionaries and lists lie between the checkpoint and here.
     queue = deque([(0, isinstance(root, dict | list) or _is_checkpoint(root))])
     while queue:
@@ -125,9 +129,12 @@ def walk(root: object, spelling: Spelling = OURS) -> list[GraphNode]:
                 if kind == Kind.OBJECT:
                     inner = plain and isinstance(child, dict | list) or _is_checkpoint(child)
                     queue.append((known[identity], inner))
+                    given += [nodes[-1]] if plain else []
             parent.children[name] = known[identity]
     _add_slots(nodes, known, spelling)
-    return _without_empty_branches(nodes)
+    kept = _without_empty_branches(nodes)
+    _require_no_lost_arrays(given, kept)
+    return kept
 
 
 def variables_in(root: object) -> list[Variable]:
@@ -233,6 +240,21 @@ def _add_slots(nodes: list[GraphNode], known: dict[int, int], spelling: Spelling
             if slot == len(nodes):
                 nodes.append(GraphNode(Kind.VARIABLE, variable, path))
             node.slots.append(Slot(owned_by, position, label, slot))
+
+
+def _require_no_lost_arrays(given: list[GraphNode], kept: list[GraphNode]) -> None:
+    """Refuses trees of JAX, such as modules of Equinox, of which nothing would be saved."""
+    paths = {node.path for node in kept}
+    for node in given:
+        if node.path in paths or isinstance(node.value, dict | list):
+            continue
+        if any(isinstance(leaf, jax.Array) for leaf in jax.tree_util.tree_leaves(node.value)):
+            raise ValueError(
+                f"`{node.path}` of a checkpoint is a {type(node.value).__name__}, whose arrays "
+                "cannot be saved, because they are not variables. Make them variables, with "
+                "`rx.variables(tree)` in the strategy's scope, or keep them in dictionaries and "
+                "lists, which the checkpoint can change."
+            )
 
 
 def _without_empty_branches(nodes: list[GraphNode]) -> list[GraphNode]:

@@ -32,7 +32,7 @@ def callback_on_first_worker(make: Callable[[], _T]) -> _T:
       What `make` returns, or a `keras.callbacks.Callback` that does nothing.
 
     Raises:
-      ImportError: The first worker has not got the package; the text says what to install.
+      ImportError: The package is not installed on the first worker; the text says what to install.
     """
     if not callable(make):
         raise TypeError(
@@ -47,8 +47,8 @@ def callback_on_first_worker(make: Callable[[], _T]) -> _T:
     except ModuleNotFoundError as error:
         package = (error.name or "the package").partition(".")[0]
         raise ModuleNotFoundError(
-            f"The first worker has not got {package}, which the callback needs. Run there: pip "
-            f"install {package}",
+            f"{package}, which the callback needs, is not installed on the first worker. Run "
+            f"there: pip install {package}",
             name=error.name,
         ) from error
 

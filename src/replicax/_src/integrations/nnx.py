@@ -206,7 +206,13 @@ def _is_passed_whole(value: pytreelib.Pytree) -> bool:
 
 def _checkpoint_children(self: nnx.Variable) -> dict[str, Any]:
     held = _SLOT.__get__(self, type(self))
-    return {"value": held.variable} if type(held) is _Bound else {}
+    if type(held) is not _Bound:
+        raise ValueError(
+            f"A checkpoint holds a {type(self).__name__} of Flax NNX, of shape {self.shape}, that "
+            "was made outside of a strategy's scope, and so cannot be saved. Make the module in "
+            '`with strategy.scope():`; rx.distribute.OneDeviceStrategy("CPU:0") will do.'
+        )
+    return {"value": held.variable}
 
 
 # ---------------------------------------------------------------------- what is made in a scope
