@@ -9,6 +9,8 @@ import optax
 import pytest
 
 import replicax as rx
+from replicax._src.devices import IN_ONE_PROCESS, REPLICA_AXIS
+from replicax._src.functions._joint_reductions import join_reductions
 from tests.replicas import by_replica, mirrored
 
 LARGE = 1 << 16  # floats: too many to be packed
@@ -165,3 +167,15 @@ def test_values_that_are_put_together_may_be_a_result():
     x = by_replica(strategy, lambda index: jnp.arange(2.0) + index)
     both, *_ = step(x)
     np.testing.assert_array_equal(both.values[1], [1, 2, 2, 3])
+
+
+def test_groups_that_are_alike_have_variables_of_their_own():
+    values = [jnp.float32(number) for number in range(16)]
+    program = jax.make_jaxpr(
+        lambda values: [jax.lax.psum(value, REPLICA_AXIS) for value in values],
+        axis_env=[(REPLICA_AXIS, 2)],
+    )(values)
+    joined = join_reductions(program, IN_ONE_PROCESS).jaxpr
+    assert [each.primitive.name for each in joined.eqns].count("psum") == 2
+    made = [variable for each in joined.eqns for variable in each.outvars]
+    assert len(made) == len(set(made))

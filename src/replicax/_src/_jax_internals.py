@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
@@ -22,12 +23,11 @@ from jax._src import distributed as _distributed
 from jax._src import xla_bridge as _xla_bridge
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import partial_eval as _partial_eval
-from jax._src.interpreters import pxla as _pxla
 from jax._src.lax import lax as _lax
 from jax.experimental import topologies as _topologies
 from jax.extend import linear_util as _linear_util
 from jax.extend import source_info_util as _source_info_util
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jax.sharding import AbstractMesh, use_abstract_mesh
 
 from replicax._src._planned_arrays import (
@@ -41,7 +41,18 @@ ARRAY_ATTRIBUTES = frozenset(dir(_array.ArrayImpl))
 ConcreteArray = _array.ArrayImpl  # the type of every array with a value, but for random keys
 ThreadSettings = Sequence[tuple[Any, Any]]
 _NO_MESH = AbstractMesh((), ())
-_batched_device_put: Any = getattr(_pxla, "batched_device_put", None)  # quick; can do without
+
+
+def _if_there(module: str, name: str) -> Any:
+    """Returns a private name of JAX that makes something quicker; None if JAX has none."""
+    try:
+        return getattr(importlib.import_module(f"jax._src.{module}"), name, None)
+    except ImportError:
+        return None
+
+
+_batched_device_put = _if_there("interpreters.pxla", "batched_device_put")
+_eval_jaxpr = _if_there("lax.eval_jaxpr", "eval_jaxpr_p")
 
 
 def uncommitted(array: jax.Array) -> jax.Array:
@@ -453,6 +464,20 @@ def evaluate(
         for variable, result in zip(operation.outvars, results, strict=True):
             known[id(variable)] = result
     return read(value)
+
+
+def as_one_operation(program: ClosedJaxpr) -> Callable[..., list[Any]]:
+    """Returns a function that computes a traced program, for a program that is traced around it.
+
+    That takes it in as it is. `jaxpr_as_fun` would carry it out operation by operation, which takes
+    as long as its first trace.
+    """
+    if _eval_jaxpr is None or any(map(has_side_effects, program.jaxpr.eqns)):
+        return jaxpr_as_fun(program)
+    jaxpr: Any = program.jaxpr
+    unnamed = jaxpr.debug_info._replace(arg_names=None, result_paths=None)  # there are more by now
+    whole = ClosedJaxpr(jaxpr.replace(debug_info=unnamed), program.consts)
+    return functools.partial(_eval_jaxpr.bind, jaxpr=whole)
 
 
 def has_side_effects(operation: Any) -> bool:

@@ -22,7 +22,9 @@ from replicax._src.devices import REPLICA_AXIS, Packing
 
 
 def join_reductions(program: ClosedJaxpr, packing: Packing) -> ClosedJaxpr:
-    """Returns a program that gives the same, bit for bit, in fewer collectives.
+    """Returns a program that gives the same in fewer collectives, bit for bit in one process.
+
+    Between three or more workers, the order of a sum may depend on its place in what is sent.
 
     Args:
       program: of each replica, with `psum` over the replicas where they meet.
@@ -137,7 +139,8 @@ def _groups(sums: Sequence[JaxprEqn], parts: _Parts, packing: Packing) -> Iterat
 def _joined(sums: Sequence[JaxprEqn], parts: _Parts) -> Iterator[JaxprEqn]:
     """Yields the operations of one reduction in place of those of several."""
     given = [part for each in sums for part in parts.of(each)]
-    packed = jax.make_jaxpr(_packed)([part.aval for part in given]).jaxpr
+    # A function of its own each time: JAX would give the same variables again.
+    packed = jax.make_jaxpr(lambda parts: _packed(parts))([part.aval for part in given]).jaxpr
     yield from _with_inputs(packed, given)
     total = packed.outvars[0]
     first = sums[0]

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr
 from jax.sharding import PartitionSpec
 
 from replicax._src import _jax_internals
@@ -152,7 +152,7 @@ class Program:
             self._specs = [_specs(self.mesh, each) for each in (written, read)]
 
     def _compiled(self, name: str) -> Callable[..., Any]:
-        program = jaxpr_as_fun(self.jaxpr)
+        program = _jax_internals.as_one_operation(self.jaxpr)
         constants = [lay_out(each, self.place) for each in self._constants]
         self._rest = [*self._captured, *constants]
         del self._constants
