@@ -92,6 +92,14 @@ def uncommitted_shards(
     ]
 
 
+def explicit_transfers() -> contextlib.AbstractContextManager[None]:
+    """Inside the block, transfers are what `jax.device_put` makes, which transfer guards let pass.
+
+    `batched_device_put`, below, is also what JAX calls where a user meant no transfer.
+    """
+    return _config.explicit_device_put_scope()
+
+
 def put_on_each(
     components: Sequence[Any],
     rows: jax.sharding.NamedSharding,

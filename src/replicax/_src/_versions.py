@@ -50,6 +50,7 @@ PRIVATE_NAMES_OF_JAX: dict[str, tuple[str, ...]] = {
         "config_ext",
         "config_states",
         "enable_checks",
+        "explicit_device_put_scope",
         "persistent_cache_min_compile_time_secs",
         "trace_context",
     ),

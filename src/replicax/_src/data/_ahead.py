@@ -1,21 +1,28 @@
 """Reading ahead: a thread makes the next items while the user works on this one.
 
+To hand an item over takes two threads some ten microseconds. Items that are made in little more are
+made by who asks for them, if nobody minds.
+
 The thread knows the queues and the function that makes items, and not who reads them: a reader that
 is no longer referenced is collected, and the thread ends.
 """
 
 from __future__ import annotations
 
+import enum
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any, final
 
-from replicax._src._jax_internals import thread_settings, with_thread_settings
+from replicax._src._jax_internals import thread_settings, trace_settings, with_thread_settings
 
 _END = object()
 _CLOSING_TIME = 5.0  # seconds for an item in the making; a user's function may take longer
+_QUICK = 5e-5  # seconds
+_MANY_QUICK = 8  # in a row
 
 
 class Failed:
@@ -28,6 +35,17 @@ class Failed:
 @final
 class _Raised(Failed):
     """What `make` raised."""
+
+
+@final
+class _After(enum.Enum):
+    """What becomes of the thread after an item."""
+
+    GOES_ON = enum.auto()
+    FAILED = enum.auto()
+    """It has ended; who asks for the next item starts it again."""
+    TOO_QUICK = enum.auto()
+    """It has ended; who asks for the next item makes it."""
 
 
 def _nothing() -> None:
@@ -45,9 +63,12 @@ class _Work:
         close: Callable[[], None],
         name: str,
         interrupt: Callable[[], None],
+        quick: float,
     ):
         self._settings = thread_settings()  # such as `with jax.enable_x64(True)`, of who started it
-        self._make = make
+        self.trace_settings = trace_settings()
+        self.make = make
+        self.quick = quick
         self._close = close
         self._interrupt = interrupt
         self._name = name
@@ -67,14 +88,19 @@ class _Work:
     def _run(self) -> None:
         try:
             with with_thread_settings(self._settings):
-                while True:
+                quick, after = 0, _After.GOES_ON
+                while after is _After.GOES_ON:
                     self.permits.get()
                     if self._stopped:
                         return
-                    item = self._make()
-                    self.items.put((item,))
+                    begin = time.perf_counter()
+                    item = self.make()
+                    quick = quick + 1 if time.perf_counter() - begin < self.quick else 0
                     if isinstance(item, Failed):
-                        return  # who asks for the next one starts the thread again
+                        after = _After.FAILED
+                    elif quick == _MANY_QUICK:
+                        after = _After.TOO_QUICK
+                    self.items.put((item, after))
                     del item
         except StopIteration:
             self.items.put(_END)
@@ -113,6 +139,7 @@ class ReadAhead:
       close: called when there are no more, or nobody wants them.
       name: of the thread.
       interrupt: called when nobody wants more items, and `make` may be waiting for something.
+      may_rest: whether the thread may end while items are made quickly, and `get` make them.
     """
 
     def __init__(
@@ -122,9 +149,11 @@ class ReadAhead:
         close: Callable[[], None] = _nothing,
         name: str = "rx.data.ahead",
         interrupt: Callable[[], None] = _nothing,
+        may_rest: bool = False,
     ):
-        self._work = _Work(make, ahead, close, name, interrupt)
-        self._failed = self._ended = False
+        self._work = _Work(make, ahead, close, name, interrupt, _QUICK if may_rest else 0)
+        self._after = _After.GOES_ON
+        self._ended = False
         # Also at the end of the program: a thread that is in JAX then would crash the interpreter.
         self._finalizer = weakref.finalize(self, self._work.stop)
 
@@ -132,19 +161,38 @@ class ReadAhead:
         """Returns the next item; raises what `make` raised."""
         if self._ended:
             raise StopIteration
-        if self._failed:
-            self._failed = False
-            self._work.start()
+        if self._after is _After.TOO_QUICK:
+            if trace_settings() == self._work.trace_settings:
+                return self._made_here()
+            self._start_again()
+        if self._after is _After.FAILED:
+            self._start_again()
         item = self._next()
         if item is _END:
             self.close()
             raise StopIteration
         self._work.permits.put(None)
         if isinstance(item, _Raised):
-            self._failed = True
+            self._after = _After.FAILED
             raise item.error
-        self._failed = isinstance(item[0], Failed)
-        return item[0]
+        value, self._after = item
+        return value
+
+    def _made_here(self) -> Any:
+        """An item that the thread need not make, as the last ones were quick."""
+        begin = time.perf_counter()
+        try:
+            item = self._work.make()
+        except StopIteration:
+            self.close()
+            raise
+        if time.perf_counter() - begin > self._work.quick:
+            self._start_again()
+        return item
+
+    def _start_again(self) -> None:
+        self._after = _After.GOES_ON
+        self._work.start()
 
     def _next(self) -> Any:
         while True:

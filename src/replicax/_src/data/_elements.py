@@ -435,14 +435,20 @@ def _leaf_text(leaf: Leaf) -> str:
     return "string[]" if isinstance(leaf, bytes) else type(leaf).__name__
 
 
+_QUICKLY_COPIED = 8192  # bytes
+
+
 def aligned(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-    """Returns an empty array at an address that a CPU device takes over without a copy."""
+    """Returns an empty array at an address that a CPU device takes over without a copy.
+
+    A small one is copied, which is quicker than to find such an address.
+    """
     dtype = np.dtype(dtype)
-    if dtype == STRING:
-        return np.empty(shape, dtype)
     size = dtype.itemsize
     for each in shape:
         size *= each
+    if size < _QUICKLY_COPIED or dtype == STRING:
+        return np.empty(shape, dtype)
     raw = np.empty(size + 64, np.uint8)
     start = -raw.__array_interface__["data"][0] % 64
     return raw[start : start + size].view(dtype).reshape(shape)

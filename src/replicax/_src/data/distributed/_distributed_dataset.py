@@ -12,14 +12,14 @@ from replicax._src._typing import PyTree, override
 from replicax._src._warnings import users_line
 from replicax._src.data import Dataset
 from replicax._src.data._batching import rows_in
-from replicax._src.data._caching import seeds_of_files
+from replicax._src.data._caching import KeepsInFiles, seeds_of_files
 from replicax._src.data._elements import leaves_with_names
 from replicax._src.data._iterator import refuse_in_trace
 from replicax._src.data._node import INFINITE, UNKNOWN, Node, drawing_nodes, walk
 from replicax._src.data._options import AutoShardPolicy
 from replicax._src.data._report import html_tree, one_line, text_tree
 from replicax._src.data._run import Iterations, Run
-from replicax._src.data._sources import Numbers
+from replicax._src.data._sources import Numbers, OneElement, TensorSlices
 from replicax._src.data.distributed._batch_sizes import (
     has_static_shapes,
     per_replica_spec,
@@ -101,7 +101,11 @@ class DistributedDataset(Distributed):
             self._on_devices = DeviceFunctions(functions, layout)
         exchange = layout.meet() if asks and layout.workers > 1 else None
         local = layout.local_replicas
-        return StepFeed(steps, position, local, compute, place, self._on_devices, exchange)
+        on_cpu = layout.devices[0].platform == "cpu"  # others copy while the host goes on
+        in_memory = on_cpu and all(map(_is_in_memory, self._nodes))
+        return StepFeed(
+            steps, position, local, compute, place, self._on_devices, exchange, in_memory
+        )
 
     @property
     def _on_host(self) -> Node:
@@ -315,6 +319,16 @@ class FromFunctionDataset(DistributedDataset):
         readers = [node.open(run) for node in self._inner]
         steps = Successive(readers, self._layout.local_replicas, has_static_shapes(self._inner[0]))
         return self._new_feed(steps, position, False, self._functions, self._asks)
+
+
+def _is_in_memory(node: Node) -> bool:
+    """Whether elements are arrays that are there, and nothing of the user's runs."""
+    return all(
+        isinstance(each, TensorSlices | OneElement | Numbers)
+        if not each.inputs
+        else not (each.runs_user_code or each.pulls_user_code or isinstance(each, KeepsInFiles))
+        for each in walk(node)
+    )
 
 
 def _made(dataset_fn: Callable[[InputContext], Any], context: InputContext) -> Node:

@@ -77,7 +77,14 @@ class DistributedIterator(PositionedIterator, Distributed):
         if self._ahead == 0:
             return feed
         # One is being made while the others wait.
-        return ReadAhead(feed.get, self._ahead + 1, feed.close, "rx.input.ahead", feed.interrupt)
+        return ReadAhead(
+            feed.get,
+            self._ahead + 1,
+            feed.close,
+            "rx.input.ahead",
+            feed.interrupt,
+            may_rest=feed.is_ours_alone,
+        )
 
     def __repr__(self) -> str:
         return f"<DistributedIterator at step {self._position}>"
@@ -96,6 +103,7 @@ class StepFeed:
         place: Callable[[Shares], Any],
         apply: Callable[[Any], Any] | None,
         exchange: Exchange | None,
+        in_memory: bool,
     ):
         """
         Args:
@@ -107,6 +115,7 @@ class StepFeed:
           apply: the functions that run there, if there are any.
           exchange: with the other workers at each step, if workers may have different numbers of
             them, or rows in them.
+          in_memory: whether everything is there, and nothing of the user's runs or is read.
         """
         self._steps = steps
         self._position = position
@@ -115,6 +124,12 @@ class StepFeed:
         self._place = place
         self._apply = apply
         self._exchange = exchange
+        self._in_memory = in_memory
+
+    @property
+    def is_ours_alone(self) -> bool:
+        """Whether nobody is waited for, and nothing of the user's runs: a thread is not needed."""
+        return self._in_memory and self._exchange is None and self._apply is None
 
     def get(self) -> Any:
         if self._position:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 import jax
 import numpy as np
 
-from replicax._src._jax_internals import put_on_one
+from replicax._src._jax_internals import explicit_transfers, put_on_one
 from replicax._src._warnings import Line, warn
 from replicax._src.data._blocks import copied
 from replicax._src.data._elements import (
@@ -47,6 +47,10 @@ class Placement:
 
     def place(self, shares: Shares) -> Any:
         """Returns a structure like an element, of arrays or per-replica values."""
+        with explicit_transfers():
+            return self._all_placed(shares)
+
+    def _all_placed(self, shares: Shares) -> Any:
         structure, columns = shares
         placed: list[Any] = []
         for index, column in enumerate(columns):
