@@ -30,7 +30,7 @@ except PackageNotFoundError:
 FOLDER = "REPLICAX_TEST_PROGRAMS"
 """The variable with the folder of compiled programs, which stay for the next run."""
 
-_FOLDER_OF_WORKERS = "REPLICAX_TEST_PROGRAMS_OF_WORKERS"
+_FOLDER_OF_RUN = "REPLICAX_TEST_FOLDER_OF_RUN"
 # Below pytest's cache, which `make clean` removes.
 _KEPT = Path(__file__).resolve().parent.parent / ".pytest_cache" / "programs"
 _MOST = 50_000  # programs that are kept, of about 5 kB each; a run of all tests compiles a quarter
@@ -45,10 +45,11 @@ def set_here() -> None:
     given = os.environ.get("XLA_FLAGS", "")
     if XLA_FLAGS not in given:
         os.environ["XLA_FLAGS"] = f"{XLA_FLAGS} {given}".strip()
+    if _FOLDER_OF_RUN not in os.environ:  # the processes of pytest-xdist inherit it
+        os.environ[_FOLDER_OF_RUN] = _make_folder()
     if not _AS_USERS_DO:
-        if FOLDER not in os.environ:  # the processes of pytest-xdist inherit it
-            os.environ[_FOLDER_OF_WORKERS] = _make_folder()
-            os.environ[FOLDER] = str(_KEPT) if _limit(_KEPT) else os.environ[_FOLDER_OF_WORKERS]
+        if FOLDER not in os.environ:
+            os.environ[FOLDER] = str(_KEPT) if _limit(_KEPT) else os.environ[_FOLDER_OF_RUN]
         share_programs(os.environ[FOLDER])
         share_contexts()
 
@@ -120,15 +121,20 @@ class _Contexts(threading.local):
         return self._context
 
 
+def folder_of_this_run() -> Path:
+    """Returns a folder that all processes of this run of tests share, and that is gone after it."""
+    return Path(os.environ[_FOLDER_OF_RUN])
+
+
 def programs_of_this_run() -> dict[str, str]:
     """Returns variables for workers, which read and write whole entries once they have joined.
 
     One that is killed before may leave half an entry: theirs do not stay for the next run.
     """
-    if not (folder := os.environ.get(_FOLDER_OF_WORKERS)):
+    if _AS_USERS_DO or _FOLDER_OF_RUN not in os.environ:  # a program of ours outside of pytest
         return {}
     return {
-        "JAX_COMPILATION_CACHE_DIR": folder,
+        "JAX_COMPILATION_CACHE_DIR": str(folder_of_this_run()),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }

@@ -76,3 +76,28 @@ def test_eager_apply_gradients_takes_twelve_calls():
     assert len(calls) == 12
     update = walk("OptimizerState._update_eagerly", "Optimizer._apply")
     assert update[1:] == listed("and from `Optimizer._apply`")
+
+
+def test_compiled_call_takes_these_calls():
+    strategy = rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        v = rx.Variable(1.0, aggregation="SUM")
+
+    @rx.function
+    def step() -> None:
+        strategy.run(lambda: v.assign_add(1.0))
+
+    step()
+    expected = listed("A call of a compiled function")
+    made: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_qualname in expected:
+            made.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        step()
+    finally:
+        sys.setprofile(None)
+    assert made == expected

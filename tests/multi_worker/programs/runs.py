@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import atexit
+import fcntl
 import functools
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.multi_worker.programs.audit import Audit, Step
 from tests.multi_worker.programs.faults import Fault, write_plan
 from tests.processes import Job, command, workers
+from tests.quick_compiles import folder_of_this_run, programs_of_this_run
 
 PROGRAMS = Path(__file__).parent
 ROWS, EPOCHS = 120, 2
 TIMEOUT = 280.0
 """Seconds for a run: generous, for machines that do other things as well."""
-
-
-@functools.cache
-def _programs() -> str:
-    """One cache of compiled programs for all runs of this process: they all compile the same."""
-    folder = tempfile.mkdtemp(prefix="replicax-test-programs-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def _environment() -> dict[str, str]:
-    return {
-        "JAX_COMPILATION_CACHE_DIR": _programs(),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
 
 
 def launched(
@@ -54,7 +38,7 @@ def launched(
     write_plan(folder, list(faults))
     script = str(PROGRAMS / program)
     line = [sys.executable, "-m", "replicax", "launch", *options, script, str(folder), *arguments]
-    environment = _environment() if shared_programs else {}
+    environment = programs_of_this_run() if shared_programs else {}
     return command([*before, *line], environment=environment, timeout=timeout)
 
 
@@ -72,18 +56,27 @@ def scheduled(
         PROGRAMS / "train.py",
         count,
         arguments=[str(folder), *arguments],
-        environment={**_environment(), **(environment or {})},
+        environment=environment,
         timeout=TIMEOUT,
     )
 
 
 @functools.cache
 def quiet_run(count: int, *arguments: str) -> list[Step]:
-    """The steps of a run of so many workers in which nothing happens."""
-    with tempfile.TemporaryDirectory() as made:
-        with scheduled(Path(made), count, arguments=arguments) as job:
-            job.expect_exit(status=0)
-        return Audit(Path(made)).check(ROWS, EPOCHS)
+    """Returns the steps of a run of so many workers in which nothing happens.
+
+    It is made once in a run of tests, whose other processes wait for it.
+    """
+    folder = folder_of_this_run() / "-".join(["quiet", str(count), *arguments])
+    ended = folder / "ended"
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ended.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # one that has failed
+            with scheduled(folder, count, arguments=arguments) as job:
+                job.expect_exit(status=0)
+            ended.touch()
+    return Audit(folder).check(ROWS, EPOCHS)
 
 
 def finish(job: Job, status: int = 0) -> None:

@@ -13,7 +13,6 @@ from replicax._src.functions._keys import ByIdentity as ByIdentity
 from replicax._src.functions._losses import LossCache as LossCache
 from replicax._src.functions._observing import Discarding as Discarding
 from replicax._src.functions._observing import Examined as Examined
-from replicax._src.functions._observing import Observer as Observer
 from replicax._src.functions._observing import Proceed as Proceed
 from replicax._src.functions._observing import Substitute as Substitute
 from replicax._src.functions._retry import NotOneProgram as NotOneProgram

@@ -1,6 +1,5 @@
 """What a training step is made of: gradients, optimizers, losses and metrics."""
 
-from replicax._src.training._access import InitialSlots as InitialSlots
 from replicax._src.training._access import reset_slots as reset_slots
 from replicax._src.training._access import slots_of as slots_of
 from replicax._src.training._access import split_pairs as split_pairs

@@ -197,12 +197,6 @@ def _in_replicax(name: str) -> _Ours | None:
     return _Ours(new, 0)
 
 
-def is_namespace(name: str) -> bool:
-    """Returns whether replicax or Keras has a module of TensorFlow as well: `tf.distribute`."""
-    ours = _in_replicax(name)
-    return ours is not None and is_module(ours.name)
-
-
 def other_names(name: str) -> list[str]:
     """Returns a name, and those that mean the same: `tf.compat.v1.Session`, `tf.Session`."""
     if _CLASSES_OF_KERAS.match(name):
