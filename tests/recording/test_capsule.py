@@ -209,7 +209,9 @@ def test_values_of_other_types_are_refused_or_harmless(with_traps: Path, tmp_pat
             for step in capsule.steps:
                 capsule.recorded_results(step)
             compared(1, np.float32(1), FIGURES, [capsule._recorded.steps[0][1]])
-            replay = Replay(capsule._recorded, program.checkpoint, lambda *_: (None, {}))
+            replay = Replay(
+                capsule._recorded, program.checkpoint, lambda *_: (None, {}), lambda *_: []
+            )
             replay.inputs_of(1)
         except rx.errors.DataLossError:
             refused += 1

@@ -49,7 +49,7 @@ def test_what_is_written_is_for_its_owner_alone(tmp_path: Path):
         recorder.save()
     for path in (tmp_path / "recording").rglob("*"):
         mode = stat.S_IMODE(path.lstat().st_mode)
-        if "checkpoint" in path.parts or "start" in path.parts:
+        if "checkpoint" in path.parts or "start-0" in path.parts:
             continue  # in a folder that nobody else can enter
         assert mode == (0o700 if path.is_dir() else 0o600), path
     capsule = tmp_path / "recording" / "capsules" / "step-6"
@@ -344,6 +344,6 @@ def test_lines_are_json_with_little_in_them(tmp_path: Path):
         program.train(epochs=1, save_every=100)
     (segment,) = (tmp_path / "recording" / "worker-0").glob("segment-*.jsonl")
     lines = [json.loads(line) for line in segment.read_text().splitlines()]
-    assert lines[0]["after"] == 0 and lines[0]["checkpoint"].endswith("start")
+    assert lines[0]["after"] == 0 and lines[0]["checkpoint"].endswith("start-0")
     steps = [line for line in lines if "inputs" in line]
     assert [line["inputs"][0] for line in steps] == [["element", 0, n, 0] for n in range(1, 7)]

@@ -1,5 +1,7 @@
 """Checkpoints: what a program has to remember, on the disk and back."""
 
+from replicax._src.checkpoints._access import between_saves as between_saves
+from replicax._src.checkpoints._access import is_as_on_disk as is_as_on_disk
 from replicax._src.checkpoints._access import keeping_leftovers as keeping_leftovers
 from replicax._src.checkpoints._access import last_on_disk as last_on_disk
 from replicax._src.checkpoints._access import link_whole as link_whole

@@ -8,17 +8,37 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from unittest import mock
 
 from replicax._src.checkpoints import _folder, _manager
 from replicax._src.checkpoints._checkpoint import Checkpoint
 from replicax._src.checkpoints._names import MANIFEST
+from replicax._src.variable import own_storage
 
 
 def last_on_disk(checkpoint: Checkpoint) -> tuple[int, str | None]:
     """Returns how often its values were saved or restored, and the path of the last time."""
     return checkpoint._last_on_disk
+
+
+def is_as_on_disk(checkpoint: Checkpoint) -> bool:
+    """Whether no variable was changed since then, and what is there is a checkpoint of ours."""
+    _, path = checkpoint._last_on_disk
+    if path is None:
+        return False
+    checkpoint.sync()
+    variables = [(variable(), storage()) for variable, storage in checkpoint._storages_on_disk]
+    is_same = all(each is not None and own_storage(each) is known for each, known in variables)
+    return is_same and os.path.isfile(os.path.join(path, MANIFEST))
+
+
+def between_saves(checkpoint: Checkpoint) -> contextlib.AbstractContextManager[object]:
+    """Inside the block, no other thread takes the values of a checkpoint to save them."""
+    if isinstance(checkpoint._turns, contextlib.nullcontext):
+        object.__setattr__(checkpoint, "_turns", threading.RLock())
+    return checkpoint._turns
 
 
 def link_whole(path: str, target: str) -> None:

@@ -22,8 +22,9 @@ class Background:
 
     def start(self, task: Callable[[], object], name: str) -> None:
         """Starts a task; the one before must have been waited for."""
-        self._thread = threading.Thread(target=self._run, args=(task,), name=name, daemon=False)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(task,), name=name, daemon=False)
+        thread.start()
+        self._thread = thread  # now others may wait for it
 
     def _run(self, task: Callable[[], object]) -> None:
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from replicax._src._errors import CheckpointError
@@ -24,7 +26,7 @@ from replicax._src.checkpoints._saving import Save
 from replicax._src.checkpoints._status import CheckpointLoadStatus, InitializationOnlyStatus
 from replicax._src.checkpoints._together import Restoring, restore_needs_all
 from replicax._src.context import require_between_steps, require_threads
-from replicax._src.variable import Variable, catch_up
+from replicax._src.variable import Variable, catch_up, own_storage
 
 
 class Checkpoint:
@@ -63,6 +65,8 @@ class Checkpoint:
         object.__setattr__(self, "_counter", None)
         object.__setattr__(self, "_unfinished", None)
         object.__setattr__(self, "_last_on_disk", (0, None))
+        object.__setattr__(self, "_storages_on_disk", [])
+        object.__setattr__(self, "_turns", contextlib.nullcontext())
         if root is not None and kind_of(root, True) != Kind.OBJECT:
             raise ValueError(
                 f"`root` must be an object with attributes, a dictionary or a list; got {root!r}. "
@@ -173,15 +177,19 @@ class Checkpoint:
         self._require_outside("saved")
         require_below(path)
         self.sync()
-        nodes = walk(self)
-        self._require_restored(nodes)
-        save = Save(nodes, path, metrics)
-        self._note_on_disk(save.path)
+        with self._turns:  # values of one moment, of which who records knows the step
+            nodes = walk(self)
+            self._require_restored(nodes)
+            save = Save(nodes, path, metrics)
+            self._note_on_disk(save.path, nodes)
         return save
 
-    def _note_on_disk(self, path: str) -> None:
+    def _note_on_disk(self, path: str, nodes: list[GraphNode]) -> None:
         """Notes that its values are now those at `path`."""
         object.__setattr__(self, "_last_on_disk", (self._last_on_disk[0] + 1, path))
+        variables = [node.value for node in nodes if node.kind == Kind.VARIABLE]
+        found = [(weakref.ref(each), weakref.ref(own_storage(each))) for each in variables]
+        object.__setattr__(self, "_storages_on_disk", found)
 
     def _require_restored(self, nodes: list[GraphNode]) -> None:
         for node in nodes:
@@ -296,7 +304,7 @@ class Checkpoint:
         if self._status is not None:
             self._status._late_values.close()
         object.__setattr__(self, "_status", status)
-        self._note_on_disk(path)
+        self._note_on_disk(path, walk(self))
         return status
 
     def _require_outside(self, what: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import threading
 import weakref
@@ -37,14 +38,14 @@ class Feed(Protocol):
     def close(self) -> None: ...
 
 
-_live: weakref.WeakSet[PositionedIterator] = weakref.WeakSet()
+_live: weakref.WeakKeyDictionary[PositionedIterator, None] = weakref.WeakKeyDictionary()
 
 delivery_watchers: list[Callable[[PositionedIterator, Any], None]] = []
 """They are told of each element that an iterator hands to the user: who records a program."""
 
 
 def live_iterators() -> list[PositionedIterator]:
-    """Returns the iterators of the program."""
+    """Returns the iterators of the program, in the order in which they were made."""
     return list(_live)
 
 
@@ -68,7 +69,7 @@ class PositionedIterator:
         self.started_at = 0  # where `set_state` put it
         self._feed: Feed | None = None
         self._lock = threading.RLock()  # threads may share an iterator
-        _live.add(self)
+        _live[self] = None
 
     def _start(self) -> Feed:
         """Starts a walk at `self._position`."""
@@ -78,6 +79,12 @@ class PositionedIterator:
     def run(self) -> Run:
         """The walk that it is on; another one after `set_state`."""
         return self._run
+
+    @functools.cached_property
+    def gives_same_again(self) -> bool:
+        """Whether its elements are those of files and arrays, and not of a Python iterator."""
+        nodes = (each for node in self._nodes for each in walk(node))
+        return not any(each.pulls_user_code and not each.inputs for each in nodes)
 
     def tied_to(self) -> dict[str, Any]:
         """Returns what else must be the same where a state is continued, by name."""

@@ -37,10 +37,16 @@ def last_of_steps(
     return function._many(inputs, count, last_only=True, body=body)
 
 
-def observe(function: Function[..., Any], observer: Observer | None) -> Observer | None:
-    """Lets `observer` see each call of a function; returns who saw them before."""
+def observe(
+    function: Function[..., Any], observer: Observer | None, keeps_programs: bool = False
+) -> Observer | None:
+    """Lets `observer` see each call of a function; returns who saw them before.
+
+    Programs of the observer before are forgotten, unless it is to come back.
+    """
     before, function._observer = function._observer, observer
-    function._programs.clear()  # they may be of another body
+    if not keeps_programs:
+        function._programs.clear()
     return before
 
 

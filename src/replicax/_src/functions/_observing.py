@@ -36,6 +36,11 @@ class Examined:
 class Proceed(Protocol):
     """A call that an observer is to carry out."""
 
+    @property
+    def by_run(self) -> bool:
+        """Whether it is `strategy.run` of the function."""
+        ...
+
     def __call__(
         self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -80,8 +85,14 @@ class Observer(Protocol):
 class Substitute:
     """A function that an observer has compiled in the place of the user's."""
 
-    def __init__(self, body: Callable[..., Any]):
+    def __init__(self, body: Callable[..., Any], owner: object):
+        """
+        Args:
+          body: the function, which refers to `owner`.
+          owner: programs of substitutes of the same owner are the same.
+        """
         self._body = body
+        self.key = id(owner)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         return self._body(*args, **kwargs)
@@ -99,13 +110,19 @@ class Discarding(Substitute):
     all replicas. Where it is true, the program leaves all variables as they were.
     """
 
-    def __init__(self, body: Callable[..., Any], variables: Callable[[], Sequence[Variable]]):
+    def __init__(
+        self,
+        body: Callable[..., Any],
+        owner: object,
+        variables: Callable[[], Sequence[Variable]],
+    ):
         """
         Args:
-          body: the function.
+          body: the function, which refers to `owner`.
+          owner: programs of substitutes of the same owner are the same.
           variables: those that it may change, for calls that run as Python.
         """
-        super().__init__(body)
+        super().__init__(body, owner)
         self._variables = variables
 
     @override

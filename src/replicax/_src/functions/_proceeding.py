@@ -25,6 +25,11 @@ class Call:
         self._strategy = strategy
         self._frame = frame
 
+    @property
+    def by_run(self) -> bool:
+        """Whether it is `strategy.run` of the function."""
+        return self._strategy is not None
+
     def __call__(
         self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:

@@ -81,7 +81,7 @@ class Programs:
             frame.replica_context is None,
             None if strategy is None else serial_of(strategy),
             eager_replica(frame),
-            isinstance(body, Substitute),
+            body.key if isinstance(body, Substitute) else None,
             _jax_internals.trace_settings(),
         )
         program = self._programs.get(key)

@@ -74,7 +74,7 @@ class _ByArgument:
         self._traps = traps
         self._managers: list[weakref.ref[CheckpointManager]] = []
         self._recorder: Recorder | None = None
-        self._elements = Elements(keep_all=False)  # the first of which is there before a recorder
+        self._elements = Elements(rows=None)  # the first of which is there before a recorder
         delivery_watchers.append(self._elements.delivered)
         self._name = ""
         self._is_told = False

@@ -5,6 +5,7 @@
     worker-0/steps.jsonl      the steps since the checkpoint: inputs and results
     worker-0/step-7-0-0.npy   inputs that cannot be read again, if they are kept
     checkpoint/               the nearest one before the step
+    unsaved/                  variables that the step changes, and the checkpoint does not have
 
 Nothing in it is code, and nothing is unpickled. What is read may have been made by somebody else:
 nothing of it is trusted before it was looked at.
@@ -35,6 +36,7 @@ from replicax._src.recording._ring import (
     head_of,
     lines_of,
     segments_in,
+    unsaved_of,
     write_private,
 )
 
@@ -74,18 +76,22 @@ def write_capsule(
         raise DataLossError(f"{recording} is no recording: there is no folder worker-0 in it.")
     first = min(workers)
     workers = _of_this_job(os.path.join(recording, f"worker-{first}"), workers)
-    after, checkpoint = _nearest_checkpoint(os.path.join(recording, f"worker-{first}"), step)
+    after, checkpoint, unsaved = _nearest_checkpoint(
+        os.path.join(recording, f"worker-{first}"), step
+    )
     os.mkdir(target, 0o700)  # one that is there is somebody else's
     try:
         files: dict[str, bytes] = {}
         for worker in workers:
             folder = os.path.join(recording, f"worker-{worker}")
-            for name, data in _part_of(folder, after, step).items():
+            for name, data in _part_of(folder, after, step, worker == first).items():
                 files[f"worker-{worker}/{name}"] = data
         for name, data in files.items():
             os.makedirs(os.path.dirname(os.path.join(target, name)), mode=0o700, exist_ok=True)
             write_private(os.path.join(target, name), data)
         link_whole(checkpoint, os.path.join(target, "checkpoint"))
+        if unsaved is not None:
+            link_whole(unsaved, os.path.join(target, "unsaved"))
         content = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -93,6 +99,7 @@ def write_capsule(
             "after": after,
             "trap": trap,
             "workers": workers,
+            "unsaved": unsaved is not None,
             "files": {name: [len(data), _sum_of(data)] for name, data in files.items()},
         }
         body = json.dumps(content).encode()
@@ -137,8 +144,8 @@ def _of_this_job(folder: str, workers: list[int]) -> list[int]:
     return [each for each in workers if not is_count(count) or each < count]
 
 
-def _nearest_checkpoint(folder: str, step: int) -> tuple[int, str]:
-    """Returns the last step that the checkpoint before `step` has, and its path."""
+def _nearest_checkpoint(folder: str, step: int) -> tuple[int, str, str | None]:
+    """Returns the last step that the checkpoint before `step` has, its path, and what it lacks."""
     reasons: list[str] = []
     for segment in reversed(segments_in(folder)):
         after, path = head_of(folder, segment)
@@ -146,10 +153,13 @@ def _nearest_checkpoint(folder: str, step: int) -> tuple[int, str]:
             continue
         try:
             require_whole(path)
+            unsaved = unsaved_of(folder, segment)
+            if unsaved is not None:
+                require_whole(unsaved)
         except (CheckpointError, OSError) as error:
             reasons.append(str(error))
             continue
-        return after, path
+        return after, path, unsaved
     why = f" ({reasons[0]})" if reasons else ""
     raise DataLossError(
         f"Step {step} cannot be replayed: there is no checkpoint from before it{why}. Keep more of "
@@ -157,8 +167,8 @@ def _nearest_checkpoint(folder: str, step: int) -> tuple[int, str]:
     )
 
 
-def _part_of(folder: str, after: int, step: int) -> dict[str, bytes]:
-    """Returns the files of one worker, by name."""
+def _part_of(folder: str, after: int, step: int, is_first: bool) -> dict[str, bytes]:
+    """Returns the files of one worker, by name; the first one has the step for sure."""
     segments = segments_in(folder)
     heads = {each: head_of(folder, each)[0] for each in segments}
     start = max((each for each in segments if heads[each] == after), default=None)
@@ -168,7 +178,8 @@ def _part_of(folder: str, after: int, step: int) -> dict[str, bytes]:
             lines += [line for line in lines_of(folder, segment) if _number_of(line) <= step]
     with open(os.path.join(folder, DESCRIPTION), "rb") as file:
         found = {DESCRIPTION: file.read()}
-    found["steps.jsonl"] = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+    told = [line for line in lines if "checkpoint" not in line]  # paths are nobody's business
+    found["steps.jsonl"] = b"".join(json.dumps(each).encode() + b"\n" for each in told)
     for line in lines:
         for name in _files_of(line):
             try:
@@ -178,6 +189,11 @@ def _part_of(folder: str, after: int, step: int) -> dict[str, bytes]:
                 raise DataLossError(
                     f"Step {step} cannot be replayed: {os.path.join(folder, name)} is missing."
                 ) from None
+    if is_first and not any(_number_of(line) == step and "inputs" in line for line in lines):
+        raise DataLossError(
+            f"Step {step} is not in the recording {os.path.dirname(folder)}, after the checkpoint "
+            f"of step {after}: it was not called, or not written."
+        )
     return found
 
 
@@ -214,6 +230,7 @@ class Step:
       number: of the step; the first call is step 1.
       inputs: what is known of each leaf of the arguments.
       structure: of the arguments, if it can be said.
+      states: of the iterators that the inputs are positions of, by their numbers.
       positions: of which elements of this worker's own data the arguments are that were kept.
       results: the small arrays that the step returned, as `[dtype, shape, bytes]`; a list for each
         leaf, with one for each replica.
@@ -226,6 +243,7 @@ class Step:
     number: int
     inputs: list[Any] = dataclasses.field(default_factory=list)
     structure: Any = None
+    states: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)
     positions: dict[str, int] = dataclasses.field(default_factory=dict)
     results: list[Any] | None = None
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -252,30 +270,34 @@ class Recorded:
         self._files: dict[str, list[Any]] = content["files"]
         for name in self._files:
             self._read(name)
-        try:
-            if not stat.S_ISDIR(os.lstat(self.checkpoint).st_mode):
-                raise DataLossError("checkpoint is no folder.")
-            require_whole(self.checkpoint)
-        except (CheckpointError, DataLossError, OSError) as error:
-            raise DataLossError(f"The capsule {self.path} is damaged: {error}") from None
+        self.has_unsaved = content.get("unsaved") is True
+        for name in ("checkpoint", "unsaved") if self.has_unsaved else ("checkpoint",):
+            try:
+                if not stat.S_ISDIR(os.lstat(os.path.join(self.path, name)).st_mode):
+                    raise DataLossError(f"{name} is no folder.")
+                require_whole(os.path.join(self.path, name))
+            except (CheckpointError, DataLossError, OSError) as error:
+                raise DataLossError(f"The capsule {self.path} is damaged: {error}") from None
         self.descriptions = [
             self._object(f"worker-{worker}/{DESCRIPTION}") for worker in self.workers
         ]
-        self.states: list[dict[int, dict[str, Any]]] = []
         self.steps: list[dict[int, Step]] = []
         for worker in self.workers:
             name = f"worker-{worker}/steps.jsonl"
             try:
-                states, steps = _steps_of(self._lines(name))
+                self.steps.append(_steps_of(self._lines(name)))
             except DataLossError as error:
                 raise self._unsound(f"{name}: {error}") from None
-            self.states.append(states)
-            self.steps.append(steps)
 
     @property
     def checkpoint(self) -> str:
         """The path of the checkpoint."""
         return os.path.join(self.path, "checkpoint")
+
+    @property
+    def unsaved(self) -> str | None:
+        """The path of the values that the checkpoint does not have; None if there are none."""
+        return os.path.join(self.path, "unsaved") if self.has_unsaved else None
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -298,7 +320,7 @@ class Recorded:
         index = self.workers.index(worker)
         found = copy.copy(self)
         found.workers = [worker]
-        for name in ("descriptions", "states", "steps"):
+        for name in ("descriptions", "steps"):
             setattr(found, name, [getattr(self, name)[index]])
         return found
 
@@ -362,14 +384,14 @@ class Recorded:
         return [_json_of(self.path, name, line) for line in self._read(name).splitlines()]
 
 
-def _steps_of(lines: list[dict[str, Any]]) -> tuple[dict[int, dict[str, Any]], dict[int, Step]]:
+def _steps_of(lines: list[dict[str, Any]]) -> dict[int, Step]:
     states: dict[int, dict[str, Any]] = {}
     steps: dict[int, Step] = {}
     structure: Any = None
     names: list[str] = []
     for line in lines:
         if is_count(line.get("iterator")) and isinstance(line.get("state"), dict):
-            states[line["iterator"]] = line["state"]
+            states = states | {line["iterator"]: line["state"]}
         structure = line.get("structure", structure)
         number = line.get("step")
         if number is None:
@@ -377,7 +399,7 @@ def _steps_of(lines: list[dict[str, Any]]) -> tuple[dict[int, dict[str, Any]], d
         if not is_count(number):
             raise DataLossError(f"a step has the number {str(number)[:80]}")
         if "inputs" in line:  # another time, after a restart
-            steps[number] = Step(number, structure=structure)
+            steps[number] = Step(number, structure=structure, states=states)
         step = steps.setdefault(number, Step(number))
         for name, check in _CHECKS.items():
             if name in line:
@@ -391,7 +413,7 @@ def _steps_of(lines: list[dict[str, Any]]) -> tuple[dict[int, dict[str, Any]], d
         if isinstance(line.get("names"), list):
             names = [str(each) for each in line["names"]]
         step.names = names
-    return states, steps
+    return steps
 
 
 def _check_inputs(inputs: list[Any]) -> None:
@@ -405,6 +427,10 @@ def _check_inputs(inputs: list[Any]) -> None:
                 is_sound = value is None or isinstance(value, bool | int | str)
             case ["float", str(text)]:
                 is_sound = isinstance(float.fromhex(text), float)
+            case ["complex", str(real), str(imaginary)]:
+                is_sound = isinstance(complex(*map(float.fromhex, (real, imaginary))), complex)
+            case ["bytes", str(text)]:
+                is_sound = isinstance(bytes.fromhex(text), bytes)
             case ["object" | "left out", str()]:
                 is_sound = True
             case ["array", str(), [*arrays]]:

@@ -13,7 +13,7 @@ import re
 import reprlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from replicax._src.variable import Variable
 _REMEMBERED = 256  # leaves of elements that were handed out
 _IN_LINE = 1024  # bytes: smaller arrays are a part of the line
 _LONGEST = 1000  # characters of a text
+_SAMPLED = 64  # items of an array
 _DTYPE = re.compile(r"key<\w+>|[a-z][a-z0-9_]+")
 
 
@@ -36,15 +37,15 @@ _DTYPE = re.compile(r"key<\w+>|[a-z][a-z0-9_]+")
 class Elements:
     """Which arrays came from which element of which iterator. Keeps none of them alive."""
 
-    def __init__(self, keep_all: bool) -> None:
+    def __init__(self, rows: bool | None) -> None:
         """
         Args:
-          keep_all: whether arrays are kept also if their iterator can be asked again.
+          rows: whether arrays are kept. None: if their iterator would not give the same ones again,
+            as one that asks a Python generator, or one process could not read them; True: all;
+            False: only what is no element, or of one worker's own data.
         """
-        self._keep_all = keep_all
-        self._known: collections.OrderedDict[int, tuple[Any, int, int, int]] = (
-            collections.OrderedDict()
-        )
+        self._rows = rows
+        self._known: collections.OrderedDict[int, _Place] = collections.OrderedDict()
         self._numbers: weakref.WeakKeyDictionary[PositionedIterator, tuple[Any, int]] = (
             weakref.WeakKeyDictionary()
         )
@@ -53,14 +54,17 @@ class Elements:
 
     def delivered(self, iterator: PositionedIterator, value: PyTree) -> None:
         """Called for each element that any iterator hands out."""
-        is_kept = self._keep_all or "workers" in iterator.tied_to()
-        number = -1 if is_kept else self.number_of(iterator)  # one process could not read it again
+        is_kept = bool(self._rows) or "workers" in iterator.tied_to()
+        is_kept = is_kept or (self._rows is None and not iterator.gives_same_again)
+        number = -1 if is_kept else self.number_of(iterator)
         for index, leaf in enumerate(_tree.leaves_of(value, is_leaf)):
             try:
                 reference = weakref.ref(leaf)
             except TypeError:  # a number or a text, which is kept by its value
                 continue
-            self._known[id(leaf)] = (reference, number, iterator.position, index)
+            self._known[id(leaf)] = _Place(
+                reference, number, iterator.position, index, _sample_of(leaf)
+            )
             self._known.move_to_end(id(leaf))
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
@@ -75,27 +79,50 @@ class Elements:
             self.new_states.append({"iterator": known[1], "state": iterator.get_state()})
         return known[1]
 
-    def iterators_of(self, leaves: Sequence[Any]) -> list[PositionedIterator]:
-        """Returns the iterators that some values came from."""
-        numbers = {place[1] for leaf in leaves if (place := self.place_of(leaf)) is not None}
-        return [each for each, (_, number) in self._numbers.items() if number in numbers]
+    def iterator_of(self, leaf: object) -> PositionedIterator | None:
+        """Returns the iterator that a value is, or came from; None if from none that is known."""
+        if isinstance(leaf, PositionedIterator):
+            return leaf
+        place = self.place_of(leaf)
+        numbers = self._numbers.items()
+        return next((each for each, (_, n) in numbers if place and n == place[1]), None)
 
     def forget_states(self) -> None:
         """Lets the states of iterators be written again: another file begins."""
-        for iterator, (_, number) in list(self._numbers.items()):
-            self.new_states.append({"iterator": number, "state": iterator.get_state()})
+        for iterator, (run, number) in list(self._numbers.items()):
+            if run is iterator.run:
+                self.new_states.append({"iterator": number, "state": iterator.get_state()})
 
     def place_of(self, leaf: object) -> list[Any] | None:
         """Returns `["element", iterator, position, leaf]`; None if it came from elsewhere."""
         found = self._known.get(id(leaf))
-        if found is None or found[0]() is not leaf or found[1] < 0:
+        if found is None or found.reference() is not leaf or found.iterator < 0:
             return None
-        return ["element", *found[1:]]
+        if found.sample != _sample_of(leaf):  # the program has changed the array in place
+            return None
+        return ["element", found.iterator, found.position, found.leaf]
 
     def position_of(self, leaf: object) -> int | None:
         """Returns of which element a value is that is kept itself; None if of none."""
         found = self._known.get(id(leaf))
-        return None if found is None or found[0]() is not leaf else found[2]
+        return None if found is None or found.reference() is not leaf else found.position
+
+
+class _Place(NamedTuple):
+    """Where an array came from."""
+
+    reference: weakref.ref[Any]
+    iterator: int  # its number; -1 if the array itself is kept
+    position: int
+    leaf: int
+    sample: bytes
+
+
+def _sample_of(leaf: object) -> bytes:
+    """Returns some of the items of an array that can be changed in place."""
+    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "biufcV":
+        return b""
+    return leaf.flat[:: max(leaf.size // _SAMPLED, 1)].tobytes()
 
 
 @dataclasses.dataclass
@@ -125,18 +152,27 @@ def _described(elements: Elements, leaf: object) -> Any:
         return ["object", f"variable {leaf.name}"]
     if isinstance(leaf, DistributedValues):
         kind = "mirrored" if isinstance(leaf, Mirrored) else "per replica"
-        return Kept(kind, leaf.values, elements.position_of(leaf))
+        return Kept(kind, [_lasting(each) for each in leaf.values], elements.position_of(leaf))
     if isinstance(leaf, jax.Array):
         return Kept("array", [leaf], elements.position_of(leaf))
     if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "OSUMm":
-        return Kept("numpy", [leaf])
+        return Kept("numpy", [_lasting(leaf)], elements.position_of(leaf))
     if leaf is None or isinstance(leaf, bool | int):
         return ["value", leaf]
     if isinstance(leaf, str):
         return ["value", leaf] if len(leaf) <= _LONGEST else ["object", "a long text"]
     if isinstance(leaf, float):
         return ["float", leaf.hex()]
+    if isinstance(leaf, complex):
+        return ["complex", leaf.real.hex(), leaf.imag.hex()]
+    if isinstance(leaf, bytes) and len(leaf) <= _LONGEST:
+        return ["bytes", leaf.hex()]
     return ["object", type(leaf).__qualname__]
+
+
+def _lasting(array: Any) -> Any:
+    """Returns an array that is the same when it is written: a program may fill its own anew."""
+    return np.array(array) if isinstance(array, np.ndarray | np.generic) else array
 
 
 def structure_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

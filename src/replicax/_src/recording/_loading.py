@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, final
 
 import numpy as np
@@ -11,10 +12,11 @@ import numpy as np
 from replicax._src.checkpoints import Checkpoint, CheckpointManager
 from replicax._src.functions import Function, Proceed, as_function, observe
 from replicax._src.recording._capsule import Recorded
-from replicax._src.recording._probe import Probe, gradients_in
+from replicax._src.recording._probe import Probe, gradients_in, strategy_of
 from replicax._src.recording._replay import Replay, Replayed, recorded_results, values_of
 from replicax._src.recording._report import contents_of, heading
 from replicax._src.recording._traps import Traps
+from replicax._src.variable import Variable
 
 
 def load(capsule: str | os.PathLike[str]) -> Capsule:
@@ -121,23 +123,33 @@ class Capsule:
             )
         checkpoint, function, probe = self._program
         number = self.step if step is None else step
-        seen: dict[str, np.ndarray] = {}
+        through = _Through(probe)
+        by_run = self._recorded.descriptions[0].get("by_run") is True
+        strategy = strategy_of(checkpoint) if by_run else None
+
+        def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if strategy is not None:
+                return strategy.run(function, args, kwargs)
+            return function(*args, **kwargs)
 
         def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            before = observe(function, _Through(probe, seen))
-            try:
-                result = function(*args, **kwargs)
-            finally:
-                observe(function, before)
-            return result, seen
+            return called(args, kwargs), through.seen
 
-        replay = Replay(self._recorded, checkpoint, call)
-        replay.go_to(number)
-        self.inputs = replay.inputs_of(number)
-        self.before = values_of(checkpoint)
-        replayed = replay.run_next()
+        def changed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Variable]:
+            with through.asking():
+                return called(args, kwargs)
+
+        replay = Replay(self._recorded, checkpoint, call, changed)
+        before = observe(function, through, keeps_programs=True)
+        try:
+            replay.go_to(number)
+            self.inputs = replay.inputs_of(number)
+            self.before = values_of(checkpoint)
+            replayed = replay.run_next()
+        finally:
+            observe(function, before, keeps_programs=True)
         self.after = values_of(checkpoint)
-        self.gradients = gradients_in(seen)
+        self.gradients = gradients_in(through.seen)
         return replayed
 
     def __str__(self) -> str:
@@ -148,9 +160,20 @@ class Capsule:
 class _Through:
     """Sees the calls of a function as a recorder does, and records nothing."""
 
-    def __init__(self, probe: Probe, seen: dict[str, np.ndarray]):
+    def __init__(self, probe: Probe):
         self._probe = probe
-        self._seen = seen
+        self._is_asking = False
+        self.seen: dict[str, np.ndarray] = {}
+        """What traps saw of the last call."""
+
+    @contextlib.contextmanager
+    def asking(self) -> Generator[None]:
+        """Inside the block, a call is not made: it returns the variables that it would change."""
+        self._is_asking = True
+        try:
+            yield
+        finally:
+            self._is_asking = False
 
     def called(
         self,
@@ -159,6 +182,7 @@ class _Through:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        result, figures = self._probe.seen(proceed, body, args, kwargs)
-        self._seen.update(figures)
+        if self._is_asking:
+            return self._probe.changed(proceed, body, args, kwargs)
+        result, self.seen = self._probe.seen(proceed, body, args, kwargs)
         return result

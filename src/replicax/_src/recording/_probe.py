@@ -81,8 +81,28 @@ class Probe:
         kwargs: dict[str, Any],
     ) -> tuple[Any, Any]:
         """Makes a call; returns what it returns, and what is to be looked at besides."""
-        if not self._looks:
+        substitute = self._compiled(body)
+        if substitute is body:
             return proceed(body, args, kwargs), None
+        result, names, figures, *_ = proceed(substitute, args, kwargs)
+        return result, (names, figures)
+
+    def changed(
+        self,
+        proceed: Proceed,
+        body: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> list[Variable]:
+        """Returns the variables that a call would change, as far as it can be known before."""
+        found = proceed.changed(self._compiled(body), args, kwargs)
+        own = [] if self._gradients is None else self._gradients.own
+        return [each for each in found or () if not any(each is other for other in own)]
+
+    def _compiled(self, body: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what is compiled in the place of a function."""
+        if not self._looks:
+            return body
         if self._gradients is None:
             strategy = strategy_of(self._checkpoint)
             self._gradients = _Gradients(
@@ -95,11 +115,9 @@ class Probe:
                 result = body(*args, **kwargs)
             return result, *self._looked_at(result)
 
-        substitute = Substitute(watched)
         if self._discards:
-            substitute = Discarding(watched, lambda: variables_in(self._checkpoint))
-        result, names, figures, *_ = proceed(substitute, args, kwargs)
-        return result, (names, figures)
+            return Discarding(watched, self, lambda: variables_in(self._checkpoint))
+        return Substitute(watched, self)
 
     def seen(
         self,
@@ -297,6 +315,12 @@ def variables_by_name(checkpoint: Checkpoint) -> dict[str, Variable]:
     }
 
 
+def unsaved_among(variables: Sequence[Variable], checkpoint: Checkpoint) -> list[Variable]:
+    """Returns the variables that a checkpoint does not hold: generators, perhaps, or metrics."""
+    saved = set(map(id, variables_in(checkpoint)))
+    return [each for each in variables if id(each) not in saved]
+
+
 def strategy_of(checkpoint: Checkpoint) -> Strategy | None:
     """Returns the strategy of what a checkpoint holds; None without one."""
     for variable in variables_in(checkpoint):
@@ -341,6 +365,11 @@ class _Gradients:
             self.whole = [
                 own("gradient", each.shape, each.dtype) for each in variables.values() if whole
             ]
+
+    @property
+    def own(self) -> list[Variable]:
+        """The variables that this is kept in."""
+        return [*(seen for _, seen in self.figures.values()), *self.whole]
 
     @contextlib.contextmanager
     def watching(self) -> Generator[None]:

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import operator
 import os
 import platform
 import queue
@@ -20,28 +21,30 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self, final
 
 import jax
 import numpy as np
 
 from replicax._src import _tree
-from replicax._src._errors import DataLossError, TrappedStepError
+from replicax._src._errors import DataLossError, FailedPreconditionError, TrappedStepError
 from replicax._src._typing import PyTree
 from replicax._src._warnings import warn
 from replicax._src.checkpoints import (
     Checkpoint,
     CheckpointManager,
+    between_saves,
+    is_as_on_disk,
     last_on_disk,
 )
 from replicax._src.cluster import current_membership
 from replicax._src.data import delivery_watchers
-from replicax._src.functions import Function, Proceed, as_function, observe
+from replicax._src.functions import Function, Proceed, as_function, observe, observer_of
 from replicax._src.recording._capsule import MANIFEST, write_capsule
 from replicax._src.recording._inputs import Elements, Kept, describe, in_line, structure_of
 from replicax._src.recording._others import lines_of_step
-from replicax._src.recording._probe import Probe, strategy_of
+from replicax._src.recording._probe import Probe, strategy_of, unsaved_among
 from replicax._src.recording._ring import (
     DESCRIPTION,
     Ring,
@@ -53,10 +56,12 @@ from replicax._src.recording._ring import (
 from replicax._src.recording._session import replaying_now
 from replicax._src.recording._traps import Finding, Traps
 from replicax._src.values import DistributedValues, PerReplica, is_leaf
+from replicax._src.variable import Variable
 
 LIMIT = 256 << 20
 _MOST_RESULTS, _LARGEST_RESULT = 16, 64  # leaves of what a step returns, and items in them
 _OTHERS_SECONDS = 10.0  # for what other workers write of a step that was trapped
+_MOST_CAPSULES = 10  # of traps; each keeps the files of a checkpoint
 _PATIENCE_SECONDS = 30.0  # at the end, for results that are still being computed
 
 _ON_TRAP = ("stop", "skip", "continue")
@@ -144,8 +149,10 @@ class Recorder:
         self._on_trap = on_trap
         self._rows = rows
         self._step: int | None = None
-        self._on_disk = (-1, None)
+        self._on_disk: tuple[Any, ...] = ()
+        self._capsules = 0
         self._is_closed = False
+        self._has_ended = False
         self._is_by_argument = False
         self._has_stopped = False
         self._writer: threading.Thread | None = None
@@ -165,12 +172,18 @@ class Recorder:
         self._workers = 1 if membership is None else membership.workers
         make_private_folder(self._directory)
         self._ring = Ring(os.path.join(self._directory, f"worker-{self._worker}"), limit)
-        self._elements = Elements(keep_all=bool(rows))
+        self._elements = Elements(rows)
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._findings: queue.SimpleQueue[Finding] = queue.SimpleQueue()
         self._structure: Any = ()
         weakref.finalize(self, self._queue.put, None)  # the thread that writes ends with it
         delivery_watchers.append(self._elements.delivered)
+        already = observer_of(found)
+        if isinstance(already, Recorder) and not already._is_by_argument:
+            raise FailedPreconditionError(
+                f"The calls of {found!r} are recorded already, in {already.directory}: close that "
+                "Recorder first."
+            )
         self._before = observe(found, self)
         method = weakref.WeakMethod(self.close)
         # A function of its own: `unregister` removes all registrations of one.
@@ -194,15 +207,22 @@ class Recorder:
 
         Args:
           step: the number of the step.
+
+        Raises:
+          rx.errors.DataLossError: the step cannot be replayed from what is on the disk.
         """
+        number = self.step if step is None else operator.index(step)
+        if isinstance(step, bool) or not 0 < number <= self.step:
+            known = f"the last one is {self.step}" if self.step else "there is none so far"
+            raise ValueError(f"save takes the number of a recorded step, and {known}; got {step}.")
         self._drain()
-        return self._capsule(self.step if step is None else step, None)
+        return self._capsule(number, None)
 
     def close(self) -> None:
         """Writes what is waiting, and records no more. A trap that is left is raised."""
         if self._is_closed:
             return
-        self._is_closed = True
+        self._is_closed = self._has_ended = True
         observe(self._function, self._before)
         delivery_watchers.remove(self._elements.delivered)
         atexit.unregister(self._at_exit)
@@ -217,14 +237,17 @@ class Recorder:
         self._react()
 
     def __enter__(self) -> Self:
+        if self._has_ended:
+            raise RuntimeError("This Recorder is closed, and records no more: make another one.")
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
-        except TrappedStepError:
+        except TrappedStepError as trapped:
             if error is None:
                 raise
+            error.add_note(str(trapped))  # which may be the reason
 
     def _recorded_by_argument(self, elements: Elements) -> None:
         """Notes that the program itself makes no recorder; `elements` has seen all of its data."""
@@ -243,8 +266,22 @@ class Recorder:
         kwargs: dict[str, Any],
     ) -> Any:
         """Calls the function, and records that. Returns its result."""
+        with between_saves(self._checkpoint):  # threads take turns, and steps have an order
+            return self._called(proceed, body, args, kwargs)
+
+    def _called(
+        self,
+        proceed: Proceed,
+        body: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
         self._react()
-        self._begin_segment()
+        if last_on_disk(self._checkpoint) != self._on_disk:
+            changed = self._probe.changed(proceed, body, args, kwargs)  # makes what is not there
+            if self._step is None:
+                self._first_call(proceed.by_run)
+            self._begin_segment(changed)
         assert self._step is not None
         step = self._step + 1
         inputs = describe(self._elements, args, kwargs)
@@ -270,32 +307,31 @@ class Recorder:
             self._react()
         return result
 
-    def _begin_segment(self) -> None:
+    def _begin_segment(self, changed: Sequence[Variable]) -> None:
         """Notes it where the state of the program is that of a checkpoint."""
-        if self._step is None:
-            self._first_call()
-        now = last_on_disk(self._checkpoint)
-        if now == self._on_disk:
-            return
-        self._on_disk = now
-        assert now[1] is not None and self._step is not None
+        if not is_as_on_disk(self._checkpoint):  # it was changed since, or is of TensorFlow's form
+            start = os.path.join(self._directory, f"start-{self._step}")
+            self._ring.forget(start)
+            self._checkpoint.write(start)
+        _, path = self._on_disk = last_on_disk(self._checkpoint)
         self._structure = ()
         self._elements.forget_states()
-        self._put({"after": self._step, "checkpoint": now[1]})
+        head: dict[str, Any] = {"after": self._step, "checkpoint": path}
+        unsaved = unsaved_among(changed, self._checkpoint)
+        if unsaved:
+            head["unsaved"] = f"unsaved-{self._step}"
+            Checkpoint(variables=unsaved).write(os.path.join(self._directory, head["unsaved"]))
+        self._put(head)
 
-    def _first_call(self) -> None:
+    def _first_call(self, by_run: bool) -> None:
         _, path = last_on_disk(self._checkpoint)
         step: Any = getattr(self._checkpoint, "step", None)
         if isinstance(step, int) or hasattr(step, "numpy"):
             self._step = int(step if isinstance(step, int) else step.numpy())
         else:
             self._step = _step_at(self._ring.folder, path)
-        if path is None:  # there is no checkpoint of the beginning
-            start = os.path.join(self._directory, "start")
-            self._ring.forget(start)
-            self._checkpoint.write(start)
         described = _description(self._checkpoint, self._function)
-        described["by_argument"] = self._is_by_argument
+        described |= {"by_argument": self._is_by_argument, "by_run": by_run}
         write_private(
             os.path.join(self._ring.folder, DESCRIPTION), json.dumps(described, indent=1).encode()
         )
@@ -340,7 +376,10 @@ class Recorder:
                 worker = f", worker {self._worker if finding.worker is None else finding.worker}"
             text = f"Step {finding.step}{worker}: {finding.text}"
             try:
+                if self._capsules >= _MOST_CAPSULES:
+                    raise DataLossError(f"there are {_MOST_CAPSULES} of this program")
                 capsule = self._capsule(finding.step, {"kind": finding.kind, "text": text})
+                self._capsules += 1
             except (DataLossError, OSError) as error:
                 capsule = None
                 text += f" No capsule could be made: {error}"
@@ -406,7 +445,7 @@ def _write_all(
             continue
         try:
             if isinstance(call, dict):
-                ring.begin_segment(call["after"], call["checkpoint"])
+                ring.begin_segment(**call)
             else:
                 done_at = _write(call, ring, probe, findings, rows, done_at)
         except Exception as error:  # whatever it is: those who wait are told, the program goes on

@@ -15,13 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from replicax._src import _tree
-from replicax._src._errors import DataLossError
+from replicax._src._errors import CheckpointError, DataLossError
 from replicax._src._typing import PyTree
 from replicax._src.checkpoints import Checkpoint
 from replicax._src.data import PositionedIterator, live_iterators
 from replicax._src.recording._capsule import Recorded, Step
 from replicax._src.recording._inputs import bits_of, from_line, put_together
-from replicax._src.recording._probe import BITS, PEAKS, WHOLE, strategy_of, variables_by_name
+from replicax._src.recording._probe import (
+    BITS,
+    PEAKS,
+    WHOLE,
+    strategy_of,
+    unsaved_among,
+    variables_by_name,
+)
 from replicax._src.recording._recorder import small_results
 from replicax._src.values import PerReplica, is_leaf
 from replicax._src.variable import Variable
@@ -79,8 +86,9 @@ class Replay:
         recorded: Recorded,
         checkpoint: Checkpoint,
         call: Call,
+        changed: Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Variable]],
         template: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
-        sources: Sequence[PositionedIterator] = (),
+        sources: Sequence[PositionedIterator | None] = (),
         same_layout: bool | None = None,
     ):
         """
@@ -88,14 +96,16 @@ class Replay:
           recorded: the capsule.
           checkpoint: the program's.
           call: calls the function of the program that was recorded.
+          changed: says which variables such a call would change.
           template: arguments that the program itself has passed to it, if it has.
-          sources: iterators that the program has, the most likely ones first.
+          sources: the iterator that each of these arguments came from, as far as it is known.
           same_layout: whether it runs on as many replicas in as many processes; None: if one
             worker has recorded it.
         """
         self._recorded = recorded
         self._checkpoint = checkpoint
         self._call = call
+        self._changed = changed
         self._template = template
         self.measures_changes = False
         self.figures: dict[str, np.ndarray] = {}
@@ -103,9 +113,12 @@ class Replay:
         self._same_layout = same_layout
         strategy = strategy_of(checkpoint)
         self._replicas = 1 if strategy is None else len(strategy.extended.worker_devices)
-        self._sources = [*sources, *(each for each in live_iterators() if each not in sources)]
+        self._sources = sources
+        self._live = live_iterators()  # the script may make no more, and they are to be kept
+        self._unsaved: list[Variable] | None = None
         self._iterators: dict[int, PositionedIterator] = {}
-        self._elements: dict[tuple[int, int], list[Any]] = {}
+        self._elements: dict[int, tuple[int, list[Any]]] = {}
+        """The last element of each iterator, with its position."""
         workers = len(recorded.workers)
         each_has = self._replicas // workers
         self._shares: list[int] | None = None
@@ -122,9 +135,27 @@ class Replay:
             )
         self.at = None
         self._iterators.clear()
+        self._elements.clear()
         self._checkpoint.read(self._recorded.checkpoint)
+        self._read_unsaved()
         self.at = self._recorded.after
         return [self.run_next() for _ in range(step - 1 - self.at)]
+
+    def _read_unsaved(self) -> None:
+        """Restores what the step changes and the checkpoint does not have."""
+        path = self._recorded.unsaved
+        if path is None:
+            return
+        if self._unsaved is None:
+            inputs = self.inputs_of(self._recorded.after + 1)
+            self._unsaved = unsaved_among(self._changed(*inputs), self._checkpoint)
+        try:
+            status = Checkpoint(variables=self._unsaved).read(path)
+            status.assert_consumed()
+        except (CheckpointError, AssertionError, ValueError, TypeError) as error:
+            raise DataLossError(
+                f"The step of this program changes other variables than the recorded one: {error}"
+            ) from None
 
     def inputs_of(self, step: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns the arguments of a step."""
@@ -201,7 +232,7 @@ class Replay:
     def _leaf(self, step: int, index: int, described: object, template: list[Any] | None) -> Any:
         match described:
             case ["element", int(iterator), int(position), int(leaf)]:
-                leaves = self._element(iterator, position)
+                leaves = self._element(step, index, iterator, position)
                 if leaf >= len(leaves):
                     raise DataLossError(
                         f"Argument {index} of step {step} was leaf {leaf} of an element of the "
@@ -209,11 +240,15 @@ class Replay:
                     )
                 return leaves[leaf]
             case ["iterator", int(iterator), int(position)]:
-                return self._at(iterator, position)
+                return self._at(step, index, iterator, position)
             case ["value", value] if value is None or isinstance(value, bool | int | str):
                 return value
             case ["float", str(text)]:
                 return float.fromhex(text)
+            case ["complex", str(real), str(imaginary)]:
+                return complex(float.fromhex(real), float.fromhex(imaginary))
+            case ["bytes", str(text)]:
+                return bytes.fromhex(text)
             case ["object", str(what)]:
                 if template is None:
                     raise DataLossError(
@@ -223,20 +258,20 @@ class Replay:
                 return template[index]
         return self._recorded.argument(step, index, self._replicas)
 
-    def _element(self, number: int, position: int) -> list[Any]:
-        if (number, position) not in self._elements:
-            self._elements.clear()
+    def _element(self, step: int, index: int, number: int, position: int) -> list[Any]:
+        known = self._elements.pop(number, None)
+        if known is None or known[0] != position:
             try:
-                element = next(self._at(number, position - 1))
+                element = next(self._at(step, index, number, position - 1))
             except StopIteration:
                 raise DataLossError(
                     f"The step was given element {position} of its data, and the data of this "
                     "program ends before it. Read the same data."
                 ) from None
-            self._elements[number, position] = [
-                self._as_in_the_job(leaf) for leaf in _tree.leaves_of(element, is_leaf)
-            ]
-        return self._elements[number, position]
+            leaves = _tree.leaves_of(element, is_leaf)
+            known = position, [self._as_in_the_job(leaf) for leaf in leaves]
+        self._elements[number] = known
+        return known[1]
 
     def _as_in_the_job(self, leaf: object) -> Any:
         """Gives each replica the share of a batch that it had among the others' workers.
@@ -248,18 +283,29 @@ class Replay:
             return leaf
         return PerReplica([jnp.asarray(np.asarray(leaf.values[i])) for i in self._shares])
 
-    def _at(self, number: int, position: int) -> PositionedIterator:
-        """Returns the iterator that was recorded under a number, at a position."""
-        state = self._recorded.states[0].get(number)
+    def _at(self, step: int, index: int, number: int, position: int) -> PositionedIterator:
+        """Returns the iterator that was recorded under a number, at a position.
+
+        Pipelines over other data may look the same: what the program's own first call was given as
+        this argument comes first, and one iterator is not two of the same step.
+        """
+        recorded = self._recorded.of(step)[0]
+        state = recorded.states.get(number)
         if state is None:
             raise DataLossError(f"The capsule {self._recorded.path} has no iterator {number}.")
+        state = state | {"position": position}
         known = self._iterators.get(number)
-        if known is not None and known.position == position:
+        if known is not None and known.position == position and known.get_state() == state:
             return known
+        of_step = {each[1] for each in recorded.inputs if each[0] in ("element", "iterator")}
+        taken = {self._iterators.get(each) for each in of_step if each != number}
+        first = self._sources[index] if index < len(self._sources) else None
         reasons: list[str] = []
-        for candidate in [known] if known is not None else self._sources:
+        for candidate in (known, first, *self._sources, *self._live):
+            if candidate is None or candidate in taken:
+                continue
             try:
-                candidate.set_state(state | {"position": position})
+                candidate.set_state(state)
             except (ValueError, TypeError) as error:
                 reasons.append(str(error))
                 continue

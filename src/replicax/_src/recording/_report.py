@@ -50,6 +50,8 @@ def contents_of(recorded: Recorded) -> dict[str, str]:
                         )
     for name, shape in list_variables(recorded.checkpoint):
         found[f"checkpoint: {name}"] = f"the value of a variable or a state, {list(shape)}"
+    for name, shape in [] if recorded.unsaved is None else list_variables(recorded.unsaved):
+        found[f"unsaved: {name}"] = f"the value of a variable that it does not have, {list(shape)}"
     return {printable(name): printable(text) for name, text in found.items()}
 
 

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import stat
 import weakref
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,8 @@ from replicax._src.recording._inputs import Kept, bits_of, dtype_of, in_line, is
 SEGMENTS = 3  # that are kept: what a late trap tells may have been before the last checkpoint
 _SEGMENT = re.compile(r"segment-(\d{8})\.jsonl")
 ARRAY = re.compile(r"step-(\d+)-\d+-\d+\.npy")
+_OWN_CHECKPOINT = re.compile(r"(start|unsaved)-\d+")
+_UNSAVED = re.compile(r"unsaved-\d+")
 DESCRIPTION = "recording.json"
 
 
@@ -84,11 +87,14 @@ class Ring:
         self._file = os.open(path, flags, 0o600)
         self._first_steps[self._segment] = after + 1
         self.names = ()
-        self.write({"after": after, "checkpoint": checkpoint, **more})
+        beside = os.path.relpath(checkpoint, self.folder)  # where both are moved together
+        self.write({"after": after, "checkpoint": checkpoint, "beside": beside, **more})
         old = segments_in(self.folder)[:-SEGMENTS]
         for number in old:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(os.path.join(self.folder, f"segment-{number:08}.jsonl"))
+        if os.path.basename(self.folder) == "worker-0":  # what all workers have together
+            self._clear_checkpoints()
         kept = [step for number, step in self._first_steps.items() if number not in old]
         if len(self._first_steps) > 1:
             for name in self._earlier:
@@ -102,6 +108,17 @@ class Ring:
         for number in segments_in(self.folder):
             if head_of(self.folder, number)[1] == checkpoint:
                 os.remove(os.path.join(self.folder, f"segment-{number:08}.jsonl"))
+
+    def _clear_checkpoints(self) -> None:
+        """Removes what was written here for segments that are gone."""
+        kept: set[str] = set()
+        for segment in segments_in(self.folder):
+            paths = (head_of(self.folder, segment)[1], unsaved_of(self.folder, segment))
+            kept.update(os.path.basename(path) for path in paths if path is not None)
+        recording = os.path.dirname(self.folder)
+        for name in os.listdir(recording):
+            if _OWN_CHECKPOINT.fullmatch(name) and name not in kept:
+                shutil.rmtree(os.path.join(recording, name), ignore_errors=True)
 
     def _clear_arrays(self, first_step: int) -> None:
         """Removes this program's arrays of steps before one."""
@@ -176,11 +193,24 @@ def lines_of(folder: str, segment: int) -> Iterator[dict[str, Any]]:
             yield line
 
 
+def unsaved_of(folder: str, segment: int) -> str | None:
+    """Returns the path of what a segment begins with, of variables that no checkpoint has."""
+    try:
+        name = next(lines_of(folder, segment), {}).get("unsaved")
+    except DataLossError:
+        return None
+    if not isinstance(name, str) or not _UNSAVED.fullmatch(name):
+        return None
+    return os.path.join(os.path.dirname(folder), name)
+
+
 def head_of(folder: str, segment: int) -> tuple[int | None, str | None]:
     """Returns the last step that the checkpoint of a segment has, and its path; None if unknown."""
     try:
         head = next(lines_of(folder, segment), {})
     except DataLossError:
         head = {}
-    after, path = head.get("after"), head.get("checkpoint")
+    after, path, beside = map(head.get, ("after", "checkpoint", "beside"))
+    if isinstance(path, str) and isinstance(beside, str) and not os.path.isdir(path):
+        path = os.path.normpath(os.path.join(folder, beside))
     return after if type(after) is int else None, path if isinstance(path, str) else None

@@ -47,7 +47,7 @@ class Takeover:
         self.checkpoint: Checkpoint
         """Of the script."""
         self._probe: Probe | None = None
-        self._elements = Elements(keep_all=False)
+        self._elements = Elements(rows=False)
 
     def take_over(self, checkpoint: Checkpoint, function: Function[..., Any], probe: Probe) -> None:
         """Called where the script begins to record."""
@@ -72,13 +72,14 @@ class Takeover:
         """Takes the first call of the function; returns its result."""
         probe = self._probe
         assert self._checkpoint is not None and probe is not None
-        sources = self._elements.iterators_of(list(_tree.leaves_of((args, kwargs), is_leaf)))
+        leaves = _tree.leaves_of((args, kwargs), is_leaf)
         replay = Replay(
             self._recorded,
             self._checkpoint,
             lambda args, kwargs: probe.seen(proceed, body, args, kwargs),
+            lambda args, kwargs: probe.changed(proceed, body, args, kwargs),
             (args, kwargs),
-            sources,
+            [self._elements.iterator_of(leaf) for leaf in leaves],
             self._same_layout,
         )
         self.checkpoint = self._checkpoint

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from typing import final
+
+import numpy as np
 
 
 @final
@@ -36,14 +39,26 @@ class Traps:
     slower_than: float | None = None
 
     def __post_init__(self) -> None:
-        if self.bound is not None and not self.bound > 0:
-            raise ValueError(f"Traps: `bound` is a number above 0, such as 1e6; got {self.bound}.")
-        if self.copies_every is not None and self.copies_every < 1:
-            raise ValueError(f"Traps: `copies_every` is at least 1; got {self.copies_every}.")
-        if self.slower_than is not None and not self.slower_than > 1:
+        for name in ("finite", "bits"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise TypeError(f"Traps: `{name}` is True or False; got {getattr(self, name)!r}.")
+        if self.bound is not None and not (_is_number(self.bound) and self.bound > 0):
             raise ValueError(
-                f"Traps: `slower_than` is a factor above 1, such as 10; got {self.slower_than}."
+                f"Traps: `bound` is a number above 0, such as 1e6; got {self.bound!r}."
             )
+        every = self.copies_every
+        if every is not None and not (_is_number(every) and every == int(every) and every >= 1):
+            raise ValueError(f"Traps: `copies_every` is a number of steps; got {every!r}.")
+        if self.slower_than is not None and not (
+            _is_number(self.slower_than) and self.slower_than > 1
+        ):
+            raise ValueError(
+                f"Traps: `slower_than` is a factor above 1, such as 10; got {self.slower_than!r}."
+            )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
 
 
 @final

@@ -158,7 +158,7 @@ def drop_gathered() -> None:
 class PartBuffers(Storage):
     """One array that is cut over the replicas: each has a part, and a read gives the whole."""
 
-    __slots__ = ("__weakref__", "_assembled", "_components", "_gathered", "exclusive", "mesh")
+    __slots__ = ("_assembled", "_components", "_gathered", "exclusive", "mesh")
 
     def __init__(self, mesh: ReplicaMesh, assembled: jax.Array, exclusive: bool = False):
         self.mesh = mesh

@@ -18,7 +18,7 @@ class Storage(abc.ABC):
         write its results into.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
     is_traced: ClassVar[bool] = False  # a program that computes the value is being traced
     is_settled: ClassVar[bool] = True  # the value is the owner's alone
     mesh: Any
