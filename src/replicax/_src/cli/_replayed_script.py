@@ -156,6 +156,11 @@ class _Replaying:
         is_same = all(each.agrees and not each.other_bits for each in steps)
         if not self._worker or not is_same:
             self._say(table_of(steps))
+        for index, what in () if is_same else replay.assumed.items():
+            self._say(
+                f"  argument {index} is no array or number ({what}), and not in the capsule: that "
+                "of the script's first call was passed"
+            )
         trap = self._recorded.trap or {}
         changes = changes_of(steps, trap.get("kind") == "value" and not _any_nan(steps))
         if changes:

@@ -31,6 +31,7 @@ from replicax._src._typing import DTypeLike, PyTree, Tracer, override
 from replicax._src._versions import FLAX, warn_unless_tested
 from replicax._src.context import current_replica, is_compiling
 from replicax._src.strategies import Strategy
+from replicax._src.training import gradient_watchers, show_gradients
 from replicax._src.variable import is_array, rename
 
 _WITH_STATE = (nnx.Module, optimizer.Optimizer, rnglib.Rngs, rnglib.RngStream, metrics.Metric)
@@ -350,6 +351,7 @@ def _summing(update: Callable[..., Any]) -> Callable[..., Any]:
         # What optax is told of the loss is a share of it in each replica, as the gradients are.
         shares = {} if current_replica() is None else _known_shares(kwargs)
         leaves, structure = jax.tree_util.tree_flatten((grads, shares))
+        _show_gradients(model, grads)
 
         def together(strategy: Strategy, leaves: list[Any]) -> Any:
             pairs = [(leaf, leaf) for leaf in leaves]
@@ -360,6 +362,24 @@ def _summing(update: Callable[..., Any]) -> Callable[..., Any]:
         return context.merge_call(together, args=(leaves,))
 
     return summing_update
+
+
+def _show_gradients(model: PyTree, grads: PyTree) -> None:
+    """Shows this replica's gradients, with their variables, to traps that look at them."""
+    if not gradient_watchers or not isinstance(grads, nnx.State):
+        return
+    variables = {
+        path: part.__rx_variable__
+        for path, part in nnx.iter_graph(model, graph=True)
+        if isinstance(part, nnx.Variable) and _is_bound(part)
+    }
+    found = [
+        (jax.tree_util.tree_leaves(each), variables[path])
+        for path, each in nnx.to_flat_state(grads)
+        if path in variables
+    ]
+    pairs = [(leaves[0], variable) for leaves, variable in found if len(leaves) == 1]
+    show_gradients([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
 
 
 def _known_shares(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -123,7 +124,10 @@ class _ByArgument:
             what = "has called no rx.function that changes variables of its checkpoint"
             if not self._managers:
                 what = "has made no rx.train.CheckpointManager"
-            self._tell(f"--record has recorded nothing: the program {what}.")
+            more = ""
+            if "keras" in sys.modules:
+                more = " The steps of Keras's fit are recorded by rx.debug.recorder_callback."
+            self._tell(f"--record has recorded nothing: the program {what}.{more}")
 
 
 @final

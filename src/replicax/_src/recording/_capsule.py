@@ -35,6 +35,7 @@ from replicax._src.recording._ring import (
     DESCRIPTION,
     head_of,
     lines_of,
+    open_regular,
     segments_in,
     unsaved_of,
     write_private,
@@ -137,7 +138,7 @@ def last_step_of(recording: str) -> int | None:
 def _of_this_job(folder: str, workers: list[int]) -> list[int]:
     """Returns the workers that the job has now; an earlier one in the folder had more, perhaps."""
     try:
-        with open(os.path.join(folder, DESCRIPTION), "rb") as file:
+        with open_regular(os.path.join(folder, DESCRIPTION)) as file:
             count = json.load(file)["layout"]["workers"]
     except (OSError, ValueError, KeyError, TypeError):
         return workers
@@ -176,14 +177,14 @@ def _part_of(folder: str, after: int, step: int, is_first: bool) -> dict[str, by
     for segment in segments:
         if start is not None and segment >= start:
             lines += [line for line in lines_of(folder, segment) if _number_of(line) <= step]
-    with open(os.path.join(folder, DESCRIPTION), "rb") as file:
+    with open_regular(os.path.join(folder, DESCRIPTION)) as file:
         found = {DESCRIPTION: file.read()}
     told = [line for line in lines if "checkpoint" not in line]  # paths are nobody's business
     found["steps.jsonl"] = b"".join(json.dumps(each).encode() + b"\n" for each in told)
     for line in lines:
         for name in _files_of(line):
             try:
-                with open(os.path.join(folder, name), "rb") as file:
+                with open_regular(os.path.join(folder, name)) as file:
                     found[name] = file.read()
             except FileNotFoundError:
                 raise DataLossError(
@@ -516,15 +517,14 @@ def _bytes_of(path: str, name: str, data: bytes) -> bytes:
 def _regular_file(path: str, name: str, most: int = _MOST_BYTES) -> bytes:
     file = os.path.join(path, name)
     try:
-        for place in (os.path.dirname(file), file):
-            mode = os.lstat(place).st_mode
-            if stat.S_ISLNK(mode) or (place == file and not stat.S_ISREG(mode)):
-                raise DataLossError(f"The capsule {path} is not sound: {name} is no regular file.")
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        if stat.S_ISLNK(os.lstat(os.path.dirname(file)).st_mode):
+            raise DataLossError(f"{os.path.dirname(file)} is no folder.")
+        with open_regular(file) as opened:
+            return opened.read(most + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise DataLossError(f"The capsule {path} is damaged: {name} is missing.") from None
-    with open(descriptor, "rb") as opened:
-        return opened.read(most + 1)
+    except DataLossError as error:
+        raise DataLossError(f"The capsule {path} is not sound: {error}") from None
 
 
 def _manifest(path: str) -> dict[str, Any]:

@@ -133,9 +133,9 @@ class Probe:
     def _variables(self) -> dict[str, Variable]:
         """Returns those that are looked at: not the state of optimizers, which follows them."""
         found = variables_by_name(self._checkpoint)
-        return {
+        return {  # sorted, since modules of NNX change the order of their attributes
             name: each
-            for name, each in found.items()
+            for name, each in sorted(found.items())
             if each.trainable and jnp.issubdtype(each.dtype, jnp.floating)
         }
 

@@ -8,7 +8,6 @@ for each step.
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import functools
 import itertools
 import json
@@ -25,12 +24,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, final
 
 import jax
-import numpy as np
 
-from replicax._src import _tree
-from replicax._src._errors import DataLossError, FailedPreconditionError, TrappedStepError
-from replicax._src._typing import PyTree
-from replicax._src._warnings import warn
+from replicax._src._errors import (
+    CheckpointError,
+    DataLossError,
+    FailedPreconditionError,
+    TrappedStepError,
+)
+from replicax._src._warnings import users_line, warn
 from replicax._src.checkpoints import (
     Checkpoint,
     CheckpointManager,
@@ -39,10 +40,12 @@ from replicax._src.checkpoints import (
     last_on_disk,
 )
 from replicax._src.cluster import current_membership
+from replicax._src.context import replica_devices_of
 from replicax._src.data import delivery_watchers
+from replicax._src.devices import groups_of
 from replicax._src.functions import Function, Proceed, as_function, observe, observer_of
 from replicax._src.recording._capsule import MANIFEST, write_capsule
-from replicax._src.recording._inputs import Elements, Kept, describe, in_line, structure_of
+from replicax._src.recording._inputs import Elements, describe, structure_of
 from replicax._src.recording._others import lines_of_step
 from replicax._src.recording._probe import Probe, strategy_of, unsaved_among
 from replicax._src.recording._ring import (
@@ -55,30 +58,15 @@ from replicax._src.recording._ring import (
 )
 from replicax._src.recording._session import replaying_now
 from replicax._src.recording._traps import Finding, Traps
-from replicax._src.values import DistributedValues, PerReplica, is_leaf
+from replicax._src.recording._writer import Call, small_results, write_all
 from replicax._src.variable import Variable
 
 LIMIT = 256 << 20
-_MOST_RESULTS, _LARGEST_RESULT = 16, 64  # leaves of what a step returns, and items in them
 _OTHERS_SECONDS = 10.0  # for what other workers write of a step that was trapped
 _MOST_CAPSULES = 10  # of traps; each keeps the files of a checkpoint
 _PATIENCE_SECONDS = 30.0  # at the end, for results that are still being computed
 
 _ON_TRAP = ("stop", "skip", "continue")
-
-
-@dataclasses.dataclass
-class _Call:
-    """One call of the function, on its way to the disk."""
-
-    step: int
-    states: list[dict[str, Any]]
-    structure: Any
-    inputs: list[Any]
-    called: float
-    results: list[Any]
-    figures: Any = None
-    error: str | None = None
 
 
 @final
@@ -148,6 +136,7 @@ class Recorder:
         self._traps = traps or Traps()
         self._on_trap = on_trap
         self._rows = rows
+        self._line = users_line()
         self._step: int | None = None
         self._on_disk: tuple[Any, ...] = ()
         self._capsules = 0
@@ -279,9 +268,16 @@ class Recorder:
         self._react()
         if last_on_disk(self._checkpoint) != self._on_disk:
             changed = self._probe.changed(proceed, body, args, kwargs)  # makes what is not there
-            if self._step is None:
-                self._first_call(proceed.by_run)
-            self._begin_segment(changed)
+            is_first = self._step is None
+            try:
+                if is_first:
+                    self._first_call(proceed.by_run)
+                self._begin_segment(changed)
+            except (OSError, CheckpointError) as error:
+                if is_first and not self._is_by_argument:
+                    raise
+                self._step = self._step or 0
+                self._put(error)
         assert self._step is not None
         step = self._step + 1
         inputs = describe(self._elements, args, kwargs)
@@ -291,7 +287,7 @@ class Recorder:
         else:
             self._structure = structure
         states, self._elements.new_states = self._elements.new_states, []
-        call = _Call(step, states, structure, inputs, time.perf_counter(), [])
+        call = Call(step, states, structure, inputs, time.perf_counter(), [])
         try:
             result, call.figures = self._probe.carried_out(proceed, body, args, kwargs)
         except BaseException as error:
@@ -338,11 +334,11 @@ class Recorder:
 
     # ------------------------------------------------------------------ in the thread that writes
 
-    def _put(self, what: _Call | dict[str, Any]) -> None:
+    def _put(self, what: Call | dict[str, Any] | Exception) -> None:
         if self._writer is None:
             self._writer = threading.Thread(
-                target=_write_all,
-                args=(self._queue, self._ring, self._probe, self._findings, self._rows),
+                target=write_all,
+                args=(self._queue, self._ring, self._probe, self._findings, self._rows, self._line),
                 name="rx.recorder",
                 daemon=True,
             )
@@ -430,126 +426,6 @@ class Recorder:
             return False
 
 
-def _write_all(
-    waiting: queue.SimpleQueue[Any],
-    ring: Ring,
-    probe: Probe,
-    findings: queue.SimpleQueue[Finding],
-    rows: bool | None,
-) -> None:
-    """Writes what comes, until there is None. Knows nothing of the recorder, which may be gone."""
-    done_at: float | None = None
-    while (call := waiting.get()) is not None:
-        if isinstance(call, threading.Event):
-            call.set()
-            continue
-        try:
-            if isinstance(call, dict):
-                ring.begin_segment(**call)
-            else:
-                done_at = _write(call, ring, probe, findings, rows, done_at)
-        except Exception as error:  # whatever it is: those who wait are told, the program goes on
-            try:
-                warn(
-                    f"Recording has ended: {type(error).__name__}: {error}. The program goes on, "
-                    "and its steps from here on cannot be replayed."
-                )
-            finally:  # also where warnings are errors
-                _discard(waiting)
-            return
-
-
-def _discard(waiting: queue.SimpleQueue[Any]) -> None:
-    """Takes what comes, until there is None."""
-    while (call := waiting.get()) is not None:
-        if isinstance(call, threading.Event):
-            call.set()
-
-
-def _write(
-    call: _Call,
-    ring: Ring,
-    probe: Probe,
-    findings: queue.SimpleQueue[Finding],
-    rows: bool | None,
-    done_before: float | None,
-) -> float:
-    """Writes a call and then its results; returns when these were there."""
-    for state in call.states:
-        ring.write(state)
-    was_full = ring.is_full
-    inputs = [
-        ring.kept(call.step, index, each, rows is not False) if isinstance(each, Kept) else each
-        for index, each in enumerate(call.inputs)
-    ]
-    line: dict[str, Any] = {"step": call.step, "inputs": inputs}
-    positions = {
-        str(index): each.position
-        for index, each in enumerate(call.inputs)
-        if isinstance(each, Kept) and each.position is not None
-    }
-    if positions:
-        line["positions"] = positions
-    if call.structure is not None:
-        line["structure"] = call.structure
-    if call.error is not None:
-        line["error"] = call.error
-    ring.write(line)
-    if ring.is_full and not was_full:
-        warn(
-            "The inputs that a Recorder keeps have reached its limit; those of later steps are "
-            "left out until the next checkpoint. Raise `limit`, save checkpoints more often, or "
-            "take the inputs from an iterator of rx.data, of which a position is enough."
-        )
-    if call.error is not None:
-        return time.perf_counter()
-    try:
-        results = [[in_line(part) for part in parts] for parts in call.results]
-        figures = probe.on_host(call.figures)
-    except Exception as error:  # the program has failed; its caller is told
-        ring.write({"step": call.step, "error": f"{type(error).__name__}: {error}"[:1000]})
-        return time.perf_counter()
-    done = time.perf_counter()
-    began = max(call.called, done_before or 0.0)
-    idle = 0.0 if done_before is None else max(0.0, call.called - done_before)
-    times = {"idle": round(idle, 6), "step": round(done - began, 6)}
-    line = {"step": call.step, "results": results, "times": times}
-    names = () if call.figures is None else call.figures[0]
-    if figures:
-        line["figures"] = {name: in_line(values) for name, values in figures.items()}
-        if names != ring.names:
-            ring.names = names
-            line["names"] = list(names)
-    ring.write(line)
-    finding = probe.finding(call.step, call.results, names, figures, times)
-    if finding is not None:
-        findings.put(finding)
-    return done
-
-
-def small_results(result: PyTree) -> list[list[Any]]:
-    """Returns the small arrays in what a step returns; of each, the parts of the replicas here."""
-    found: list[list[Any]] = []
-    for leaf in _tree.leaves_of(result, is_leaf):
-        if isinstance(leaf, PerReplica):
-            parts = list(leaf.values)
-        elif isinstance(leaf, DistributedValues):
-            parts = [leaf.values[0]]
-        else:
-            parts = [leaf]
-        if len(found) < _MOST_RESULTS and all(map(_is_small, parts)):
-            found.append(
-                [part if isinstance(part, jax.Array) else np.asarray(part) for part in parts]
-            )
-    return found
-
-
-def _is_small(part: object) -> bool:
-    if isinstance(part, jax.Array | np.ndarray):
-        return part.size <= _LARGEST_RESULT
-    return isinstance(part, bool | int | float | np.generic)
-
-
 def _step_at(folder: str, path: str | None) -> int:
     """Returns the last step that a checkpoint has, as an earlier recording knows; else 0."""
     for segment in reversed(segments_in(folder)):
@@ -564,7 +440,9 @@ def _description(checkpoint: Checkpoint, function: Function[..., Any]) -> dict[s
     workers = 1 if membership is None else membership.workers
     strategy = strategy_of(checkpoint)
     replicas = 1 if strategy is None else strategy.num_replicas_in_sync
-    devices: list[str] = [] if strategy is None else list(strategy.extended.worker_devices)
+    groups = [] if strategy is None else groups_of(replica_devices_of(strategy))
+    devices = sum(map(len, groups))  # of all workers
+    devices = devices if len(groups) == replicas else devices * workers
     code = getattr(function.python_function, "__code__", None)
     versions = {"python": platform.python_version(), "jax": jax.__version__}
     for name in ("replicax", "numpy", "optax", "keras", "flax"):
@@ -586,7 +464,7 @@ def _description(checkpoint: Checkpoint, function: Function[..., Any]) -> dict[s
             "worker": 0 if membership is None else membership.worker,
             "replicas": replicas,
             "local_replicas": replicas // workers,
-            "devices": max(len(devices), 1) * workers,
+            "devices": max(devices, 1),
         },
     }
 

@@ -29,7 +29,7 @@ from replicax._src.recording._probe import (
     unsaved_among,
     variables_by_name,
 )
-from replicax._src.recording._recorder import small_results
+from replicax._src.recording._writer import small_results
 from replicax._src.values import PerReplica, is_leaf
 from replicax._src.variable import Variable
 
@@ -49,7 +49,7 @@ class Replayed:
       result: what the function returned.
       results: the small arrays in it, for each leaf those of all replicas.
       recorded: the same as recorded; None if the job ended before they were there.
-      same_bits: whether both are the same, bit by bit; None if nothing was recorded.
+      same_bits: whether both are the same, bit by bit; None if nothing was recorded of it.
       largest_difference: between the two, relative to the recorded values.
       same_layout: whether it ran in as many processes as it was recorded in. In another number of
         them sums may be rounded in another way.
@@ -108,6 +108,8 @@ class Replay:
         self._changed = changed
         self._template = template
         self.measures_changes = False
+        self.assumed: dict[int, str] = {}
+        """Arguments that are not in the capsule: those of the program's own call were passed."""
         self.figures: dict[str, np.ndarray] = {}
         """What traps saw of the last step, and its gradients by replica."""
         self._same_layout = same_layout
@@ -255,6 +257,7 @@ class Replay:
                         f"Argument {index} of step {step} is an object ({what}), which is not in "
                         "the capsule. Give the script: it passes such arguments itself."
                     )
+                self.assumed[index] = what
                 return template[index]
         return self._recorded.argument(step, index, self._replicas)
 
@@ -416,7 +419,9 @@ def compared(
         for ours, theirs in zip(mine, recorded, strict=True)
         for pair in zip(ours, theirs, strict=True)
     ]
-    same = all(ours.tobytes() == theirs.tobytes() for ours, theirs in pairs)
+    same: bool | None = all(ours.tobytes() == theirs.tobytes() for ours, theirs in pairs)
+    if not pairs and not all(each.figures for each in steps):
+        same = None  # there is nothing to compare
     worst = max((relative_difference(ours, theirs) for ours, theirs in pairs), default=0.0)
     bits = other_bits(figures, steps)
     return Replayed(step, result, results, recorded, same, worst, bits, is_same_layout)

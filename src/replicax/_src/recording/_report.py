@@ -65,8 +65,11 @@ def table_of(steps: Sequence[Replayed]) -> str:
     lines: list[str] = []
     if len(steps) > _SHOWN:
         before = steps[:-_SHOWN]
-        same = sum(each.same_bits is not False for each in before)
-        lines.append(f"  steps {before[0].step} to {before[-1].step}: {same} with the same bits")
+        same = sum(each.same_bits is True for each in before)
+        lines.append(
+            f"  steps {before[0].step} to {before[-1].step}: {same} of {len(before)} with the same "
+            "bits"
+        )
     changed = [each for each in steps if each.other_bits]
     for each in changed[:1]:
         gradients = [bits for bits in each.other_bits if bits[0].startswith("the gradient of ")]
@@ -98,7 +101,8 @@ def changes_of(steps: Sequence[Replayed], is_wanted: bool) -> str:
             if not (gradient > 0 and gradient_before > 0 and change_before > 0):
                 continue
             factor, factor_before = change / gradient, change_before / gradient_before
-            if factor > _JUMP * factor_before:
+            # Both: Adam's changes do not grow with gradients, and would only seem to have jumped.
+            if factor > _JUMP * factor_before and change > _JUMP * change_before:
                 return (
                     f"  step {step.step}: {name} changed by up to {change:.4g} with gradients of "
                     f"up to {gradient:.4g}, {factor:.4g} times as much, and {factor_before:.4g} "

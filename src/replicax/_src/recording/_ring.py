@@ -6,6 +6,7 @@ All is readable by its owner alone. A line is a JSON object; what is large lies 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import shutil
 import stat
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, final
+from typing import Any, BinaryIO, final
 
 import numpy as np
 
@@ -73,12 +74,15 @@ class Ring:
         self._file: int | None = None
         self._first_steps: dict[int, int] = {}  # of each segment of this process
         self.is_full = False
+        self.is_broken = False  # then nothing more is written
         self.names: Sequence[str] = ()  # of the figures, as the segment has them
         # What an earlier program kept, until there is a checkpoint of this one.
         self._earlier = set(filter(ARRAY.fullmatch, os.listdir(folder)))
 
     def begin_segment(self, after: int, checkpoint: str, **more: object) -> None:
         """Begins a segment with the steps after those that a checkpoint has."""
+        if self.is_broken:
+            return
         if self._file is not None:
             os.close(self._file)
         self._segment += 1
@@ -133,8 +137,12 @@ class Ring:
 
     def write(self, line: dict[str, Any]) -> None:
         """Writes one line."""
+        if self.is_broken:
+            return
         assert self._file is not None
-        os.write(self._file, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        if os.write(self._file, data) < len(data):
+            raise OSError(errno.ENOSPC, "there is no space left for a whole line")
 
     def kept(self, step: int, index: int, array: Kept, rows: bool) -> list[Any]:
         """Keeps an argument; returns what its line says of it.
@@ -149,7 +157,7 @@ class Ring:
             return ["left out", "rows are not kept"]
         if is_small(array.parts):
             return ["array", array.kind, [in_line(part) for part in array.parts]]
-        if self.is_full:
+        if self.is_full or self.is_broken:
             return ["left out", f"more than {self._limit} bytes would be kept"]
         files: list[Any] = []
         for number, part in enumerate(array.parts):
@@ -171,6 +179,25 @@ class Ring:
         self._release()
 
 
+def open_regular(path: str) -> BinaryIO:
+    """Opens a file for reading, which may be somebody else's: never a link, pipe or device.
+
+    Raises:
+      DataLossError: it is one.
+      FileNotFoundError: there is none.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        raise DataLossError(f"{path} is no regular file.") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DataLossError(f"{path} is no regular file.")
+    return open(descriptor, "rb")
+
+
 def segments_in(folder: str) -> list[int]:
     """Returns the numbers of the segments in a folder, the oldest first."""
     matches = map(_SEGMENT.fullmatch, os.listdir(folder))
@@ -180,7 +207,7 @@ def segments_in(folder: str) -> list[int]:
 def lines_of(folder: str, segment: int) -> Iterator[dict[str, Any]]:
     """Yields the lines of a segment; a last one that is not whole is left out."""
     path = os.path.join(folder, f"segment-{segment:08}.jsonl")
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         for text in file:
             if not text.endswith(b"\n"):
                 continue

@@ -1,5 +1,8 @@
 """Programs that nobody had in mind are recorded, and their steps run again with the same bits."""
 
+import errno
+import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,9 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import replicax as rx
+from replicax._src.checkpoints import variables_in
+from replicax._src.recording import last_step_of, write_capsule
 from tests.replicas import mirrored
 
 
@@ -358,8 +364,6 @@ def test_a_recording_that_was_moved_with_its_checkpoints(tmp_path: Path):
         step(2.0)
     manager.wait()
     (tmp_path / "here").rename(tmp_path / "there")
-    from replicax._src.recording import write_capsule
-
     recording = tmp_path / "there" / "checkpoints" / "recording"
     capsule = rx.debug.load(write_capsule(str(recording), str(tmp_path / "capsule"), 2))
     capsule.attach(manager, step)
@@ -367,6 +371,159 @@ def test_a_recording_that_was_moved_with_its_checkpoints(tmp_path: Path):
     assert str(tmp_path) not in (tmp_path / "capsule/worker-0/steps.jsonl").read_text()
     with pytest.raises(rx.errors.DataLossError, match="Step 7 is not in the recording"):
         write_capsule(str(recording), str(tmp_path / "other"), 7)
+
+
+def test_a_disk_that_is_full_ends_the_recording_and_not_the_traps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    program = Sum()
+    step = program.adding(lambda x: jnp.sum(jnp.log(x)))
+    traps = rx.debug.Traps(finite=True)
+    save, left = np.save, [2]
+
+    def save_on_a_small_disk(*args: Any, **kwargs: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(*args, **kwargs)
+
+    with (
+        pytest.warns(UserWarning, match="Recording has ended: .*No space left") as warned,
+        pytest.raises(rx.errors.TrappedStepError, match="Step 4: .*No capsule could be made"),
+        rx.debug.Recorder(program.checkpoint, step, tmp_path / "r", traps=traps) as recorder,
+    ):
+        for number in range(8):
+            if number == 3:
+                recorder._drain()
+                monkeypatch.setattr(np, "save", save_on_a_small_disk)
+                left[0] = 0
+            step(jnp.full(1000, 5 - 2.0 * number))
+    assert Path(warned[0].filename).name == "test_recorder_of_odd_programs.py"
+    monkeypatch.undo()
+    capsule = rx.debug.load(recorder.save(3))
+    capsule.attach(program.checkpoint, step)
+    assert capsule.run().same_bits
+
+
+def test_a_recording_that_ends_anywhere(tmp_path: Path):
+    """As a program leaves it that is killed."""
+    program = Sum()
+    step = program.adding(jnp.sum)
+    data = iter(rx.data.Dataset.from_tensor_slices(np.arange(8, dtype=np.float32)).batch(2))
+    with rx.debug.Recorder(program.checkpoint, step, tmp_path / "r") as recorder:
+        losses = [step(next(data)) for _ in range(3)]
+        recorder._drain()
+        shutil.copytree(tmp_path / "r", tmp_path / "killed")
+    (segment,) = (tmp_path / "killed" / "worker-0").glob("segment-*.jsonl")
+    whole = segment.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for size in range(len(whole), len(lines[0]), -7):
+        segment.write_bytes(whole[:size])
+        last = last_step_of(str(tmp_path / "killed"))
+        if not last:
+            continue
+        path = tmp_path / f"capsule-{size}"
+        capsule = rx.debug.load(write_capsule(str(tmp_path / "killed"), str(path), last))
+        assert capsule.step == last
+        found = [capsule.recorded_results(number) for number in capsule.steps]
+        assert [each for each in found if each] == [[each] for each in losses[: len(found)]][
+            : len(list(filter(None, found)))
+        ]
+    segment.unlink()
+    os.mkfifo(segment)
+    with pytest.raises(rx.errors.DataLossError, match="no checkpoint from before it"):
+        write_capsule(str(tmp_path / "killed"), str(tmp_path / "pipe"), 1)
+
+
+def test_what_is_skipped_has_left_no_trace(tmp_path: Path):
+    """Optimizers, generators, metrics: all are as in a program that never saw the bad batch."""
+
+    def trained(folder: Path, batches: list[Any], **options: Any) -> list[Any]:
+        strategy = mirrored(2)
+        with strategy.scope():
+            w = rx.Variable(np.ones((2, 1), np.float32))
+            generator = rx.random.Generator.from_seed(1)
+            mean = rx.metrics.Mean()
+            schedule = optax.exponential_decay(0.1, 1, 0.9)
+            optimizer = rx.Optimizer(optax.adam(schedule))
+
+        def on_replica(x: Any) -> Any:
+            noise = generator.normal((2, 1))
+
+            def loss_fn() -> Any:
+                return rx.nn.share_of_mean((jnp.log(x) @ (w + noise))[:, 0] ** 2)
+
+            loss, gradients = rx.value_and_grad(loss_fn, [w])
+            optimizer.apply_gradients(zip(gradients, [w], strict=True))
+            mean.update_state(loss)
+            return loss
+
+        @rx.function
+        def step(x: Any) -> Any:
+            return strategy.reduce("SUM", strategy.run(on_replica, args=(x,)), axis=None)
+
+        state = rx.train.Checkpoint(w=w, optimizer=optimizer, generator=generator, mean=mean)
+        traps = rx.debug.Traps(finite=True)
+        losses: list[Any] = []
+        with rx.debug.Recorder(state, step, folder, traps=traps, **options):
+            for x in batches:
+                losses.append(
+                    step(rx.distribute.PerReplica([jnp.asarray(x[:2]), jnp.asarray(x[2:])]))
+                )
+        losses = [each for each in losses if np.isfinite(each)]
+        return [*losses, *(np.asarray(each.numpy()) for each in variables_in(state))]
+
+    random = np.random.default_rng(0)
+    good = [random.uniform(1, 2, (4, 2)).astype(np.float32) for _ in range(4)]
+    bad = good[0].copy()
+    bad[3, 0] = -1.0  # of replica 1 alone
+    with pytest.warns(UserWarning, match="Step 3: .*discarded"):
+        skipped = trained(tmp_path / "a", [*good[:2], bad, *good[2:]], on_trap="skip")
+    # The same program, which has the same traps and no bad batch.
+    expected = trained(tmp_path / "b", good, on_trap="skip")
+    assert len(skipped) == len(expected) > 8
+    for mine, theirs in zip(skipped, expected, strict=True):
+        assert np.asarray(mine).tobytes() == np.asarray(theirs).tobytes()
+
+
+def test_gradients_that_a_module_of_flax_gets(tmp_path: Path):
+    nnx = pytest.importorskip("flax.nnx")
+    strategy = mirrored(2)
+    with strategy.scope():
+        model = nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+        optimizer = nnx.Optimizer(model, optax.sgd(1e-2), wrt=nnx.Param)
+
+    def on_replica(x: Any) -> Any:
+        loss, gradients = nnx.value_and_grad(
+            lambda model: rx.nn.share_of_mean(jnp.sum(model(x) ** 2, axis=1))
+        )(model)
+        optimizer.update(model, gradients)
+        return loss
+
+    @rx.function
+    def step(x: Any) -> Any:
+        return strategy.reduce("SUM", strategy.run(on_replica, args=(x,)), axis=None)
+
+    rows = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    rows[11, 1] = np.inf
+    data = strategy.experimental_distribute_dataset(
+        rx.data.Dataset.from_tensor_slices(rows).batch(4)
+    )
+    checkpoint = rx.train.Checkpoint(model=model, optimizer=optimizer)
+    traps = rx.debug.Traps(bits=True)
+    words = "the gradient of bias:0 on replica 1 .given to the optimizer at test_recorder_of_odd_programs.py:"
+    with pytest.raises(rx.errors.TrappedStepError, match=words) as caught:
+        with rx.debug.Recorder(checkpoint, step, tmp_path, traps=traps):
+            for x in data:
+                step(x)
+    is_there = iter(data)
+    assert caught.value.capsule is not None
+    capsule = rx.debug.load(caught.value.capsule)
+    capsule.attach(checkpoint, step, traps)
+    again = capsule.run(2)
+    assert again.same_bits and not again.other_bits
+    assert [each.shape for each in capsule.gradients["kernel:0"]] == [(3, 2)] * 2
+    del is_there
 
 
 def test_random_keys(tmp_path: Path):
