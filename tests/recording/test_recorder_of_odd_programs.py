@@ -511,7 +511,7 @@ def test_gradients_that_a_module_of_flax_gets(tmp_path: Path):
     )
     checkpoint = rx.train.Checkpoint(model=model, optimizer=optimizer)
     traps = rx.debug.Traps(bits=True)
-    words = "the gradient of bias:0 on replica 1 .given to the optimizer at test_recorder_of_odd_programs.py:"
+    words = r"the gradient of bias:0 on replica 1 \(given to the optimizer at test_recorder_of_odd"
     with pytest.raises(rx.errors.TrappedStepError, match=words) as caught:
         with rx.debug.Recorder(checkpoint, step, tmp_path, traps=traps):
             for x in data:
