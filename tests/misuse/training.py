@@ -157,6 +157,14 @@ def update_skipped_by_one_replica(strategy):
     strategy.run(step)
 
 
+@misuse(TypeError, r"names instead of variables", r"optimizer\.apply\(gradients, variables\)")
+def pairs_of_two_dictionaries(strategy):
+    with strategy.scope():
+        variables = {"w": rx.Variable(1.0)}
+        optimizer = rx.Optimizer(optax.sgd(0.1))
+    strategy.run(lambda: optimizer.apply_gradients(zip({"w": 1.0}, variables)))
+
+
 @misuse(TypeError, r"apply_gradients takes \(gradient, variable\) pairs", r"zip\(gradients,")
 def gradients_without_variables(strategy):
     _, gradient = gradients_of_a_square(strategy)

@@ -76,6 +76,11 @@ def split_pairs(grads_and_vars: PyTree) -> tuple[list[Any], list[Variable], Any]
             "apply_gradients takes (gradient, variable) pairs: "
             "optimizer.apply_gradients(zip(gradients, variables))."
         )
+    if any(isinstance(variable, str) for _, variable in pairs):
+        raise TypeError(
+            "apply_gradients got names instead of variables, as from zip of two dictionaries. For "
+            "a dictionary or another tree write optimizer.apply(gradients, variables)."
+        )
     gradients: list[Any] = []
     variables: list[Variable] = []
     for gradient, variable in pairs:
