@@ -191,6 +191,9 @@ def mistakes(strategy, coordinator):
     facts["cancelled"] = error(values[-1].fetch)
     facts["after_error"] = coordinator.schedule(lambda: 2.0).fetch()
     facts["schedule_not_callable"] = error(lambda: coordinator.schedule(3))
+    facts["args_is_no_list"] = error(lambda: coordinator.schedule(abs, args=3.0))
+    facts["kwargs_is_no_dictionary"] = error(lambda: coordinator.schedule(abs, kwargs={1: 2}))
+    facts["coordinator_in_function"] = error(lambda: coordinator.schedule(lambda: coordinator))
     value = coordinator.schedule(lambda: 1)
     facts["schedule_remote_value"] = error(lambda: coordinator.schedule(abs, args=(value,)))
     facts["coordinator_of_other"] = error(
@@ -286,8 +289,11 @@ def losses(strategy, coordinator):
 
     pids = [ray.get(actor.ready.remote()) for actor in strategy.extended.workers]
     values = [coordinator.schedule(count, args=(i,)) for i in range(40)]
-    time.sleep(0.2)
-    os.kill(pids[0], signal.SIGKILL)
+    for pid in pids:
+        before = int(counter.numpy())
+        while int(counter.numpy()) < min(before + 5, 40):
+            time.sleep(0.01)
+        os.kill(pid, signal.SIGKILL)
     coordinator.join()
     facts["retries"] = {
         "all_ran": coordinator.fetch(values) == list(range(40)),
@@ -314,6 +320,10 @@ def losses(strategy, coordinator):
         coordinator.schedule(step, args=(ids, y)).fetch()
         facts["goes_on"] = int(optimizer.iterations.numpy())
         coordinator.close()
+        facts["closed"] = error(lambda: coordinator.schedule(abs, args=(1,)))
+        again = rx.distribute.coordinator.ClusterCoordinator(strategy)
+        facts["another_coordinator"] = again.schedule(abs, args=(-1,)).fetch()
+        again.close()
         another_cluster(path, before, table)
 
 

@@ -4,6 +4,7 @@ from replicax._src.functions._access import last_of_steps as last_of_steps
 from replicax._src.functions._access import observe as observe
 from replicax._src.functions._access import observer_of as observer_of
 from replicax._src.functions._access import run_on_replicas as run_on_replicas
+from replicax._src.functions._bound_function import BoundFunction as BoundFunction
 from replicax._src.functions._cache import FunctionCache as FunctionCache
 from replicax._src.functions._decorator import function as function
 from replicax._src.functions._function import Function as Function

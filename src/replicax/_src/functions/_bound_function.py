@@ -16,9 +16,10 @@ R = TypeVar("R")
 class BoundFunction(Generic[P, R]):
     """A compiled method of one object."""
 
-    def __init__(self, function: Function[P, R], instance: object):
+    def __init__(self, function: Function[P, R], instance: object, unbound: Function[..., R]):
         self._function = function
         self.__self__ = instance
+        self.__func__ = unbound
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
@@ -48,6 +49,13 @@ class BoundFunction(Generic[P, R]):
 
     def __repr__(self) -> str:
         return repr(self._function)
+
+    def __reduce__(self) -> Any:
+        return _bind, (self.__func__, self.__self__)
+
+
+def _bind(function: Any, instance: object) -> Any:
+    return function.__get__(instance, type(instance))
 
 
 def without_self(fn: Callable[..., Any]) -> inspect.Signature:

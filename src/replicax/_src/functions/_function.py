@@ -111,7 +111,7 @@ class Function(Generic[P, R]):
         known = self._bound.get(id(instance))
         if known is None or known[0]() is not instance:
             known = self._bind(instance)
-        return BoundFunction(known[1], instance)
+        return BoundFunction(known[1], instance, self)
 
     def _bind(self, instance: object) -> tuple[Any, Function[..., R]]:
         """Returns the function as a method of `instance`, which it must not keep alive."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -105,6 +106,7 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
         self._run_id = uuid.uuid4().hex[:8]
         self._values = itertools.count()
         self._packed: dict[int, bytes] = {}
+        self._packing = threading.Lock()
         self._end = weakref.finalize(self, self._dispatcher.close)
         atexit.register(self._end)  # before Ray's own, so that nobody calls it then
 
@@ -155,8 +157,21 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
             )
         name = getattr(fn, "__qualname__", repr(fn))
         value = RemoteValue(name)
+        if args is not None and not isinstance(args, list | tuple):  # pyright: ignore
+            raise TypeError(
+                f"`args` is a tuple or list of the arguments of {name!r}; got {args!r}. Write "
+                "coordinator.schedule(fn, args=(x,))."
+            )
+        if not isinstance(kwargs, dict | None) or not all(
+            isinstance(key, str) for key in kwargs or ()
+        ):  # pyright: ignore
+            raise TypeError(
+                f"`kwargs` is a dictionary of the keyword arguments of {name!r}; got {kwargs!r}. "
+                'Write coordinator.schedule(fn, kwargs={"x": x}).'
+            )
         what = f"The function {name!r}"
-        number, code = self._code_of(fn, what)
+        with self._packing:
+            number, code = self._code_of(fn, what)
         given = (tuple(args or ()), dict(kwargs or {}))
         arguments = packed(given, self._strategy_id, f"What the function {name!r} is given")
         token = f"{self._run_id}-{next(self._tokens)}"
@@ -269,6 +284,14 @@ class ClusterCoordinator(metaclass=_OnePerStrategy):
     def close(self) -> None:
         """Ends the threads of the coordinator. What has not begun does not run."""
         self._end()
+        if _coordinators.get(self._strategy) is self:
+            del _coordinators[self._strategy]
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "it uses the ClusterCoordinator, which is in the program that schedules alone. Call "
+            "one function in the other, or schedule both from there"
+        )
 
 
 @final

@@ -142,9 +142,16 @@ class Dispatcher:
         """Lets a function run when a worker is free. Raises the error of an earlier one."""
         with self._changed:
             self._raise_error()
-            while len(self._queue) >= _QUEUED and self._error is None:
+            while (
+                len(self._queue) >= _QUEUED and self._error is None and not self._is_closed.is_set()
+            ):
                 self._changed.wait()
             self._raise_error()
+            if self._is_closed.is_set():
+                raise RuntimeError(
+                    "This coordinator was closed, and runs no functions. Make another one, "
+                    "ClusterCoordinator(strategy)."
+                )
             self._queue.append(closure)
             self._changed.notify_all()
 
@@ -155,10 +162,12 @@ class Dispatcher:
     def join(self) -> None:
         """Waits until all functions have run. Raises the first error of one."""
         with self._changed:
-            while self._error is None and (self._running or self._queue):
+            while True:
+                self._raise_error()
+                if not self._running and not self._queue and self._error is None:
+                    return
                 if not self._changed.wait(timeout=_STILL):
                     self._tell_who_is_waited_for()
-            self._raise_error()
 
     def _tell_who_is_waited_for(self) -> None:
         """Warns of functions that take long: perhaps a worker stands still."""
@@ -185,8 +194,9 @@ class Dispatcher:
         while self._running and (left := deadline - time.monotonic()) > 0:
             self._changed.wait(timeout=left)
         error, self._error = self._error, None
-        self._round += 1
-        raise error
+        if error is not None:  # no other thread has raised it meanwhile
+            self._round += 1
+            raise error
 
     def _cancel(self) -> None:
         while self._queue:

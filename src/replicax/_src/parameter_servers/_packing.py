@@ -10,13 +10,14 @@ import functools
 import io
 import itertools
 import pickle
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from replicax._src._typing import override
 from replicax._src.cluster import imported_ray
-from replicax._src.functions import Function
+from replicax._src.functions import BoundFunction, Function
 from replicax._src.parameter_servers._sharded import ShardedVariable
 from replicax._src.parameter_servers._variable import ServerVariable, Spec
 from replicax._src.training import Optimizer, state_of
@@ -110,22 +111,27 @@ class _Numbers:
 
     def __init__(self) -> None:
         self._next = itertools.count()
-        self._known: dict[int, tuple[Any, int]] = {}
+        self._known: dict[tuple[int, int], tuple[Any, object, int]] = {}
 
     def of(self, value: object) -> int:
-        """Returns the number of an object."""
-        key = id(value)
+        """Returns the number of an object. A method has one, though it is made at each access."""
+        is_method = isinstance(value, types.MethodType | BoundFunction)
+        owner, function = (value.__self__, value.__func__) if is_method else (value, None)
+        key = (id(owner), id(function))
         known = self._known.get(key)
-        if known is not None and known[0]() is value:
-            return known[1]
+        if known is not None and known[0]() is owner:
+            return known[2]
         number = next(self._next)
-        reference = weakref.ref(value, lambda _: self._known.pop(key, None))
-        self._known[key] = (reference, number)
+        try:
+            reference: Any = weakref.ref(owner, lambda _: self._known.pop(key, None))
+        except TypeError:  # such as a ufunc of NumPy
+            reference = lambda: owner  # noqa: E731
+        self._known[key] = (reference, function, number)
         return number
 
     def find(self, number: int) -> Any:
         """Returns the object with a number; None if it is gone."""
-        for reference, each in list(self._known.values()):
+        for reference, _, each in list(self._known.values()):
             if each == number:
                 return reference()
         return None

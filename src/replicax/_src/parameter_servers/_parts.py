@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -24,6 +24,25 @@ def pieces_of(variable: Variable) -> list[ServerVariable]:
 def table_of(variable: Variable) -> Variable:
     """Returns the table that rows are of; of another variable, itself."""
     return variable.table if isinstance(variable, Rows) else variable
+
+
+def summed(gradients: Sequence[Gradient]) -> Gradient:
+    """Returns the sum of gradients of one array, some of which may be for rows alone."""
+    first, *others = gradients
+    if not others:
+        return first
+    whole = [each.values for each in gradients if each.rows is None]
+    some = [(each.rows, each.values) for each in gradients if each.rows is not None]
+    if whole:
+        values = np.array(sum(whole[1:], start=whole[0]))
+        for rows, of_rows in some:
+            values[rows] += of_rows  # each row is there once
+        return first._replace(values=values, rows=None)
+    rows = np.unique(np.concatenate([each for each, _ in some]))
+    values = np.zeros((len(rows), *first.values.shape[1:]), first.values.dtype)
+    for each, of_rows in some:
+        values[np.searchsorted(rows, each)] += of_rows
+    return first._replace(values=values, rows=rows)
 
 
 def gradients_of(

@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
+import numpy as np
+
 from replicax._src._errors import ClusterConfigError
 from replicax._src._typing import ArrayInput, Device, override
 from replicax._src._warnings import warn
@@ -156,8 +158,8 @@ class ParameterServerExtended(StrategyExtended):
     def _number_of_parts(self, value: Any) -> int:
         if not value.shape or self._partitioner is None:
             return 1
-        found = list(self._partitioner(shape=tuple(value.shape), dtype=value.dtype))
-        if not found or found[0] < 1 or any(each != 1 for each in found[1:]):
+        found: Any = self._partitioner(shape=tuple(value.shape), dtype=value.dtype)
+        if not isinstance(found, list | tuple) or not _is_cut(list(found)):
             raise ValueError(
                 "The variable_partitioner must return a list whose elements are 1, except for the "
                 f"first, which may be more: only the first dimension can be cut. Got {found!r} "
@@ -287,6 +289,12 @@ class ParameterServerStrategy(Strategy, Referred):
         return f"<{type(self).__name__} with {workers} worker(s) and {servers} server(s)>"
 
     _repr_html_ = None  # type: ignore[assignment]  # it has no table of devices
+
+
+def _is_cut(parts: list[Any]) -> bool:
+    """Whether these are numbers of parts, and only the first dimension is cut."""
+    counts = [each for each in parts if isinstance(each, int | np.integer) and each > 0]
+    return len(counts) == len(parts) > 0 and all(each == 1 for each in counts[1:])
 
 
 def _jobs(resolver: object) -> dict[str, int]:

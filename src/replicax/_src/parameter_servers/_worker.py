@@ -18,7 +18,7 @@ from replicax._src._errors import OutOfRangeError
 from replicax._src._typing import ArrayInput, override
 from replicax._src.cluster import imported_ray
 from replicax._src.context import world
-from replicax._src.functions import Function
+from replicax._src.functions import BoundFunction, Function
 from replicax._src.parameter_servers._embedding import Rows, unique_rows
 from replicax._src.parameter_servers._messages import Key, LostError
 from replicax._src.parameter_servers._packing import Place, packed, unpacked
@@ -31,6 +31,7 @@ from replicax._src.parameter_servers._worker_view import Wanted, WorkerView
 from replicax._src.values import is_leaf
 from replicax._src.variable import Variable
 
+_KEPT = 1024  # functions; the coordinator sends others again
 _LARGE = 1 << 15  # bytes of a result, from which on Ray's store keeps it
 
 
@@ -171,6 +172,10 @@ class Worker(Place):
             if call.function not in self._functions:
                 assert call.code is not None
                 self._functions[call.function] = unpacked(call.code)
+                if len(self._functions) > _KEPT:
+                    oldest = next(iter(self._functions))
+                    del self._functions[oldest]
+                    self._usual.pop(oldest, None)
             for number, built in call.optimizers.items():
                 self._optimizers[number].built(*unpacked(built))
             args, kwargs = unpacked(call.arguments)
@@ -207,7 +212,7 @@ class Worker(Place):
                 "functions, or repeat the data."
             )
             return Outcome(Ending.FAILED, _told(ended))
-        except Exception as error:
+        except BaseException as error:  # which must not end the worker
             return Outcome(Ending.FAILED, _told(error))
         finally:
             self.is_running = False
@@ -303,7 +308,7 @@ def _wanted(table: Variable, rows: np.ndarray, to: Rows) -> Wanted:
 class _Compiled:
     """A compiled function on a worker: what a call leaves is sent before the next one."""
 
-    def __init__(self, function: Function[..., Any], worker: Worker):
+    def __init__(self, function: Function[..., Any] | BoundFunction[..., Any], worker: Worker):
         self._function = function
         self._worker = worker
         self.__name__ = getattr(function, "__name__", "function")
@@ -312,6 +317,11 @@ class _Compiled:
         result = self._function(*args, **kwargs)
         world().pick(self._worker.collect, _nothing)()
         return result
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return (
+            self if instance is None else _Compiled(self._function.__get__(instance), self._worker)
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._function, name)
@@ -353,8 +363,14 @@ def _as_message(result: object, large: list[Any]) -> bytes | int:
 def _told(error: BaseException) -> tuple[bytes | None, str]:
     """Returns an exception for the coordinator, if it can be sent, and as a text."""
     text = "".join(traceback.format_exception(error))
+    if isinstance(error, SystemExit):  # which would end the coordinator without a word
+        error = RuntimeError(
+            f"The function called sys.exit({error.code!r}). To stop, return or raise an error: "
+            "the program that schedules decides what follows."
+        )
     try:
-        data = pickle.dumps(error.with_traceback(None))
+        # Classes of the user's program, which workers know as copies, become themselves again.
+        data = imported_ray().cloudpickle.dumps(error.with_traceback(None))
         pickle.loads(data)
     except Exception:
         return None, text

@@ -11,8 +11,9 @@ import numpy as np
 
 from replicax._src._typing import PyTree
 from replicax._src.context import world
-from replicax._src.parameter_servers._parts import gradients_of, table_of
-from replicax._src.parameter_servers._variable import ServerVariable
+from replicax._src.parameter_servers._messages import Gradient, Key
+from replicax._src.parameter_servers._parts import gradients_of, summed, table_of
+from replicax._src.parameter_servers._variable import ServerVariable, Spec
 from replicax._src.parameter_servers._worker_view import Mailbox, WorkerView
 from replicax._src.training import split_pairs
 from replicax._src.values import array_here
@@ -157,9 +158,12 @@ class WorkerOptimizer:
         self._send(pairs)
 
     def _send(self, pairs: Sequence[tuple[Variable, np.ndarray]]) -> None:
+        found: dict[Key, tuple[Spec, list[Gradient]]] = {}
         for variable, gradient in pairs:
             position = self._positions[id(table_of(variable))]
             for spec, each in gradients_of(variable, position, gradient):
-                self._view.note_gradient(self._server_name, spec, each)
+                found.setdefault(spec.key, (spec, []))[1].append(each)
+        for spec, gradients in found.values():  # several, if a table was looked up several times
+            self._view.note_gradient(self._server_name, spec, summed(gradients))
         self._view.add_one(self.iterations)
         self._view.send()

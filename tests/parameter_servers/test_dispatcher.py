@@ -1,0 +1,149 @@
+"""What is scheduled: methods, functions that end as they should not, errors, several threads."""
+
+# Looks into what workers and the coordinator tell each other.
+# pyright: basic
+
+import gc
+import sys
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import replicax as rx
+from replicax._src.parameter_servers import _dispatcher, _worker
+from replicax._src.parameter_servers._packing import numbers
+from tests.parameter_servers.actors import Cluster, call, call_too
+
+
+class Trainer:
+    """A user's class, with methods for workers."""
+
+    def __init__(self, w: Any) -> None:
+        self.w = w
+
+    @rx.function
+    def step(self, x: Any) -> Any:
+        self.w.assign_add(x)
+        return self.w + x
+
+    def eagerly(self, x: Any) -> Any:
+        return self.step(x) + 1
+
+
+def result(cluster: Cluster, function: Any, *args: Any) -> Any:
+    closure = cluster.closure(function, *args)
+    cluster.dispatcher.put(closure)
+    return closure.value.fetch()
+
+
+def test_compiled_methods(cluster: Cluster):
+    w = cluster.variable(1.0)
+    trainer = Trainer(w)
+    assert result(cluster, trainer.step, 2.0) == 5
+    assert result(cluster, trainer.eagerly, 2.0) == 8
+    assert result(cluster, lambda: trainer.step(1.0)) == 7
+    assert w.numpy() == 6
+
+
+def test_a_method_is_one_function_though_it_is_made_at_each_access():
+    first, second = Trainer(None), Trainer(None)
+    for name in ("step", "eagerly"):
+        assert numbers.of(getattr(first, name)) == numbers.of(getattr(first, name))
+        assert numbers.of(getattr(first, name)) != numbers.of(getattr(second, name))
+    assert numbers.of(first.step) != numbers.of(first.eagerly) != numbers.of(first)
+    is_there = weakref.ref(first)
+    del first
+    gc.collect()
+    assert is_there() is None
+
+
+def test_a_function_without_weak_references(cluster: Cluster):
+    assert numbers.of(np.sqrt) == numbers.of(np.sqrt)
+    assert result(cluster, np.sqrt, 9.0) == 3
+
+
+class Mine(Exception):
+    def __init__(self, code: int, more: str = "") -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def raises(error: BaseException) -> Any:
+    def raise_it() -> None:
+        raise error
+
+    return raise_it
+
+
+def test_the_error_of_a_class_of_the_program_is_one_of_that_class(cluster: Cluster):
+    class Local(Mine):
+        pass
+
+    for kind in (Mine, Local, KeyboardInterrupt):
+        closure = cluster.closure(raises(kind(7)))
+        cluster.dispatcher.put(closure)
+        for ask in (closure.value.fetch, cluster.dispatcher.join):
+            with pytest.raises(kind) as caught:
+                ask()
+            assert caught.value.args == (7,)
+    assert result(cluster, int) == 0  # by the same worker
+    assert cluster.dispatcher.lost_workers == 0
+
+
+def test_a_function_that_calls_sys_exit(cluster: Cluster):
+    """It ends neither its worker nor the program that schedules."""
+    cluster.dispatcher.put(cluster.closure(lambda: sys.exit("no data")))
+    with pytest.raises(RuntimeError, match=r"called sys.exit\('no data'\)"):
+        cluster.dispatcher.join()
+    assert cluster.dispatcher.lost_workers == 0
+
+
+def test_an_error_is_raised_in_one_of_the_threads_that_wait(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_dispatcher, "_GRACE", 0.3)
+    has_begun, may_end = threading.Event(), threading.Event()
+    cluster.before += [lambda: (has_begun.set(), may_end.wait())]
+    cluster.dispatcher.put(cluster.closure(int))
+    has_begun.wait()
+    found: list[str] = []
+
+    def join() -> None:
+        try:
+            cluster.dispatcher.join()
+        except Exception as error:
+            found.append(str(error))
+
+    threads = [threading.Thread(target=join) for _ in range(3)]
+    cluster.dispatcher._fail(ValueError("one"))
+    for thread in threads:
+        thread.start()
+    while not found:  # all of them wait for what runs, and one is the first
+        threads[0].join(0.01)
+    may_end.set()
+    for thread in threads:
+        thread.join()
+    assert found == ["one"]
+
+
+def test_a_coordinator_that_was_closed(cluster: Cluster):
+    cluster.dispatcher.close()
+    with pytest.raises(RuntimeError, match=r"was closed.*ClusterCoordinator\(strategy\)"):
+        cluster.dispatcher.put(cluster.closure(int))
+    cluster.dispatcher.join()
+    assert cluster.dispatcher.is_done()
+
+
+def test_a_worker_keeps_so_many_functions(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_worker, "_KEPT", 2)
+    kinds = [call, call_too, lambda function: function(), lambda function: function()]
+    for _ in range(2):
+        closures = [cluster.closure(int, by=by) for by in kinds]
+        for closure in closures:
+            cluster.dispatcher.put(closure)
+        cluster.dispatcher.join()
+        assert [closure.value.fetch() for closure in closures] == [0] * 4
+        assert len(cluster.worker._functions) == 2
