@@ -231,6 +231,18 @@ def test_settings_of_users_objects_are_not_state(tmp_path: Path):
     assert (float(other.first), other.size) == (1.0, 128)
 
 
+class OfPyTorch(Module):
+    """What a checkpoint sees of a module of PyTorch."""
+
+    def load_state_dict(self, state: Any) -> None:
+        raise NotImplementedError
+
+
+def test_a_module_of_pytorch_is_refused(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"`net` .* is a OfPyTorch, .* save its state_dict\(\)"):
+        rx.train.Checkpoint(net=OfPyTorch([None])).save(tmp_path / "ckpt")
+
+
 def test_names_with_slashes_do_not_collide(tmp_path: Path):
     tree = {"a/b": rx.Variable(1.0), "a": {"b": rx.Variable(2.0)}, "a.Sb": rx.Variable(3.0)}
     checkpoint = rx.train.Checkpoint(tree=tree)

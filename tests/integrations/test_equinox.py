@@ -72,6 +72,8 @@ def test_layers_of_lax_operations_and_partitions(executor: Executor):
         ({"model": made()}, "`model` of a checkpoint is a MLP"),
         ({"all": {"models": [made()]}}, "`all/models/0` of a checkpoint is a MLP"),
         ({"state": optax.adam(0.1).init({"w": jnp.ones(2)})}, "`state` of a checkpoint is a tuple"),
+        ({"state": optax.TraceState({"w": np.ones(2)})}, "`state` of a checkpoint is a TraceState"),
+        ({"root": made()}, "`root` of a checkpoint is a MLP"),
     ],
 )
 def test_a_checkpoint_of_arrays_that_it_cannot_change_is_refused(

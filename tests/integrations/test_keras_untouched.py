@@ -71,6 +71,7 @@ with rx.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
 ALONE = """
 import keras
 import numpy as np
+import optax
 import replicax as rx
 
 
@@ -95,9 +96,25 @@ before, gradients = rx.value_and_grad(loss, model.trainable_variables)
 model.optimizer.apply_gradients(zip(gradients, model.trainable_variables))
 assert loss() < before
 """
+UPDATES = """
+kernel = model.trainable_variables[0]
+before = model.get_weights()[0]
+rx.Optimizer(optax.sgd(1.0)).apply_gradients([(np.ones((3, 1), np.float32), kernel)])
+np.testing.assert_allclose(model.get_weights()[0], before - 1, rtol=1e-6)
+"""
+ASSIGNMENTS = """
+rx.assign(model.trainable_variables, [np.full((3, 1), 5), np.full(1, 5)])
+assert all((each == 5).all() for each in model.get_weights())
+"""
+FIRST = {
+    "checkpoint": "",
+    "gradients": GRADIENTS,
+    "updates": UPDATES,
+    "assignments": ASSIGNMENTS,
+}
 
 
-@pytest.mark.parametrize("first", ["", GRADIENTS], ids=["checkpoint", "gradients"])
+@pytest.mark.parametrize("first", FIRST.values(), ids=list(FIRST))
 def test_a_plain_model_is_the_first_that_replicax_sees_of_keras(first: str, tmp_path: Path):
     program = ALONE.format(first=first)
     assert run_python(["-c", program], tmp_path, warm=True, keras=True) == "True\n"

@@ -17,6 +17,7 @@ from replicax._src.checkpoints._graph import (
     Spelling,
     is_trackable,
     kind_of,
+    require_no_arrays,
     walk,
 )
 from replicax._src.checkpoints._opening import open_saved
@@ -107,6 +108,8 @@ class Checkpoint:
         found = {}
         if self._checkpoint_root is not None:
             root = walk(self._checkpoint_root, spelling)
+            if not root[0].children:
+                require_no_arrays("`root`", self._checkpoint_root)
             found = {name: root[index].value for name, index in root[0].children.items()}
         found |= self._tracked
         return found | ({} if self._counter is None else {"save_counter": self._counter})

@@ -101,8 +101,8 @@ OURS = Spelling()
 
 def walk(root: object, spelling: Spelling = OURS) -> list[GraphNode]:
     """Returns the nodes reachable from `root`, which is the first; nearer ones come first."""
-    if not has_strategy():
-        let_libraries_join()  # a Keras model may be the first that we see of Keras
+    # A Keras model may be the first that we see of Keras.
+    let_libraries_join(in_time=not has_strategy())
     nodes = [GraphNode(Kind.OBJECT, root, "")]
     known: dict[int, int] = {id(root): 0}
     alive: list[Any] = []  # what was made on the way keeps its identity until we are done
@@ -133,7 +133,10 @@ def walk(root: object, spelling: Spelling = OURS) -> list[GraphNode]:
             parent.children[name] = known[identity]
     _add_slots(nodes, known, spelling)
     kept = _without_empty_branches(nodes)
-    _require_no_lost_arrays(given, kept)
+    paths = {node.path for node in kept}
+    for node in given:
+        if node.path not in paths:
+            require_no_arrays(f"`{node.path}`", node.value)
     return kept
 
 
@@ -242,19 +245,23 @@ def _add_slots(nodes: list[GraphNode], known: dict[int, int], spelling: Spelling
             node.slots.append(Slot(owned_by, position, label, slot))
 
 
-def _require_no_lost_arrays(given: list[GraphNode], kept: list[GraphNode]) -> None:
-    """Refuses trees of JAX, such as modules of Equinox, of which nothing would be saved."""
-    paths = {node.path for node in kept}
-    for node in given:
-        if node.path in paths or isinstance(node.value, dict | list):
-            continue
-        if any(isinstance(leaf, jax.Array) for leaf in jax.tree_util.tree_leaves(node.value)):
-            raise ValueError(
-                f"`{node.path}` of a checkpoint is a {type(node.value).__name__}, whose arrays "
-                "cannot be saved, because they are not variables. Make them variables, with "
-                "`rx.variables(tree)` in the strategy's scope, or keep them in dictionaries and "
-                "lists, which the checkpoint can change."
-            )
+def require_no_arrays(name: str, value: object) -> None:
+    """Refuses trees of JAX, and modules of PyTorch, of which nothing would be saved."""
+    if isinstance(value, dict | list):
+        return
+    if callable(getattr(value, "load_state_dict", None)):
+        raise ValueError(
+            f"{name} of a checkpoint is a {type(value).__name__}, which has a state_dict() and no "
+            "variables. Nothing of it would be saved: save its state_dict() beside the checkpoint."
+        )
+    leaves = jax.tree_util.tree_leaves(value)
+    if any(isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves):
+        raise ValueError(
+            f"{name} of a checkpoint is a {type(value).__name__}, whose arrays cannot be saved, "
+            "because they are not variables. Make them variables, with `rx.variables(tree)` in the "
+            "strategy's scope, or keep them in dictionaries and lists, which the checkpoint can "
+            "change."
+        )
 
 
 def _without_empty_branches(nodes: list[GraphNode]) -> list[GraphNode]:

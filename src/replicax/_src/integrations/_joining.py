@@ -21,7 +21,7 @@ _waiting = {
 
 def _join_those_loaded(in_time: bool) -> None:
     for library, ours in list(_waiting.items()):
-        if library in sys.modules:
+        if library in sys.modules and not _is_being_imported(library):
             joined = True
             try:
                 importlib.import_module(ours).join()
@@ -34,6 +34,11 @@ def _join_those_loaded(in_time: bool) -> None:
                     f"{library} was imported inside of a strategy's scope, so that what was made "
                     "there with it is on one device. Import it before the scope is entered."
                 )
+
+
+def _is_being_imported(library: str) -> bool:
+    """Returns whether another thread is at it: what it has not done yet would not be found."""
+    return getattr(getattr(sys.modules[library], "__spec__", None), "_initializing", False)
 
 
 joining_hooks.append(_join_those_loaded)

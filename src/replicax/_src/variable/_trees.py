@@ -21,6 +21,7 @@ import numpy as np
 
 from replicax._src import _tree
 from replicax._src._typing import PyTree
+from replicax._src.context import has_strategy, let_libraries_join
 from replicax._src.values import is_leaf
 from replicax._src.variable._policy import (
     VariableAggregation,
@@ -146,6 +147,8 @@ def assign(variables: PyTree, values: PyTree) -> None:
             f"assign was given the variables {_tree.describe(variables)}, and for them the values "
             f"{_tree.describe(values)}. Both must have the same structure."
         ) from None
+    if not has_strategy():
+        let_libraries_join()  # a Keras variable may be the first that we see of Keras
     for target, value in pairs:
         variable = variable_behind(target)
         if variable is not None:
