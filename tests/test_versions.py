@@ -178,12 +178,11 @@ def test_the_newest_jax_of_the_index_has_them():
 
 def test_without_the_quick_way_to_devices_arrays_are_the_same(monkeypatch: pytest.MonkeyPatch):
     devices = jax.devices()[:2]
-    mesh = jax.sharding.Mesh(np.array(devices), ("rows",))
-    cut, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["rows"], []))
+    whole = NamedSharding(jax.sharding.Mesh(np.array(devices), ("rows",)), PartitionSpec())
     rows = [np.full((3, 2), number, np.float32) for number in (1, 2)]
 
     def placed() -> tuple[jax.Array, jax.Array]:
-        each = _jax_internals.put_on_each(rows, cut, whole, devices)
+        each = _jax_internals.put_on_each(rows, whole, devices)
         return each, _jax_internals.put_on_one(rows[1], devices[1])
 
     expected = placed()

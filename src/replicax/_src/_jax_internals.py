@@ -51,7 +51,7 @@ def _if_there(module: str, name: str) -> Any:
         return None
 
 
-_batched_device_put = _if_there("interpreters.pxla", "batched_device_put")
+_batched_device_put = getattr(_if_there("lib", "xla_client"), "batched_device_put", None)
 _eval_jaxpr = _if_there("lax.eval_jaxpr", "eval_jaxpr_p")
 
 
@@ -101,25 +101,15 @@ def explicit_transfers() -> contextlib.AbstractContextManager[None]:
 
 
 def put_on_each(
-    components: Sequence[Any],
-    rows: jax.sharding.NamedSharding,
-    result: jax.sharding.NamedSharding,
-    devices: Sequence[Any],
+    components: Sequence[Any], place: jax.sharding.NamedSharding, devices: Sequence[Any]
 ) -> jax.Array:
-    """Returns an array laid out as `result`, whose buffers are the components of the devices.
+    """Returns an array laid out as `place`, whose buffers are the components of the devices.
 
     `jax.device_put` of the components and `make_array_from_single_device_arrays` do the same, and
-    take ten times as long. They are put as the rows of one array (laid out as `rows`): as copies of
-    one array, only the first would be looked at.
+    take ten times as long.
     """
-    first = components[0]
-    if _batched_device_put is None:
-        parts = [jax.device_put(*each) for each in zip(components, devices, strict=True)]
-        return jax.make_array_from_single_device_arrays(first.shape, result, parts)
-    of_all, of_one = _avals(len(components), first.shape, first.dtype)
-    array = _batched_device_put(of_all, rows, list(components), devices)
-    buffers: Any = array._arrays
-    return _array.ArrayImpl(of_one, result, buffers, committed=True, _skip_checks=True)
+    buffers: Any = [put_on_one(each, device) for each, device in zip(components, devices)]
+    return _array.ArrayImpl(buffers[0].aval, place, buffers, committed=True, _skip_checks=True)
 
 
 def put_on_one(array: Any, device: Any) -> jax.Array:
@@ -129,18 +119,12 @@ def put_on_one(array: Any, device: Any) -> jax.Array:
     if _batched_device_put is None:
         return uncommitted(jax.device_put(array, device))
     aval, sharding = _aval_and_place(array.shape, array.dtype, device)
-    return _batched_device_put(aval, sharding, [array], [device], committed=False)
+    return _batched_device_put(aval, sharding, [array], [device], False)
 
 
 @functools.lru_cache(maxsize=1024)
 def _aval_and_place(shape: tuple[int, ...], dtype: Any, device: Any) -> tuple[Any, Any]:
     return _core.ShapedArray(shape, dtype), jax.sharding.SingleDeviceSharding(device)
-
-
-@functools.lru_cache(maxsize=1024)
-def _avals(count: int, shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
-    of_all = _core.ShapedArray((count * shape[0], *shape[1:]), dtype)
-    return of_all, _core.ShapedArray(shape, dtype)
 
 
 def weakened(array: Any) -> Any:

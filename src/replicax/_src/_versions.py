@@ -80,7 +80,7 @@ PRIVATE_NAMES_OF_JAX: dict[str, tuple[str, ...]] = {
         "convert_constvars_jaxpr",
         "trace_to_jaxpr_dynamic",
     ),
-    "interpreters.pxla": ("shard_arg_handlers",),  # `batched_device_put` has a public substitute
+    "interpreters.pxla": ("shard_arg_handlers",),
     "lax.lax": ("_convert_element_type",),
     "lru_cache": ("LRUCache",),
     "xla_bridge": ("backends_are_initialized", "xla_client"),

@@ -95,8 +95,6 @@ class ReplicaMesh(Launches):
         self._shardings = {PLAIN: self.replicated}
         self._local = [device for group in here for device in group]
         self._homes = [SingleDeviceSharding(device) for device in devices]
-        rows = Mesh(np.array(self._local, dtype=object), (REPLICA_AXIS,))
-        self._rows = NamedSharding(rows, PartitionSpec(REPLICA_AXIS))
         self._replicas = [self._mesh_of_replica(group) for group in here]
         super().__init__(self.mesh, on_cpu=devices[0].platform == "cpu")
 
@@ -229,7 +227,7 @@ class ReplicaMesh(Launches):
         On the CPU the memory is taken over, not copied: it may not be written to afterwards.
         """
         parts = [each for each in components for _ in range(self.logical_devices)]
-        return put_on_each(parts, self._rows, self.replicated, self._local)
+        return put_on_each(parts, self.replicated, self._local)
 
     def component(self, array: jax.Array, index: int, logical: int | None = None) -> jax.Array:
         """Returns what a replica here has of an assembled array: on its first device, or cut.
