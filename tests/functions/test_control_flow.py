@@ -1,5 +1,6 @@
 """What replicas do in branches, loops and jitted functions is what they do in plain Python."""
 
+import warnings
 from typing import Any
 
 import jax
@@ -491,6 +492,42 @@ def test_a_collective_behind_a_condition_on_data_is_warned_of():
     with pytest.warns(RuntimeWarning, match="may differ from replica to replica"):
         result = step(rx.distribute.PerReplica([1.0, 2.0]))
     assert parts_of(strategy, result) == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("first", ["cond", "scan", "while"])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_condition_on_a_variable_that_a_branch_or_loop_has_changed(first: str, together: bool):
+    """It differs if what was written does, and not because replicas looked at data beside it."""
+    strategy = mirrored(2)
+    on = rx.VariableSynchronization
+    with strategy.scope():
+        v = rx.Variable(
+            0.0,
+            synchronization=on.ON_WRITE if together else on.ON_READ,
+            aggregation=rx.VariableAggregation.SUM,
+        )
+
+    def replica_fn(x: Any) -> Any:
+        def change(*_: Any) -> Any:
+            v.assign_add(x)
+            return x
+
+        if first == "cond":
+            lax.cond(context().all_reduce("SUM", x) > 0, change, lambda: x)
+        elif first == "scan":
+            lax.scan(lambda carry, _: (change(), None), x, length=2)
+        else:
+            lax.fori_loop(0, jnp.int32(context().all_reduce("SUM", x)), change, x)
+        return lax.cond(v > 1, lambda: context().all_reduce("SUM", x), lambda: x)
+
+    step = rx.function(lambda x: strategy.run(replica_fn, (x,)))
+    given = rx.distribute.PerReplica([jnp.float32(2), jnp.float32(3)])
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        result = step(given)
+    assert parts_of(strategy, result) == [5.0, 5.0]
+    said = ["may differ from replica to replica" in str(each.message) for each in seen]
+    assert said == ([] if together else [True])
 
 
 def test_replicas_that_meet_in_a_branch_after_they_changed_a_variable_from_outside():

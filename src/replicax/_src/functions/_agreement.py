@@ -57,15 +57,18 @@ def require_agreement(jaxpr: Jaxpr, inputs: Sequence[int]) -> None:
       jaxpr: the traced program.
       inputs: for each of its inputs, how much that may differ.
     """
-    _Walk().through(jaxpr, inputs)
+    _Walk().through(jaxpr, list(inputs))
 
 
 class _Walk:
     def __init__(self) -> None:
         self._warned = False
 
-    def through(self, jaxpr: Jaxpr, inputs: Sequence[int]) -> list[int]:
-        """Returns how much the outputs differ, for inputs that differ so much."""
+    def through(self, jaxpr: Jaxpr, inputs: list[int]) -> list[int]:
+        """Returns how much the outputs differ, for inputs that differ so much.
+
+        Of references among the inputs, `inputs` then says how much they differ afterwards.
+        """
         known: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
 
         def level(atom: Atom) -> int:
@@ -75,12 +78,14 @@ class _Walk:
             levels = [level(atom) for atom in equation.invars]
             outputs = self._outputs(equation, levels)
             known.update(zip(equation.outvars, outputs, strict=True))
-            for atom in equation.invars:
+            for atom, after in zip(equation.invars, levels, strict=True):
                 if _jax_internals.is_ref(atom):  # it may have been written to
-                    known[atom] = max([known.get(atom, SAME), *levels])
+                    known[atom] = max(known.get(atom, SAME), after)
+        inputs[:] = [known[atom] for atom in jaxpr.invars]
         return [level(atom) for atom in jaxpr.outvars]
 
     def _outputs(self, equation: JaxprEqn, levels: list[int]) -> list[int]:
+        """Returns those of an operation's outputs; `levels` is as `inputs` above."""
         name, parameters = equation.primitive.name, equation.params
         most, count = max(levels, default=SAME), len(equation.outvars)
         if name == "axis_index":
@@ -89,7 +94,10 @@ class _Walk:
             return [SAME] * count
         if name == "cond":
             self._check(equation, levels[0], parameters["branches"], "lax.cond")
-            found = [self._inside(each, levels[1:]) for each in parameters["branches"]]
+            given = [levels[1:] for _ in parameters["branches"]]
+            pairs = zip(parameters["branches"], given, strict=True)
+            found = [self._inside(branch, inputs) for branch, inputs in pairs]
+            levels[1:] = [max(levels[0], *each) for each in zip(*given, strict=True)]
             return [max(levels[0], *each) for each in zip(*found, strict=True)]
         if name == "while":
             return self._while(equation, levels)
@@ -100,9 +108,10 @@ class _Walk:
             found = self.through(inner[0], levels)
             if len(found) == count:
                 return found
+        levels[:] = [most] * len(levels)
         return [most] * count
 
-    def _inside(self, closed: ClosedJaxpr, levels: Sequence[int]) -> list[int]:
+    def _inside(self, closed: ClosedJaxpr, levels: list[int]) -> list[int]:
         return self.through(closed.jaxpr, levels)
 
     def _while(self, equation: JaxprEqn, levels: list[int]) -> list[int]:
@@ -111,13 +120,18 @@ class _Walk:
         carry = levels[in_cond + in_body :]
         constants = levels[in_cond : in_cond + in_body]
         while True:
-            after = self._inside(parameters["body_jaxpr"], [*constants, *carry])
+            given = [*constants, *carry]
+            after = self._inside(parameters["body_jaxpr"], given)
             new = [max(pair) for pair in zip(carry, after, strict=True)]
-            if new == carry:
+            if [*given[:in_body], *new] == [*constants, *carry]:
                 break
-            carry = new
-        condition = self._inside(parameters["cond_jaxpr"], [*levels[:in_cond], *carry])[0]
+            constants, carry = given[:in_body], new
+        written = dict(zip(map(id, equation.invars[in_cond : in_cond + in_body]), constants))
+        asked = zip(equation.invars[:in_cond], levels[:in_cond], strict=True)
+        asked = [max(each, written.get(id(atom), SAME)) for atom, each in asked]
+        condition = self._inside(parameters["cond_jaxpr"], [*asked, *carry])[0]
         self._check(equation, condition, [parameters["body_jaxpr"]], "lax.while_loop")
+        levels[in_cond : in_cond + in_body] = [max(condition, each) for each in constants]
         return [max(condition, each) for each in carry]
 
     def _scan(self, equation: JaxprEqn, levels: list[int]) -> list[int]:
@@ -125,11 +139,13 @@ class _Walk:
         fixed, carried = _jax_internals.scan_inputs(parameters)
         carry = levels[fixed : fixed + carried]
         while True:
-            after = self._inside(
-                parameters["jaxpr"], [*levels[:fixed], *carry, *levels[fixed + carried :]]
-            )
+            given = [*levels[:fixed], *carry, *levels[fixed + carried :]]
+            before = list(given)
+            after = self._inside(parameters["jaxpr"], given)
             new = [max(pair) for pair in zip(carry, after[:carried], strict=True)]
-            if new == carry:
+            given[fixed : fixed + carried] = new
+            levels[:] = given
+            if given == before:
                 return [*new, *after[carried:]]
             carry = new
 
