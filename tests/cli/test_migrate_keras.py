@@ -348,3 +348,61 @@ def test_a_model_with_inputs_is_built_already():
         "net = Net()", "net = tf.keras.Sequential([tf.keras.Input([3]), tf.keras.layers.Dense(1)])"
     )
     assert ".built" not in ported(program).new
+
+
+def test_variables_of_layers_are_those_of_keras():
+    result = ported(
+        """\
+        import tensorflow as tf
+        class Line(tf.keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.w = tf.Variable(5.0, name="w")
+            def build(self, shape):
+                self.b = tf.Variable(initial_value=tf.zeros(()), trainable=False)
+                self.c = tf.Variable(1.0, False)
+            def call(self, x):
+                return self.w * x + self.b
+        class Other:
+            def __init__(self):
+                self.w = tf.Variable(5.0)
+        """
+    )
+    assert '        self.w = keras.Variable(5.0, name="w")\n' in result.new
+    assert (
+        "        self.b = keras.Variable(initializer=jnp.zeros(()), trainable=False)" in result.new
+    )
+    assert result.new.endswith("        self.w = rx.Variable(5.0)\n")
+    said = "keras.Variable(): its second argument is the shape: name those behind the first"
+    assert [each.text for each in result.findings if each.verdict.by_hand] == [said]
+
+
+def test_scaled_losses_and_gradients():
+    program = """\
+        import tensorflow as tf
+        optimizer = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD())
+        def step(loss, scaled, variables):
+            loss = optimizer.get_scaled_loss(loss)
+            gradients = optimizer.get_unscaled_gradients(scaled)
+            optimizer.apply_gradients(zip(gradients, variables))
+        def clipped(scaled, variables):
+            gradients = optimizer.get_unscaled_gradients(scaled)
+            optimizer.apply_gradients(zip(clip(gradients), variables))
+        """
+    new = ported(program).new
+    assert "    loss = optimizer.scale_loss(loss)\n    gradients = scaled\n" in new
+    assert [*advice(program)] == [8]
+    assert "divides by the scale" in advice(program)[8][0]
+
+
+def test_methods_of_optimizers_of_the_file_are_its_own():
+    program = """\
+        import tensorflow as tf
+        class Adam:
+            def apply_gradients(self, gradients, variables):
+                variables[0].assign_sub(gradients[0])
+        def step(optimizer, gradients, variables):
+            optimizer.apply_gradients(gradients, variables)
+            return tf.Variable(1.0)
+        """
+    assert not advice(program)

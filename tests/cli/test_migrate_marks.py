@@ -233,6 +233,25 @@ def test_what_is_not_python_is_named_with_its_line(content: bytes, line: int, wo
     assert raised.value.line == line and words in str(raised.value)
 
 
+def test_marks_stay_when_what_is_around_them_was_ported():
+    program = """\
+import tensorflow as tf
+import tensorflow.compat.v2.feature_column as columns
+x = tf.Variable(3.0)
+with tf.GradientTape() as tape:
+    square = x * x
+    tape.reset()
+    y = x + square
+g = tape.gradient(y, {"x": x})
+with tf.GradientTape() as other:
+    square = x * x
+    y = square * x
+g = other.gradient(y, x)
+"""
+    once = ported(program)  # it is ported twice there
+    assert "import tensorflow.compat.v2.feature_column as columns\n" in once.new
+
+
 SNIPPETS = [
     "import tensorflow as tf",
     "import tensorflow.compat.v1 as tf",

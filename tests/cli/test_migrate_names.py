@@ -381,3 +381,68 @@ def test_methods_tell_of_strategies_where_nothing_is_imported():
             return strategy.run(step, args=(dataset,))
         ''',
     )
+
+
+def test_each_branch_imports_what_takes_the_place_of_tensorflow():
+    check(
+        """\
+        import sys
+        if sys.argv:
+            import tensorflow.compat.v1 as tf
+        else: import tensorflow as tf
+        x = tf.Variable(1.0)
+        """,
+        """\
+        import sys
+        if sys.argv:
+            import replicax as rx
+        else: import replicax as rx
+        x = rx.Variable(1.0)
+        """,
+    )
+
+
+def test_keras_may_be_that_of_tensorflow_or_its_own():
+    check(
+        """\
+        try:
+            from tensorflow import keras
+        except ImportError:
+            import keras
+        x = keras.layers.Dense(1)
+        """,
+        """\
+        try:
+            import os
+            os.environ.setdefault("KERAS_BACKEND", "jax")
+            import keras
+        except ImportError:
+            import keras
+        x = keras.layers.Dense(1)
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["tf.train.Example.FromString(x)", "tfds.Split.TRAIN.subsplit([1])", "tf.Variable.x.y(2)"],
+)
+def test_attributes_that_are_nowhere_are_no_mistake_of_ours(line: str):
+    ported(f"import tensorflow as tf\nimport tensorflow_datasets as tfds\n{line}\n")
+
+
+def test_bytes_stay_bytes():
+    check(
+        """\
+        import tensorflow as tf
+        def f(example: tf.train.Example, raw):
+            example.ParseFromString(raw.numpy())
+            return tf.train.Example.FromString((raw).numpy()), raw.numpy().decode("utf-8")
+        """,
+        """\
+        import replicax as rx
+        def f(example: rx.train.Example, raw):
+            example.ParseFromString(raw)
+            return rx.train.Example.FromString((raw)), raw.decode("utf-8")
+        """,
+    )

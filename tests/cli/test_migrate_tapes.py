@@ -1,8 +1,10 @@
 """Tapes that are turned: where the gradients get a name each, and where lines lie between."""
 
+from typing import Any
+
 import numpy as np
 
-from tests.cli.porting import ported
+from tests.cli.porting import advice, ported
 
 
 def test_a_name_for_each_gradient():
@@ -75,3 +77,56 @@ with tf.GradientTape() as tape:
 gradients = tape.gradient(loss, net.variables)
 """
     assert "if not net.built:\n    net(x)\ndef loss_fn():" in ported(program).new
+
+
+def test_a_persistent_tape_that_is_deleted():
+    program = """
+import tensorflow as tf
+w, v = tf.Variable(3.0), tf.Variable(2.0)
+with tf.GradientTape(persistent=True) as tape:
+    y = w ** 3
+    z = y * v
+a = tape.gradient(y, w)
+b = tape.gradient(z, [w, v])
+del tape
+"""
+    result = ported(program)
+    assert result.left == 0 and "del" not in result.new
+    found: dict[str, Any] = {}
+    exec(result.new, found)
+    assert np.allclose(np.asarray(found["a"]), 27) and np.allclose(found["b"], [54, 27])
+
+
+def test_a_tape_of_the_same_name_in_a_function_is_another():
+    program = """
+import tensorflow as tf
+w = tf.Variable(3.0)
+for _ in range(2):
+    with tf.GradientTape() as tape:
+        y = w ** 3
+    a = tape.gradient(y, w)
+def first():
+    with tf.GradientTape() as tape:
+        y = w ** 3
+    a = tape.gradient(y, w)
+    with tf.GradientTape() as tape:
+        y = w ** 2
+    return tape.gradient(y, w)
+"""
+    assert set(advice(program)) == {12, 14}
+
+
+def test_advice_for_tapes_that_are_left():
+    program = """
+import tensorflow as tf
+def f(x, c):
+    with tf.GradientTape(persistent=True) as tape:
+        with tape.stop_recording():
+            y = x ** 3
+    j = tape.jacobian(y, x)
+    return tape.gradient(y, x, output_gradients=c)
+"""
+    said = advice(program)
+    assert said[5] == ["GradientTape.stop_recording: jax.lax.stop_gradient(value)"]
+    assert said[7] == ["GradientTape.jacobian: jax.jacrev(function)(arrays)"]
+    assert said[8][0].endswith("with a loss_fn that returns the sum of y * c")

@@ -139,12 +139,37 @@ def _without_statement(call: cst.Call, desk: Desk) -> str | None:
     return None
 
 
+def _argument_alone(call: cst.Call, desk: Desk) -> str | None:
+    """`optimizer.get_unscaled_gradients(g)` is `g`: `apply_gradients` divides by the scale."""
+    statement = desk.source.parent(call)
+    target = statement.targets[0].target if isinstance(statement, cst.Assign) else None
+    scope = desk.source.scope(call)
+    if isinstance(target, cst.Name) and scope is not None and len(call.args) == 1:
+        reads = [each.node for each in scope.accesses[target.value]]
+        if all(_is_applied(node, desk) for node in reads):
+            value = call.args[0].value
+            start, end = desk.source.start(call), desk.source.end(call)
+            desk.edits.replace(start, end, outside(value, desk.source))
+            return None
+    return "apply_gradients divides by the scale; to clip them, global_clipnorm= of the optimizer"
+
+
+def _is_applied(node: cst.CSTNode, desk: Desk) -> bool:
+    """Returns whether it is in what `optimizer.apply_gradients` takes."""
+    at = desk.source.parent(node)
+    while isinstance(at, cst.Arg) or m.matches(at or node, m.Call(m.Name("zip"))):
+        at = desk.source.parent(at) if at is not None else None
+    applying = m.Call(m.Attribute(attr=m.Name("apply_gradients") | m.Name("apply")))
+    return at is not None and m.matches(at, applying)
+
+
 _RULES: dict[str, Rule] = {
     "Dataset.make_one_shot_iterator": _iterator_of_receiver,
     "Strategy.experimental_run": _run_with_iterator,
     "Strategy.make_dataset_iterator": _iterator_of,
     "Strategy.make_input_fn_iterator": _iterator_of,
     "Strategy.reduce": _reduction,
+    "Optimizer.get_unscaled_gradients": _argument_alone,
     "Shape.as_list": _list_of_receiver,
     "Shape.num_elements": _product_of_receiver,
     "Tensor.get_shape": _as_attribute,
@@ -159,12 +184,12 @@ WHOLE = ("Shape.num_elements", "Tensor.get_shape")
 
 
 def around_receiver(call: cst.Call | cst.Attribute, desk: Desk, function: str) -> None:
-    """Makes `x.f()`, or `x.f`, into `function(x)`."""
+    """Makes `x.f()`, or `x.f`, into `function(x)`; into `x`, if there is no function."""
     attribute = call.func if isinstance(call, cst.Call) else call
     assert isinstance(attribute, cst.Attribute)
     receiver = attribute.value
     start, end = outside(receiver, desk.source)
-    if receiver.lpar:  # its parentheses become those of the call
+    if receiver.lpar or not function:  # its parentheses become those of the call
         desk.edits.wrap(start, end, function, "")
         desk.edits.replace(end, desk.source.end(call), "")
     else:
@@ -225,10 +250,17 @@ def _file_of_keras(call: cst.Call, endings: tuple[str, ...] = (".h5", ".keras"))
     return None
 
 
+def _only_value(call: cst.Call) -> str | None:
+    """Says if there are arguments behind the first: Keras has others there."""
+    is_more = any(each.keyword is None for each in call.args[1:])
+    return "its second argument is the shape: name those behind the first" if is_more else None
+
+
 _CHECKS: dict[str, Callable[[cst.Call], str | None]] = {
     "keras.Model.load_weights": _file_of_keras,
     "keras.Model.save": _file_of_keras,
     "keras.Model.save_weights": _file_of_weights,
+    "keras.Variable": _only_value,
     "keras.callbacks.ModelCheckpoint": _file_of_weights,
     "keras.models.load_model": _file_of_keras,
 }

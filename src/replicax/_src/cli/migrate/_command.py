@@ -45,15 +45,15 @@ def run(
         results = iter(list(results))
     ported: dict[str, Ported] = {}
     unaffected = 0
-    for path, result in results:
+    for name, result in results:
         if result is None or not result.findings:
             unaffected += 1
             continue
-        ported[str(path)] = result
+        ported[name] = result
         if diff:
-            out.write(_report.diff(str(path), result, paint))
+            out.write(_report.diff(name, result, paint))
         elif not as_json:
-            print(_report.as_text(str(path), result, paint), end="\n\n", file=out)
+            print(_report.as_text(name, result, paint), end="\n\n", file=out)
     left = sum(each.left for each in ported.values())
     if as_json:
         said = {
@@ -95,7 +95,7 @@ class _Unreadable(NamedTuple):
 
 def _results(
     paths: Sequence[str], write: bool, unreadable: list[_Unreadable]
-) -> Iterator[tuple[Path, Ported | None]]:
+) -> Iterator[tuple[str, Ported | None]]:
     """Yields each file once, with what it becomes; None if it has nothing of TensorFlow."""
 
     def complain(error: OSError) -> None:
@@ -113,23 +113,43 @@ def _results(
                 continue
             seen.add(real)
             try:
-                result = _ported(path, write)
+                content = path.read_bytes()
+                if path.suffix == ".ipynb" and may_use_tensorflow(content):
+                    results = _ported_notebook(path, content, write, unreadable)
+                else:
+                    results = {str(path): _ported(path, content, write)}
             except Exception as error:  # of whatever kind: other files are to be done all the same
                 unreadable.append(_Unreadable.of(path, error))
             else:
-                yield path, result
+                yield from results.items()
 
 
-def _ported(path: Path, write: bool) -> Ported | None:
-    content = path.read_bytes()
+def _ported(path: Path, content: bytes, write: bool) -> Ported | None:
     if not may_use_tensorflow(content):
         return None
-    notebook = Notebook(content) if path.suffix == ".ipynb" else None
-    result = port(notebook.program.encode() if notebook else content)
+    result = port(content)
     if write and result.new != result.old:
-        new = notebook.with_program(result.new) if notebook else result.new.encode(result.encoding)
-        write_whole(path, new)
+        write_whole(path, result.new.encode(result.encoding))
     return result
+
+
+def _ported_notebook(
+    path: Path, content: bytes, write: bool, unreadable: list[_Unreadable]
+) -> dict[str, Ported]:
+    """Ports a notebook, and the files that its cells write: "a.ipynb: model.py, cell 3"."""
+    notebook = Notebook(content)
+    program = port(notebook.program.encode())
+    files: dict[str, Ported] = {}
+    for name, text in notebook.files.items():
+        if may_use_tensorflow(text.encode()):
+            try:
+                files[name] = port(text.encode())
+            except Unreadable as error:  # a part of a file, say: the cell stays
+                unreadable.append(_Unreadable.of(f"{path}: {name}", error))
+    if write and any(each.new != each.old for each in [program, *files.values()]):
+        texts = {name: each.new for name, each in files.items()}
+        write_whole(path, notebook.with_programs(program.new, texts))
+    return {str(path): program, **{f"{path}: {name}": each for name, each in files.items()}}
 
 
 def _conclusion(ported: dict[str, Ported], unaffected: int, written: bool) -> str:

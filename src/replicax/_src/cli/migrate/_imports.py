@@ -155,6 +155,14 @@ class ImportStatement:
         line = self._source.parent(self.node)
         return line is not None and isinstance(self._source.parent(line), cst.Module)
 
+    @property
+    def is_in_branch(self) -> bool:
+        """Whether another import may run in its place: it stands under an `if`."""
+        at: cst.CSTNode | None = self.node
+        while at is not None and not isinstance(at, cst.If):
+            at = self._source.parent(at)
+        return at is not None
+
     def set_backend(self, has_os: bool) -> None:
         """Puts before it what tells Keras to run on JAX; `os` may be imported above."""
         statements = [_BACKEND] if has_os else ["import os", _BACKEND]

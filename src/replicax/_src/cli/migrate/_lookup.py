@@ -337,8 +337,9 @@ def find(name: str) -> Any:
     """
     first, *rest = name.split(".")
     if first not in MODULES:
-        is_value = name == "None" or name[0] == '"'
-        return ast.literal_eval(name) if is_value else getattr(builtins, name)
+        if name == "None" or re.fullmatch('"[^"]*"', name):
+            return ast.literal_eval(name)
+        return getattr(builtins, name)
     value = importlib.import_module(MODULES[first])
     done = MODULES[first]
     for part in rest:
@@ -389,7 +390,7 @@ def signature(name: str) -> inspect.Signature | None:
     elif "." in name:
         owner, _, method = name.rpartition(".")
         is_method = inspect.isclass(find(owner)) and inspect.isfunction(
-            inspect.getattr_static(find(owner), method)
+            inspect.getattr_static(find(owner), method, None)  # None: it is that of its class
         )
     try:
         found = inspect.signature(value)

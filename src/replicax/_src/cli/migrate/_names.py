@@ -77,7 +77,9 @@ class Names:
         given, found = self._candidates(node)
         if not found or not _agree(given, found):
             return None
-        return Resolved(found[-1].target, found)  # the last: `tf = tf.compat.v1` after the import
+        # The last, as in `tf = tf.compat.v1` after the import; Keras may also be TensorFlow's.
+        of_tensorflow = [each for each in found if each.target.startswith("tf")]
+        return Resolved((of_tensorflow or found)[-1].target, found)
 
     def unclear(self, node: cst.Name) -> list[Binding]:
         """Returns what a name may stand for of TensorFlow, where it may be something else too."""
@@ -172,7 +174,9 @@ class Names:
 
 
 def _agree(given: list[BaseAssignment], found: list[Binding]) -> bool:
-    targets = {each.target.replace("tf.compat.v1", "tf") for each in found}
+    targets = {
+        each.target.replace("tf.compat.v1", "tf").replace("tf.keras", "keras") for each in found
+    }
     return len(found) == len(given) and len(targets) <= 1
 
 

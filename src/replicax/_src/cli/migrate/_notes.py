@@ -43,7 +43,11 @@ class Notes:
         if known is None or known.verdict.severity <= verdict.severity:
             self._findings[line, name] = finding
         if verdict.by_hand:
-            self._mark(self._source.statement_line(node), f"{MARK}{finding.text}")
+            self._mark(self._source.statement_line(node), finding)
+
+    def is_marked(self, node: cst.CSTNode, name: str) -> bool:
+        """Returns whether there is a mark of an earlier time about a name above a node."""
+        return self._old_mark(self._source.statement_line(node), f"{MARK}{name}") is not None
 
     def keep_comments(self) -> None:
         """Puts comments that the edits have dropped above the statements that they were in."""
@@ -73,14 +77,23 @@ class Notes:
         """Returns all findings, in the order of the file."""
         return sorted(self._findings.values(), key=lambda each: each[:2])
 
-    def _mark(self, line: int, mark: str) -> None:
+    def _mark(self, line: int, finding: Finding) -> None:
+        mark = f"{MARK}{finding.text}"
+        # What is said of a name may depend on lines that have been ported since.
+        above = self._old_mark(line, mark) or self._old_mark(line, f"{MARK}{finding.name}")
+        if above is not None:
+            self._seen_marks.add(above)
+        else:
+            self._add_above(line, mark)
+
+    def _old_mark(self, line: int, mark: str) -> int | None:
+        """Returns the line above one that has a mark, or one that goes on after a name."""
         above = line - 1
         while (comment := self._edits.line(above).strip()).startswith("#"):
-            if comment == mark:
-                self._seen_marks.add(above)
-                return
+            if comment == mark or comment.startswith((f"{mark}: ", f"{mark} -> ")):
+                return above
             above -= 1
-        self._add_above(line, mark)
+        return None
 
     def _add_above(self, line: int, comment: str) -> None:
         self._edits.add_line_above(line, self._edits.indentation(line) + comment)

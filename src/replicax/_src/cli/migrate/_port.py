@@ -203,6 +203,8 @@ class _Port:
             return None
         if self._reader.is_in_map_function(use.node):
             return None if entry.new.startswith("rx.random.") else for_numpy(entry.new)
+        if entry.new == "rx.Variable" and use.call and self._reader.is_of_keras_class(use.node):
+            return "keras.Variable"  # a layer trains no others
         return self._with_replicax.new_name(entry.new)
 
     def _attribute_problem(self, use: Use) -> str | None:
@@ -522,13 +524,17 @@ class _Port:
         if use.call is not None:
             owner, _, method = (entry.new or use.name).rpartition(".")
             owner = CLASSES.get(owner, owner)
-            is_own = self._reader.has_own(method, use.node.value)
+            is_own = self._reader.may_have_own(method, use.node.value)
             if rule is None and exists(f"{owner}.{method}") and not (use.is_guess or is_own):
                 self._called(use.call, use.name, f"{owner}.{method}")
         verdict = Verdict.CHANGES if changed or self.edits.changes > before else Verdict.SAME
         self._notes.add(use.node.attr, verdict, use.name, entry.new)
 
     def _conversion(self, call: cst.Call) -> None:
+        if self._reader.is_taken_as_bytes(call):  # which are bytes here, and no arrays
+            _calls.around_receiver(call, self, "")
+            self._notes.add(call, Verdict.CHANGES, "Tensor.numpy", advice="leave it out")
+            return
         _calls.around_receiver(call, self, self.spelled("np.asarray"))
         self._notes.add(call, Verdict.CHANGES, "Tensor.numpy", "np.asarray")
 
@@ -558,7 +564,9 @@ class _Port:
     def _imports(self) -> None:
         for statement in self._statements:
             self._import(statement)
-        anchors = [each for each in self._statements if each.is_global][:1]
+        anchors = [each for each in self._statements if each.is_global]
+        if not any(each.is_in_branch for each in anchors[:1]):  # the first one runs in any case
+            anchors = anchors[:1]
         if anchors and self._trains_models and self._reader.is_program_without_strategy:
             self._set_strategy(anchors)
         missing = self._modules.missing()
@@ -605,7 +613,11 @@ class _Port:
             elif uses or binding in self._fixed:
                 advice = "stays: lines below need it"
                 self._notes.add(statement.node, Verdict.SAME, name, advice=advice)
-            elif self._is_ported and statement.is_first_of_all:
+            elif (
+                self._is_ported
+                and statement.is_first_of_all
+                and not self._notes.is_marked(statement.node, name)
+            ):
                 statement.drop(binding.alias)  # what needed it has been ported
             else:
                 advice = "nothing in this file uses it: leave it out if nobody else does"

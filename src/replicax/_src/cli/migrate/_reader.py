@@ -1,6 +1,7 @@
 """Finds every use of TensorFlow in a file: names, methods of its objects, imports."""
 
 import dataclasses
+import functools
 import re
 import sys
 from collections.abc import Callable
@@ -330,6 +331,23 @@ class Reader(cst.CSTVisitor):
             at = self._source.parent(at)
         return at is not None
 
+    def is_of_keras_class(self, node: cst.CSTNode) -> bool:
+        """Returns whether a node gives something to `self`, in a class that is one of Keras."""
+        statement = self._source.parent(self._source.parent(node) or node)
+        target = _only_target(statement) if isinstance(statement, cst.Assign) else None
+        at: cst.CSTNode | None = node
+        while at is not None and not isinstance(at, cst.ClassDef):
+            at = self._source.parent(at)
+        return (
+            isinstance(at, cst.ClassDef)
+            and m.matches(target or node, m.Attribute(m.Name("self")))
+            and any(
+                (resolved := self._names.resolve(base.value)) is not None
+                and _MODELS.match(resolved.name) is not None
+                for base in at.bases
+            )
+        )
+
     # --- what an expression is, by what is around it ----------------------------------------------
 
     def runs_once(self, node: cst.CSTNode) -> bool:
@@ -354,6 +372,15 @@ class Reader(cst.CSTVisitor):
             return argument.keyword.value.endswith("activation")
         call = self._source.parent(argument)
         return isinstance(call, cst.Call) and self._certain.what_is(call) == "Layer"
+
+    def is_taken_as_bytes(self, node: cst.CSTNode) -> bool:
+        """Returns whether a value is bytes: `example.ParseFromString(x)`, `x.decode("utf-8")`."""
+        parent = self._source.parent(node)
+        if isinstance(parent, cst.Attribute) and parent.attr.value == "decode":
+            return True
+        call = self._source.parent(parent) if isinstance(parent, cst.Arg) else None
+        parsing = m.Name("FromString") | m.Name("ParseFromString") | m.Name("MergeFromString")
+        return m.matches(call or node, m.Call(m.Attribute(attr=parsing)))
 
     def is_loop(self, call: cst.Call) -> bool:
         """Returns whether a loop runs over what is called."""
@@ -380,6 +407,18 @@ class Reader(cst.CSTVisitor):
         """Returns whether an object is of a class of the file that defines a method."""
         own = m.FunctionDef(name=m.Name(method))
         return any(m.findall(each, own) for each in self._classes_of(node))
+
+    def may_have_own(self, method: str, node: cst.BaseExpression) -> bool:
+        """Returns whether an object is, or may be, of a class of the file that defines a method."""
+        is_known = self._certain.what_is(node) is not None
+        return self.has_own(method, node) or (not is_known and method in self._own_methods)
+
+    @functools.cached_property
+    def _own_methods(self) -> set[str]:
+        """The methods of all classes of the file."""
+        classes = m.findall(self._source.module, m.ClassDef())
+        found = [name for each in classes for name in m.findall(each, m.FunctionDef())]
+        return {each.name.value for each in found if isinstance(each, cst.FunctionDef)}
 
     def _classes_of(self, node: cst.BaseExpression) -> list[cst.ClassDef]:
         """Returns the classes of the file that an object may be of."""

@@ -134,6 +134,7 @@ NOT_NEEDED = """tf.compat.v1.enable_eager_execution tf.compat.v1.enable_resource
 
 # Keywords that have another name, by what is called.
 KEYWORDS: dict[str, dict[str, str]] = {
+    "keras.Variable": {"initial_value": "initializer"},
     "keras.optimizers.*": {"lr": "learning_rate"},
     "rx.distribute.TPUStrategy": {"device_assignment": "experimental_device_assignment"},
     "rx.function": {
@@ -144,6 +145,10 @@ KEYWORDS: dict[str, dict[str, str]] = {
 
 # Keywords that are taken, and refused or passed over when the call runs.
 REFUSED: dict[str, dict[str, str]] = {
+    "keras.Variable": {
+        "aggregation": 'in Keras it is a text: "mean", "sum", "only_first_replica"',
+        "synchronization": 'in Keras it is a text: "on_read"',
+    },
     "keras.Model.save": {"save_format": "leave it out: the ending of the name says it"},
     "keras.optimizers.*": {"decay": "a rate of keras.optimizers.schedules.InverseTimeDecay"},
 }
@@ -753,6 +758,7 @@ RETURNS: dict[str, str] = {
     "keras.layers.*": "Layer",
     "keras.losses.*": "Loss",
     "keras.metrics.*": "Metric",
+    "keras.mixed_precision.LossScaleOptimizer": "Optimizer",
     "keras.models.*": "Model",
     "keras.optimizers.*": "Optimizer",
     "tf.train.AdamOptimizer": "Optimizer",
@@ -817,6 +823,8 @@ TELLING: dict[str, str] = {
     "input_pipeline_id": "InputContext",
     "add_weight": "Layer",
     "apply_gradients": "Optimizer",
+    "get_scaled_loss": "Optimizer",
+    "get_unscaled_gradients": "Optimizer",
     "compiled_loss": "Model",
     "compiled_metrics": "Model",
     "trainable_variables": "Model",
@@ -845,6 +853,8 @@ RENAMED_METHODS: dict[str, str] = {
     "Shape.rank": "len",
     "Tensor.get_shape": "Tensor.shape",
     "Tensor.set_shape": "",
+    "Optimizer.get_scaled_loss": "Optimizer.scale_loss",
+    "Optimizer.get_unscaled_gradients": "",
     "Optimizer.lr": "Optimizer.learning_rate",
     "Strategy.call_for_each_replica": "Strategy.run",
     "Strategy.unwrap": "Strategy.experimental_local_results",
@@ -856,7 +866,11 @@ THOUGHT_METHODS: dict[str, str] = {
     "Dataset.output_shapes": "dataset.element_spec",
     "Dataset.output_types": "dataset.element_spec",
     "DistributedDataset.*": "loop over it, or iter() of it",
-    "GradientTape.*": "loss, gradients = rx.value_and_grad(loss_fn, variables)",
+    "GradientTape.batch_jacobian": "jax.vmap(jax.jacrev(function))(arrays)",
+    "GradientTape.jacobian": "jax.jacrev(function)(arrays)",
+    "GradientTape.reset": "leave out of loss_fn what is above",
+    "GradientTape.stop_recording": "jax.lax.stop_gradient(value)",
+    "GradientTape.watched_variables": "the variables of rx.value_and_grad",
     "GradientTape.gradient": "loss, gradients = rx.value_and_grad(loss_fn, variables)",
     "GradientTape.watch": "make it a rx.Variable, or use jax.grad",
     "InputContext.*": "rx.distribute.InputContext does not have it",

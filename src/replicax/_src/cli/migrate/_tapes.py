@@ -80,6 +80,12 @@ class Tapes:
         variables = variables if variables and "\n" not in variables else "variables"
         at = self._asked(call)
         more = [] if at is None else self._read_below(self._block(at), [_loss(call)])
+        if (weights := _argument(call, 2, "output_gradients")) is not None:
+            weighted = f"{_loss(call)} * {code(weights)}"
+            return (
+                f"loss, {gradients} = rx.value_and_grad(loss_fn, {variables}), with a loss_fn that "
+                f"returns the sum of {weighted}"
+            )
         if more and at is not None and self._asking(at) == [call]:
             value = f"({_loss(call)}, {as_one(more)})"
             return f"{value}, {gradients} = rx.value_and_grad(loss_fn, {variables}, has_aux=True)"
@@ -236,14 +242,19 @@ class Tapes:
         if len(lines) != len(asked):
             return None
         watching = self._watching(block)
+        deleting = self._deleting(node)
         given = self._given_in(block)
-        if self._is_used_otherwise(node, lines, watching) or _cannot_be_a_function(block, given):
+        if self._is_used_otherwise(node, lines, watching, deleting) or _cannot_be_a_function(
+            block, given
+        ):
             return None
         is_inside = block.end < self._source.end(node)
         if (is_inside or not lines) and not _can_be_moved(node):
             return None
         if not lines:
-            return None if watching else Turned(block.node, block.lines, (), (), (), (), (), False)
+            return (
+                None if watching else Turned(block.node, block.lines, (), (), (), (), (), (), False)
+            )
         watched = [each for call in watching for each in m.findall(call.args[0], m.Name())]
         sources = [name for each in lines for name in m.findall(each.variables, m.Name())]
         by_arrays = bool(watching) and lines[0].array is not None
@@ -269,6 +280,7 @@ class Tapes:
             tuple(more),
             tuple(captured),
             tuple(watching),
+            tuple(deleting),
             late,
             is_early,
         )
@@ -397,29 +409,52 @@ class Tapes:
             for call in watching
         )
 
-    def _is_used_otherwise(
-        self, block: cst.With, lines: list[Asked], watching: list[cst.Call]
-    ) -> bool:
-        """Returns whether a tape is used for more than the gradients: `f(tape)`."""
+    def _uses(self, block: cst.With) -> list[cst.CSTNode]:
+        """Returns where the tapes of a block are named, until another one has the name."""
         scope = self._source.scope(block)
         assert scope is not None
-        known = {
+        start = self._source.start(block)
+        found: set[cst.CSTNode] = set()
+        for item in block.items:
+            assert item.asname is not None and isinstance(item.asname.name, cst.Name)
+            name = item.asname.name.value
+            given = list(scope[name])
+            places = [self._source.start(getattr(each, "node", block)) for each in given]
+            later = [place for place in places if place > self._source.end(block)]
+            end = min(later, default=(sys.maxsize, 0))
+            accesses = {access for each in given for access in each.references}
+            reads = {
+                a.node for a in accesses if a.scope is scope or name not in a.scope.assignments
+            }
+            found.update(node for node in reads if start < self._source.start(node) < end)
+        return sorted(found, key=self._source.start)
+
+    def _deleting(self, block: cst.With) -> list[cst.Del]:
+        """Returns the lines `del tape` beside a block."""
+        found = [self._source.parent(node) for node in self._uses(block)]
+        return [
+            each
+            for each in found
+            if isinstance(each, cst.Del)
+            and (line := self._source.parent(each)) is not None
+            and self._source.parent(line) is self._source.parent(block)
+        ]
+
+    def _is_used_otherwise(
+        self,
+        block: cst.With,
+        lines: list[Asked],
+        watching: list[cst.Call],
+        deleting: list[cst.Del],
+    ) -> bool:
+        """Returns whether a tape is used for more than the gradients: `f(tape)`."""
+        known: set[cst.CSTNode] = {
             call.func.value
             for call in [*(each.call for each in lines), *watching]
             if isinstance(call.func, cst.Attribute)
         }
-        start = self._source.start(block)
-        for item in block.items:
-            assert item.asname is not None and isinstance(item.asname.name, cst.Name)
-            given = list(scope[item.asname.name.value])
-            places = [self._source.start(getattr(each, "node", block)) for each in given]
-            later = [place for place in places if place > self._source.end(block)]
-            end = min(later, default=(sys.maxsize, 0))
-            reads = {access.node for each in given for access in each.references}
-            used = [node for node in reads if start < self._source.start(node) < end]
-            if any(node not in known for node in used):
-                return True
-        return False
+        known.update(each.target for each in deleting)
+        return any(node not in known for node in self._uses(block))
 
     def _is_read_between(self, given: list[str], between: Range, lines: list[Asked]) -> bool:
         """Returns whether names of the block are read before its tape is asked."""

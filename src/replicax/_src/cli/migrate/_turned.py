@@ -45,6 +45,8 @@ class Turned(NamedTuple):
     """Names that are given before the block, which reads them and gives them again."""
     watching: tuple[cst.Call, ...]
     """Calls of `tape.watch`, which go."""
+    deleting: tuple[cst.Del, ...]
+    """Lines `del tape`, which go too."""
     late: tuple[Late, ...]
     """Models that may have no variables yet, in the order in which they are asked for."""
     is_early: bool
@@ -90,6 +92,8 @@ class Turned(NamedTuple):
             statement = source.parent(call)
             assert isinstance(statement, cst.Expr)
             remove_statement(statement, source, edits)
+        for deletion in self.deleting:
+            remove_statement(deletion, source, edits)
         line = source.end(self.lines[-1])[0]
         edits.add_line_below(line, f"{inner}return {self._returned(spelled)}")
         if edits.line(line + 1).strip():
