@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
@@ -193,3 +194,18 @@ def test_without_the_quick_way_to_devices_arrays_are_the_same(monkeypatch: pytes
         for one, other in zip(found.addressable_shards, wanted.addressable_shards, strict=True):
             np.testing.assert_array_equal(one.data, other.data)
             assert one.device == other.device
+
+
+def test_a_program_is_one_operation_of_another_whatever_its_parameter_is_called():
+    program = jax.make_jaxpr(lambda x: jnp.sin(x) + 1)(1.0)
+    around = jax.make_jaxpr(_jax_internals.as_one_operation(program))(2.0)
+    assert len(program.jaxpr.eqns) == 2 and len(around.jaxpr.eqns) == 1
+
+
+def test_without_such_an_operation_the_program_is_carried_out(monkeypatch: pytest.MonkeyPatch):
+    unknown = types.SimpleNamespace(impl=lambda *args, program: None)  # of a newer JAX
+    for operation in (None, unknown):
+        monkeypatch.setattr(_jax_internals, "_eval_jaxpr", operation)
+        program = jax.make_jaxpr(lambda x: jnp.sin(x) + 1)(1.0)
+        around = jax.make_jaxpr(_jax_internals.as_one_operation(program))(2.0)
+        assert len(around.jaxpr.eqns) == 2

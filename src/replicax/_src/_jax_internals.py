@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
@@ -464,12 +465,19 @@ def as_one_operation(program: ClosedJaxpr) -> Callable[..., list[Any]]:
     That takes it in as it is. `jaxpr_as_fun` would carry it out operation by operation, which takes
     as long as its first trace.
     """
-    if _eval_jaxpr is None or any(map(has_side_effects, program.jaxpr.eqns)):
+    parameter = _program_parameter(_eval_jaxpr)
+    if parameter is None or any(map(has_side_effects, program.jaxpr.eqns)):
         return jaxpr_as_fun(program)
     jaxpr: Any = program.jaxpr
     unnamed = jaxpr.debug_info._replace(arg_names=None, result_paths=None)  # there are more by now
     whole = ClosedJaxpr(jaxpr.replace(debug_info=unnamed), program.consts)
-    return functools.partial(_eval_jaxpr.bind, jaxpr=whole)
+    return functools.partial(_eval_jaxpr.bind, **{parameter: whole})
+
+
+def _program_parameter(operation: Any) -> str | None:
+    """Returns what an operation calls the program that it computes; JAX 0.12 has renamed it."""
+    known = {} if operation is None else inspect.signature(operation.impl).parameters
+    return next((name for name in ("jaxpr", "call_jaxpr") if name in known), None)
 
 
 def has_side_effects(operation: Any) -> bool:
