@@ -335,6 +335,8 @@ def mistakes(strategy, coordinator):
     facts["state_step"] = error(lambda: model.fit(X, Y, verbose=0))
     history = own.fit(X, Y, verbose=0, epochs=2, batch_size=48).history
     facts["own_step"] = [history["mine"], sorted(history)]
+    facts["bad_data"] = error(lambda: own.fit(lambda: 3, steps_per_epoch=2, verbose=0))
+    facts["after_bad_data"] = coordinator.schedule(int).fetch()
 
     def apply(optimizer):
         optimizer.apply_gradients([(jnp.ones(kernel.shape), kernel)])

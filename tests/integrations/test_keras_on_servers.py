@@ -40,6 +40,7 @@ FACTS = {
     "rows_changed": [5, 60_000, 99_999],
     "bytes_are_of_rows": True,
     "own_step": [[7.0, 7.0], ["loss", "mine"]],
+    "after_bad_data": 0,
     "counted": [60, 60.0],
     "though_killed": [24, True],
 }
@@ -47,6 +48,7 @@ ERRORS = {
     "no_steps": ("ValueError", "pass `steps_per_epoch`"),
     "predict_of_workers": ("TypeError", "pass arrays or a data set"),
     "state_step": ("TypeError", "write train_step(self, data)"),
+    "bad_data": ("TypeError", "'int' object is not iterable"),
     "adafactor": ("ValueError", "rx.Optimizer(optax.adafactor(0.01))"),
     "scaled": ("TypeError", "Use mixed_bfloat16, or float32"),
     "outside": ("TypeError", "Make it inside `with strategy.scope():`"),

@@ -32,6 +32,11 @@ def note(what: str) -> None:
     ran.append(what)
 
 
+def is_noted(what: str) -> bool:
+    """Whether something was noted, also asked by functions that are sent."""
+    return what in ran
+
+
 def call(function: Callable[..., Any], *args: Any) -> Any:
     """All functions that are scheduled are this one, so that the coordinator knows it is short."""
     return function(*args)

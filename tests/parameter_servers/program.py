@@ -168,6 +168,13 @@ def data(strategy, coordinator):
     distributed = strategy.experimental_distribute_dataset(rx.data.Dataset.range(8).batch(2))
     batches = iter(coordinator.create_per_worker_dataset(distributed))
     facts["distributed_dataset"] = coordinator.schedule(next, args=(batches,)).fetch().tolist()
+    index = rx.distribute.coordinator.experimental_get_current_worker_index
+    own = iter(
+        coordinator.create_per_worker_dataset(lambda: rx.data.Dataset.range(5).skip(index()))
+    )
+    facts["worker_index_in_data"] = coordinator.schedule(
+        lambda data: int(next(data)) == index(), args=(own,)
+    ).fetch()
     values = coordinator.create_per_worker_values(os.getpid)
     facts["per_worker_values"] = (
         coordinator.schedule(lambda pid: pid == os.getpid(), args=(values,)).fetch() is True

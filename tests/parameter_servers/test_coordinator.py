@@ -75,6 +75,7 @@ OURS = {
     "updates": 3,
     "counted_though_killed": [40, 39],
     "another_coordinator": 1,
+    "worker_index_in_data": True,
     "server_lost_soon": True,
     "files": ["arrays", "manifest.json", "objects.json", "servers-00000", "servers-00001"],
     "read_as_one": True,

@@ -14,8 +14,9 @@ import pytest
 
 import replicax as rx
 from replicax._src.parameter_servers import _dispatcher, _worker
-from replicax._src.parameter_servers._packing import numbers
-from tests.parameter_servers.actors import Cluster, call, call_too
+from replicax._src.parameter_servers._packing import numbers, packed
+from replicax._src.parameter_servers._remote_value import PerWorkerValues
+from tests.parameter_servers.actors import ID, Cluster, call, call_too, is_noted, note
 
 
 class Trainer:
@@ -137,6 +138,14 @@ def test_a_coordinator_that_was_closed(cluster: Cluster):
     assert cluster.dispatcher.is_done()
 
 
+def test_what_makes_a_value_knows_its_worker(cluster: Cluster):
+    index = rx.distribute.coordinator.experimental_get_current_worker_index
+    cluster.dispatcher.add_maker(0, packed(lambda: [index() + 5], ID, "The value"))
+    assert result(cluster, sum, PerWorkerValues(ID, 0)) == 5
+    with pytest.raises(RuntimeError, match="coordinator.schedule"):
+        index()
+
+
 def test_a_worker_keeps_so_many_functions(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(_worker, "_KEPT", 2)
     kinds = [call, call_too, lambda function: function(), lambda function: function()]
@@ -147,3 +156,22 @@ def test_a_worker_keeps_so_many_functions(cluster: Cluster, monkeypatch: pytest.
         cluster.dispatcher.join()
         assert [closure.value.fetch() for closure in closures] == [0] * 4
         assert len(cluster.worker._functions) == 2
+
+
+def test_a_value_that_cannot_be_made_is_an_error_of_those_that_use_it(cluster: Cluster):
+    def make() -> list[int]:
+        if not is_noted("the file is there"):
+            raise OSError("no such file")
+        return [7]
+
+    cluster.dispatcher.add_maker(0, packed(make, ID, "The value"))
+    values = PerWorkerValues(ID, 0)
+    assert result(cluster, int) == 0  # it does not use the value
+    for _ in range(2):
+        with pytest.raises(OSError, match="no such file"):
+            result(cluster, sum, values)
+        with pytest.raises(OSError, match="no such file"):
+            cluster.dispatcher.join()
+    assert result(cluster, int) == 0
+    note("the file is there")
+    assert result(cluster, sum, values) == result(cluster, sum, values) == 7

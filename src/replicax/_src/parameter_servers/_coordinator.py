@@ -310,7 +310,8 @@ def experimental_get_current_worker_index() -> int:
     """Returns the number of the worker that a function runs on.
 
     Raises:
-      RuntimeError: called elsewhere than in a function that was scheduled.
+      RuntimeError: called elsewhere than in a function that was scheduled, or one that makes the
+        data set or the value of a worker.
     """
     worker = Worker.current
     if worker is None or not worker.is_running:

@@ -377,9 +377,7 @@ class Dispatcher:
         lives = list(self._view.servers.lives)
         with lane.lock:
             for number, code in self._makers[lane.made :]:
-                made: Outcome = ray.get(lane.actor.create.remote(number, code, lives))
-                if made.ending is not Ending.DONE:
-                    return [made], None
+                ray.get(lane.actor.create.remote(number, code, lives))
                 lane.made += 1
             calls: list[Call] = []
             for closure in closures:

@@ -91,6 +91,17 @@ class _NeedsValuesError(Exception):
 
 
 @final
+class _NotMade(NamedTuple):
+    """In the place of a value whose function has failed.
+
+    Attributes:
+      code: the function.
+    """
+
+    code: bytes
+
+
+@final
 class Worker(Place):
     """Runs in a process of its own."""
 
@@ -218,21 +229,33 @@ class Worker(Place):
             self.is_running = False
         return None
 
-    def create(self, number: int, code: bytes, lives: list[int]) -> Outcome:
-        """Makes a value of this worker's own, by calling a function."""
+    def create(self, number: int, code: bytes, lives: list[int]) -> None:
+        """Makes a value of this worker's own, by calling a function.
+
+        If that fails, it is made again for each function that uses the value, which gets the error.
+        """
         try:
             self._view.use_servers(self.strategy_id, lives)
+            self._values[number] = self._made(code)
+        except BaseException:
+            self._values[number] = _NotMade(code)
+
+    def _made(self, code: bytes) -> Any:
+        was_running, self.is_running = self.is_running, True
+        try:
             with self.strategy.scope():
-                self._values[number] = unpacked(code)()
-        except Exception as error:
-            return Outcome(Ending.FAILED, _told(error))
-        return Outcome(Ending.DONE)
+                return unpacked(code)()
+        finally:
+            self.is_running = was_running
 
     def value(self, number: int) -> Any:
         """Returns a value of this worker's own."""
         if number not in self._values:
             raise _NeedsValuesError
-        return self._values[number]
+        found = self._values[number]
+        if isinstance(found, _NotMade):
+            found = self._values[number] = self._made(found.code)
+        return found
 
     def collect(self) -> None:
         """Sends the gradients that programs have left."""

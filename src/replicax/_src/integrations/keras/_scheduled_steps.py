@@ -134,9 +134,18 @@ def function(
 
 def _each_by_itself(coordinator: ClusterCoordinator, on_worker: Callable[..., Any]) -> Any:
     def predict(state: PyTree, iterator: Iterator[Any]) -> tuple[Any, Any]:
-        return coordinator.schedule(on_worker, args=(next(iterator),)).fetch(), state
+        return _fetched(coordinator, coordinator.schedule(on_worker, args=(next(iterator),))), state
 
     return predict
+
+
+def _fetched(coordinator: ClusterCoordinator, value: RemoteValue) -> Any:
+    """Returns a result. An error is raised here, and not by the coordinator's next call, too."""
+    try:
+        return value.fetch()
+    except Exception:
+        coordinator.join()  # which raises it, too, and only once
+        raise
 
 
 def join(model: Model) -> None:
@@ -169,10 +178,9 @@ class _Steps:
     def _take(self) -> None:
         value = self._pending.popleft()
         try:
-            self._known = value.fetch()
+            self._known = _fetched(self._coordinator, value)
         except Exception:
             self._pending.clear()
-            self._coordinator.join()  # which raises it, too, and only once
             raise
 
     def join(self) -> None:
@@ -245,7 +253,8 @@ def _build(model: Model, strategy: Strategy, data: PerWorkerValues) -> None:
             none_is_leaf=True,
         )
 
-    found = coordinator_of(strategy).schedule(looks, args=(data,)).fetch()
+    coordinator = coordinator_of(strategy)
+    found = _fetched(coordinator, coordinator.schedule(looks, args=(data,)))
     batch = _mapped(found)
     with strategy.scope():
         model._symbolic_build(data_batch=batch)
