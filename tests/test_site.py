@@ -59,6 +59,7 @@ def test_bars_are_left_of_one_where_we_are_faster():
         "| what |\n| --- |\n| a | b | c | d | 0.50 | 0.80 | |\n| a | b | c | d | 2.00 | 3.00 | |\n"
     )
     drawn = chart_of(table)
-    (faster,) = re.findall(r"class='faster' x='([\d.]+)'", drawn)
-    (slower,) = re.findall(r"class='slower' x='([\d.]+)'", drawn)
-    assert float(faster) < float(slower)
+    faster = re.findall(r"class='faster' x='([\d.]+)'", drawn)
+    slower = re.findall(r"class='slower' x='([\d.]+)'", drawn)
+    assert len(faster) == len(slower) == 2, "beside labels, and below them for phones"
+    assert all(float(one) < float(other) for one, other in zip(faster, slower, strict=True))
