@@ -24,8 +24,8 @@ class Look:
         return proceed(body, args, kwargs)
 
 
-def examined(on_replica: Callable[..., Any], *args: Any) -> Examination:
-    strategy = rx.distribute.MirroredStrategy(cpus(2))
+def examined(on_replica: Callable[..., Any], *args: Any, strategy: Any = None) -> Examination:
+    strategy = strategy or rx.distribute.MirroredStrategy(cpus(2))
 
     def step(*args: Any) -> Any:
         return strategy.reduce("SUM", strategy.run(on_replica, args=args), axis=None)
@@ -97,3 +97,15 @@ def test_an_infinity_that_becomes_a_nan():
 def test_inputs_that_are_not_finite():
     found = examined(lambda x: jnp.sum(x), shares([[1, 2]], [[3, np.nan]]))
     assert str(found.origins[0]).startswith("argument 0 is not finite: nan on replica 1, row 0")
+
+
+def test_values_that_are_split_over_logical_devices():
+    strategy = rx.distribute.MirroredStrategy(cpus(4), logical_devices_per_replica=2)
+
+    def on_replica(x: Any) -> Any:
+        x = strategy.experimental_split_to_logical_devices(x, [2])
+        return jnp.sum(jnp.log(x))
+
+    found = examined(on_replica, shares([1, 2], [3, -1]), strategy=strategy)
+    [origin] = found.origins
+    assert (origin.operation, origin.replica, origin.index) == ("log", 1, (1,))

@@ -18,6 +18,7 @@ import replicax as rx
 from replicax._src.checkpoints import variables_in
 from replicax._src.recording import last_step_of, write_capsule
 from tests.replicas import mirrored
+from tests.under_test import cpus
 
 
 class Sum:
@@ -524,6 +525,25 @@ def test_gradients_that_a_module_of_flax_gets(tmp_path: Path):
     assert again.same_bits and not again.other_bits
     assert [each.shape for each in capsule.gradients["kernel:0"]] == [(3, 2)] * 2
     del is_there
+
+
+def test_replicas_of_several_devices(tmp_path: Path):
+    strategy = rx.distribute.MirroredStrategy(cpus(4), logical_devices_per_replica=2)
+    with strategy.scope():
+        w = rx.Variable(jnp.zeros(4), aggregation="SUM")
+
+    @rx.function
+    def step(x: Any) -> Any:
+        def on_replica(x: Any) -> Any:
+            w.assign_add(strategy.experimental_split_to_logical_devices(x, [2]))
+            return jnp.sum(w.read_value())
+
+        return strategy.reduce("SUM", strategy.run(on_replica, args=(x,)), axis=None)
+
+    x = rx.distribute.PerReplica([jnp.arange(4.0), jnp.ones(4)])
+    capsule = replayed(tmp_path, rx.train.Checkpoint(w=w), step, lambda: [step(x), step(x)])
+    layout = capsule._recorded.layout
+    assert (layout["replicas"], layout["devices"]) == (2, 4), "those that a replay needs"
 
 
 def test_random_keys(tmp_path: Path):

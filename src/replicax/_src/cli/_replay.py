@@ -136,7 +136,7 @@ def _refusal(arguments: argparse.Namespace) -> str:
 def _replay(arguments: argparse.Namespace, own: Sequence[str], folder: str) -> int:
     recorded = _opened(arguments.capsule, arguments.step, folder)
     if arguments.list:
-        print(heading(recorded, recorded.step))
+        print(heading(recorded, recorded.step, _recording_of(arguments.capsule, recorded)))
         for name, what in contents_of(recorded).items():
             print(f"  {name}: {what}")
         return 0
@@ -150,6 +150,7 @@ def _replay(arguments: argparse.Namespace, own: Sequence[str], folder: str) -> i
     request = {
         **vars(arguments),
         "capsule": recorded.path,
+        "recording": _recording_of(arguments.capsule, recorded),
         "eager": eager,
         "pdb": is_terminal and eager if arguments.pdb is None else arguments.pdb,
         "arguments": list(own),
@@ -168,6 +169,12 @@ def _opened(path: str, step: int | None, folder: str) -> Recorded:
     if last is not None:
         path = write_capsule(os.path.abspath(path), os.path.join(folder, "capsule"), step or last)
     return Recorded(path)
+
+
+def _recording_of(path: str, recorded: Recorded) -> str:
+    """Returns the path of a recording that a capsule was made of for this replay; "" of others."""
+    path = os.path.abspath(path)
+    return "" if path == recorded.path else path
 
 
 def _run(recorded: Recorded, request: dict[str, Any], folder: str) -> int:
@@ -215,7 +222,7 @@ def _compare(
     else:
         os.mkdir(os.path.join(folder, "other"))
         other = _opened(arguments.compare, arguments.step, os.path.join(folder, "other"))
-        more = {"capsule": other.path}
+        more = {"capsule": other.path, "recording": _recording_of(arguments.compare, other)}
     for number, (which, changes) in enumerate(((recorded, {}), (other, more))):
         dump = os.path.join(folder, f"values-{number}")
         os.mkdir(dump)

@@ -141,7 +141,7 @@ class _Replaying:
     def _taken_over(self, replay: Replay, proceed: Proceed, body: Callable[..., Any]) -> None:
         self._is_taken_over = True
         if not self._worker:
-            self._say(heading(self._recorded, self._step))
+            self._say(heading(self._recorded, self._step, self._request["recording"]))
         replay.measures_changes = self._worker is None
         steps = replay.go_to(self._step)
         inputs = replay.inputs_of(self._step)

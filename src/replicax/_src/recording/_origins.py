@@ -31,6 +31,7 @@ _INLINED = (
     *("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"),
     *("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin"),
 )
+_ABOUT_LAYOUT = ("sharding_constraint", "mesh_cast", "reshard")
 _MOST_TURNS = 10_000  # of a loop that is looked into
 
 
@@ -128,7 +129,10 @@ def examine(
         for name, parts in zip(examined.input_names, examined.inputs, strict=True)
     ]
     closed = examined.program
-    found = interpreter.run(closed.jaxpr, closed.consts, inputs)
+    try:
+        found = interpreter.run(closed.jaxpr, closed.consts, inputs)
+    except (TypeError, ValueError) as error:  # whatever JAX says of an operation by itself
+        raise NotImplementedError(str(error).partition("\n")[0]) from error
     outputs = dict(zip(examined.output_names, found, strict=False))
     # Results first; of variables those with the fewest origins, whose cause is the clearest.
     for name, value in outputs.items():
@@ -201,6 +205,8 @@ class _Interpreter:
         inner = list(subprograms(operation.params)) if name in _INLINED else []
         if inner and len(inner[0].invars) == len(operands):
             return self.run(inner[0], _constants_of(operation.params), operands)
+        if name in _ABOUT_LAYOUT:  # each replica is on one device here
+            return operands
         results = self._applied(lambda *arrays: carry_out(operation, arrays), operands)
         if self._seen is not None:
             for each in results:

@@ -15,12 +15,18 @@ _SHOWN = 8  # steps
 _JUMP = 50.0  # times as much as in the step before
 
 
-def heading(recorded: Recorded, step: int) -> str:
-    """Returns what the capsule is of."""
+def heading(recorded: Recorded, step: int, recording: str = "") -> str:
+    """Returns what the capsule is of.
+
+    Args:
+      recorded: the capsule.
+      step: which is run again.
+      recording: where it was made from just now, if it was.
+    """
     layout, versions = recorded.layout, recorded.descriptions[0].get("versions", {})
     made_by = ", ".join(printable(f"{name} {version}") for name, version in versions.items())
     lines = [
-        f"capsule {recorded.path}",
+        f"recording {printable(recording)}" if recording else f"capsule {recorded.path}",
         f"  {printable(str(layout.get('strategy')))}, {layout['workers']} worker(s), "
         f"{layout['replicas']} replica(s); {made_by}",
     ]
