@@ -11,7 +11,6 @@ from benchmarks.replay.recorded import MODELS, RECORDED, Recorded
 from benchmarks.training.jax_steps import use_cpu_devices
 
 RECORDING = "recording / without"
-_IN_THREAD = ("without", "recording", "finite")
 _STEPS = 20
 
 COSTS = Table(
@@ -37,14 +36,19 @@ COSTS = Table(
 THREAD = Table(
     "thread",
     "Median microseconds of CPU time that the calling thread spends for a step without a recorder, "
-    "and what recording adds to it.",
+    "and what recording adds to it, alone and with each trap; and the bytes that are written for a "
+    "step, without traps and with the checksums of `bits`.",
     (
         Column("model"),
         Column("without", form=".0f"),
-        Column("recording adds", form=".0f"),
-        Column("finite adds", form=".0f"),
+        *(Column(f"{name} adds", form=".0f") for name in RECORDED),
+        Column("bytes of a step", form=".0f"),
+        Column("bytes with bits", form=".0f"),
     ),
-    goals=(at_most("at most 100, 1 % of a step of 10 ms", "recording adds", 100),),
+    goals=(
+        at_most("at most 100, 1 % of a step of 10 ms", "recording adds", 100),
+        at_most("at most 4,096 bytes of a step", "bytes of a step", 4096),
+    ),
 )
 
 
@@ -86,7 +90,7 @@ class Replay(Benchmark):
 
     def _of_thread(self, model: str) -> dict[str, Any]:
         """Returns what a step takes of the calling thread, in turns."""
-        sides = {name: Recorded(name, self.options.replicas) for name in _IN_THREAD}
+        sides = {name: Recorded(name, self.options.replicas) for name in ("without", *RECORDED)}
         taken: dict[str, list[float]] = {name: [] for name in sides}
         try:
             works = {name: side.prepare(model) for name, side in sides.items()}
@@ -101,8 +105,12 @@ class Replay(Benchmark):
                 side.stop()
         medians = {name: statistics.median(each) for name, each in taken.items()}
         plain = medians["without"]
-        more = {f"{name}_adds": medians[name] - plain for name in ("recording", "finite")}
-        return {"model": model, "without": plain, **more}
+        more = {f"{name}_adds": medians[name] - plain for name in RECORDED}
+        sizes = {
+            "bytes_of_a_step": sides["recording"].bytes_of_step,
+            "bytes_with_bits": sides["bits"].bytes_of_step,
+        }
+        return {"model": model, "without": plain, **more, **sizes}
 
 
 BENCHMARKS = (Replay,)

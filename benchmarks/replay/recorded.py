@@ -4,6 +4,7 @@ import functools
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -52,6 +53,8 @@ class Recorded(Side):
         self._which, self._replicas = which, replicas
         self._recorder: rx.debug.Recorder | None = None
         self._folder = ""
+        self.bytes_of_step = 0.0
+        """What was written for each; known when it is stopped."""
 
     def prepare(self, model: str) -> Work:
         net, batch, losses_of = MODELS[model]
@@ -96,5 +99,8 @@ class Recorded(Side):
         super().stop()
         if self._recorder is not None:
             self._recorder.close()
+            segments = Path(self._recorder.directory).glob("worker-0/segment-*")
+            written = sum(each.stat().st_size for each in segments)
+            self.bytes_of_step = written / max(self._recorder.step, 1)
             self._recorder = None
             shutil.rmtree(self._folder)

@@ -3,6 +3,7 @@
 import gc
 import hashlib
 import json
+import os
 import pickle
 import re
 import shutil
@@ -63,6 +64,12 @@ def link(path: Path) -> None:
     file.symlink_to("/etc/hostname")
 
 
+def pipe(path: Path) -> None:
+    file = path / "worker-0" / "steps.jsonl"
+    file.unlink()
+    os.mkfifo(file)
+
+
 def cut_checkpoint(path: Path) -> None:
     (path / "checkpoint" / "objects.json").unlink()
 
@@ -87,6 +94,11 @@ DAMAGE = {
         "steps.jsonl is missing",
     ),
     "a link": (link, "no regular file"),
+    "a pipe": (pipe, "no regular file"),
+    "nothing of what the checkpoint lacks": (
+        lambda path: resigned(path, lambda content: content.update(unsaved=True)),
+        "is damaged: .*unsaved",
+    ),
     "a cut checkpoint": (cut_checkpoint, "is damaged: .*objects.json is missing"),
     "another format": (
         lambda path: resigned(path, lambda content: content.update(format="other")),

@@ -17,6 +17,9 @@ import pytest
 import replicax as rx
 from replicax._src.checkpoints import variables_in
 from replicax._src.recording import last_step_of, write_capsule
+from replicax._src.recording._capsule import Step
+from replicax._src.recording._inputs import in_line
+from replicax._src.recording._replay import compared
 from tests.replicas import mirrored
 from tests.under_test import cpus
 
@@ -525,6 +528,19 @@ def test_gradients_that_a_module_of_flax_gets(tmp_path: Path):
     assert again.same_bits and not again.other_bits
     assert [each.shape for each in capsule.gradients["kernel:0"]] == [(3, 2)] * 2
     del is_there
+
+
+def test_what_all_replicas_return_on_another_number_of_them():
+    line = {"inputs": [], "results": [[in_line(np.float32(2))] * 2, [in_line(np.float32(3))]]}
+    steps = [Step(1, **line)]
+    one = compared(1, [jnp.float32(2), jnp.float32(3)], {}, steps, same_layout=False)
+    assert one.same_bits and one.agrees
+    other = compared(1, [jnp.float32(2.5), jnp.float32(3)], {}, steps, same_layout=False)
+    assert other.same_bits is False and not other.agrees
+    differing = [[in_line(np.float32(1)), in_line(np.float32(2))]]
+    steps = [Step(1, results=differing)]
+    assert compared(1, jnp.float32(2), {}, steps, same_layout=False).same_bits is None
+    assert compared(1, None, {}, [Step(1, results=[])]).same_bits is None, "nothing is no proof"
 
 
 def test_replicas_of_several_devices(tmp_path: Path):

@@ -369,7 +369,9 @@ class Recorder:
             if self._workers > 1:
                 lines = lines_of_step(self._directory, self._workers, finding.step, _OTHERS_SECONDS)
                 finding = self._probe.of_all(finding, lines)
-                worker = f", worker {self._worker if finding.worker is None else finding.worker}"
+                if finding.kind != "copies":  # of which the text says whose they are
+                    number = self._worker if finding.worker is None else finding.worker
+                    worker = f", worker {number}"
             text = f"Step {finding.step}{worker}: {finding.text}"
             try:
                 if self._capsules >= _MOST_CAPSULES:

@@ -406,8 +406,10 @@ def compared(
         return Replayed(step, result, results, None, None, 0.0)
     if is_same_layout is False and len(results) == len(recorded):  # what can be compared
         both = [
-            pair for pair in zip(results, recorded, strict=True) if len(pair[0]) == len(pair[1])
+            pair if len(pair[0]) == len(pair[1]) else tuple(map(_as_one, pair))
+            for pair in zip(results, recorded, strict=True)
         ]
+        both = [pair for pair in both if len(pair[0]) == len(pair[1])]
         mine, recorded = [pair[0] for pair in both], [pair[1] for pair in both]
     else:
         mine = results
@@ -425,6 +427,11 @@ def compared(
     worst = max((relative_difference(ours, theirs) for ours, theirs in pairs), default=0.0)
     bits = other_bits(figures, steps)
     return Replayed(step, result, results, recorded, same, worst, bits, is_same_layout)
+
+
+def _as_one(parts: list[np.ndarray]) -> list[np.ndarray]:
+    """Returns what replicas have of a result: one array if all have the same."""
+    return parts[:1] if len({each.tobytes() for each in parts}) == 1 else parts
 
 
 def values_of(checkpoint: Checkpoint) -> dict[str, list[np.ndarray]]:

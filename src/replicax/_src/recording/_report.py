@@ -137,7 +137,7 @@ def _number(array: np.ndarray) -> str:
 
 def _verdict(replayed: Replayed) -> str:
     if replayed.same_bits is None:
-        return ", of which nothing was recorded"
+        return ", and nothing was recorded that it could be compared with"
     if replayed.same_bits:
         return ", the recorded bits"
     if replayed.agrees:
