@@ -531,13 +531,13 @@ def test_gradients_that_a_module_of_flax_gets(tmp_path: Path):
 
 
 def test_what_all_replicas_return_on_another_number_of_them():
-    line = {"inputs": [], "results": [[in_line(np.float32(2))] * 2, [in_line(np.float32(3))]]}
-    steps = [Step(1, **line)]
+    found = [[in_line(np.array(2, np.float32))] * 2, [in_line(np.array(3, np.float32))]]
+    steps = [Step(1, results=found)]
     one = compared(1, [jnp.float32(2), jnp.float32(3)], {}, steps, same_layout=False)
     assert one.same_bits and one.agrees
     other = compared(1, [jnp.float32(2.5), jnp.float32(3)], {}, steps, same_layout=False)
     assert other.same_bits is False and not other.agrees
-    differing = [[in_line(np.float32(1)), in_line(np.float32(2))]]
+    differing = [[in_line(np.array(1, np.float32)), in_line(np.array(2, np.float32))]]
     steps = [Step(1, results=differing)]
     assert compared(1, jnp.float32(2), {}, steps, same_layout=False).same_bits is None
     assert compared(1, None, {}, [Step(1, results=[])]).same_bits is None, "nothing is no proof"
