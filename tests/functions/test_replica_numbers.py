@@ -148,7 +148,7 @@ def test_one_trace_serves_all_where_numbers_are_only_computed_with():
 
 
 def test_many_replicas_are_traced_with_a_warning(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("replicax._src.functions._function._MANY_REPLICAS", 1)
+    monkeypatch.setattr("replicax._src.functions._programs._MANY_REPLICAS", 1)
     strategy = mirrored(2)
     step = rx.function(lambda x: strategy.run(lambda x: x * (2 if number() else 3), args=(x,)))
     with pytest.warns(UserWarning, match="each of its 2 replicas.*jnp.where"):
