@@ -416,9 +416,11 @@ def another_cluster(path, saved, of_another):
     os.kill(pid, signal.SIGCONT)
     error(coordinator.join)
     facts["answers_again"] = bool(np.array_equal(table.numpy(), saved))
-    coordinator.close()
+    facts["processes"] = strategy.extended.view.servers.ask_all("ready")
+    facts["processes"] += coordinator.fetch([coordinator.schedule(os.getpid) for _ in range(4)])
 
 
 main()
 with open(sys.argv[1], "w", encoding="utf-8") as file:
     json.dump(facts, file)
+os.kill(os.getpid(), signal.SIGKILL)  # so that nothing here ends workers and servers

@@ -5,6 +5,8 @@
 """
 
 import json
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -95,10 +97,21 @@ OURS = {
 }
 
 
+def is_running(pid: int) -> bool:
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())  # empty, if nobody waited for it
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_a_cluster_of_two_workers_and_two_servers(tmp_path: Path):
     output = tmp_path / "facts.json"
-    run_python([str(HERE / "program.py"), str(output)], tmp_path)
+    run_python([str(HERE / "program.py"), str(output)], tmp_path, status=-signal.SIGKILL)
     facts = json.loads(output.read_text(encoding="utf-8"))
+    deadline = time.monotonic() + 100
+    while left := [pid for pid in facts["processes"] if is_running(pid)]:
+        assert time.monotonic() < deadline, f"did not end with the program: {left}"
+        time.sleep(0.05)
     wrong = {name: (facts[name], RECORDED[name]) for name in SAME if facts[name] != RECORDED[name]}
     wrong |= {name: (facts[name], value) for name, value in OURS.items() if facts[name] != value}
     for name in SAME_KIND:
