@@ -32,7 +32,7 @@ def join_reductions(program: ClosedJaxpr, packing: Packing) -> ClosedJaxpr:
     """
     jaxpr = program.jaxpr
     parts = _Parts(jaxpr.eqns)
-    sums = [each for each in jaxpr.eqns if _is_sum(each) and parts.are_small(each, packing)]
+    sums = [each for each in jaxpr.eqns if is_sum(each) and parts.are_small(each, packing)]
     if len(sums) < 2 or any(map(_jax_internals.has_side_effects, jaxpr.eqns)):
         return program
     rounds = _rounds(jaxpr.eqns, sums)
@@ -53,7 +53,8 @@ def join_reductions(program: ClosedJaxpr, packing: Packing) -> ClosedJaxpr:
     return ClosedJaxpr(jaxpr.replace(eqns=needed), program.consts)
 
 
-def _is_sum(operation: JaxprEqn) -> bool:
+def is_sum(operation: JaxprEqn) -> bool:
+    """Whether an operation of a traced program is a sum over the replicas, of one array."""
     parameters = operation.params
     return (
         operation.primitive.name == "psum"
@@ -141,7 +142,7 @@ def _joined(sums: Sequence[JaxprEqn], parts: _Parts) -> Iterator[JaxprEqn]:
     given = [part for each in sums for part in parts.of(each)]
     # A function of its own each time: JAX would give the same variables again.
     packed = jax.make_jaxpr(lambda parts: _packed(parts))([part.aval for part in given]).jaxpr
-    yield from _with_inputs(packed, given)
+    yield from with_inputs(packed, given)
     total = packed.outvars[0]
     first = sums[0]
     wholes: list[Any] = [each.outvars[0] for each in sums]
@@ -155,7 +156,8 @@ def _joined(sums: Sequence[JaxprEqn], parts: _Parts) -> Iterator[JaxprEqn]:
         yield each.replace(outvars=[names.get(variable, variable) for variable in each.outvars])
 
 
-def _with_inputs(program: Jaxpr, given: Sequence[Any]) -> Iterator[JaxprEqn]:
+def with_inputs(program: Jaxpr, given: Sequence[Any]) -> Iterator[JaxprEqn]:
+    """Yields the operations of a program, with other variables in the place of its inputs."""
     names: dict[Any, Any] = dict(zip(program.invars, given, strict=True))
     for each in program.eqns:
         yield each.replace(

@@ -34,6 +34,7 @@ from replicax._src.functions._agreement import BY_DATA, SAME, require_agreement
 from replicax._src.functions._arguments import Arguments, Kind, Look, lay_out
 from replicax._src.functions._explanation import Report, collectives_of
 from replicax._src.functions._joint_reductions import join_reductions
+from replicax._src.functions._late_transposes import transpose_late
 from replicax._src.functions._making import Making
 from replicax._src.functions._many import loop_of
 from replicax._src.functions._observing import Discarding, Examined
@@ -85,6 +86,8 @@ class Program:
         self.defers = [(weakref.ref(variable), how) for variable, how, _ in traced.deferred]
         if self.mesh is not None:
             if self.mesh.logical_devices == 1:  # else the compiler has collectives of its own
+                if place.devices[0].platform == "cpu":
+                    self.jaxpr = transpose_late(self.jaxpr)
                 self.jaxpr = join_reductions(self.jaxpr, self.mesh.packing)
             require_agreement(self.jaxpr.jaxpr, self._differences(arguments, traced))
             self._what = self.mesh.agreed_name(
