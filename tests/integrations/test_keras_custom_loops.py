@@ -495,3 +495,35 @@ def test_functions_of_jax_take_keras_variables_in_fit():
 
     found = program(seeded(make, mirrored(2)))
     same(found, program(seeded(lambda: make(ByKeras))))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_moving_averages_of_a_model(compiled: bool):
+    strategy = mirrored(2)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+    ema = rx.train.ExponentialMovingAverage(0.9)
+
+    def move() -> None:
+        strategy.run(lambda: ema.apply(model.trainable_variables))
+
+    step = rx.function(move) if compiled else move
+    first = model.get_weights()
+    step()
+    model.set_weights([each + 1 for each in first])
+    step()
+    for value, variable in zip(first, model.trainable_variables, strict=True):
+        variable.assign(ema.average(variable))
+        np.testing.assert_allclose(variable.numpy(), value + 0.1, rtol=1e-5)
+
+
+def test_moving_averages_of_a_model_outside_of_scopes():
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+    ema = rx.train.ExponentialMovingAverage(0.9)
+    assert ema.average(model.trainable_variables[0]) is None
+    ema.apply(model.trainable_variables)
+    first = model.get_weights()
+    model.set_weights([each + 1 for each in first])
+    ema.apply(model.trainable_variables)
+    average: Any = ema.average(model.trainable_variables[0])
+    np.testing.assert_allclose(average.numpy(), first[0] + 0.1, rtol=1e-5)

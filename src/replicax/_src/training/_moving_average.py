@@ -8,9 +8,15 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 
-from replicax._src.context import default_strategy, get_replica_context, meet_replicas
+from replicax._src.context import (
+    default_strategy,
+    get_replica_context,
+    has_strategy,
+    let_libraries_join,
+    meet_replicas,
+)
 from replicax._src.values import PerReplica
-from replicax._src.variable import Variable, copies_differ, root_of
+from replicax._src.variable import Variable, copies_differ, root_of, variable_behind
 
 
 @final
@@ -60,11 +66,12 @@ class ExponentialMovingAverage:
         """What the names of its variables end with."""
         return self._name
 
-    def apply(self, var_list: Sequence[Variable] | None = None) -> None:
+    def apply(self, var_list: Sequence[Any] | None = None) -> None:
         """Moves the averages of these variables; in replica context, all replicas do it together.
 
         Args:
-          var_list: variables of floating-point numbers. None for those that have averages already.
+          var_list: variables of floating-point numbers, ours or those of a Keras model. None for
+            those that have averages already.
         """
         given = self._known() if var_list is None else var_list
         variables = [_checked(variable) for variable in given]
@@ -81,9 +88,10 @@ class ExponentialMovingAverage:
         what = f"ExponentialMovingAverage.apply of {len(variables)} variables"
         meet_replicas(context, ("moving average", id(self)), what, None, move_once)
 
-    def average(self, var: Variable) -> Variable | None:
+    def average(self, var: Any) -> Variable | None:
         """Returns the variable with the average of `var`; None before the first `apply` of it."""
-        found = self._averages.get(id(root_of(var)))
+        variable = _variable_of(var)
+        found = None if variable is None else self._averages.get(id(root_of(variable)))
         return None if found is None else found[1]
 
     def average_name(self, var: Variable) -> str:
@@ -131,11 +139,20 @@ class ExponentialMovingAverage:
         }
 
 
-def _checked(variable: object) -> Variable:
-    if not isinstance(variable, Variable):
+def _variable_of(value: object) -> Variable | None:
+    """Returns the variable that an object is, or that a variable of Keras stands for."""
+    if variable_behind(value) is None and not has_strategy():
+        let_libraries_join()  # it may be the first that we see of Keras
+    return variable_behind(value)
+
+
+def _checked(given: object) -> Variable:
+    variable = _variable_of(given)
+    if variable is None:
         raise TypeError(
             "ExponentialMovingAverage.apply takes a list of rx.Variables; it has "
-            f"{type(variable).__name__} in it. For arrays use optax.ema."
+            f"{type(given).__name__} in it. Make a Keras model in the strategy's scope; for arrays "
+            "use optax.ema."
         )
     if not jnp.issubdtype(variable.dtype, jnp.floating):
         raise TypeError(
