@@ -366,13 +366,16 @@ def test_variables_of_layers_are_those_of_keras():
         class Other:
             def __init__(self):
                 self.w = tf.Variable(5.0)
+            def read(self):
+                return self.w.numpy()
         """
     )
     assert '        self.w = keras.Variable(5.0, name="w")\n' in result.new
     assert (
         "        self.b = keras.Variable(initializer=jnp.zeros(()), trainable=False)" in result.new
     )
-    assert result.new.endswith("        self.w = rx.Variable(5.0)\n")
+    assert "        self.w = rx.Variable(5.0)\n" in result.new
+    assert result.new.endswith("        return self.w.numpy()\n")
     said = "keras.Variable(): its second argument is the shape: name those behind the first"
     assert [each.text for each in result.findings if each.verdict.by_hand] == [said]
 

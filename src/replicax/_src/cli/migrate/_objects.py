@@ -180,6 +180,8 @@ class Objects:
             else:
                 found.add(self.what_is(node))
         found.discard(None)
+        if "KerasVariable" in found:  # in one class of the file, and ours in another
+            found.discard("Variable")
         return found.pop() if len(found) == 1 else None
 
 
