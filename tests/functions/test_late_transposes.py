@@ -10,10 +10,16 @@ import pytest
 from jax.extend.core import jaxpr_as_fun
 
 from replicax._src.devices import REPLICA_AXIS
+from replicax._src.functions import _late_transposes
 from replicax._src.functions._late_transposes import transpose_late
 
 A, B = jnp.arange(6.0).reshape(2, 3), jnp.arange(10.0).reshape(2, 5)
 GROUP = 2
+
+
+@pytest.fixture(autouse=True)
+def products_of_any_size(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_late_transposes, "_WORTH_IT", 1)
 
 
 def flat(arrays: list[jax.Array]) -> jax.Array:
@@ -57,6 +63,12 @@ def test_a_product_is_transposed_after_the_sum():
     program, later = both(packed)
     assert operation_before_the_pack(program) == ["mul", "transpose"]
     assert operation_before_the_pack(later) == ["mul", "dot_general"]
+
+
+def test_a_small_product_is_left_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_late_transposes, "_WORTH_IT", 16)
+    program, later = both(packed)
+    assert str(later) == str(program)
 
 
 def test_a_product_times_a_number():
