@@ -28,7 +28,7 @@ KERAS = "import keras\nlayer = keras.layers.Dense(1)\n"
         ("tf.split(x, 2, axis=1)", "jnp.split(x, 2, axis=1)"),
         ("tf.split(x, num_or_size_splits=2)", "jnp.split(x, 2, axis=0)"),
         ("tf.sort(x)", "jnp.sort(x)"),
-        ("tf.sort(x, direction='DESCENDING')", "-jnp.sort(-x)"),
+        ("tf.sort(x, direction='DESCENDING')", "jnp.flip(jnp.sort(x, axis=-1), -1)"),
         ("tf.matmul(x, y, transpose_b=True)", "jnp.matmul(x, jnp.swapaxes(y, -1, -2))"),
         ("tf.matmul(x, y, transpose_a=True)", "jnp.matmul(jnp.swapaxes(x, -1, -2), y)"),
         ("tf.reduce_sum(x, [0, 1], True)", "jnp.sum(x, axis=(0, 1), keepdims=True)"),

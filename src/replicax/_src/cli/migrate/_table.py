@@ -274,7 +274,7 @@ CALLS = """
     softplus(features) -> jax.nn.softplus(features);
     softsign(features) -> jax.nn.soft_sign(features);
     sort(values, axis=None, _direction) -> jnp.sort(values, axis=axis);
-    sort(values, axis=None, direction:"DESCENDING") -> -jnp.sort(-values, axis=axis);
+    sort(values, axis=-1, direction:"DESCENDING") -> jnp.flip(jnp.sort(values, axis=axis), axis);
     split(value, num_or_size_splits:parts, axis=0)
         -> jnp.split(value, num_or_size_splits, axis=axis);
     squeeze(input, axis|squeeze_dims:axes=None) -> jnp.squeeze(input, axis=axis);
