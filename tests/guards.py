@@ -26,7 +26,7 @@ _VARIABLES_OF_OTHERS = (
     "TF_FORCE_GPU_ALLOW_GROWTH",
 )
 # How long a thread that is about to end may take to do so, in seconds.
-_THREAD_GRACE = 2.0
+_THREAD_GRACE = 60.0
 
 
 class Snapshot(NamedTuple):

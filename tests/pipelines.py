@@ -106,9 +106,9 @@ class Meeting:
 
     def exchange(self, worker: int, word: Any) -> list[Any]:
         self._words[worker] = word
-        self._barrier.wait(10)
+        self._barrier.wait(200)
         words = list(self._words)
-        self._barrier.wait(10)
+        self._barrier.wait(200)
         return words
 
 

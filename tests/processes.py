@@ -3,7 +3,7 @@
     with workers("tests.some.module:train", count=3) as job:
         job.wait_for(1, "step 5")
         job.kill(1)
-        job.expect_exit(0, status=1, within=2)
+        job.expect_exit(0, status=1)
 
 A program is a Python file, a module, a function of a module ("module:function", or the function
 itself). It finds `TF_CONFIG` for a cluster on loopback, and this checkout on its path. What it
@@ -40,7 +40,7 @@ from .quick_compiles import XLA_FLAGS, programs_of_this_run
 from .warm import keras_if_safe
 
 ROOT = Path(__file__).resolve().parent.parent
-TIMEOUT = 200.0
+TIMEOUT = 600.0
 """Seconds that a whole job may take unless its test says otherwise: for very busy machines."""
 
 _MARK = "REPLICAX_TEST_JOB"
@@ -238,7 +238,6 @@ class Job(Sequence[Worker]):
         self._processes: dict[int, subprocess.Popen[bytes] | Fork] = {}
         self._threads: list[threading.Thread] = []
         self._changed = threading.Condition()
-        self._hurt: float | None = None
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -294,7 +293,7 @@ class Job(Sequence[Worker]):
     # Waiting.
 
     def wait_for(
-        self, rank: int, text: str | re.Pattern[str], *, timeout: float = 120.0, occurrence: int = 1
+        self, rank: int, text: str | re.Pattern[str], *, timeout: float = 300.0, occurrence: int = 1
     ) -> str:
         """Returns the first (or n-th) line of a worker that has `text` in it, when it comes."""
         worker = self._workers[rank]
@@ -316,40 +315,28 @@ class Job(Sequence[Worker]):
         ranks: int | Iterable[int] | None = None,
         *,
         status: int | Collection[int] | None = None,
-        within: float | None = None,
-    ) -> float:
-        """Waits until workers have ended, and checks with which status and how soon.
+    ) -> None:
+        """Waits until workers have ended, and checks with which status.
 
         Args:
             ranks: One, several, or (None) all that were started.
             status: What each must have left with, or one of these; None takes any.
-            within: How many seconds after the last signal that this job sent (or after this call
-                where it sent none) the last of them may end.
-
-        Returns:
-            How many seconds after that the last of them ended.
         """
         chosen = self._choose(ranks)
-        since = self._hurt or time.monotonic()
         self._wait(
             lambda: all(worker.status is not None for worker in chosen),
-            within and max(0.0, since + within - time.monotonic()),
+            None,
             f"the end of {_names(chosen)}",
         )
         expected = [status] if isinstance(status, int) else status
         wrong = [w for w in chosen if expected is not None and w.status not in expected]
         if wrong:
             self._fail(f"expected exit status {status}; {_names(wrong)} left with another")
-        took = max((worker.ended or since) - since for worker in chosen)
-        if within is not None and took > within:
-            self._fail(f"{_names(chosen)} ended after {took:.2f} s; {within} s were allowed")
-        return took
 
     # Hurting.
 
     def signal(self, rank: int, number: signal.Signals) -> None:
-        """Sends a signal to one worker, and starts the clock of `expect_exit(within=...)`."""
-        self._hurt = time.monotonic()
+        """Sends a signal to one worker."""
         self._processes[rank].send_signal(number)
 
     def kill(self, rank: int) -> None:
@@ -378,7 +365,7 @@ class Job(Sequence[Worker]):
                     found.append(int(entry.parent.name))
         return sorted(set(found))
 
-    def expect_nothing_left(self, within: float = 60.0) -> None:
+    def expect_nothing_left(self, within: float = 200.0) -> None:
         """Waits until every process that this job has started, at any depth, is gone."""
         end = time.monotonic() + within
         while left := self.leftovers():

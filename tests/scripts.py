@@ -14,7 +14,7 @@ from tests.warm import run as run_warm
 def run_python(
     arguments: list[str],
     folder: Path,
-    timeout: float = 250,
+    timeout: float = 600,
     *,
     warm: bool = False,
     keras: bool = False,

@@ -181,7 +181,7 @@ def test_python_shows_the_warning_also_in_modules(tmp_path: Path):
         },
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=500,
         check=True,
     )
     assert (

@@ -20,7 +20,7 @@ from replicax._src.cli._node import free_addresses
 from tests.cluster.processes import BARE, LIGHT
 from tests.guards import ROOT
 
-TIMEOUT = 200.0
+TIMEOUT = 600.0
 
 # The command without JAX, whose import takes longer than most tests.
 _COMMAND = (

@@ -84,7 +84,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
     )
 
 

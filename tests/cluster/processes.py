@@ -108,9 +108,10 @@ class Job:
                 **{name: text for name, text in os.environ.items() if "REPLICAX" not in name},
                 "JAX_PLATFORMS": "cpu",
                 "JAX_NUM_CPU_DEVICES": "1",
-                "REPLICAX_JOIN_TIMEOUT": "60",
+                "REPLICAX_JOIN_TIMEOUT": "600",
                 "PYTHONPATH": str(SOURCE),
                 "JOB_FOLDER": self.folder.name,
+                "JOB_SIZE": str(workers),
                 "TF_CONFIG": config if isinstance(config, str) else json.dumps(config),
             }
             for name, value in (variables or {}).items():
@@ -139,7 +140,7 @@ class Job:
                 process.wait(60)
         self.folder.cleanup()
 
-    def wait(self, timeout: float = 150, but: Sequence[int] = ()) -> list[int | None]:
+    def wait(self, timeout: float = 500, but: Sequence[int] = ()) -> list[int | None]:
         """The exit statuses of all workers, without waiting for those in `but`."""
         end = time.monotonic() + timeout
         for rank, process in enumerate(self.processes):
@@ -152,7 +153,7 @@ class Job:
                     ) from None
         return [process.poll() for process in self.processes]
 
-    def wait_for_file(self, name: str, timeout: float = 150) -> None:
+    def wait_for_file(self, name: str, timeout: float = 500) -> None:
         """Waits until a worker has made a file in the job's folder, with `touch`."""
         path = Path(self.folder.name) / name
         end = time.monotonic() + timeout
@@ -162,10 +163,9 @@ class Job:
             assert None in gone, f"all ended without {name}:\n{self.outputs()}"
             time.sleep(0.01)
 
-    def signal(self, rank: int, number: signal.Signals) -> float:
-        """Sends a signal; returns when that was."""
+    def signal(self, rank: int, number: signal.Signals) -> None:
+        """Sends a signal."""
         self.processes[rank].send_signal(number)
-        return time.monotonic()
 
     def output(self, rank: int) -> str:
         """What a worker has printed."""

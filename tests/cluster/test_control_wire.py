@@ -4,7 +4,6 @@ import contextlib
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -219,8 +218,6 @@ def test_relay_hides_the_end_of_the_far_side():
             near.settimeout(WAIT)
             assert near.recv(10) == b"x"
             near.settimeout(0.3)
-            began = time.monotonic()
             with pytest.raises(TimeoutError):
                 near.recv(10)
-            assert time.monotonic() - began < 30
     relay.stop()

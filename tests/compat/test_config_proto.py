@@ -129,7 +129,7 @@ def test_a_message_of_tensorflow():
         "assert str(ours) == str(updated)\n"
     )
     environment = {"PYTHONPATH": str(Path(rx.__file__).parent.parent), "JAX_PLATFORMS": "cpu"}
-    subprocess.run([sys.executable, "-c", program], env=environment, timeout=250, check=True)
+    subprocess.run([sys.executable, "-c", program], env=environment, timeout=500, check=True)
 
 
 @pytest.mark.parametrize("wrong", [None, {}, 3, ConfigProto, "config"], ids=str)
@@ -163,7 +163,7 @@ def test_protobuf_is_loaded_by_the_first_message_only():
     run = subprocess.run(
         [sys.executable, "-c", program],
         env=environment,
-        timeout=250,
+        timeout=500,
         check=True,
         capture_output=True,
         text=True,

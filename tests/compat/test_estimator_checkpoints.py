@@ -76,7 +76,7 @@ def test_a_killed_program_goes_on_from_its_last_checkpoint(tmp_path: Path):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=250,
+            timeout=500,
         )
         lines = [line.split() for line in done.stdout.splitlines()]
         return done.returncode, {int(step): float(loss) for step, loss in lines}

@@ -13,7 +13,7 @@ from tests.scripts import run_python
 
 START = """
 import faulthandler, os, signal, sys, threading, time
-faulthandler.dump_traceback_later(200, exit=True)
+faulthandler.dump_traceback_later(500, exit=True)
 import jax, jax.numpy as jnp, optax, replicax as rx
 
 def mirrored(*ids):
@@ -74,7 +74,10 @@ print("done")
 
 
 def interrupt(program: str, folder: Path, times: int = 1) -> str:
-    """Starts the program, sends Ctrl-C once it prints "ready", and returns what it prints."""
+    """Sends Ctrl-C to the program once it prints "ready"; returns what it prints.
+
+    Its step would go on for longer than the test may take.
+    """
     path = folder / "interrupted.py"
     path.write_text(START + program)
     job = Job([[sys.executable, str(path)]], [{"JAX_NUM_CPU_DEVICES": "8"}], imports=())
@@ -84,22 +87,17 @@ def interrupt(program: str, folder: Path, times: int = 1) -> str:
             time.sleep(0.3)
             job.signal(0, signal.SIGINT)
         job.expect_exit()
-    return job[0].output
+    output = job[0].output
+    assert "interrupted\n" in output and "afterwards 2.0" in output, output
+    return output
 
 
 AFTERWARDS = """
 except KeyboardInterrupt:
-    print("interrupted after", round(time.monotonic() - began, 1))
+    print("interrupted")
 result = strategy.run(lambda: context().all_reduce("SUM", 1.0))
 print("afterwards", float(strategy.experimental_local_results(result)[0]))
 """
-
-
-def seconds_until_interrupted(output: str) -> float:
-    line = next((x for x in output.splitlines() if x.startswith("interrupted after")), None)
-    assert line, output
-    assert "afterwards 2.0" in output, output
-    return float(line.split()[-1])
 
 
 @pytest.mark.parametrize("where", [0, 1])
@@ -110,19 +108,16 @@ def step():
     try:
         if context().replica_id_in_sync_group == {where}:
             print("ready")
-            end = time.monotonic() + 120
-            while time.monotonic() < end:
+            while True:
                 time.sleep(0.01)
         context().merge_call(lambda s: None)
     finally:
         print("finally of", context().replica_id_in_sync_group)
-began = time.monotonic()
 try:
     strategy.run(step)
 {AFTERWARDS}
 """
     output = interrupt(program, tmp_path)
-    assert seconds_until_interrupted(output) < 60
     assert f"finally of {where}" in output
 
 
@@ -131,19 +126,17 @@ def test_ctrl_c_in_a_merge_function(tmp_path: Path):
 strategy = mirrored(0, 1)
 def merge(strategy):
     print("ready")
-    time.sleep(120)
+    time.sleep(1000)
 def step():
     try:
         context().merge_call(merge)
     finally:
         print("finally of", context().replica_id_in_sync_group)
-began = time.monotonic()
 try:
     strategy.run(step)
 {AFTERWARDS}
 """
     output = interrupt(program, tmp_path)
-    assert seconds_until_interrupted(output) < 60
     assert "finally of 0" in output and "finally of 1" in output
 
 
@@ -152,13 +145,12 @@ def test_ctrl_c_in_a_replica_that_waits_outside_of_python(tmp_path: Path):
 strategy = mirrored(0, 1)
 def step():
     print("ready")
-    time.sleep(120)
-began = time.monotonic()
+    time.sleep(1000)
 try:
     strategy.run(step)
 {AFTERWARDS}
 """
-    assert seconds_until_interrupted(interrupt(program, tmp_path)) < 60
+    interrupt(program, tmp_path)
 
 
 def test_ctrl_c_in_a_training_loop(tmp_path: Path):
@@ -172,15 +164,14 @@ def step(x):
     optimizer.apply_gradients(zip(grads, [w]))
     return loss
 strategy.run(step, (jnp.ones(4),))
-began = time.monotonic()
 try:
     print("ready")
-    while time.monotonic() < began + 120:
+    while True:
         strategy.run(step, (jnp.ones(4),))
 {AFTERWARDS}
 strategy.run(step, (jnp.ones(4),))
 """
-    assert seconds_until_interrupted(interrupt(program, tmp_path)) < 60
+    interrupt(program, tmp_path)
 
 
 def test_the_program_ends_while_threads_are_kept(tmp_path: Path):

@@ -71,7 +71,7 @@ class CtrlC:
 
 
 def wait_until(condition: Callable[[], bool], what: Any) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 200
     while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.001)
@@ -118,7 +118,7 @@ class Pool(_threads.ThreadPool):
             task = _threads.Task(self, lambda: None)
             task.abandon()
             tasks.put(task)
-            thread.join(30)
+            thread.join(200)
             assert not thread.is_alive()
 
 

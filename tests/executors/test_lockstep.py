@@ -137,14 +137,14 @@ def test_the_pool_keeps_a_bounded_number():
     for task in tasks:
         task.end()
     for thread in threads[2:]:
-        thread.join(5)
+        thread.join(60)
     assert [thread.is_alive() for thread in threads] == [True, True, False, False]
     pool._keep = 0
     for thread in threads[1::-1]:
         task = _threads.Task(pool, lambda: None)
         task.take_thread()
         task.resume()
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
 
 

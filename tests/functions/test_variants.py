@@ -71,7 +71,7 @@ def eagerly(
 ) -> list[list[np.ndarray]]:
     """The same with replicas that are threads, and meet in `total`."""
     meetings: dict[int, list[Any]] = {}
-    barrier = threading.Barrier(len(shares), timeout=60)
+    barrier = threading.Barrier(len(shares), timeout=200)
     results: list[Any] = [None] * len(shares)
     errors: list[BaseException] = []
 

@@ -36,7 +36,7 @@ def test_a_saved_model_opens_elsewhere(
         env=os.environ | {"KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "-1"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=500,
     )
     assert result.returncode == 0, result.stderr
     assert int(result.stdout.split()[-1]) == 4  # steps that the optimizer counted

@@ -187,7 +187,7 @@ def test_the_steps_of_examples_compile(example: str):
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
     )
     assert result.returncode == 0, result.stderr + result.stdout
     (outcome,) = json.loads(result.stdout)["outcomes"]
@@ -203,7 +203,7 @@ def test_a_convolutional_network_of_keras(tmp_path: Path):
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "KERAS_BACKEND": "jax"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
     )
     assert result.returncode == 0, result.stderr + result.stdout
     for outcome in json.loads(result.stdout)["outcomes"]:

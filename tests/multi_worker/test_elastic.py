@@ -9,7 +9,6 @@ from tests.multi_worker.programs.faults import Fault
 from tests.multi_worker.programs.runs import EPOCHS, ROWS, finish, launched, quiet_run, said
 
 
-@pytest.mark.timeout(600)
 def test_three_workers_then_two_then_three_again(tmp_path: Path):
     """It takes long: eight processes are started, and import JAX."""
     faults = [Fault("kill", 2, 8), Fault("raise", 0, 14)]

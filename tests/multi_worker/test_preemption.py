@@ -6,8 +6,6 @@ always been taken from the iterator when the checkpoint is saved before it is us
 
 from pathlib import Path
 
-import pytest
-
 from tests.multi_worker.programs.audit import Audit
 from tests.multi_worker.programs.faults import Fault
 from tests.multi_worker.programs.runs import (
@@ -35,7 +33,6 @@ def check_complete(folder: Path) -> Audit:
     return audit
 
 
-@pytest.mark.timeout(600)
 def test_launcher_starts_preempted_workers_again(tmp_path: Path):
     """Once for each worker, the second time at any moment of a step; no restart is counted."""
     faults = [Fault("term", 1, 4), Fault("term", 0, 9, delay=0.005)]
@@ -48,7 +45,6 @@ def test_launcher_starts_preempted_workers_again(tmp_path: Path):
     assert "Traceback" not in job[0].output
 
 
-@pytest.mark.timeout(600)
 def test_told_from_outside(tmp_path: Path):
     """The launcher is told to end, or a scheduler tells one worker, or all of them."""
     faults = [Fault("await-term", 0, step) for step in (5, 8, 12)]

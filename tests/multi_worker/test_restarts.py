@@ -7,8 +7,6 @@ and a hash of all variables after it.
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.multi_worker.programs.audit import Audit
 from tests.multi_worker.programs.faults import Fault, notes
 from tests.multi_worker.programs.runs import (
@@ -37,7 +35,6 @@ FAULTS = [
 ]
 
 
-@pytest.mark.timeout(600)
 def test_every_fault_in_turn(tmp_path: Path):
     """It takes long: each of them is followed by two new processes, which import JAX."""
     arguments = ("--seed=3", "--noise")
@@ -84,7 +81,6 @@ def check_report(log: str):
     assert any(re.search(hung, report) for report in reports), log
 
 
-@pytest.mark.timeout(600)
 def test_full_disk_and_shuffling_without_a_seed(tmp_path: Path):
     """A save fails: all stop, with the reason; with room again, the same rows follow."""
     disk = small_disk(tmp_path / "checkpoints", "400k")

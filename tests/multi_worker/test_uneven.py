@@ -8,7 +8,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 
 import replicax as rx
 
@@ -88,7 +87,6 @@ def _of_all_cases() -> None:
     result("eager", _learn(strategy, _by_each_worker(strategy), compiled=False))
 
 
-@pytest.mark.timeout(600)
 def test_workers_with_uneven_shares_learn_what_one_process_learns() -> None:
     """One job goes through all cases."""
     first, second = run_workers(_of_all_cases, WORKERS, devices=LOCAL)

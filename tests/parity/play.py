@@ -32,7 +32,7 @@ def main() -> None:
     library_name, layout_name, plan = sys.argv[1:]
     layout = LAYOUTS[layout_name]
     worker = _rank(json.loads(os.environ["TF_CONFIG"])["task"], layout)
-    faulthandler.dump_traceback_later(200, exit=True)
+    faulthandler.dump_traceback_later(500, exit=True)
     library = _library(library_name, layout, worker)
     result("version", library.version)
     scenarios = {each.full_name: each for each in all_scenarios()}

@@ -32,7 +32,6 @@ def _by_topic() -> Iterator[Any]:
             yield pytest.param(layout, executor, played, id=identifier)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("layout", "executor", "names"), list(_by_topic()))
 def test_workers(layout: Layout, executor: str, names: list[str], played: Any) -> None:
     found = played(layout)

@@ -28,7 +28,6 @@ def _on_one_worker(layout: Layout, executor: str) -> Any:
     return scenario.play(ReplicaxInJob(layout, 0, strategy).under(executor))
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("layout", "executor"), CASES)
 def test_many_workers_learn_what_one_learns(layout: Layout, executor: str, played: Any) -> None:
     by_worker = played(layout).observed[executor, f"{TWENTY_STEPS}[{layout.name}]"]

@@ -7,6 +7,7 @@ the memory of one worker happens in the job alone, and not where its steps are r
 """
 
 import os
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -48,6 +49,7 @@ class Training:
         self.strategy, self.fault = strategy, fault
         self.worker = rx.distribute.cluster_resolver.TFConfigClusterResolver().task_id or 0
         self.is_job = "TF_CONFIG" in os.environ
+        self.seconds: list[float] = []
         weights = np.random.default_rng(1).normal(size=(4, 8)).astype(np.float32) * 0.3
         with strategy.scope():
             self.kernel = rx.Variable(weights, name="kernel")
@@ -93,7 +95,7 @@ class Training:
     def happen(self) -> None:
         """Lets happen what happens before the bad step."""
         if self.fault == "sleep" and self.worker == 2:
-            time.sleep(3.0)
+            time.sleep(max(3.0, 30 * statistics.median(self.seconds)))  # also on a busy machine
         if self.fault == "bit":
             self.mask.assign(np.uint32(0x40000000 if self.worker == 1 else 0))
         if self.fault == "variable" and self.worker == 3:
@@ -116,7 +118,9 @@ class Training:
             for number, x in zip(range(1, steps + 1), batches):
                 if number == bad and self.is_job:
                     self.happen()
+                began = time.monotonic()
                 self.train_step(x)
+                self.seconds.append(time.monotonic() - began)
                 if self.fault == "bit":
                     self.mask.assign(np.uint32(0))
                 if number == 4:

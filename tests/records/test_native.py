@@ -152,7 +152,7 @@ def test_nothing_behind_the_buffer_is_read(library: _native.Library | None):
         env={"PYTHONPATH": "src:.", "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
     )
     assert result.returncode == 0, result.stderr
 

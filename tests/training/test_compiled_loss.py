@@ -394,7 +394,7 @@ def step():
         return w * 1.0
     return rx.value_and_grad(loss, [w], compile=True)
 
-faulthandler.dump_traceback_later(150, exit=True)
+faulthandler.dump_traceback_later(500, exit=True)
 try:
     print("returned", strategy.run(step))
 except Exception as error:

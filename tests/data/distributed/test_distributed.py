@@ -292,7 +292,7 @@ def test_several_threads_may_read_from_one_iterator():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(200)
     assert failures == [] and sorted(flat(found)) == list(range(400))
     assert iterator.get_state()["position"] == 200
 

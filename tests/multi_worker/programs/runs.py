@@ -17,7 +17,7 @@ from tests.quick_compiles import folder_of_this_run, programs_of_this_run
 
 PROGRAMS = Path(__file__).parent
 ROWS, EPOCHS = 120, 2
-TIMEOUT = 280.0
+TIMEOUT = 600.0
 """Seconds for a run: generous, for machines that do other things as well."""
 
 

@@ -42,6 +42,31 @@ def reduce_integers(lib: Library, strategy: Any, op: str, axis: int | None) -> A
     return strategy.reduce(op, value, axis=axis)
 
 
+SMALL = {"int8": [100, 27], "uint8": [200, 55], "int16": [32000, 767], "uint16": [65000, 535]}
+
+
+@scenario("default", "one_device", "mirrored2", "mirrored3", dtype=tuple(SMALL), axis=(None, 0))
+def sum_small_integers(lib: Library, strategy: Any, dtype: str, axis: int | None) -> Any:
+    value = lib.run(strategy, lambda: lib.constant(SMALL[dtype], dtype))
+    return strategy.reduce("SUM", value, axis=axis)
+
+
+@scenario("mirrored2", dtype=tuple(SMALL), axis=(None, 0))
+@ours(
+    "a mean of small integers is their mean, also where their sum does not fit",
+    lambda dtype, axis, **_: array(np.float32(SMALL[dtype]).mean(axis).tolist()),
+    axis=0,
+)
+@ours(
+    "a mean of small integers is their mean, also where their sum does not fit",
+    lambda dtype, **_: array([float(number) for number in SMALL[dtype]]),
+    axis=None,
+)
+def mean_of_small_integers(lib: Library, strategy: Any, dtype: str, axis: int | None) -> Any:
+    value = lib.run(strategy, lambda: lib.constant(SMALL[dtype], dtype))
+    return strategy.reduce("MEAN", value, axis=axis)
+
+
 @scenario("mirrored2", op=("sum", "Sum", "mean", "MEAN", "MAX", "nonsense", 3))
 @ours("what is neither an op nor a text is of the wrong type", raises("TypeError"), op=3)
 def reduce_op_as_text(lib: Library, strategy: Any, op: Any) -> Any:
@@ -161,10 +186,10 @@ def reduce_per_replica_numpy_arrays(lib: Library, strategy: Any, op: str, axis: 
     return lib.outcome(lambda: strategy.reduce(op, value, axis=axis))
 
 
-@scenario("mirrored2", op=("SUM", "MEAN"))
-def reduce_booleans(lib: Library, strategy: Any, op: str) -> Any:
+@scenario("mirrored2", op=("SUM", "MEAN"), axis=(None, 0))
+def reduce_booleans(lib: Library, strategy: Any, op: str, axis: int | None) -> Any:
     value = lib.run(strategy, lambda: lib.constant([True, False], "bool"))
-    return lib.refuses(lambda: strategy.reduce(op, value, axis=None))
+    return lib.refuses(lambda: strategy.reduce(op, value, axis=axis))
 
 
 @scenario("mirrored2", "one_device", "default", inside=(True, False))

@@ -6,6 +6,7 @@ from replicax._src.collectives._across_workers import of_first_replica as of_fir
 from replicax._src.collectives._across_workers import of_first_worker as of_first_worker
 from replicax._src.collectives._all_reduce import array_of as array_of
 from replicax._src.collectives._all_reduce import as_components as as_components
+from replicax._src.collectives._all_reduce import require_summable as require_summable
 from replicax._src.collectives._cross_device_ops import CrossDeviceOps as CrossDeviceOps
 from replicax._src.collectives._cross_device_ops import (
     HierarchicalCopyAllReduce as HierarchicalCopyAllReduce,

@@ -66,7 +66,7 @@ def as_components(value: DistributedValues, what: str) -> DistributedValues:
     """
     buffers = storage_of(value)
     if buffers is not None:
-        _require_summable(buffers.assembled, what)
+        require_summable(buffers.assembled, what)
         return value
     parts = [array_of(part, what) for part in value.values]
     first = parts[0]
@@ -77,11 +77,12 @@ def as_components(value: DistributedValues, what: str) -> DistributedValues:
             "replicas have different numbers of rows, as in a last partial batch, reduce over "
             "them as well: strategy.reduce(op, value, axis=0)."
         )
-    _require_summable(first, what)
+    require_summable(first, what)
     return world().replicas.with_parts(value, parts)
 
 
-def _require_summable(array: jax.Array, what: str) -> None:
+def require_summable(array: jax.Array, what: str) -> None:
+    """Raises `TypeError` for random keys and booleans."""
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         raise TypeError(
             f"{what} cannot add random keys. To join them, use strategy.gather(keys, axis=0)."

@@ -14,7 +14,14 @@ from replicax._src import _html, _old_names, _tree
 from replicax._src._arrays import for_mean
 from replicax._src._errors import show_users_part
 from replicax._src._typing import Device, PyTree
-from replicax._src.collectives import ReduceOp, ReduceOpLike, array_of, as_reduce_op, default_device
+from replicax._src.collectives import (
+    ReduceOp,
+    ReduceOpLike,
+    array_of,
+    as_reduce_op,
+    default_device,
+    require_summable,
+)
 from replicax._src.context import (
     StrategyScope,
     require_cross_replica,
@@ -205,7 +212,8 @@ class Strategy:
         Array(0.5, dtype=float32)
 
         Args:
-          reduce_op: `rx.distribute.ReduceOp.SUM` or `MEAN`, or the name.
+          reduce_op: `rx.distribute.ReduceOp.SUM` or `MEAN`, or the name. A SUM has the dtype of
+            its values, so that sums of small integers wrap around; a MEAN of integers is a float.
           value: a per-replica value, or a nested structure of them.
           axis: None to combine over the replicas only; a dimension (or a tuple of them) to combine
             over it as well, typically 0 for the batch. A MEAN then divides by the true number of
@@ -244,10 +252,12 @@ class Strategy:
     def _sums(self, value: PyTree, axis: int | Sequence[int], op: ReduceOp) -> PerReplica:
         def total(part: object) -> jax.Array:
             part = self._as_array(part, "reduce")
+            require_summable(part, "A reduction")
             check_axes(part, axis, "reduce")
             with world().beside(part):
                 part = for_mean(part) if op is ReduceOp.MEAN else part
-                return jnp.sum(part, axis=_as_axes(axis))
+                # jnp.sum would make small integers larger ones, which a sum over replicas does not.
+                return jnp.sum(part, axis=_as_axes(axis), dtype=part.dtype)
 
         return world().replicas.map_components(total, self._spread(value))
 
