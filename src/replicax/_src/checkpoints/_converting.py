@@ -13,6 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from replicax._src._arrays import STRING
+from replicax._src._local_path import absolute_path
 from replicax._src._typing import override
 from replicax._src.checkpoints import _folder
 from replicax._src.checkpoints._arrays import write_arrays
@@ -121,7 +122,7 @@ def convert(
       ValueError: a rule that fits no name, or two names that become one.
       FileExistsError: there is something at the target.
     """
-    target = os.path.abspath(target)
+    target = absolute_path(target, "target")
     reader = load_checkpoint(source)
     found = _planned(reader, to, rules or ())
     arrays = _Read(reader, found, progress)

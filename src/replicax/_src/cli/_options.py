@@ -9,6 +9,7 @@ import re
 from typing import NamedTuple, final
 
 from replicax._src._errors import ClusterConfigError
+from replicax._src._local_path import is_address
 from replicax._src.cli._log import WorkerFiles
 from replicax._src.cluster import split_address
 from replicax._src.cluster.control import Settings
@@ -100,6 +101,7 @@ class LaunchOptions:
         if not self.join_timeout > 0:
             raise Usage(f"--join-timeout {self.join_timeout:g}: expected more than 0 seconds.")
         self._check_at_least("--grace-period", self.grace_period, 0)
+        self._check_folders()
         self._check_nodes()
         self._check_traps()
         if self.ray is not None:
@@ -128,6 +130,19 @@ class LaunchOptions:
     def _check_at_least(self, option: str, value: float, least: float) -> None:
         if not value >= least:  # also NaN
             raise Usage(f"{option} {value:g}: expected {least} or more.")
+
+    def _check_folders(self) -> None:
+        folders = {
+            "--log-dir": self.log_dir,
+            "--record": self.record,
+            "--shared-folder": self.shared_folder,
+        }
+        for option, folder in folders.items():
+            if folder is not None and is_address(folder):
+                raise Usage(
+                    f"{option} {folder}: expected a folder of the file system, which may be one "
+                    "that is mounted; the address of a store is none."
+                )
 
     def _check_traps(self) -> None:
         if self.record == "":

@@ -60,11 +60,10 @@ def export_function(
     Args:
       fn: the Python function.
       name: of it, for errors.
-      path: of the folder.
+      path: of the folder, absolute.
       specs: what its arguments look like: `TensorSpec`s, or structures of them.
       platforms: where it is to run; None: where it runs now.
     """
-    path = os.path.abspath(path)
     if os.path.lexists(path):
         raise FileExistsError(f"{path} exists, and is not overwritten. Export to a new folder.")
     if importlib.util.find_spec("flatbuffers") is None:
