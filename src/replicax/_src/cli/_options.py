@@ -11,7 +11,7 @@ from typing import NamedTuple, final
 from replicax._src._errors import ClusterConfigError
 from replicax._src._local_path import is_address
 from replicax._src.cli._log import WorkerFiles
-from replicax._src.cluster import split_address
+from replicax._src.cluster import reachable_host, split_address
 from replicax._src.cluster.control import Settings
 
 KEY_VARIABLE = "REPLICAX_LAUNCH_KEY"
@@ -108,8 +108,9 @@ class LaunchOptions:
             self._check_ray(self.ray)
 
     def coordinator_address(self) -> tuple[str, int]:
-        """Returns host and port of `coordinator`."""
-        return split_address(self.coordinator or "")
+        """Returns host and port of `coordinator`, as all nodes reach it."""
+        host, port = split_address(self.coordinator or "")
+        return reachable_host(host), port
 
     def worker_files(self) -> WorkerFiles | None:
         """Returns where the lines of each worker go, besides the combined log.
@@ -187,12 +188,12 @@ class LaunchOptions:
                 f"0 to {self.nodes.most - 1}."
             )
         try:
-            split_address(self.coordinator or "")
-        except ClusterConfigError:
+            split_address(self.coordinator or "", "This one")
+        except ClusterConfigError as error:
             raise Usage(
                 f"--coordinator {self.coordinator}: several nodes need the address of node 0, as "
                 "every node can reach it: host and free port, as in `--coordinator host0:12345` "
-                "or `--coordinator [2001:db8::1]:12345`."
+                f"or `--coordinator [2001:db8::1]:12345`.{f' {error}' if self.coordinator else ''}"
             ) from None
         if self.shared_folder is not None and not self.max_restarts:
             raise Usage(
