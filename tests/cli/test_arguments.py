@@ -98,7 +98,7 @@ def test_key_may_come_from_the_environment_and_is_not_shown(monkeypatch: pytest.
         ("--nodes 2 --coordinator [::1:5 x.py", "several nodes need the address of node 0"),
         ("--nodes 2 --coordinator host0 x.py", "host and free port"),
         ("--nodes 2 --coordinator http://host0:1 x.py", "host and free port"),
-        ("--nodes 2 --coordinator [fe80::1%eth0]:5 x.py", "This one, '[fe80::1%eth0]:5', is a link-local one"),
+        ("--nodes 2 --coordinator [fe80::1%eth0]:5 x.py", "[fe80::1%eth0]:5', is a link-local one"),
         ("--nodes 2 --node-rank 2 --coordinator h:1 x.py", "the nodes are 0 to 1"),
         ("--nodes 2 --workers 1:2 --coordinator h:1 x.py", "Write `--workers 2`"),
         ("--shared-folder /tmp x.py", "--shared-folder are for several nodes"),

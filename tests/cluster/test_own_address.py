@@ -123,7 +123,12 @@ def test_a_host_without_a_way_to_any_network_has_the_address_of_a_device(
 ):
     monkeypatch.setattr("socket.gethostname", lambda: "debian")
     monkeypatch.setattr(_addresses, "_address_towards", lambda _: None)
-    monkeypatch.setattr(_addresses, "_addresses_of_devices", lambda: iter(["127.0.0.1", "10.0.0.7"]))
+    devices = ["127.0.0.1", "10.0.0.7"]
+    monkeypatch.setattr(_addresses, "_addresses_of_devices", lambda: iter(devices))
     assert reachable_host("debian") == "10.0.0.7"
-    monkeypatch.setattr(_addresses, "_addresses_of_devices", lambda: iter(["127.0.0.1"]))
+    del devices[1]
     assert reachable_host("debian") == "debian"
+
+
+def test_the_loopback_is_the_address_of_a_device():
+    assert "127.0.0.1" in _addresses._addresses_of_devices()

@@ -412,8 +412,7 @@ def _join(view: WorkerView, rank: int, settings: Settings, device_count: int | N
         try:
             known_as, _ = _sockets.split(view.workers[rank])
             address = own_address(known_as, link.local_address)
-            coordinator = None if verdict.coordinator is None else _called(view, verdict.coordinator)
-            _start_runtime(membership, coordinator, holder, address)
+            _start_runtime(membership, _called(view, verdict.coordinator), holder, address)
         except BaseException as error:
             membership.fail(error)  # also if somebody catches it: the others wait in there
             raise
@@ -427,7 +426,9 @@ def _reached(view: WorkerView, host: str) -> str:
     return reachable_host(host, others) if others else host
 
 
-def _called(view: WorkerView, address: str) -> str:
+def _called(view: WorkerView, address: str | None) -> str:
+    if address is None:
+        raise ClusterConfigError("Worker 0 has not said where JAX's coordinator is.")
     host, port = _sockets.split(address)
     return _sockets.joined(_reached(view, host), port)
 
@@ -480,12 +481,10 @@ def _hello(
 
 def _start_runtime(
     membership: Membership,
-    coordinator: str | None,
+    coordinator: str,
     holder: socket.socket | None,
     address: str | None,
 ) -> None:
-    if coordinator is None:
-        raise ClusterConfigError("Worker 0 has not said where JAX's coordinator is.")
     bind_address = None
     if holder is not None:
         bind_address = _sockets.joined(*holder.getsockname()[:2])

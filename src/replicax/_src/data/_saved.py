@@ -242,7 +242,6 @@ class Writer:
             with contextlib.suppress(OSError):
                 os.rmdir(self._folder)
 
-
     def _parts(self) -> list[Part]:
         return [part for parts in self._shards.values() for part in parts]
 

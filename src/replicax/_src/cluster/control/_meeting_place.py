@@ -26,7 +26,7 @@ _STILL_RUNNING = "REPLICAX_CONTROL is set by `replicax launch`: is the launcher 
 def host_server(
     names: Sequence[str], addresses: Sequence[str], host: str, settings: Settings
 ) -> ControlServer:
-    """Starts the server of a job without a launcher, in a thread of worker 0, at its port of `host`.
+    """Starts the server of a job without a launcher, in a thread of worker 0, at `host`.
 
     A cluster of one needs no address that others can reach.
     """
