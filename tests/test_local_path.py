@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import replicax as rx
-from replicax._src._local_path import absolute_path, is_address
+from replicax._src._local_path import absolute_path, is_address, naming
 
 
 @pytest.fixture
@@ -95,3 +95,16 @@ def test_paths():
         absolute_path("", "x")
     with pytest.raises(TypeError, match="`x` must be a path"):
         absolute_path(3, "x")
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path):
+    full = tmp_path / "full"
+    full.symlink_to("/dev/full")
+    many = bytes(100_000)  # more than is held back
+    for file in (rx.io.TFRecordWriter(full), rx.io.gfile.GFile(full, "wb")):
+        with pytest.raises(OSError, match=f"No space left on device: '{full}'"), file:
+            file.write(many)
+    with pytest.raises(OSError, match="No space.*'mine'"), naming("theirs"), naming("mine"):
+        raise OSError(28, "No space left on device")
+    with pytest.raises(OSError, match="No space.*'own'"), naming("theirs"):
+        raise OSError(28, "No space left on device", "own")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _HERE = "file://"
@@ -48,3 +50,14 @@ def absolute_path(given: object, what: str) -> str:
     if not path:
         raise ValueError(f"`{what}` must name a file or a folder; got {given!r}.")
     return os.path.abspath(path)
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Names a file in errors of the system that name none, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise

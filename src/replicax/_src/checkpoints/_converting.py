@@ -260,7 +260,7 @@ def _write_arrays_alone(target: str, arrays: Mapping[str, np.ndarray]) -> None:
     lock = PathLock(target)
     try:
         settle(target)
-        write_arrays(target + PARTIAL, arrays, _AT_ONCE)
+        _write_arrays(target + PARTIAL, arrays, target)
         require_free(target)
         os.rename(target + PARTIAL, target)
     finally:
@@ -268,12 +268,23 @@ def _write_arrays_alone(target: str, arrays: Mapping[str, np.ndarray]) -> None:
         lock.release()
 
 
+def _write_arrays(folder: str, arrays: Mapping[str, np.ndarray], target: str) -> None:
+    try:
+        write_arrays(folder, arrays, _AT_ONCE)
+    except ValueError as error:  # TensorStore's, which it is for a full disk too
+        if "RESOURCE_EXHAUSTED" not in str(error) and "space left" not in str(error):
+            raise
+        raise SaveFailedError(
+            f"{target} could not be written: the disk is full. {error}"
+        ) from error
+
+
 def _write_folder(
     target: str, arrays: Mapping[str, np.ndarray], objects: list[dict[str, Any]], is_theirs: bool
 ) -> None:
     partial = _folder.PartialFolder(target)
     try:
-        write_arrays(os.path.join(partial.path, ARRAYS), arrays, _AT_ONCE)
+        _write_arrays(os.path.join(partial.path, ARRAYS), arrays, target)
         files = _folder.sync_and_list(partial.path, ARRAYS)
         content = {"objects": objects, "spelling": "tensorflow" if is_theirs else "names"}
         _folder.write_file(os.path.join(partial.path, OBJECTS), json.dumps(content).encode())

@@ -29,6 +29,7 @@ from typing import IO, Any, NamedTuple, NoReturn, final
 import numpy as np
 
 from replicax._src._arrays import STRING
+from replicax._src._local_path import naming
 from replicax._src._typing import PyTree
 from replicax._src.data._abandoned import create_locked, remove_abandoned
 from replicax._src.data._elements import (
@@ -107,7 +108,7 @@ def write(
     temporary = os.path.join(folder, f".rx-cache-{secrets.token_hex(8)}")
     handle = create_locked(temporary)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with naming(filename), os.fdopen(handle, "wb") as file:
             _write(file, [plain(element) for element in elements], seeds, compress)
             file.flush()
             os.fsync(file.fileno())

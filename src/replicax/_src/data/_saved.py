@@ -23,6 +23,7 @@ import numpy as np
 
 from replicax._src._arrays import STRING
 from replicax._src._errors import DataLossError, NotFoundError
+from replicax._src._local_path import naming
 from replicax._src._tensor_spec import TensorSpec
 from replicax._src.data import _cache_file
 from replicax._src.data._abandoned import create_locked, is_abandoned
@@ -217,7 +218,7 @@ class Writer:
             "seeds": seeds,
         }
         text = json.dumps(description).encode()
-        with open(self._handle, "wb", closefd=False) as file:
+        with naming(self._folder), open(self._handle, "wb", closefd=False) as file:
             file.write(_FIRST_LINE + f"{zlib.crc32(text):08x}\n".encode() + text)
             file.flush()
             os.fsync(self._handle)

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, final
 import numpy as np
 
 from replicax._src._errors import DataLossError, FailedPreconditionError
+from replicax._src._local_path import naming
 from replicax._src.checkpoints import PathLock, sweep
 from replicax._src.recording._inputs import Kept, bits_of, dtype_of, in_line, is_small, plain_bytes
 
@@ -43,7 +44,7 @@ def make_private_folder(path: str) -> None:
 def write_private(path: str, data: bytes) -> None:
     """Writes a file for its owner alone."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "wb") as file:
+    with naming(path), open(descriptor, "wb") as file:
         file.write(data)
 
 
@@ -163,7 +164,7 @@ class Ring:
         assert self._file is not None
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if os.write(self._file, data) < len(data):
-            raise OSError(errno.ENOSPC, "there is no space left for a whole line")
+            raise OSError(errno.ENOSPC, "there is no space left for a whole line", self.folder)
 
     def kept(self, step: int, index: int, array: Kept, rows: bool) -> list[Any]:
         """Keeps an argument; returns what its line says of it.

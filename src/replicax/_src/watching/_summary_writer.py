@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, SupportsInt
 
 import jax
 
-from replicax._src._local_path import absolute_path, is_address
+from replicax._src._local_path import absolute_path, is_address, naming
 from replicax._src._typing import Tracer
 from replicax._src.context import world
 from replicax._src.watching._held_values import speaks_for_the_job
@@ -144,7 +144,8 @@ class SummaryWriter:
                 return
             self._write_kept()
             if self._file is not None:
-                self._file.flush()
+                with naming(self._logdir or ""):
+                    self._file.flush()
             self._flushed = time.monotonic()
 
     def close(self) -> None:
@@ -185,7 +186,9 @@ class SummaryWriter:
         while self._kept:
             make, step, wall_time = self._kept.pop(0)  # if it fails, the others can be written
             event = tensorboardx().event_file_writer.event_pb2.Event
-            self._file.write_event(event(summary=make(), step=step(), wall_time=wall_time))
+            made = event(summary=make(), step=step(), wall_time=wall_time)
+            with naming(self._logdir or ""):
+                self._file.write_event(made)
 
     def _check_open(self) -> None:
         if self._closed:
